@@ -1,0 +1,1 @@
+"""Weir: a message queue that you can see through."""

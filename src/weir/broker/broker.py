@@ -1,0 +1,121 @@
+"""The broker seam: where messages wait. Two implementations, `redis` and `weir.testing`'s memory broker.
+
+The closed list of verbs, each spelled alike in the Lua file, the method, the event and the metric:
+enqueue, dequeue, ack, nack, extend, expire, dead_letter, pause, resume. The rest of the protocol
+describes queues and carries off what died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from weir.model.ids import MessageId
+from weir.model.message import (
+    DeadMessage,
+    Delivery,
+    Enqueued,
+    Failure,
+    LeaseRef,
+    NewMessage,
+    QueueState,
+    Settlement,
+)
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.spec.ir import QueueSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """All queues of all tenants of one shard, served fairly."""
+
+    number: int
+
+
+Source = QueueRef | EnvironmentRef | Shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What one round of the sweepers did in a shard."""
+
+    lapsed: int
+    expired: int
+    dead: int
+    orphans: int
+    more: bool
+    """A bound was reached; call again."""
+
+
+class Broker(Protocol):
+    """Batch-first: one call moves up to `MAX_BATCH` messages and answers for each in order."""
+
+    @property
+    def shards(self) -> int: ...
+
+    async def define(self, queue: QueueRef, spec: QueueSpec) -> None:
+        """Create the queue, or change what it promises from now on. The other verbs need it first."""
+
+    async def forget(self, queue: QueueRef) -> None:
+        """Remove an empty queue. Conflict while it holds messages."""
+
+    async def limit(self, environment: EnvironmentRef, concurrency: int | None) -> None:
+        """Set how many messages of an environment may be leased at once."""
+
+    async def enqueue(
+        self, queue: QueueRef, messages: Sequence[NewMessage], *, through_gate: bool = False
+    ) -> list[Enqueued]:
+        """Put messages in. `through_gate` is for queued operations, which closed the gate themselves."""
+
+    async def dequeue(
+        self,
+        source: Source,
+        *,
+        consumer: str,
+        limit: int = 1,
+        lease_ms: int | None = None,
+        wait_ms: int = 0,
+    ) -> list[Delivery]:
+        """Hand out messages under leases; with `wait_ms`, wait that long for the first one."""
+
+    async def ack(self, leases: Sequence[LeaseRef]) -> list[Settlement]:
+        """Done: remove the messages for good."""
+
+    async def nack(self, failures: Sequence[Failure]) -> list[Settlement]:
+        """Failed: wait for the next attempt, or die after the last one."""
+
+    async def extend(self, leases: Sequence[LeaseRef], *, lease_ms: int) -> list[Settlement]:
+        """Keep the leases for `lease_ms` more, counted from now."""
+
+    async def dead_letter(self, failures: Sequence[Failure]) -> list[Settlement]:
+        """Give up on the messages at once, whatever attempts are left."""
+
+    async def pause(self, queue: QueueRef) -> None:
+        """Hand out nothing more until `resume`; what is leased may still be settled."""
+
+    async def resume(self, queue: QueueRef) -> None: ...
+
+    async def sweep(self, shard: int, *, limit: int = 1_000) -> Swept:
+        """Return lapsed leases, expire what is too old, drop orphans: bounded, safe anywhere, any time."""
+
+    async def heartbeat(self, shard: int, *, limit: int = 1_000) -> int:
+        """Emit the gauges of non-empty queues that nobody touched for a while; how many."""
+
+    async def state(self, queue: QueueRef) -> QueueState: ...
+
+    async def states(self, environment: EnvironmentRef) -> list[QueueState]:
+        """Every defined queue of an environment, by name."""
+
+    async def take_dead(self, shard: int, *, limit: int = 1_000) -> list[DeadMessage]:
+        """The oldest of the outbox; they stay there until `drop_dead`."""
+
+    async def drop_dead(self, shard: int, message_ids: Sequence[MessageId]) -> None:
+        """Carried off: forget these. Unknown ids are fine."""
+
+    async def close_gate(self, queue: QueueRef, key: str | None, *, operation: str) -> None:
+        """From now on enqueue of this partition answers GATED, until each closing operation opened it."""
+
+    async def open_gate(self, queue: QueueRef, key: str | None, *, operation: str) -> None: ...
+
+    async def aclose(self) -> None: ...

@@ -1,0 +1,66 @@
+"""Scope: who owns a queue. Names are free text; nothing ever joins and splits them again."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+
+from weir.errors import InvalidInput
+
+MAX_NAME_BYTES = 255
+
+
+def check_name(text: str, *, what: str) -> str:
+    """Return `text` if it is a legal name: 1 to 255 bytes of UTF-8 without control characters."""
+    if not isinstance(text, str) or not text:
+        raise InvalidInput(f"a {what} name is empty; give it 1 to {MAX_NAME_BYTES} bytes of text")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidInput(f"a {what} name holds a lone surrogate; send valid Unicode text") from None
+    if size > MAX_NAME_BYTES:
+        raise InvalidInput(f"a {what} name has {size} bytes; at most {MAX_NAME_BYTES} are allowed")
+    if any(unicodedata.category(char) == "Cc" for char in text):
+        raise InvalidInput(f"the {what} name {text!r} holds a control character; remove it")
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class EnvironmentRef:
+    """One environment of one project of one organization: the unit of isolation and of sharding."""
+
+    organization: str
+    project: str
+    environment: str
+
+    def __post_init__(self) -> None:
+        check_name(self.organization, what="organization")
+        check_name(self.project, what="project")
+        check_name(self.environment, what="environment")
+
+    def queue(self, name: str) -> QueueRef:
+        return QueueRef(
+            organization=self.organization, project=self.project, environment=self.environment, queue=name
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class QueueRef:
+    """One queue of one environment."""
+
+    organization: str
+    project: str
+    environment: str
+    queue: str
+
+    def __post_init__(self) -> None:
+        check_name(self.organization, what="organization")
+        check_name(self.project, what="project")
+        check_name(self.environment, what="environment")
+        check_name(self.queue, what="queue")
+
+    @property
+    def scope(self) -> EnvironmentRef:
+        return EnvironmentRef(
+            organization=self.organization, project=self.project, environment=self.environment
+        )

@@ -1,0 +1,35 @@
+"""Which shard an environment lives in: jump consistent hash over its three names."""
+
+from __future__ import annotations
+
+import hashlib
+
+from weir.model.names import EnvironmentRef
+
+
+def jump_hash(key: int, buckets: int) -> int:
+    """Lamping and Veach's jump consistent hash of a 64-bit key into `buckets` buckets."""
+    if buckets < 1:
+        raise ValueError("there must be at least one bucket")
+    bucket, candidate = -1, 0
+    while candidate < buckets:
+        bucket = candidate
+        key = (key * 2862933555777941757 + 1) & 0xFFFFFFFFFFFFFFFF
+        candidate = int((bucket + 1) * (float(1 << 31) / float((key >> 33) + 1)))
+    return bucket
+
+
+def text_key(*parts: str) -> int:
+    """A 64-bit key of several texts; their lengths are hashed too, so no two lists collide by joining."""
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(4, "little"))
+        digest.update(data)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def shard_of(environment: EnvironmentRef, *, shards: int) -> int:
+    """The shard of an environment; every key of all its queues carries that shard's hash tag."""
+    key = text_key(environment.organization, environment.project, environment.environment)
+    return jump_hash(key, shards)

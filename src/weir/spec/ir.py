@@ -1,0 +1,173 @@
+"""What a queue is, as data: the contract between the spec language, the broker and the control plane.
+
+Loaded from spec text, JSON or YAML; everything behind this module works on these values alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+class Ordering(StrEnum):
+    UNORDERED = "unordered"
+    FIFO = "fifo"
+    PER_KEY = "per_key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    max_age_ms: int = 14 * DAY_MS
+    """A message that waited longer is expired: it goes to the dead letters and is counted."""
+    max_depth: int | None = None
+    """At this many waiting messages the queue refuses new ones; nothing is trimmed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryPolicy:
+    max_attempts: int = 5
+    initial_backoff_ms: int = 1_000
+    max_backoff_ms: int = 60_000
+    jitter: float = 0.0
+    """0 to 1: the share of each delay that is random."""
+    lease_ms: int = 30_000
+    handler_timeout_ms: int | None = None
+    dead_letter_queue: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageField:
+    """A typed field of a message; types are as the language spells them, `map<string, string>` included."""
+
+    name: str
+    type: str
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapToCommand:
+    """Run a registered command; `inputs` are CEL expressions over the message's fields."""
+
+    entity: str
+    command: str
+    inputs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverTo:
+    """Push each message to an HTTP endpoint, signed in the Standard Webhooks way."""
+
+    url: str
+    secret_env: str | None = None
+    timeout_ms: int = 15_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnqueueTo:
+    """Chain: put the message, transformed by `inputs` if any, into another queue."""
+
+    queue: str
+    inputs: Mapping[str, str] = field(default_factory=dict)
+
+
+Action = MapToCommand | DeliverTo | EnqueueTo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSpec:
+    """Everything that the broker needs to keep a queue's promises, and what workers do with it."""
+
+    name: str
+    ordering: Ordering = Ordering.UNORDERED
+    retention: Retention = field(default_factory=Retention)
+    delivery: DeliveryPolicy = field(default_factory=DeliveryPolicy)
+    concurrency: int | None = None
+    """How many messages may be leased at once; None is no limit of its own."""
+    default_priority: int = 4
+    message_ttl_ms: int | None = None
+    idempotency_window_ms: int = DAY_MS
+    message_type: tuple[MessageField, ...] = ()
+    action: Action | None = None
+
+
+class SignatureScheme(StrEnum):
+    HMAC = "hmac"
+    STANDARD = "standard"
+    GITHUB = "github"
+    STRIPE = "stripe"
+    SLACK = "slack"
+    PAGERDUTY = "pagerduty"
+    GENERIC = "generic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    scheme: SignatureScheme
+    secret_envs: tuple[str, ...]
+    """Environment variables that hold the secrets: the current one first, then those being rotated out."""
+    header: str | None = None
+    prefix: str = ""
+    algorithm: str = "sha256"
+    encoding: str = "hex"
+    timestamp_header: str | None = None
+    tolerance_s: int = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSpec:
+    name: str
+    queue: str | None = None
+    """None: the synchronous fallback, which runs `action` before it answers."""
+    verification: Verification | None = None
+    action: MapToCommand | None = None
+    idempotency_header: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSpec:
+    """One consumer of a channel: it has a queue of its own, and its own dead letters."""
+
+    id: str
+    name: str
+    queue: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelSpec:
+    """A channel fans each published message out to every consumer's queue."""
+
+    id: str
+    name: str
+    consumers: tuple[ConsumerSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertSpec:
+    """An alert rule as written in a spec; `alerts` gives it its meaning."""
+
+    name: str
+    metric: str
+    operator: str
+    threshold: float
+    queue: str | None = None
+    window_ms: int = 300_000
+    cooldown_ms: int = 900_000
+    auto_resolve: bool = True
+    channels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppSpec:
+    """One app: everything that is applied to one environment at once."""
+
+    name: str
+    queues: tuple[QueueSpec, ...] = ()
+    webhooks: tuple[WebhookSpec, ...] = ()
+    channels: tuple[ChannelSpec, ...] = ()
+    alerts: tuple[AlertSpec, ...] = ()
+    concurrency: int | None = None
+    """Limit of the whole environment."""

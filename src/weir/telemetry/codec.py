@@ -1,0 +1,64 @@
+"""Between values and the packed layout of an event; `events` describes it, `lua` writes it in scripts."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from weir.telemetry.events import LAYOUT_VERSION, EventKind
+
+
+class Undecodable(ValueError):
+    """The bytes are no event of this kind; the text is the reason for setting them aside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    dimensions: tuple[str, ...]
+    values: Mapping[str, int]
+    samples: tuple[int, ...] = ()
+
+
+def pack(kind: EventKind, event: Event) -> bytes:
+    """The packed form of one event; fields that it does not name are 0."""
+    names = [text.encode() for text in event.dimensions]
+    limits = ((1 << 8 * field.width) - 1 for field in kind.fields)
+    numbers = (
+        min(max(event.values.get(field.name, 0), 0), top)
+        for field, top in zip(kind.fields, limits, strict=True)
+    )
+    header = struct.pack(
+        kind.struct_format, LAYOUT_VERSION, *numbers, len(event.samples), *(len(name) for name in names)
+    )
+    return b"".join((header, *names, struct.pack(f"<{len(event.samples)}I", *event.samples)))
+
+
+def unpack(kind: EventKind, data: bytes) -> Event:
+    """One event from its packed form. The pipeline decodes whole batches into columns instead."""
+    if len(data) < kind.header_size:
+        raise Undecodable("truncated header")
+    version, *numbers = struct.unpack_from(kind.struct_format, data)
+    if version != LAYOUT_VERSION:
+        raise Undecodable("unknown layout version")
+    fields = numbers[: len(kind.fields)]
+    sample_count, *lengths = numbers[len(kind.fields) :]
+    if len(data) != kind.header_size + sum(lengths) + 4 * sample_count:
+        raise Undecodable("length does not match header")
+    names, end = _texts(data, lengths, start=kind.header_size)
+    return Event(
+        dimensions=names,
+        values={field.name: value for field, value in zip(kind.fields, fields, strict=True)},
+        samples=struct.unpack_from(f"<{sample_count}I", data, end),
+    )
+
+
+def _texts(data: bytes, lengths: Sequence[int], *, start: int) -> tuple[tuple[str, ...], int]:
+    names = []
+    for length in lengths:
+        try:
+            names.append(data[start : start + length].decode())
+        except UnicodeDecodeError:
+            raise Undecodable("dimension is not UTF-8") from None
+        start += length
+    return tuple(names), start

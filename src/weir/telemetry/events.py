@@ -1,0 +1,165 @@
+"""What happened: the catalogue of events, the contract between those who emit and the pipeline.
+
+An `EventKind` is data. Its one packed layout serves the Lua block that the broker's scripts append
+(`telemetry.lua`), the Python emitter and the pipeline's columnar decoder (`telemetry.codec`).
+
+Counts are summed. Gauges are the state right after the call; a bucket keeps their maximum and their
+last value. Odometers are lifetime totals kept by the same script: they only grow, and the sum of the
+counts must agree with them, so any loss or duplication on the way to a chart can be measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+LAYOUT_VERSION = 1
+STREAM_FIELD = "e"
+"""The one field of a stream entry; its value is the packed event."""
+
+
+class Aggregate(StrEnum):
+    SUM = "sum"
+    MAX = "max"
+    MIN = "min"
+    LAST = "last"
+    DIGEST = "digest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One number of an event: unsigned, little-endian, `width` bytes."""
+
+    name: str
+    width: int
+    aggregates: tuple[Aggregate, ...]
+    doc: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventKind:
+    """One kind of event: its stream, who it is about, its numbers and its samples."""
+
+    name: str
+    dimensions: tuple[str, ...]
+    """Texts of at most 255 bytes each."""
+    fields: tuple[Field, ...]
+    samples: str | None = None
+    """Name of a list of 32-bit samples that ends the entry, aggregated as a digest."""
+    doc: str = ""
+
+    @property
+    def struct_format(self) -> str:
+        """The fixed header: version, fields, sample count, one length byte a dimension."""
+        codes = {1: "B", 2: "H", 4: "I", 8: "Q"}
+        return "<B" + "".join(codes[field.width] for field in self.fields) + "I" + "B" * len(self.dimensions)
+
+    @property
+    def header_size(self) -> int:
+        return 1 + sum(field.width for field in self.fields) + 4 + len(self.dimensions)
+
+
+def _count(name: str, doc: str) -> Field:
+    return Field(name=name, width=4, aggregates=(Aggregate.SUM,), doc=doc)
+
+
+def _gauge(name: str, doc: str, *, width: int = 4) -> Field:
+    return Field(name=name, width=width, aggregates=(Aggregate.MAX, Aggregate.LAST), doc=doc)
+
+
+def _odometer(name: str, doc: str) -> Field:
+    return Field(name=name, width=8, aggregates=(Aggregate.MAX,), doc=doc)
+
+
+class QueueOperation(StrEnum):
+    """Which verb emitted a queue event; its position is its code on the wire."""
+
+    ENQUEUE = "enqueue"
+    DEQUEUE = "dequeue"
+    ACK = "ack"
+    NACK = "nack"
+    EXTEND = "extend"
+    EXPIRE = "expire"
+    DEAD_LETTER = "dead_letter"
+    PAUSE = "pause"
+    RESUME = "resume"
+    LAPSE = "lapse"
+    HEARTBEAT = "heartbeat"
+
+
+QUEUE_COUNTERS = ("enqueued", "dequeued", "acked", "nacked", "dead", "expired", "lapsed", "refused")
+"""What a queue counts. Every one has an odometer `<name>_total` of the same meaning.
+
+At any instant: waiting + running = enqueued - acked - dead - expired (all of them odometers).
+"""
+
+QUEUE = EventKind(
+    name="queue",
+    dimensions=("organization", "project", "environment", "queue"),
+    fields=(
+        Field(name="operation", width=1, aggregates=(), doc="Position of the verb in `QueueOperation`."),
+        _count("enqueued", "Messages accepted by this call."),
+        _count("dequeued", "Messages handed out by this call."),
+        _count("acked", "Messages done by this call."),
+        _count("nacked", "Messages that failed and will be tried again."),
+        _count("dead", "Messages that went to the dead letters, expiry excepted."),
+        _count("expired", "Messages whose TTL or maximal age passed; they are dead letters too."),
+        _count("lapsed", "Leases that lapsed; the messages return or die."),
+        _count("refused", "Messages refused because the queue was full."),
+        _gauge("queue_length", "Waiting messages: ready, delayed and waiting for a retry."),
+        _gauge("running", "Leased messages."),
+        _gauge("queue_limit", "Concurrency limit of the queue; 0 is none."),
+        _gauge("environment_length", "Waiting messages of the whole environment."),
+        _gauge("environment_running", "Leased messages of the whole environment."),
+        _gauge("environment_limit", "Concurrency limit of the environment; 0 is none."),
+        _gauge("paused", "1 while the queue is paused.", width=1),
+        _gauge("oldest_age_ms", "Time since the oldest waiting message became available.", width=8),
+        _odometer("enqueued_total", "Lifetime total of `enqueued`."),
+        _odometer("dequeued_total", "Lifetime total of `dequeued`."),
+        _odometer("acked_total", "Lifetime total of `acked`."),
+        _odometer("nacked_total", "Lifetime total of `nacked`."),
+        _odometer("dead_total", "Lifetime total of `dead`."),
+        _odometer("expired_total", "Lifetime total of `expired`."),
+        _odometer("lapsed_total", "Lifetime total of `lapsed`."),
+        _odometer("refused_total", "Lifetime total of `refused`."),
+    ),
+    samples="wait_ms",
+    doc="One broker call on one queue: its counts, the gauges after it, the waits of what it handed out.",
+)
+
+
+def _sampled(name: str, doc: str) -> tuple[Field, Field]:
+    """A gauge sampled every second: its weighted sum over the samples, and its worst."""
+    return (
+        Field(name=f"{name}_sum", width=8, aggregates=(Aggregate.SUM,), doc=f"{doc} Summed over samples."),
+        Field(name=f"{name}_max", width=4, aggregates=(Aggregate.MAX,), doc=f"{doc} Maximum."),
+    )
+
+
+WORKER = EventKind(
+    name="worker",
+    dimensions=("role", "hostname", "worker_id", "pid"),
+    fields=(
+        _count("samples", "How many one-second samples this flush holds: the weight of its sums."),
+        *_sampled("event_loop_lag_us", "How late the event loop ran a timer, in microseconds."),
+        Field(name="free_slots_sum", width=8, aggregates=(Aggregate.SUM,), doc="Free pool slots, summed."),
+        Field(name="free_slots_min", width=4, aggregates=(Aggregate.MIN,), doc="Fewest free pool slots."),
+        _gauge("pool_size", "Size of the pool."),
+        *_sampled("internal_queue", "Jobs waiting inside the process."),
+        *_sampled("backoff", "Jobs waiting for a retry inside the process."),
+        _count("jobs_done", "Jobs completed."),
+        _count("pushes", "Push operations."),
+        _count("pops", "Pop operations."),
+        _count("acks", "Ack operations."),
+        _count("transactions", "Transactions."),
+        _count("errors", "Failed store operations."),
+        _count("deaths", "Messages that this process saw die."),
+        _count("lag_count", "Pops whose lag was measured."),
+        Field(name="lag_ms_sum", width=8, aggregates=(Aggregate.SUM,), doc="Lag at pop, summed."),
+        Field(name="lag_ms_max", width=8, aggregates=(Aggregate.MAX,), doc="Worst lag at pop."),
+    ),
+    samples=None,
+    doc="A process (API or worker) about itself: one-second samples, flushed every five seconds.",
+)
+
+CATALOGUE: tuple[EventKind, ...] = (QUEUE, WORKER)

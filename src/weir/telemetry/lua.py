@@ -1,0 +1,49 @@
+"""The metrics block of the broker's scripts, generated from the description of an event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from weir.telemetry.events import LAYOUT_VERSION, STREAM_FIELD, EventKind
+
+
+def emit_block(
+    kind: EventKind,
+    *,
+    enabled: str,
+    stream: str,
+    max_length: str,
+    dimensions: Sequence[str],
+    values: Mapping[str, str],
+    samples: str | None = None,
+    prepare: str = "",
+) -> str:
+    """Lua that appends one event of `kind` to `stream` and can never fail the script around it.
+
+    Everything given is a Lua expression: `enabled` and `max_length` texts, `dimensions` strings in the
+    order of the kind, `values` numbers by field name (0 where absent), `samples` an array of at most
+    1,000 numbers. `prepare` are statements that compute what the expressions use.
+    """
+    unknown = set(values) - {field.name for field in kind.fields}
+    if unknown or len(dimensions) != len(kind.dimensions):
+        raise ValueError(f"the block does not fit `{kind.name}`: {sorted(unknown) or dimensions}")
+    layout = "<I1" + "".join(f"I{field.width}" for field in kind.fields) + "I4" + "I1" * len(dimensions)
+    numbers = ", ".join(values.get(field.name, "0") for field in kind.fields)
+    lengths = ", ".join(f"#{text}" for text in dimensions)
+    texts = " .. ".join(dimensions)
+    waits = samples or "{}"
+    return f"""
+if {enabled} == '1' then
+  pcall(function()
+    {prepare}
+    local event_samples = {waits}
+    local event_tail = ''
+    if #event_samples > 0 then
+      event_tail = struct.pack('<' .. string.rep('I4', #event_samples), unpack(event_samples))
+    end
+    redis.call('XADD', {stream}, 'MAXLEN', '~', {max_length}, '*', '{STREAM_FIELD}',
+      struct.pack('{layout}', {LAYOUT_VERSION}, {numbers}, #event_samples, {lengths})
+      .. {texts} .. event_tail)
+  end)
+end
+"""
