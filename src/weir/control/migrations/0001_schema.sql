@@ -1,0 +1,2 @@
+-- The schema that holds every table of the control store.
+CREATE SCHEMA IF NOT EXISTS weir;
