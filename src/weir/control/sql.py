@@ -15,7 +15,6 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import LiteralString, cast
 
 _HEAD = re.compile(r"^-- name: (?P<name>[a-z][a-z0-9_]*)\s*\n-- (?P<sentence>\S.*)\n", re.MULTILINE)
 
@@ -26,7 +25,7 @@ class Query:
 
     name: str
     sentence: str
-    text: LiteralString
+    text: str
 
 
 def parse_queries(text: str, *, origin: str) -> dict[str, Query]:
@@ -40,8 +39,7 @@ def parse_queries(text: str, *, origin: str) -> dict[str, Query]:
         name, body = head["name"], text[head.end() : end].strip()
         if name in queries or not body:
             raise ValueError(f"{origin}: query `{name}` is empty or named twice")
-        # The text comes from a file that ships with the package, never from a caller.
-        queries[name] = Query(name=name, sentence=head["sentence"], text=cast(LiteralString, body))
+        queries[name] = Query(name=name, sentence=head["sentence"], text=body)
     return queries
 
 
