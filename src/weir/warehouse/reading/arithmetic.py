@@ -1,0 +1,37 @@
+"""The small sums behind every figure: weighted, and guarded against nothing happening."""
+
+from __future__ import annotations
+
+import math
+
+
+def mean(total: float, count: float) -> float | None:
+    """A mean from a sum and its weight; nothing measured has no mean."""
+    return total / count if count > 0 else None
+
+
+def per_second(count: float, span_ms: int) -> float:
+    return count * 1_000 / span_ms if span_ms > 0 else 0.0
+
+
+def utilisation_pct(running: float, limit: float | None) -> float | None:
+    """How much of a limit is in use; without a limit there is nothing to use up."""
+    return 100 * running / limit if limit else None
+
+
+def error_rate(*, acked: float, nacked: float, dead: float, lapsed: float) -> float | None:
+    """The share of finished attempts that failed; unknown when none finished.
+
+    A lease whose lapse used up the last attempt counts as lapsed and as dead, so that one attempt in
+    `max_attempts` of a dying worker weighs double; the rate still never leaves 0 to 1.
+    """
+    failed = nacked + dead + lapsed
+    return mean(failed, failed + acked)
+
+
+def drain_ms(*, backlog: float, arrived: float, left: float, span_ms: int) -> float:
+    """How long until the backlog is gone if the span's rates go on; infinite if it does not shrink."""
+    if backlog <= 0:
+        return 0.0
+    shrinking = left - arrived
+    return backlog * span_ms / shrinking if shrinking > 0 and span_ms > 0 else math.inf

@@ -1,0 +1,157 @@
+"""Which tier answers a question about time, and in buckets of what width.
+
+A period picks its resolution (30 min and 2 h: 5 s; 24 h and 7 days: 1 min; longer: 1 h), a caller may
+ask for another one, and no answer has more than `MAX_POINTS` points: a longer one gets coarser buckets
+of the same tier.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from weir.errors import InvalidInput
+
+MAX_POINTS = 1_500
+SECOND_MS = 1_000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+MAX_PERIOD_MS = 800 * DAY_MS
+MAX_TIME_MS = 4_102_444_800_000
+"""The year 2100: what a warehouse time can hold, with room to spare."""
+
+
+class Resolution(StrEnum):
+    """A tier, named for the width of its buckets."""
+
+    FIVE_SECONDS = "5s"
+    MINUTE = "1m"
+    HOUR = "1h"
+
+    @property
+    def step_ms(self) -> int:
+        return _STEPS_MS[self]
+
+
+_STEPS_MS = {
+    Resolution.FIVE_SECONDS: 5 * SECOND_MS,
+    Resolution.MINUTE: MINUTE_MS,
+    Resolution.HOUR: HOUR_MS,
+}
+_LADDERS: dict[Resolution, tuple[int, ...]] = {
+    Resolution.FIVE_SECONDS: (1, 2, 3, 6, 12, 24, 60, 120, 180, 360, 720),
+    Resolution.MINUTE: (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440),
+    Resolution.HOUR: (1, 2, 3, 6, 12, 24, 48, 168),
+}
+"""Bucket widths that people can read, as multiples of the tier's own."""
+
+DEFAULT_RETENTION_MS: Mapping[Resolution, int] = MappingProxyType(
+    {
+        Resolution.FIVE_SECONDS: 2 * DAY_MS,
+        Resolution.MINUTE: 31 * DAY_MS,
+        Resolution.HOUR: 400 * DAY_MS,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A span of time cut into buckets of one tier; both ends stand on a multiple of the bucket width."""
+
+    start_ms: int
+    end_ms: int
+    resolution: Resolution
+    step_ms: int
+
+    def __post_init__(self) -> None:
+        if self.start_ms % self.step_ms or self.end_ms % self.step_ms or self.end_ms <= self.start_ms:
+            raise ValueError("a window starts and ends on its own buckets and is not empty")
+
+    @property
+    def points(self) -> int:
+        return (self.end_ms - self.start_ms) // self.step_ms
+
+    @property
+    def span_ms(self) -> int:
+        return self.end_ms - self.start_ms
+
+    def bucket_of(self, time_ms: int) -> int:
+        """The start of the bucket that holds a moment."""
+        return time_ms - time_ms % self.step_ms
+
+
+def parse_period(text: str) -> int:
+    """A length of time such as `30m`, `2h`, `7d` or `90s`, in milliseconds."""
+    match = re.fullmatch(r"([0-9]{1,9})(s|m|h|d|w)", text)
+    units = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS, "w": 7 * DAY_MS}
+    period_ms = int(match[1]) * units[match[2]] if match else 0
+    if not 0 < period_ms <= MAX_PERIOD_MS:
+        raise InvalidInput(f"`{text:.32}` is no period; expected something like `30m`, `24h` or `7d`")
+    return period_ms
+
+
+def parse_resolution(text: str) -> Resolution:
+    try:
+        return Resolution(text)
+    except ValueError:
+        known = ", ".join(f"`{resolution}`" for resolution in Resolution)
+        raise InvalidInput(f"`{text:.32}` is no resolution; expected one of {known}") from None
+
+
+def resolution_for(
+    *, start_ms: int, end_ms: int, now_ms: int, retention_ms: Mapping[Resolution, int] = DEFAULT_RETENTION_MS
+) -> Resolution:
+    """The tier for a span: by its length, but never one that has already dropped the span's start."""
+    span_ms = end_ms - start_ms
+    choices: tuple[Resolution, ...] = ()
+    if span_ms <= 2 * HOUR_MS:
+        choices = (Resolution.FIVE_SECONDS, Resolution.MINUTE)
+    elif span_ms <= 7 * DAY_MS:
+        choices = (Resolution.MINUTE,)
+    for choice in choices:
+        if start_ms >= now_ms - retention_ms[choice]:
+            return choice
+    return Resolution.HOUR
+
+
+def window_for(
+    *,
+    start_ms: int,
+    end_ms: int,
+    now_ms: int,
+    resolution: Resolution | None = None,
+    max_points: int = MAX_POINTS,
+    retention_ms: Mapping[Resolution, int] = DEFAULT_RETENTION_MS,
+) -> Window:
+    """The buckets that answer for a span; nothing lies in the future."""
+    end_ms = min(end_ms, now_ms)
+    if not 0 <= start_ms < end_ms <= MAX_TIME_MS:
+        raise InvalidInput("the period is empty or lies in the future; let `from` come before `to` and now")
+    if end_ms - start_ms > MAX_PERIOD_MS:
+        raise InvalidInput(f"the period is too long; at most {MAX_PERIOD_MS // DAY_MS} days are answered")
+    chosen = resolution or resolution_for(
+        start_ms=start_ms, end_ms=end_ms, now_ms=now_ms, retention_ms=retention_ms
+    )
+    step_ms = _step_for(chosen, start_ms=start_ms, end_ms=end_ms, max_points=max_points)
+    start_ms, end_ms = _aligned(start_ms, end_ms, step_ms)
+    return Window(start_ms=start_ms, end_ms=end_ms, resolution=chosen, step_ms=step_ms)
+
+
+def _aligned(start_ms: int, end_ms: int, step_ms: int) -> tuple[int, int]:
+    return start_ms - start_ms % step_ms, -(-end_ms // step_ms) * step_ms
+
+
+def _step_for(resolution: Resolution, *, start_ms: int, end_ms: int, max_points: int) -> int:
+    """The narrowest readable bucket that keeps the answer within `max_points`."""
+    tier_ms = resolution.step_ms
+    for multiple in _LADDERS[resolution]:
+        start, end = _aligned(start_ms, end_ms, multiple * tier_ms)
+        if (end - start) // (multiple * tier_ms) <= max_points:
+            return multiple * tier_ms
+    widest = _LADDERS[resolution][-1]
+    multiple = widest * -(-(end_ms - start_ms) // ((max_points - 1) * widest * tier_ms))
+    return multiple * tier_ms
