@@ -1,0 +1,144 @@
+"""The guard on everything that Weir sends out: where a request may go is decided when it connects.
+
+The name is resolved here, each address is checked, and the connection is made to the address that was
+checked, so a name that answers differently the second time gains nothing. There are no redirects and no
+proxies from the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpcore2
+import httpx2
+
+from weir.errors import InvalidInput
+from weir.outbound.addresses import Network, may_reach
+
+Resolver = Callable[[str, int], Awaitable[list[str]]]
+
+
+class Refused(InvalidInput):
+    """The destination is not one that Weir may reach; trying again does not help."""
+
+    code = "destination_refused"
+    title = "Destination refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardPolicy:
+    """Where outbound requests may go."""
+
+    allowed: tuple[Network, ...] = ()
+    """Private subnets that are open all the same."""
+    ports: frozenset[int] | None = None
+    """None is any port."""
+    https_only: bool = False
+
+
+def check_url(url: str, *, policy: GuardPolicy) -> str:
+    """Return `url` if it could be delivered to; the address itself is checked on connecting."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise Refused(f"`{url:.200}` is not a URL; expected `https://host/path`") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Refused(f"`{url:.200}` is not an HTTP URL; expected `https://host/path`")
+    if policy.https_only and parts.scheme != "https":
+        raise Refused(f"`{url:.200}` is not encrypted; use `https`")
+    if parts.username is not None or parts.password is not None:
+        raise Refused("a URL with a user name or password is refused; sign the request instead")
+    if policy.ports is not None and (port or (443 if parts.scheme == "https" else 80)) not in policy.ports:
+        raise Refused(f"port {port} is not one of {sorted(policy.ports)}")
+    if _looks_numeric(parts.hostname) and not may_reach(parts.hostname, allowed=policy.allowed):
+        raise Refused(f"`{parts.hostname}` is not a public address")
+    return url
+
+
+def guarded_client(
+    policy: GuardPolicy, *, timeout_s: float = 15.0, resolver: Resolver | None = None
+) -> httpx2.AsyncClient:
+    """A client that refuses private addresses on connecting, follows nothing and trusts no environment."""
+    return httpx2.AsyncClient(
+        transport=GuardedTransport(policy, resolver=resolver or resolve),
+        timeout=timeout_s,
+        follow_redirects=False,
+        trust_env=False,
+    )
+
+
+class GuardedTransport(httpx2.AsyncHTTPTransport):
+    """httpx2's transport over a pool whose connections are guarded."""
+
+    def __init__(self, policy: GuardPolicy, *, resolver: Resolver) -> None:
+        super().__init__(trust_env=False)
+        self._policy = policy
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=httpx2.create_ssl_context(trust_env=False),
+            max_connections=100,
+            max_keepalive_connections=20,
+            keepalive_expiry=5.0,
+            network_backend=_GuardedBackend(policy, resolver),
+        )
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        check_url(str(request.url), policy=self._policy)
+        return await super().handle_async_request(request)
+
+
+class _GuardedBackend(httpcore2.AsyncNetworkBackend):
+    def __init__(self, policy: GuardPolicy, resolver: Resolver) -> None:
+        self._policy = policy
+        self._resolver = resolver
+        self._inner = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        addresses = await self._resolve(host, port, timeout)
+        refused = [one for one in addresses if not may_reach(one, allowed=self._policy.allowed)]
+        if refused or not addresses:
+            raise Refused(f"`{host}` is at `{', '.join(refused) or 'no address'}`, which is not public")
+        return await self._inner.connect_tcp(
+            addresses[0], port, timeout=timeout, local_address=local_address, socket_options=socket_options
+        )
+
+    async def _resolve(self, host: str, port: int, timeout: float | None) -> list[str]:
+        try:
+            return await asyncio.wait_for(self._resolver(host, port), timeout)
+        except TimeoutError:
+            raise httpcore2.ConnectTimeout(f"resolving `{host}` took too long") from None
+        except (OSError, UnicodeError) as error:
+            raise httpcore2.ConnectError(f"`{host}` does not resolve: {error}") from None
+
+    async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
+        raise Refused("a unix socket is not a destination")
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """Every address of a host, in the order in which the system prefers them."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def _looks_numeric(host: str) -> bool:
+    """True for anything that some resolver reads as a number: dotted, decimal, octal or hexadecimal."""
+    if ":" in host:
+        return True
+    labels = host.rstrip(".").split(".")
+    return all(label.isdigit() or label.startswith("0x") for label in labels)

@@ -1,0 +1,180 @@
+"""The delivery log and the list of disabled endpoints, in PostgreSQL. Recording never blocks a delivery."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+from weir.control.database import Database, Row
+from weir.control.sql import load_queries
+from weir.errors import ControlUnavailable
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.outbound.delivery import DeliveryOutcome
+
+_SQL = load_queries("weir.outbound", "log.sql")
+_COLUMNS = [
+    "organization",
+    "project",
+    "environment",
+    "queue",
+    "message_id",
+    "attempt",
+    "url",
+    "sent_at_ms",
+    "duration_ms",
+    "verdict",
+    "status",
+    "error",
+    "excerpt",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryRecord:
+    """One attempt, as it goes into the log."""
+
+    queue: QueueRef
+    message_id: str
+    attempt: int
+    url: str
+    sent_at_ms: int
+    outcome: DeliveryOutcome
+
+
+class DeliveryLog(Protocol):
+    """Where outbound attempts are recorded and disabled endpoints remembered."""
+
+    def record(self, record: DeliveryRecord) -> None: ...
+
+    async def disable(self, scope: EnvironmentRef, url: str, *, now_ms: int, reason: str) -> None: ...
+
+    def is_disabled(self, scope: EnvironmentRef, url: str) -> bool: ...
+
+
+class PostgresDeliveryLog:
+    """Collects records and writes them in batches; a full buffer drops the oldest and counts them."""
+
+    def __init__(self, database: Database, *, flush_every_s: float = 0.25, capacity: int = 10_000) -> None:
+        self._database = database
+        self._flush_every_s = flush_every_s
+        self._waiting: deque[DeliveryRecord] = deque(maxlen=capacity)
+        self._disabled: set[tuple[EnvironmentRef, str]] = set()
+        self.dropped = 0
+
+    def record(self, record: DeliveryRecord) -> None:
+        if len(self._waiting) == self._waiting.maxlen:
+            self.dropped += 1
+        self._waiting.append(record)
+
+    def is_disabled(self, scope: EnvironmentRef, url: str) -> bool:
+        return (scope, url) in self._disabled
+
+    async def disable(self, scope: EnvironmentRef, url: str, *, now_ms: int, reason: str) -> None:
+        self._disabled.add((scope, url))
+        await self._database.execute(
+            _SQL["disable_endpoint"], **_scope(scope), url=url, disabled_at_ms=now_ms, reason=reason
+        )
+
+    async def enable(self, scope: EnvironmentRef, url: str) -> bool:
+        """Let an endpoint receive again; False if it was not disabled."""
+        self._disabled.discard((scope, url))
+        return await self._database.execute(_SQL["enable_endpoint"], **_scope(scope), url=url) > 0
+
+    async def of_message(self, scope: EnvironmentRef, message_id: str) -> list[Row]:
+        """The attempts of one message, oldest first."""
+        return await self._database.fetch(
+            _SQL["deliveries_of_message"], **_scope(scope), message_id=message_id
+        )
+
+    async def forget_before(self, before_ms: int) -> int:
+        """Drop a bounded number of old records; how many."""
+        return await self._database.execute(_SQL["forget_deliveries"], before_ms=before_ms)
+
+    async def refresh(self) -> None:
+        """Learn which endpoints are disabled, by whichever process."""
+        rows = await self._database.fetch(_SQL["disabled_endpoints"])
+        self._disabled = {
+            (
+                EnvironmentRef(
+                    organization=row["organization"], project=row["project"], environment=row["environment"]
+                ),
+                row["url"],
+            )
+            for row in rows
+        }
+
+    async def flush(self) -> None:
+        """Write what waits; what cannot be written now goes back to the front."""
+        batch = list(self._waiting)
+        if not batch:
+            return
+        self._waiting.clear()
+        columns = zip(*(_values(record) for record in batch), strict=True)
+        try:
+            await self._database.execute(
+                _SQL["record_deliveries"],
+                **dict(zip(_COLUMNS, (list(column) for column in columns), strict=True)),
+            )
+        except ControlUnavailable:
+            self._waiting.extendleft(reversed(batch))
+            raise
+
+    async def run(self) -> None:
+        """Flush and refresh until cancelled."""
+        try:
+            while True:
+                with contextlib.suppress(ControlUnavailable):
+                    await self.flush()
+                    await self.refresh()
+                await asyncio.sleep(self._flush_every_s)
+        finally:
+            with contextlib.suppress(ControlUnavailable):
+                await self.flush()
+
+
+class MemoryDeliveryLog:
+    """The same for tests and for processes without a control store."""
+
+    def __init__(self) -> None:
+        self.records: list[DeliveryRecord] = []
+        self.disabled: set[tuple[EnvironmentRef, str]] = set()
+
+    def record(self, record: DeliveryRecord) -> None:
+        self.records.append(record)
+
+    async def disable(self, scope: EnvironmentRef, url: str, *, now_ms: int, reason: str) -> None:
+        self.disabled.add((scope, url))
+
+    def is_disabled(self, scope: EnvironmentRef, url: str) -> bool:
+        return (scope, url) in self.disabled
+
+
+def _scope(scope: EnvironmentRef) -> dict[str, str]:
+    return {
+        "organization": scope.organization,
+        "project": scope.project,
+        "environment": scope.environment,
+    }
+
+
+def _values(record: DeliveryRecord) -> tuple[object, ...]:
+    outcome = record.outcome
+    queue = record.queue
+    return (
+        queue.organization,
+        queue.project,
+        queue.environment,
+        queue.queue,
+        record.message_id,
+        record.attempt,
+        record.url,
+        record.sent_at_ms,
+        outcome.duration_ms,
+        outcome.verdict.value,
+        outcome.status,
+        outcome.error,
+        outcome.excerpt,
+    )

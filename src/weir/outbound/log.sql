@@ -1,0 +1,36 @@
+-- name: record_deliveries
+-- Add attempts to the delivery log, one row for each element of the arrays.
+INSERT INTO weir.delivery_log (organization, project, environment, queue, message_id, attempt, url, sent_at_ms,
+                               duration_ms, verdict, status, error, excerpt)
+SELECT * FROM unnest(%(organization)s::text[], %(project)s::text[], %(environment)s::text[], %(queue)s::text[],
+                     %(message_id)s::text[], %(attempt)s::int[], %(url)s::text[], %(sent_at_ms)s::bigint[],
+                     %(duration_ms)s::int[], %(verdict)s::text[], %(status)s::int[], %(error)s::text[],
+                     %(excerpt)s::text[]);
+
+-- name: deliveries_of_message
+-- The outbound attempts of one message, oldest first.
+SELECT queue, message_id, attempt, url, sent_at_ms, duration_ms, verdict, status, error, excerpt
+FROM weir.delivery_log
+WHERE message_id = %(message_id)s AND organization = %(organization)s AND project = %(project)s
+  AND environment = %(environment)s
+ORDER BY id;
+
+-- name: forget_deliveries
+-- Drop what is older than the retention, a bounded number at a time.
+DELETE FROM weir.delivery_log
+WHERE id IN (SELECT id FROM weir.delivery_log WHERE sent_at_ms < %(before_ms)s ORDER BY sent_at_ms LIMIT 5000);
+
+-- name: disable_endpoint
+-- Remember that an endpoint asked for no more.
+INSERT INTO weir.disabled_endpoints (organization, project, environment, url, disabled_at_ms, reason)
+VALUES (%(organization)s, %(project)s, %(environment)s, %(url)s, %(disabled_at_ms)s, %(reason)s)
+ON CONFLICT (organization, project, environment, url) DO NOTHING;
+
+-- name: enable_endpoint
+-- Let an endpoint receive again.
+DELETE FROM weir.disabled_endpoints
+WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s AND url = %(url)s;
+
+-- name: disabled_endpoints
+-- Every endpoint that gets nothing now.
+SELECT organization, project, environment, url, disabled_at_ms, reason FROM weir.disabled_endpoints;

@@ -1,0 +1,43 @@
+"""Signatures in the Standard Webhooks way: `{id}.{timestamp}.{body}` under HMAC-SHA256."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Sequence
+
+from weir.errors import Misconfigured
+
+MIN_SECRET_BYTES = 24
+
+
+def secret_bytes(secret: str) -> bytes:
+    """The key inside a `whsec_…` secret; a secret in another form is its own key."""
+    if secret.startswith("whsec_"):
+        try:
+            return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+        except (binascii.Error, ValueError):
+            raise Misconfigured("a `whsec_` secret is not base64; generate it again") from None
+    return secret.encode()
+
+
+def signature(key: bytes, *, message_id: str, timestamp_s: int, body: bytes) -> str:
+    """One `v1,…` signature."""
+    signed = f"{message_id}.{timestamp_s}.".encode() + body
+    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+
+
+def signed_headers(
+    secrets: Sequence[str], *, message_id: str, timestamp_s: int, body: bytes
+) -> dict[str, str]:
+    """The three headers; with several secrets, one signature each, so that a receiver can rotate."""
+    headers = {"webhook-id": message_id, "webhook-timestamp": str(timestamp_s)}
+    signatures = [
+        signature(secret_bytes(secret), message_id=message_id, timestamp_s=timestamp_s, body=body)
+        for secret in secrets
+    ]
+    if signatures:
+        headers["webhook-signature"] = " ".join(signatures)
+    return headers

@@ -1,0 +1,92 @@
+"""One attempt: signed, bounded, and judged."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from standardwebhooks import Webhook
+
+from outbound.receiver import plain, receiving
+from weir.model.clock import SystemClock
+from weir.outbound.addresses import parse_networks
+from weir.outbound.delivery import RESPONSE_CAP_BYTES, OutboundRequest, Verdict, deliver, retry_after_ms
+from weir.outbound.guard import GuardPolicy, guarded_client
+
+LOOPBACK = GuardPolicy(allowed=parse_networks(["127.0.0.0/8"]))
+SECRETS = ("whsec_" + base64.b64encode(b"a" * 32).decode(), "whsec_" + base64.b64encode(b"b" * 32).decode())
+
+
+async def attempt(url: str, *, policy: GuardPolicy = LOOPBACK, timeout_ms: int = 2_000, **options):
+    request = OutboundRequest(url=url, body=b'{"a": 1}', message_id="msg_1", timeout_ms=timeout_ms, **options)
+    async with guarded_client(policy) as client:
+        return await deliver(client, request, now_ms=SystemClock().now_ms())
+
+
+async def test_a_delivery_verifies_with_the_reference_library_under_every_secret():
+    async with receiving() as receiver:
+        outcome = await attempt(receiver.url, secrets=SECRETS)
+    assert outcome.verdict is Verdict.DELIVERED
+    headers, body = receiver.requests[0]
+    for secret in SECRETS:
+        Webhook(secret).verify(body, headers)
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [
+        (204, Verdict.DELIVERED),
+        (301, Verdict.RETRY),
+        (404, Verdict.RETRY),
+        (410, Verdict.GONE),
+        (500, Verdict.RETRY),
+    ],
+)
+async def test_only_2xx_is_success_and_410_is_gone(status, verdict):
+    async with receiving() as receiver:
+        receiver.answer = plain(status)
+        outcome = await attempt(receiver.url)
+    assert (outcome.verdict, outcome.status) == (verdict, status)
+
+
+async def test_retry_after_is_read():
+    async with receiving() as receiver:
+        receiver.answer = plain(429, retry_after="7")
+        outcome = await attempt(receiver.url)
+    assert outcome.retry_after_ms == 7_000
+
+
+def test_retry_after_takes_dates_and_ignores_nonsense():
+    assert retry_after_ms("Thu, 01 Jan 1970 00:01:00 GMT", now_ms=30_000) == 30_000
+    assert retry_after_ms("soon", now_ms=0) is None
+    assert retry_after_ms("999999999", now_ms=0) == 24 * 3600 * 1000
+    assert retry_after_ms("²", now_ms=0) is None
+
+
+async def test_an_endpoint_that_never_answers_is_given_up():
+    async with receiving() as receiver:
+        receiver.answer = b""
+        outcome = await attempt(receiver.url, timeout_ms=200)
+    assert outcome.verdict is Verdict.RETRY
+    assert outcome.duration_ms < 1_500
+
+
+async def test_a_huge_response_is_cut():
+    async with receiving() as receiver:
+        receiver.answer = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (4 * RESPONSE_CAP_BYTES)
+        outcome = await attempt(receiver.url)
+    assert outcome.verdict is Verdict.DELIVERED
+    assert len(outcome.excerpt) == 1024
+
+
+async def test_a_private_destination_is_refused_and_nothing_is_sent():
+    async with receiving() as receiver:
+        outcome = await attempt(receiver.url, policy=GuardPolicy())
+    assert outcome.verdict is Verdict.REFUSED
+    assert receiver.requests == []
+
+
+async def test_a_closed_port_is_a_failure_to_retry():
+    outcome = await attempt("http://127.0.0.1:1/")
+    assert outcome.verdict is Verdict.RETRY
+    assert "ConnectError" in outcome.error
