@@ -48,6 +48,26 @@ class Swept:
     """A bound was reached; call again."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gated:
+    """A queued operation that keeps the gate of its partition closed."""
+
+    key: str | None
+    operation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """Names one enqueue call, so that it takes effect at most once however late its bytes arrive.
+
+    A caller uses a lane for one call at a time and takes a fresh one after a call of unknown outcome;
+    so one remembered id a lane (a field of one hash a shard) is enough, for any length of outage.
+    """
+
+    lane: str
+    id: str
+
+
 class Broker(Protocol):
     """Batch-first: one call moves up to `MAX_BATCH` messages and answers for each in order."""
 
@@ -64,9 +84,24 @@ class Broker(Protocol):
         """Set how many messages of an environment may be leased at once."""
 
     async def enqueue(
-        self, queue: QueueRef, messages: Sequence[NewMessage], *, through_gate: bool = False
+        self,
+        queue: QueueRef,
+        messages: Sequence[NewMessage],
+        *,
+        through_gate: bool = False,
+        call: Call | None = None,
+        operations: Sequence[str] | None = None,
     ) -> list[Enqueued]:
-        """Put messages in. `through_gate` is for queued operations, which closed the gate themselves."""
+        """Put messages in.
+
+        `through_gate` passes closed gates and a lapsed allowance (see `allow_direct`).
+        `call`: if the lane remembers this very id, nothing changes and every message is a DUPLICATE of
+        itself; otherwise the lane remembers it in the same script (not when all were GATED).
+        `operations`, one id a message, implies `through_gate`: a message whose operation is marked done in
+        the gate of its key is a DUPLICATE of itself; otherwise the operation is marked done there in the
+        same script, once all its messages of this call were put in (not when one was FULL). So an
+        operation that is taken over never pushes twice.
+        """
 
     async def dequeue(
         self,
@@ -113,9 +148,25 @@ class Broker(Protocol):
     async def drop_dead(self, shard: int, message_ids: Sequence[MessageId]) -> None:
         """Carried off: forget these. Unknown ids are fine."""
 
-    async def close_gate(self, queue: QueueRef, key: str | None, *, operation: str) -> None:
-        """From now on enqueue of this partition answers GATED, until each closing operation opened it."""
+    async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
+        """From now on enqueue of these partitions answers GATED, until each closing operation opened it.
 
-    async def open_gate(self, queue: QueueRef, key: str | None, *, operation: str) -> None: ...
+        A gate is a hash of operation ids; closing again changes nothing, a done mark included.
+        """
+
+    async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
+        """Take these operations off their gates; returns those (any operation) that still hold them."""
+
+    async def settle_call(self, queue: QueueRef, call: Call) -> bool:
+        """Whether the call took effect; if it did not, it never will: its lane remembers it from now on."""
+
+    async def now_ms(self, shard: int) -> int:
+        """The store's own clock."""
+
+    async def allow_direct(self, shard: int, *, until_ms: int) -> None:
+        """Let enqueue go direct until then, by the store's clock; only ever moves forward.
+
+        Where this was never called, direct is always allowed. Once it lapsed, enqueue answers GATED.
+        """
 
     async def aclose(self) -> None: ...
