@@ -1,0 +1,86 @@
+"""Who changed what: one record for every change that somebody asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from weir.control.database import Connection, Database, execute
+from weir.control.principals import Principal
+from weir.control.sql import load_queries
+from weir.model.clock import Clock, SystemClock
+from weir.model.ids import new_id
+from weir.model.names import EnvironmentRef
+
+SQL = load_queries("weir.control", "audit.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One thing that was done, to what, by whom: `actor` is a token id or a command."""
+
+    actor: str
+    action: str
+    target: str
+    organization: str
+    project: str | None = None
+    environment: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def inside(cls, scope: EnvironmentRef, *, actor: str, action: str, target: str, **details: Any) -> Change:
+        """A change to something of one environment."""
+        return cls(
+            actor=actor,
+            action=action,
+            target=target,
+            organization=scope.organization,
+            project=scope.project,
+            environment=scope.environment,
+            details=details,
+        )
+
+
+class AuditLog:
+    """The record of changes in PostgreSQL; rows are only ever added."""
+
+    def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    async def record(self, change: Change) -> None:
+        async with self._database.connection() as connection:
+            await record(connection, change, at_ms=self._clock.now_ms())
+
+    async def newest(
+        self, principal: Principal, *, limit: int = 100, before: str | None = None
+    ) -> list[dict[str, Any]]:
+        """The newest changes inside a principal's scope."""
+        return await self._database.fetch(
+            SQL["list_audit"],
+            organization=principal.organization,
+            project=principal.project,
+            environment=principal.environment,
+            before=before,
+            limit=limit,
+        )
+
+
+async def record(connection: Connection, change: Change, *, at_ms: int) -> None:
+    """Write a change down inside the caller's transaction."""
+    await execute(
+        connection,
+        SQL["record_audit"],
+        id=new_id(),
+        organization=change.organization,
+        project=change.project,
+        environment=change.environment,
+        actor=change.actor,
+        action=change.action,
+        target=change.target,
+        details=Jsonb(dict(change.details)),
+        at_ms=at_ms,
+    )

@@ -1,0 +1,16 @@
+-- name: record_audit
+-- Write down who changed what.
+INSERT INTO weir.audit_log (id, organization, project, environment, actor, action, target, details, at_ms)
+VALUES (%(id)s, %(organization)s, %(project)s, %(environment)s, %(actor)s, %(action)s, %(target)s,
+        %(details)s, %(at_ms)s)
+
+-- name: list_audit
+-- The newest changes inside a scope, before an id if one is given.
+SELECT id::text AS id, organization, project, environment, actor, action, target, details, at_ms
+FROM weir.audit_log
+WHERE organization = %(organization)s
+  AND (%(project)s::text IS NULL OR project = %(project)s)
+  AND (%(environment)s::text IS NULL OR environment = %(environment)s)
+  AND (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
+ORDER BY id DESC
+LIMIT %(limit)s

@@ -1,0 +1,114 @@
+"""From the text of a token to its principal, almost always without asking PostgreSQL.
+
+Records are cached: for `fresh_s` they are simply used, and when PostgreSQL is out of reach they are
+used for `stale_s`, so that an outage does not stop traffic. A revocation therefore takes effect within
+`fresh_s` everywhere and at once in the process that made it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from weir.control.principals import Principal
+from weir.control.secrets import TokenText, parse
+from weir.control.tokens import Token, Tokens
+from weir.errors import ControlUnavailable, Unauthenticated
+from weir.model.clock import Clock, SystemClock
+
+_MAX_ENTRIES = 10_000
+
+
+class Authenticator(Protocol):
+    """Turns a credential into a principal, or refuses it."""
+
+    async def authenticate(self, text: str) -> Principal: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    token: Token | None
+    principal: Principal | None
+    read_at_s: float
+
+
+class CachedAuthenticator:
+    """Authenticates against the register of tokens through a small cache."""
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        *,
+        fresh_s: float = 15,
+        stale_s: float = 600,
+        clock: Clock | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tokens = tokens
+        self._fresh_s = fresh_s
+        self._stale_s = stale_s
+        self._clock = clock or SystemClock()
+        self._monotonic = monotonic
+        self._entries: dict[str, _Entry] = {}
+        self._seen: dict[str, int] = {}
+
+    async def authenticate(self, text: str) -> Principal:
+        parts = parse(text)
+        if parts is None:
+            raise _refusal()
+        entry = self._entries.get(parts.id)
+        if entry is None or self._monotonic() - entry.read_at_s >= self._fresh_s:
+            entry = await self._read(parts.id, entry)
+        return self._checked(entry, parts)
+
+    def forget(self, token_id: str) -> None:
+        """Ask PostgreSQL again the next time this token is used."""
+        self._entries.pop(token_id, None)
+
+    async def flush_last_used(self) -> None:
+        """Write down when tokens were last used, as gathered since the last flush."""
+        seen, self._seen = self._seen, {}
+        if not seen:
+            return
+        try:
+            await self._tokens.touch(seen)
+        except ControlUnavailable:
+            self._seen = seen | self._seen
+
+    async def run(self, *, every_s: float = 30) -> None:
+        """Flush for ever."""
+        while True:
+            await asyncio.sleep(every_s)
+            await self.flush_last_used()
+
+    async def _read(self, token_id: str, known: _Entry | None) -> _Entry:
+        try:
+            token = await self._tokens.find(token_id)
+        except ControlUnavailable:
+            if known is not None and self._monotonic() - known.read_at_s < self._stale_s:
+                return known
+            raise
+        principal = None if token is None else token.principal
+        entry = _Entry(token=token, principal=principal, read_at_s=self._monotonic())
+        if len(self._entries) >= _MAX_ENTRIES:
+            self._entries.pop(next(iter(self._entries)))
+        self._entries[token_id] = entry
+        return entry
+
+    def _checked(self, entry: _Entry, parts: TokenText) -> Principal:
+        now_ms = self._clock.now_ms()
+        token = entry.token
+        expected = token.secret_sha256 if token is not None else bytes(32)
+        matches = hmac.compare_digest(expected, parts.digest)
+        if token is None or entry.principal is None or not matches or not token.holds_at(now_ms):
+            raise _refusal()
+        self._seen[parts.id] = now_ms
+        return entry.principal
+
+
+def _refusal() -> Unauthenticated:
+    return Unauthenticated("the token is missing or does not hold; send `Authorization: Bearer weir_…`")

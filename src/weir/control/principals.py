@@ -1,0 +1,76 @@
+"""Who asks, and how far that reaches: the one place where tenants are kept apart for callers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from weir.errors import Forbidden, InvalidInput, NotFound
+from weir.model.names import EnvironmentRef
+
+
+class Role(StrEnum):
+    """What a token may do; each role includes the ones before it."""
+
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
+    @property
+    def rank(self) -> int:
+        return _RANKS[self]
+
+
+_RANKS = {Role.READ: 0, Role.WRITE: 1, Role.ADMIN: 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """The holder of a credential: a role inside an organization, a project or an environment."""
+
+    token_id: str
+    role: Role
+    organization: str
+    project: str | None = None
+    environment: str | None = None
+
+    def demand(self, role: Role) -> None:
+        """Forbidden unless this principal's role includes `role`."""
+        if self.role.rank < role.rank:
+            raise Forbidden(f"this token has the role `{self.role}`; `{role}` is needed")
+
+    def choose(
+        self,
+        *,
+        organization: str | None = None,
+        project: str | None = None,
+        environment: str | None = None,
+    ) -> EnvironmentRef:
+        """The environment that a request is about.
+
+        What the credential fixes need not be said; saying something else is answered as if it did not
+        exist, because for this principal it does not.
+        """
+        return EnvironmentRef(
+            organization=_agreed(self.organization, organization, what="organization"),
+            project=_agreed(self.project, project, what="project"),
+            environment=_agreed(self.environment, environment, what="environment"),
+        )
+
+    def covers(self, *, organization: str, project: str | None, environment: str | None) -> bool:
+        """Whether a scope lies inside this principal's own."""
+        return (
+            organization == self.organization
+            and self.project in (None, project)
+            and self.environment in (None, environment)
+        )
+
+
+def _agreed(fixed: str | None, asked: str | None, *, what: str) -> str:
+    if fixed is None and asked is None:
+        raise InvalidInput(
+            f"this token reaches several {what}s; choose one with the header `Weir-{what.title()}`"
+        )
+    if fixed is not None and asked not in (None, fixed):
+        raise NotFound(f"there is no such {what} in the scope of this token")
+    return fixed if fixed is not None else str(asked)

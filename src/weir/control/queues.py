@@ -1,0 +1,100 @@
+"""Queue definitions in PostgreSQL, so that what was promised survives the loss of Redis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg.types.json import Jsonb
+from pydantic import TypeAdapter
+
+from weir.control.database import Connection, Database, Row, execute
+from weir.control.sql import load_queries
+from weir.control.tenants import ensure_environment
+from weir.errors import NotFound
+from weir.model.clock import Clock, SystemClock
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.spec.ir import QueueSpec
+
+SQL = load_queries("weir.control", "queues.sql")
+_SPEC = TypeAdapter(QueueSpec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDefinition:
+    """A queue as the control store knows it."""
+
+    queue: QueueRef
+    spec: QueueSpec
+    paused: bool
+    defined_at_ms: int
+
+
+class QueueDefinitions:
+    """The register of queues; the broker is told separately, by whoever changes something here."""
+
+    def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    async def define(self, queue: QueueRef, spec: QueueSpec) -> None:
+        """Create or change a definition, with the environment around it."""
+        async with self._database.transaction() as connection:
+            await define_queue(connection, queue, spec, now_ms=self._clock.now_ms())
+
+    async def pause(self, queue: QueueRef, *, paused: bool) -> None:
+        touched = await self._database.execute(SQL["pause_queue"], paused=paused, **queue_names(queue))
+        if not touched:
+            raise NotFound(f"there is no queue `{queue.queue}`; define it first")
+
+    async def forget(self, queue: QueueRef) -> None:
+        await self._database.execute(SQL["forget_queue"], **queue_names(queue))
+
+    async def find(self, queue: QueueRef) -> QueueDefinition | None:
+        row = await self._database.fetch_one(SQL["find_queue"], **queue_names(queue))
+        return None if row is None else _definition(row)
+
+    async def of(self, environment: EnvironmentRef) -> list[QueueDefinition]:
+        """Every definition of an environment, by name."""
+        rows = await self._database.fetch(
+            SQL["list_queues"],
+            organization=environment.organization,
+            project=environment.project,
+            environment=environment.environment,
+        )
+        return [_definition(row) for row in rows]
+
+    async def everything(self) -> list[QueueDefinition]:
+        """Every definition of every tenant; for start-up, never for an answer."""
+        return [_definition(row) for row in await self._database.fetch(SQL["all_queues"])]
+
+
+async def define_queue(connection: Connection, queue: QueueRef, spec: QueueSpec, *, now_ms: int) -> None:
+    """Create or change a definition inside the caller's transaction."""
+    await ensure_environment(connection, queue.scope, now_ms=now_ms)
+    document = Jsonb(_SPEC.dump_python(spec, mode="json"))
+    await execute(connection, SQL["define_queue"], spec=document, now_ms=now_ms, **queue_names(queue))
+
+
+def queue_names(queue: QueueRef) -> dict[str, Any]:
+    """The four names of a queue as query parameters."""
+    return {
+        "organization": queue.organization,
+        "project": queue.project,
+        "environment": queue.environment,
+        "queue": queue.queue,
+    }
+
+
+def _definition(row: Row) -> QueueDefinition:
+    return QueueDefinition(
+        queue=QueueRef(
+            organization=row["organization"],
+            project=row["project"],
+            environment=row["environment"],
+            queue=row["queue"],
+        ),
+        spec=_SPEC.validate_python(row["spec"]),
+        paused=row["paused"],
+        defined_at_ms=row["defined_at_ms"],
+    )

@@ -1,0 +1,38 @@
+-- name: define_queue
+-- Remember what a queue promises.
+INSERT INTO weir.queue_definitions (organization, project, environment, queue, spec, defined_at_ms)
+VALUES (%(organization)s, %(project)s, %(environment)s, %(queue)s, %(spec)s, %(now_ms)s)
+ON CONFLICT (organization, project, environment, queue)
+DO UPDATE SET spec = EXCLUDED.spec, defined_at_ms = EXCLUDED.defined_at_ms
+
+-- name: pause_queue
+-- Remember whether a queue is paused.
+UPDATE weir.queue_definitions SET paused = %(paused)s
+WHERE organization = %(organization)s AND project = %(project)s
+  AND environment = %(environment)s AND queue = %(queue)s
+
+-- name: forget_queue
+-- Remove the definition of a queue.
+DELETE FROM weir.queue_definitions
+WHERE organization = %(organization)s AND project = %(project)s
+  AND environment = %(environment)s AND queue = %(queue)s
+
+-- name: find_queue
+-- One definition.
+SELECT organization, project, environment, queue, spec, paused, defined_at_ms
+FROM weir.queue_definitions
+WHERE organization = %(organization)s AND project = %(project)s
+  AND environment = %(environment)s AND queue = %(queue)s
+
+-- name: list_queues
+-- Every definition of an environment, by name.
+SELECT organization, project, environment, queue, spec, paused, defined_at_ms
+FROM weir.queue_definitions
+WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+ORDER BY queue
+
+-- name: all_queues
+-- Every definition of everyone: start-up hands them to the broker.
+SELECT organization, project, environment, queue, spec, paused, defined_at_ms
+FROM weir.queue_definitions
+ORDER BY organization, project, environment, queue

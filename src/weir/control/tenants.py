@@ -1,0 +1,89 @@
+"""Who exists: organizations, projects and environments, created when an admin first names them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weir.control.database import Connection, Database, Row, execute
+from weir.control.principals import Principal
+from weir.control.sql import load_queries
+from weir.errors import NotFound
+from weir.model.clock import Clock, SystemClock
+from weir.model.names import EnvironmentRef, check_name
+
+SQL = load_queries("weir.control", "tenants.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """An environment as the control store knows it."""
+
+    ref: EnvironmentRef
+    concurrency: int | None
+    created_at_ms: int
+
+
+class Tenants:
+    """The register of tenants in PostgreSQL."""
+
+    def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    async def ensure_organization(self, organization: str) -> None:
+        check_name(organization, what="organization")
+        await self._database.execute(
+            SQL["ensure_organization"], organization=organization, now_ms=self._clock.now_ms()
+        )
+
+    async def ensure(self, environment: EnvironmentRef) -> None:
+        """Create the environment, and the project and organization around it, unless they exist."""
+        async with self._database.transaction() as connection:
+            await ensure_environment(connection, environment, now_ms=self._clock.now_ms())
+
+    async def limit(self, environment: EnvironmentRef, concurrency: int | None) -> None:
+        """Remember how many messages of the environment may be leased at once."""
+        touched = await self._database.execute(
+            SQL["limit_environment"],
+            organization=environment.organization,
+            project=environment.project,
+            environment=environment.environment,
+            concurrency=concurrency,
+        )
+        if not touched:
+            raise NotFound(f"there is no environment `{environment.environment}`; create it first")
+
+    async def visible_to(self, principal: Principal) -> list[Environment]:
+        """The environments that a principal reaches, and no others."""
+        rows = await self._database.fetch(
+            SQL["list_environments"],
+            organization=principal.organization,
+            project=principal.project,
+            environment=principal.environment,
+        )
+        return [_environment(row) for row in rows]
+
+    async def everything(self) -> list[Environment]:
+        """Every environment of every tenant; for start-up, never for an answer."""
+        return [_environment(row) for row in await self._database.fetch(SQL["all_environments"])]
+
+
+async def ensure_environment(connection: Connection, environment: EnvironmentRef, *, now_ms: int) -> None:
+    """Create an environment and what is around it inside the caller's transaction."""
+    names = {
+        "organization": environment.organization,
+        "project": environment.project,
+        "environment": environment.environment,
+    }
+    for query in ("ensure_organization", "ensure_project", "ensure_environment"):
+        await execute(connection, SQL[query], now_ms=now_ms, **names)
+
+
+def _environment(row: Row) -> Environment:
+    return Environment(
+        ref=EnvironmentRef(
+            organization=row["organization"], project=row["project"], environment=row["environment"]
+        ),
+        concurrency=row["concurrency"],
+        created_at_ms=row["created_at_ms"],
+    )

@@ -1,0 +1,37 @@
+-- name: ensure_organization
+-- Create an organization unless it exists.
+INSERT INTO weir.organizations (organization, created_at_ms)
+VALUES (%(organization)s, %(now_ms)s)
+ON CONFLICT DO NOTHING
+
+-- name: ensure_project
+-- Create a project unless it exists.
+INSERT INTO weir.projects (organization, project, created_at_ms)
+VALUES (%(organization)s, %(project)s, %(now_ms)s)
+ON CONFLICT DO NOTHING
+
+-- name: ensure_environment
+-- Create an environment unless it exists.
+INSERT INTO weir.environments (organization, project, environment, created_at_ms)
+VALUES (%(organization)s, %(project)s, %(environment)s, %(now_ms)s)
+ON CONFLICT DO NOTHING
+
+-- name: limit_environment
+-- Set how many messages of an environment may be leased at once.
+UPDATE weir.environments SET concurrency = %(concurrency)s
+WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+
+-- name: list_environments
+-- Every environment inside a scope, by name.
+SELECT organization, project, environment, concurrency, created_at_ms
+FROM weir.environments
+WHERE organization = %(organization)s
+  AND (%(project)s::text IS NULL OR project = %(project)s)
+  AND (%(environment)s::text IS NULL OR environment = %(environment)s)
+ORDER BY organization, project, environment
+
+-- name: all_environments
+-- Every environment of everyone: start-up hands their limits to the broker.
+SELECT organization, project, environment, concurrency, created_at_ms
+FROM weir.environments
+ORDER BY organization, project, environment

@@ -1,0 +1,201 @@
+"""Tokens in PostgreSQL: created, listed, rotated, revoked. Their secrets are never stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weir.control.database import Connection, Database, Row, execute, execute_many, fetch_one
+from weir.control.principals import Principal, Role
+from weir.control.secrets import mint
+from weir.control.sql import load_queries
+from weir.control.tenants import SQL as TENANTS
+from weir.control.tenants import ensure_environment
+from weir.errors import Conflict, Forbidden, InvalidInput, NotFound
+from weir.model.clock import Clock, SystemClock
+from weir.model.names import EnvironmentRef, check_name
+
+SQL = load_queries("weir.control", "tokens.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A token as it is stored: everything but its secret."""
+
+    id: str
+    organization: str
+    project: str | None
+    environment: str | None
+    role: Role
+    name: str
+    secret_sha256: bytes
+    created_at_ms: int
+    expires_at_ms: int | None
+    revoked_at_ms: int | None
+    last_used_at_ms: int | None
+    replaces: str | None
+
+    @property
+    def principal(self) -> Principal:
+        return Principal(
+            token_id=self.id,
+            role=self.role,
+            organization=self.organization,
+            project=self.project,
+            environment=self.environment,
+        )
+
+    def holds_at(self, now_ms: int) -> bool:
+        """Neither revoked nor expired."""
+        return self.revoked_at_ms is None and (self.expires_at_ms is None or now_ms < self.expires_at_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewToken:
+    """What to create: a role inside a scope, under a name that people recognise."""
+
+    name: str
+    role: Role
+    organization: str
+    project: str | None = None
+    environment: str | None = None
+    lifetime_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.name, what="token")
+        check_name(self.organization, what="organization")
+        if self.environment is not None and self.project is None:
+            raise InvalidInput("a token for an environment needs its project too")
+        if self.project is not None:
+            check_name(self.project, what="project")
+        if self.environment is not None:
+            check_name(self.environment, what="environment")
+        if self.lifetime_ms is not None and self.lifetime_ms <= 0:
+            raise InvalidInput("the lifetime of a token must be positive; leave it out for no expiry")
+
+
+class Tokens:
+    """The register of tokens. Methods with a principal act inside its scope alone."""
+
+    def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    async def create(self, new: NewToken, *, by: Principal | None = None) -> tuple[str, Token]:
+        """A fresh token: its text, which is shown this once, and its record."""
+        if by is not None:
+            _demand_inside(by, new)
+        async with self._database.transaction() as connection:
+            return await self._insert(connection, new, replaces=None)
+
+    async def find(self, token_id: str) -> Token | None:
+        row = await self._database.fetch_one(SQL["find_token"], id=token_id)
+        return None if row is None else _token(row)
+
+    async def inside(self, principal: Principal) -> list[Token]:
+        """The tokens whose scope lies inside the principal's."""
+        rows = await self._database.fetch(SQL["list_tokens"], **_scope(principal))
+        return [_token(row) for row in rows]
+
+    async def revoke(self, token_id: str, *, by: Principal) -> None:
+        """End a token at once. Not found outside the principal's scope, or when it has ended before."""
+        touched = await self._database.execute(
+            SQL["revoke_token"], id=token_id, now_ms=self._clock.now_ms(), **_scope(by)
+        )
+        if not touched:
+            raise NotFound(f"there is no live token `{token_id}` in the scope of this token")
+
+    async def rotate(self, token_id: str, *, by: Principal, grace_ms: int = 0) -> tuple[str, Token]:
+        """Replace a token by a fresh one of the same scope and role; the old one ends after the grace."""
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as connection:
+            row = await fetch_one(connection, SQL["find_token"], id=token_id)
+            old = None if row is None else _token(row)
+            if old is None or not _inside(by, old):
+                raise NotFound(f"there is no token `{token_id}` in the scope of this token")
+            if not old.holds_at(now_ms):
+                raise Conflict(f"the token `{token_id}` has ended; create a new one instead")
+            await execute(connection, SQL["expire_token"], id=token_id, expires_at_ms=now_ms + grace_ms)
+            return await self._insert(connection, _successor(old), replaces=token_id)
+
+    async def touch(self, seen: Mapping[str, int]) -> None:
+        """Remember when tokens were last used."""
+        async with self._database.transaction() as connection:
+            parameters = [{"id": token_id, "at_ms": at_ms} for token_id, at_ms in sorted(seen.items())]
+            await execute_many(connection, SQL["touch_token"], parameters)
+
+    async def _insert(
+        self, connection: Connection, new: NewToken, *, replaces: str | None
+    ) -> tuple[str, Token]:
+        now_ms = self._clock.now_ms()
+        text, parts = mint(new.environment or new.project or new.organization)
+        await _ensure_scope(connection, new, now_ms=now_ms)
+        expires_at_ms = None if new.lifetime_ms is None else now_ms + new.lifetime_ms
+        await execute(
+            connection,
+            SQL["insert_token"],
+            id=parts.id,
+            organization=new.organization,
+            project=new.project,
+            environment=new.environment,
+            role=str(new.role),
+            name=new.name,
+            digest=parts.digest,
+            now_ms=now_ms,
+            expires_at_ms=expires_at_ms,
+            replaces=replaces,
+        )
+        row = await fetch_one(connection, SQL["find_token"], id=parts.id)
+        assert row is not None
+        return text, _token(row)
+
+
+async def _ensure_scope(connection: Connection, new: NewToken, *, now_ms: int) -> None:
+    if new.project is not None and new.environment is not None:
+        scope = EnvironmentRef(
+            organization=new.organization, project=new.project, environment=new.environment
+        )
+        await ensure_environment(connection, scope, now_ms=now_ms)
+        return
+    names = {"organization": new.organization, "project": new.project, "now_ms": now_ms}
+    await execute(connection, TENANTS["ensure_organization"], **names)
+    if new.project is not None:
+        await execute(connection, TENANTS["ensure_project"], **names)
+
+
+def _demand_inside(principal: Principal, new: NewToken) -> None:
+    principal.demand(Role.ADMIN)
+    inside = principal.covers(organization=new.organization, project=new.project, environment=new.environment)
+    if not inside:
+        raise Forbidden("a token can only create tokens inside its own scope")
+
+
+def _inside(principal: Principal, token: Token) -> bool:
+    return principal.covers(
+        organization=token.organization, project=token.project, environment=token.environment
+    )
+
+
+def _successor(old: Token) -> NewToken:
+    lifetime_ms = None if old.expires_at_ms is None else max(1, old.expires_at_ms - old.created_at_ms)
+    return NewToken(
+        name=old.name,
+        role=old.role,
+        organization=old.organization,
+        project=old.project,
+        environment=old.environment,
+        lifetime_ms=lifetime_ms,
+    )
+
+
+def _scope(principal: Principal) -> dict[str, Any]:
+    return {
+        "organization": principal.organization,
+        "project": principal.project,
+        "environment": principal.environment,
+    }
+
+
+def _token(row: Row) -> Token:
+    return Token(**{**row, "role": Role(row["role"]), "secret_sha256": bytes(row["secret_sha256"])})

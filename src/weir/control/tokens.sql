@@ -1,0 +1,40 @@
+-- name: insert_token
+-- Store a fresh token; its secret is kept as a digest only.
+INSERT INTO weir.tokens (id, organization, project, environment, role, name, secret_sha256,
+                         created_at_ms, expires_at_ms, replaces)
+VALUES (%(id)s, %(organization)s, %(project)s, %(environment)s, %(role)s, %(name)s, %(digest)s,
+        %(now_ms)s, %(expires_at_ms)s, %(replaces)s)
+
+-- name: find_token
+-- One token by its id, for authentication.
+SELECT id, organization, project, environment, role, name, secret_sha256, created_at_ms,
+       expires_at_ms, revoked_at_ms, last_used_at_ms, replaces
+FROM weir.tokens WHERE id = %(id)s
+
+-- name: list_tokens
+-- Every token whose scope lies inside another scope, newest first.
+SELECT id, organization, project, environment, role, name, secret_sha256, created_at_ms,
+       expires_at_ms, revoked_at_ms, last_used_at_ms, replaces
+FROM weir.tokens
+WHERE organization = %(organization)s
+  AND (%(project)s::text IS NULL OR project = %(project)s)
+  AND (%(environment)s::text IS NULL OR environment = %(environment)s)
+ORDER BY created_at_ms DESC, id
+
+-- name: revoke_token
+-- Revoke a token inside a scope, once.
+UPDATE weir.tokens SET revoked_at_ms = %(now_ms)s
+WHERE id = %(id)s AND revoked_at_ms IS NULL
+  AND organization = %(organization)s
+  AND (%(project)s::text IS NULL OR project = %(project)s)
+  AND (%(environment)s::text IS NULL OR environment = %(environment)s)
+
+-- name: expire_token
+-- Let a token end at a time, unless it ends sooner by itself.
+UPDATE weir.tokens SET expires_at_ms = LEAST(expires_at_ms, %(expires_at_ms)s)
+WHERE id = %(id)s
+
+-- name: touch_token
+-- Remember when a token was last seen.
+UPDATE weir.tokens SET last_used_at_ms = GREATEST(last_used_at_ms, %(at_ms)s)
+WHERE id = %(id)s
