@@ -1,0 +1,43 @@
+"""The child process: open the directory, listen, stop cleanly on a signal."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import threading
+from pathlib import Path
+
+from weir.embedded.chdb.engine import Engine
+from weir.embedded.chdb.http import Front
+from weir.embedded.chdb.runner import Runner, User
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(prog="weir.embedded.chdb")
+    options.add_argument("--path", type=Path, required=True)
+    options.add_argument("--port", type=int, required=True)
+    options.add_argument("--host", default="127.0.0.1")
+    options.add_argument("--max-concurrent", type=int, default=8)
+    given = options.parse_args()
+
+    engine = Engine(given.path, max_concurrent=given.max_concurrent)
+    runner = Runner(engine)
+    users = [User(name="weir"), User(name="default"), User(name="reader", read_only=True)]
+    front = Front(
+        (given.host, given.port), runner, password=os.environ.pop("WEIR_CHDB_PASSWORD", ""), users=users
+    )
+
+    def stop(*_: object) -> None:
+        threading.Thread(target=front.shutdown, daemon=True).start()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    front.serve_forever(poll_interval=0.2)
+    front.server_close()
+    runner.sessions.close()
+    engine.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""ClickHouse's HTTP interface in front of the engine, as far as its clients use it."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from weir.embedded.chdb.body import decoded, form, raw_body
+from weir.embedded.chdb.failures import Gone, Refused, described
+from weir.embedded.chdb.request import credentials, parse_request
+from weir.embedded.chdb.runner import Answer, Runner, User
+
+
+class Front(ThreadingHTTPServer):
+    """The listening socket, the users and the runner."""
+
+    daemon_threads = True
+    request_queue_size = 256
+    allow_reuse_address = True
+
+    def __init__(self, address: tuple[str, int], runner: Runner, *, password: str, users: list[User]) -> None:
+        self.runner = runner
+        self._password = password.encode()
+        self._users = {user.name: user for user in users}
+        super().__init__(address, Handler)
+
+    def authenticated(self, name: str, password: str) -> User | None:
+        right = hmac.compare_digest(password.encode(), self._password)
+        return self._users.get(name) if right else None
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection; one request after the other."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = 1 << 16
+    timeout = 600
+    server: Front
+
+    def do_GET(self) -> None:
+        self._handle()
+
+    def do_POST(self) -> None:
+        self._handle()
+
+    def do_HEAD(self) -> None:
+        self._handle()
+
+    def _handle(self) -> None:
+        body: Iterator[bytes] = iter(())
+        try:
+            body = raw_body(self.rfile, self._headers())
+            self._answer(body)
+        except (Gone, ConnectionError, TimeoutError):
+            self.close_connection = True
+        except Exception as error:
+            # The engine reports everything as text, so there is no narrower class to catch.
+            self._drain(body)
+            self._fail(error)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """The engine's log is enough."""
+
+    def _answer(self, raw: Iterator[bytes]) -> None:
+        url = urlsplit(self.path)
+        arguments = dict(parse_qsl(url.query, keep_blank_values=True))
+        asks_nothing = url.path == "/" and self.command != "POST" and "query" not in arguments
+        if url.path == "/ping" or asks_nothing:
+            self._send(200, b"Ok.\n", {"Content-Type": "text/html; charset=UTF-8"})
+            return
+        if url.path != "/":
+            self._drain(raw)
+            self._send(404, f"There is no handle {url.path}\n".encode(), {})
+            return
+        user = self._user(arguments)
+        body = decoded(raw, self.headers.get("Content-Encoding", ""))
+        files: dict[str, bytes] = {}
+        content_type = self.headers.get("Content-Type", "")
+        if content_type.startswith("multipart/form-data"):
+            fields, files = form(b"".join(body), content_type)
+            arguments |= fields
+            body = iter(())
+        request = parse_request(arguments, self._headers(), files)
+        answer = self.server.runner.run(request, body, user)
+        self._drain(raw)
+        self._send(200, answer.body, self._answer_headers(answer, request.query_id))
+
+    def _user(self, arguments: Mapping[str, str]) -> User:
+        name, password = credentials(arguments, self._headers())
+        user = self.server.authenticated(name, password)
+        if user is None:
+            reason = "Authentication failed: password is incorrect, or there is no user with such name"
+            raise Refused(516, "AUTHENTICATION_FAILED", f"{name[:64]}: {reason}")
+        return user
+
+    def _headers(self) -> Mapping[str, str]:
+        return self.headers  # type: ignore[return-value]
+
+    def _answer_headers(self, answer: Answer, query_id: str | None) -> dict[str, str]:
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "X-ClickHouse-Timezone": self.server.runner.engine.timezone,
+            "X-ClickHouse-Summary": json.dumps({name: str(value) for name, value in answer.summary.items()}),
+        }
+        if answer.format:
+            headers["X-ClickHouse-Format"] = answer.format
+        if query_id:
+            headers["X-ClickHouse-Query-Id"] = query_id
+        return headers
+
+    def _fail(self, error: Exception) -> None:
+        status, code, text = described(error)
+        headers = {"Content-Type": "text/plain; charset=UTF-8", "X-ClickHouse-Exception-Code": str(code)}
+        self._send(status, (text.rstrip() + "\n").encode(), headers)
+
+    def _drain(self, body: Iterator[bytes]) -> None:
+        """Read the rest of the body, so that the connection stands at the next request."""
+        try:
+            for _ in body:
+                continue
+        except (Gone, OSError):
+            self.close_connection = True
+
+    def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        self.send_response_only(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+        self.wfile.flush()

@@ -1,0 +1,61 @@
+"""Before the engine opens its directory: forget insert tokens whose rows never reached disk.
+
+A MergeTree table writes an insert's token to its deduplication log before it renames the part into
+place. A kill between the two makes the retry of that insert a silent no-op, and its rows are gone. So
+a log line is kept only if it is whole and a part on disk covers its block numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+_PART = re.compile(r"(?P<partition>[^_]+)_(?P<low>\d+)_(?P<high>\d+)_\d+(?:_\d+)?\Z")
+_ADDED = "1"
+
+Blocks = dict[str, list[tuple[int, int]]]
+"""Partition -> ranges of block numbers that parts on disk cover."""
+
+
+def repair_deduplication_logs(store: Path) -> int:
+    """Drop the lines that cannot be trusted from every table's log; how many were dropped."""
+    return sum(_repair_table(logs) for logs in store.glob("store/*/*/deduplication_logs"))
+
+
+def _repair_table(logs: Path) -> int:
+    blocks = _blocks_on_disk(logs.parent)
+    return sum(_repair_file(file, blocks) for file in logs.glob("deduplication_log_*.txt"))
+
+
+def _blocks_on_disk(table: Path) -> Blocks:
+    blocks: Blocks = {}
+    for entry in table.iterdir():
+        if match := _PART.match(entry.name):
+            blocks.setdefault(match["partition"], []).append((int(match["low"]), int(match["high"])))
+    return blocks
+
+
+def _repair_file(file: Path, blocks: Blocks) -> int:
+    lines = file.read_bytes().splitlines(keepends=True)
+    kept = [line for line in lines if _trusted(line, blocks)]
+    if len(kept) < len(lines):
+        scratch = file.with_suffix(".repair")
+        with scratch.open("wb") as out:
+            out.writelines(kept)
+            out.flush()
+            os.fsync(out.fileno())
+        scratch.replace(file)
+    return len(lines) - len(kept)
+
+
+def _trusted(line: bytes, blocks: Blocks) -> bool:
+    columns = line.decode(errors="replace").rstrip("\n").split("\t")
+    if len(columns) != 3 or not line.endswith(b"\n"):
+        return False
+    part = _PART.match(columns[1])
+    if part is None:
+        return False
+    low, high = int(part["low"]), int(part["high"])
+    covered = any(first <= low and high <= last for first, last in blocks.get(part["partition"], ()))
+    return columns[0] != _ADDED or covered

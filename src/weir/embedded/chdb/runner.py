@@ -1,0 +1,141 @@
+"""From a request to an answer: which connection, which statement, what came out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from weir.embedded.chdb.engine import Engine, configure, load, use
+from weir.embedded.chdb.failures import Refused
+from weir.embedded.chdb.request import Request
+from weir.embedded.chdb.sessions import Sessions
+from weir.embedded.chdb.spool import Spool
+from weir.embedded.chdb.statement import Insert, find_insert, keeps_state, quoted, reads, words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    name: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    body: bytes
+    format: str | None
+    summary: dict[str, int] = field(default_factory=dict)
+
+
+class Runner:
+    """Runs requests against the engine, at most so many at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.sessions = Sessions(engine.connect)
+
+    def run(self, request: Request, body: Iterator[bytes], user: User) -> Answer:
+        started = time.perf_counter_ns()
+        statement, insert, rows = _assemble(request.query, body)
+        if insert is None and not statement.strip():
+            raise Refused(62, "SYNTAX_ERROR", "Empty query")
+        with self.engine.running, self._connection(request, user, statement) as connection:
+            if insert is not None:
+                answer = _insert(connection, request, insert, rows)
+            else:
+                answer = _query(connection, request, statement)
+        answer.summary["elapsed_ns"] = time.perf_counter_ns() - started
+        return answer
+
+    @contextmanager
+    def _connection(self, request: Request, user: User, statement: bytes) -> Iterator[Any]:
+        key = (user.name, request.session_id or "")
+        known = bool(request.session_id) and self.sessions.known(key)
+        if request.session_must_exist and not known:
+            raise Refused(372, "SESSION_NOT_FOUND", "Session not found")
+        if request.session_id and not user.read_only and (known or keeps_state(statement)):
+            with self.sessions.connection(key, timeout_s=request.session_timeout_s) as connection:
+                use(connection, request.database)
+                with _borrowed(connection, request):
+                    yield connection
+            return
+        with self.engine.connection() as connection:
+            use(connection, request.database)
+            configure(connection, request.settings)
+            for table in request.external:
+                load(connection, table)
+            if user.read_only:
+                # Last, because nothing can be set after it.
+                configure(connection, {"readonly": "1"})
+            yield connection
+
+
+@contextmanager
+def _borrowed(connection: Any, request: Request) -> Iterator[None]:
+    """Settings and external tables for one request of a session; taken back after it."""
+    before = _values(connection, list(request.settings))
+    configure(connection, request.settings)
+    try:
+        for table in request.external:
+            load(connection, table)
+        yield
+    finally:
+        for table in request.external:
+            connection.query(f"DROP TEMPORARY TABLE IF EXISTS `{table.name}`")
+        configure(connection, before)
+
+
+def _values(connection: Any, names: list[str]) -> dict[str, str]:
+    if not names:
+        return {}
+    wanted = ", ".join(quoted(name) for name in names)
+    rows = connection.query(f"SELECT name, value FROM system.settings WHERE name IN ({wanted})", "TSVRaw")
+    return dict(line.split("\t", 1) for line in rows.bytes().decode().splitlines())
+
+
+def _assemble(query: bytes, body: Iterator[bytes]) -> tuple[bytes, Insert | None, Iterator[bytes]]:
+    """The statement, and for an insert its rows, which may start in the query or anywhere in the body."""
+    if query and (insert := find_insert(query)):
+        return query, insert, _chain(query[insert.data_at :], body)
+    head = b"\n".join(part for part in (query, next(body, b"")) if part)
+    if words(head, 1) == (b"INSERT",):
+        # The statement may be cut by a chunk boundary.
+        while (insert := find_insert(head)) is None or insert.data_at >= len(head):
+            more = next(body, None)
+            if more is None:
+                break
+            head += more
+        if insert is not None:
+            return head, insert, _chain(head[insert.data_at :], body)
+    return head + b"".join(body), None, iter(())
+
+
+def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest
+
+
+def _insert(connection: Any, request: Request, insert: Insert, rows: Iterator[bytes]) -> Answer:
+    """Insert from a file. The engine's own insert interface reports success when a view has failed, and
+    it cuts inline rows at the first blank line; from a file it does neither."""
+    with Spool() as spool:
+        for data in rows:
+            spool.write(data)
+        statement = f"{insert.head} FROM INFILE {quoted(spool.path)} {insert.settings} FORMAT {insert.format}"
+        result = connection.query(statement, "Null", params=dict(request.parameters))
+    written = {"written_rows": result.rows_written(), "written_bytes": result.bytes_written()}
+    return Answer(body=b"", format=None, summary=written)
+
+
+def _query(connection: Any, request: Request, statement: bytes) -> Answer:
+    result = connection.query(statement, request.format, params=dict(request.parameters))
+    body = result.bytes() or b""
+    summary = {
+        "read_rows": result.storage_rows_read(),
+        "read_bytes": result.storage_bytes_read(),
+        "result_rows": result.rows_read(),
+        "result_bytes": len(body),
+    }
+    return Answer(body=body, format=request.format if reads(statement) else None, summary=summary)

@@ -1,0 +1,104 @@
+"""One child process: started through the guard, logged to a file, stopped politely and then firmly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weir.embedded.accounts import Account
+
+_GUARD = Path(__file__).with_name("guard.py")
+_POLL_S = 0.02
+_LOG_LIMIT_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What to run. `stop_signal` asks for a clean end, also when the parent dies."""
+
+    argv: tuple[str, ...]
+    cwd: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    stop_signal: int = signal.SIGTERM
+    account: Account | None = None
+
+
+class Child:
+    """A running child and its log."""
+
+    def __init__(self, command: Command, *, log: Path, inherit: tuple[int, ...] = ()) -> None:
+        _rotate(log)
+        self.command = command
+        self.log = log
+        self._log_start = log.stat().st_size if log.exists() else 0
+        plan = {
+            "argv": command.argv,
+            "env": {**_base_environment(), **command.env},
+            "account": command.account.plan() if command.account else None,
+            "death_signal": int(command.stop_signal),
+            "parent": os.getpid(),
+        }
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_GUARD), json.dumps(plan)],
+                cwd=command.cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=inherit,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def status(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    async def wait(self) -> int:
+        # Polling works from any event loop, and needs neither a signal handler nor a thread.
+        while (status := self.status()) is None:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_S)
+        return status
+
+    async def stop(self, *, patience_s: float = 10.0) -> None:
+        """Ask it to end; after `patience_s` end its whole process group."""
+        if self.status() is None:
+            self._process.send_signal(self.command.stop_signal)
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.wait(), patience_s)
+        self.kill()
+        await self.wait()
+
+    def kill(self) -> None:
+        """End what is left of its process group at once."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def last_lines(self, count: int = 5) -> list[str]:
+        """The end of what this child has logged since it started."""
+        with suppress(OSError), self.log.open("rb") as lines:
+            lines.seek(self._log_start)
+            return [line.decode(errors="replace").rstrip() for line in deque(lines, maxlen=count)]
+        return []
+
+
+def _base_environment() -> dict[str, str]:
+    kept = ("PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR")
+    return {name: os.environ[name] for name in kept if name in os.environ} | {"LC_ALL": "C.UTF-8"}
+
+
+def _rotate(log: Path) -> None:
+    if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
+        log.replace(log.with_suffix(".log.1"))

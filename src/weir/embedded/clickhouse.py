@@ -1,0 +1,62 @@
+"""ClickHouse as a child: the chDB engine in a process that speaks ClickHouse's HTTP interface."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from weir.embedded.child import Command
+from weir.embedded.ports import HOST
+from weir.embedded.server import make_private
+
+WRITER, READER = "weir", "reader"
+
+
+class ClickHouseServer:
+    """The engine behind HTTP on loopback, with a writer and a read-only user."""
+
+    name = "clickhouse"
+
+    def __init__(self, folder: Path, *, port: int, password: str) -> None:
+        self.folder = folder
+        self.port = port
+        self._password = password
+
+    @property
+    def url(self) -> str:
+        return f"http://{WRITER}:{self._password}@{HOST}:{self.port}/default"
+
+    @property
+    def reader_url(self) -> str:
+        return f"http://{READER}:{self._password}@{HOST}:{self.port}/default"
+
+    async def prepare(self) -> None:
+        make_private(self.folder)
+
+    def command(self) -> Command:
+        arguments = ("--path", str(self.folder / "store"), "--port", str(self.port))
+        return Command(
+            argv=(sys.executable, "-m", "weir.embedded.chdb", *arguments),
+            cwd=self.folder,
+            env={"WEIR_CHDB_PASSWORD": self._password},
+        )
+
+    async def healthy(self) -> bool:
+        try:
+            reader, writer = await asyncio.open_connection(HOST, self.port)
+        except OSError:
+            return False
+        try:
+            writer.write(b"GET /ping HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n")
+            return b" 200 " in await reader.readline()
+        except OSError:
+            return False
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    def explain(self, lines: list[str]) -> str | None:
+        return None

@@ -1,0 +1,122 @@
+"""The one directory that holds everything embedded, and the lock that gives it one owner."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from weir.errors import Misconfigured
+
+_ORPHAN_PATIENCE_S = 15.0
+
+
+class DataDir:
+    """A data directory, owned while `lock_fd` is open here or in a child that inherited it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self._lock: IO[str] | None = None
+
+    @property
+    def lock_fd(self) -> int:
+        if self._lock is None:
+            raise RuntimeError("the data directory is not open")
+        return self._lock.fileno()
+
+    def folder(self, name: str) -> Path:
+        path = self.path / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    async def open(self) -> None:
+        """Make the directory if needed and take it; a second owner is refused."""
+        lock = self._lock_file()
+        loop = asyncio.get_running_loop()
+        patience = loop.time() + _ORPHAN_PATIENCE_S
+        while not _try_lock(lock):
+            owner = _owner(lock)
+            # The owner's children hold the lock until the last of them has written its data out.
+            if _alive(owner) or loop.time() > patience:
+                lock.close()
+                raise Misconfigured(
+                    f"`{self.path}` is in use by process {owner or 'unknown'}; "
+                    "stop it, or choose another directory with `--data-dir`"
+                )
+            await asyncio.sleep(0.1)
+        lock.seek(0)
+        lock.truncate()
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        self._lock = lock
+
+    def _lock_file(self) -> IO[str]:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            # Others may pass through to the folder of their server, but list nothing.
+            self.path.chmod(0o711)
+            return (self.path / "lock").open("a+")
+        except OSError as error:
+            raise Misconfigured(
+                f"cannot write to `{self.path}` ({error.strerror}); choose another with `--data-dir`"
+            ) from None
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        with suppress(OSError, ValueError):
+            value = json.loads((self.path / name).read_text())
+            if isinstance(value, dict):
+                return value
+        return {}
+
+    def write_json(self, name: str, value: dict[str, Any]) -> None:
+        """Write a private file whole or not at all."""
+        scratch = self.path / f"{name}.{os.getpid()}"
+        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
+            json.dump(value, out)
+            out.flush()
+            os.fsync(out.fileno())
+        scratch.replace(self.path / name)
+
+    def password(self) -> str:
+        """The password of this directory's servers: made once, kept in a file only we can read."""
+        kept = self.read_json("secrets.json")
+        if "password" not in kept:
+            kept = {"password": secrets.token_urlsafe(24)}
+            self.write_json("secrets.json", kept)
+        return str(kept["password"])
+
+
+def _try_lock(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _owner(lock: IO[str]) -> int | None:
+    lock.seek(0)
+    text = lock.read().strip()
+    return int(text) if text.isdigit() else None
+
+
+def _alive(pid: int | None) -> bool:
+    if pid is None:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

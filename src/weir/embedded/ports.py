@@ -1,0 +1,42 @@
+"""Loopback ports: a free one, or the one that was asked for."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+
+from weir.errors import Misconfigured
+
+HOST = "127.0.0.1"
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on `port` now."""
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def choose_port(wanted: int | None, *, server: str, before: int | None = None) -> int:
+    """`wanted` if it is free (else an error), the one used `before` if it still is, or any."""
+    if wanted:
+        if not is_free(wanted):
+            raise Misconfigured(
+                f"port {wanted} for {server} is in use; stop what listens there, "
+                f"or set `WEIR_EMBEDDED__{server.upper()}_PORT` to another one (0 picks a free one)"
+            )
+        return wanted
+    if before and is_free(before):
+        return before
+    return free_port()

@@ -1,0 +1,41 @@
+"""What the stack asks of a server that it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from weir.embedded.child import Command
+
+
+class Server(Protocol):
+    """One embedded server: how to prepare its folder, how to start it, how to ask if it is well."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def url(self) -> str: ...
+
+    async def prepare(self) -> None:
+        """Make its folder fit to start from; refuse what would lose data. Runs before every start."""
+        ...
+
+    def command(self) -> Command: ...
+
+    async def healthy(self) -> bool:
+        """Whether it answers now."""
+        ...
+
+    def explain(self, lines: list[str]) -> str | None:
+        """What its last log lines mean to a human, if it is a known reason that a restart will not cure."""
+        ...
+
+
+def make_private(folder: Path) -> Path:
+    """Create `folder` for our eyes only."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder

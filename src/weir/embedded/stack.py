@@ -1,0 +1,137 @@
+"""Everything that Weir needs, as children of this process: started together, kept alive, stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from weir.embedded.clickhouse import ClickHouseServer
+from weir.embedded.datadir import DataDir
+from weir.embedded.ports import choose_port
+from weir.embedded.postgres import PostgresServer
+from weir.embedded.redis import RedisServer
+from weir.embedded.server import Server
+from weir.embedded.supervised import Supervised
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """Ports that the operator fixed; None picks a free one and keeps it for the next start."""
+
+    redis: int | None = None
+    postgres: int | None = None
+    clickhouse: int | None = None
+
+
+class Stack:
+    """The embedded servers of one data directory."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        ports: Ports | None = None,
+        durable: bool = False,
+        report: Report = lambda _: None,
+    ) -> None:
+        self.data_dir = DataDir(data_dir)
+        self._ports = ports or Ports()
+        self._durable = durable
+        self._report = report
+        self._running: list[Supervised] = []
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Take the directory and start every server at the same time; all are well when this returns."""
+        await self.data_dir.open()
+        try:
+            self._running = [self._supervised(server) for server in self._make_servers()]
+            await _all_or_first_error([child.start() for child in self._running])
+        except BaseException:
+            await self.stop()
+            raise
+        self._watch = asyncio.create_task(self._keep_alive(), name="embedded servers")
+
+    async def stop(self) -> None:
+        """Stop every server, whatever state it is in, and give the directory back."""
+        if self._watch is not None:
+            self._watch.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._watch
+            self._watch = None
+        await asyncio.gather(*(child.stop() for child in self._running))
+        self.data_dir.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    @property
+    def redis_url(self) -> str:
+        return self._server("redis").url
+
+    @property
+    def postgres_url(self) -> str:
+        return self._server("postgres").url
+
+    @property
+    def clickhouse_url(self) -> str:
+        return self._server("clickhouse").url
+
+    @property
+    def servers(self) -> list[Supervised]:
+        return list(self._running)
+
+    async def failed(self) -> None:
+        """Return never, or raise when a server cannot be brought back."""
+        if self._watch is not None:
+            await asyncio.shield(self._watch)
+
+    def _server(self, name: str) -> Server:
+        return next(child.server for child in self._running if child.server.name == name)
+
+    def _supervised(self, server: Server) -> Supervised:
+        return Supervised(
+            server,
+            log=self.data_dir.folder("logs") / f"{server.name}.log",
+            inherit=(self.data_dir.lock_fd,),
+            report=self._report,
+        )
+
+    def _make_servers(self) -> list[Server]:
+        before = self.data_dir.read_json("ports.json")
+        ports = {
+            name: choose_port(getattr(self._ports, name), server=name, before=before.get(name))
+            for name in ("redis", "postgres", "clickhouse")
+        }
+        self.data_dir.write_json("ports.json", ports)
+        password, root = self.data_dir.password(), self.data_dir.path
+        return [
+            RedisServer(root / "redis", port=ports["redis"], password=password, durable=self._durable),
+            PostgresServer(root / "postgres", port=ports["postgres"], password=password),
+            ClickHouseServer(root / "clickhouse", port=ports["clickhouse"], password=password),
+        ]
+
+    async def _keep_alive(self) -> None:
+        await _all_or_first_error([child.keep_alive() for child in self._running])
+
+
+async def _all_or_first_error(jobs: list[asyncio.Future[None]] | list) -> None:  # type: ignore[type-arg]
+    """Run all; at the first failure cancel the others and raise it."""
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    try:
+        await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise

@@ -1,0 +1,103 @@
+"""One server kept alive: started, watched, started again with a growing pause when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from weir.embedded.child import Child
+from weir.embedded.server import Server
+from weir.errors import Misconfigured
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
+_STEADY_AFTER_S = 30.0
+_START_PATIENCE_S = 60.0
+_POLL_S = 0.03
+
+
+class Supervised:
+    """A server and its current process."""
+
+    def __init__(
+        self, server: Server, *, log: Path, inherit: tuple[int, ...] = (), report: Callable[[str], None]
+    ) -> None:
+        self.server = server
+        self.restarts = 0
+        self._log = log
+        self._inherit = inherit
+        self._report = report
+        self._child: Child | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child and self._child.status() is None else None
+
+    async def start(self) -> None:
+        """Start it and wait until it answers."""
+        await self.server.prepare()
+        self._child = child = Child(self.server.command(), log=self._log, inherit=self._inherit)
+        await _until_healthy(self.server, child)
+
+    async def stop(self) -> None:
+        if self._child is not None:
+            await self._child.stop()
+
+    async def keep_alive(self) -> None:
+        """Start it again whenever it dies; raises only when that cannot help."""
+        loop = asyncio.get_running_loop()
+        pause = _FIRST_PAUSE_S
+        while True:
+            since = loop.time()
+            await self._died()
+            if loop.time() - since > _STEADY_AFTER_S:
+                pause = _FIRST_PAUSE_S
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
+            await self._start_again()
+
+    async def _died(self) -> None:
+        if self._child is None:
+            return
+        status = await self._child.wait()
+        # A dead postmaster leaves children behind that still hold its memory.
+        self._child.kill()
+        self._report(_obituary(self.server.name, status, self._child.last_lines()))
+
+    async def _start_again(self) -> None:
+        self.restarts += 1
+        try:
+            await self.start()
+        except ServerDied as error:
+            self._report(str(error))
+        else:
+            self._report(f"{self.server.name} is back on port {self.server.port}")
+
+
+class ServerDied(Misconfigured):
+    """A server ended, or stayed silent, while it was being started."""
+
+
+async def _until_healthy(server: Server, child: Child) -> None:
+    deadline = asyncio.get_running_loop().time() + _START_PATIENCE_S
+    while not await server.healthy():
+        status = child.status()
+        if status is not None:
+            child.kill()
+            lines = child.last_lines(20)
+            if (reason := server.explain(lines)) is not None:
+                raise Misconfigured(reason)
+            raise ServerDied(_obituary(server.name, status, lines[-3:]))
+        if asyncio.get_running_loop().time() > deadline:
+            child.kill()
+            raise ServerDied(
+                f"{server.name} did not answer within {_START_PATIENCE_S:.0f} s; see `{child.log}`"
+            )
+        await asyncio.sleep(_POLL_S)
+
+
+def _obituary(name: str, status: int, lines: list[str]) -> str:
+    how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+    tail = " / ".join(line for line in lines if line) or "it logged nothing"
+    return f"{name} {how}; its last lines: {tail}"
