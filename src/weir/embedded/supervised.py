@@ -34,6 +34,10 @@ class Supervised:
     def pid(self) -> int | None:
         return self._child.pid if self._child and self._child.status() is None else None
 
+    @property
+    def child(self) -> Child | None:
+        return self._child
+
     async def start(self) -> None:
         """Start it and wait until it answers."""
         await self.server.prepare()
@@ -43,6 +47,12 @@ class Supervised:
     async def stop(self) -> None:
         if self._child is not None:
             await self._child.stop()
+
+    async def kill(self) -> None:
+        """End it at once, as a crash would."""
+        if self._child is not None:
+            self._child.kill()
+            await self._child.wait()
 
     async def keep_alive(self) -> None:
         """Start it again whenever it dies; raises only when that cannot help."""

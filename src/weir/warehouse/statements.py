@@ -1,0 +1,27 @@
+"""Cutting a file of SQL into statements."""
+
+from __future__ import annotations
+
+import re
+
+_TOKEN = re.compile(
+    r"""--[^\n]*(?:\n|$)|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|`(?:[^`\\]|\\.)*`|;|[^;'"`/-]+|.""",
+    re.DOTALL,
+)
+
+
+def split_statements(text: str) -> list[str]:
+    """The statements of `text` in order; semicolons inside quotes and comments do not count."""
+    statements, current, has_code = [], [], False
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        if token == ";":
+            if has_code:
+                statements.append("".join(current).strip())
+            current, has_code = [], False
+            continue
+        current.append(token)
+        has_code = has_code or not (token.isspace() or token.startswith(("--", "/*")))
+    if has_code:
+        statements.append("".join(current).strip())
+    return statements

@@ -1,0 +1,111 @@
+"""Fixtures for every room: real servers, private namespaces, injected time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from weir.control.database import Database
+from weir.control.migrate import migrate_postgres
+from weir.model.names import EnvironmentRef
+from weir.testing.clocks import ManualClock
+from weir.testing.servers import TestServers
+from weir.testing.urls import with_database
+from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
+
+_TEMPLATE = "weir_template"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--faults", action="store_true", help="run the long fault and slow tests too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--faults"):
+        return
+    # Deselected, not skipped: a skip in an ordinary run always means that something is missing.
+    long = [item for item in items if item.get_closest_marker("slow") or item.get_closest_marker("fault")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[TestServers]:
+    """The servers of this test process; each starts when a test first asks for it."""
+    servers = TestServers()
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_url(servers: TestServers) -> str:
+    return servers.redis.url
+
+
+@pytest.fixture(scope="session")
+def postgres_url(servers: TestServers) -> str:
+    return servers.postgres.url
+
+
+@pytest.fixture(scope="session")
+def clickhouse_url(servers: TestServers) -> str:
+    return servers.clickhouse.url
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres_url: str) -> str:
+    """The name of a migrated database that others are copied from."""
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {_TEMPLATE}")
+
+    async def migrate() -> None:
+        async with Database(with_database(postgres_url, _TEMPLATE), max_size=2) as database:
+            await migrate_postgres(database)
+
+    asyncio.run(migrate())
+    return _TEMPLATE
+
+
+@pytest.fixture
+def database_url(postgres_url: str, migrated_template: str) -> Iterator[str]:
+    """A migrated PostgreSQL database of the test's own."""
+    name = f"t_{uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {migrated_template} STRATEGY FILE_COPY")
+    yield with_database(postgres_url, name)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    """An open `Database` on a migrated PostgreSQL database of the test's own."""
+    async with Database(database_url) as database:
+        yield database
+
+
+@pytest.fixture
+def warehouse_url(clickhouse_url: str) -> Iterator[str]:
+    """A migrated ClickHouse database of the test's own."""
+    name = f"t_{uuid4().hex}"
+    url = with_database(clickhouse_url, name)
+    asyncio.run(migrate_warehouse(url))
+    yield url
+    asyncio.run(drop_warehouse(url))
+
+
+@pytest.fixture
+def environment() -> EnvironmentRef:
+    """A fresh tenant: names that no other test uses, awkward on purpose."""
+    mark = uuid4().hex[:12]
+    return EnvironmentRef(organization=f"org:{mark}", project="pro/ject *", environment=f"prod {mark} ✓")
+
+
+@pytest.fixture
+def manual_clock() -> ManualClock:
+    return ManualClock()
