@@ -1,0 +1,91 @@
+"""One blocking connection to ClickHouse over HTTP, for the pipeline, migrations and audits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import clickhouse_connect
+import pyarrow as pa
+from clickhouse_connect.driver.client import Client
+
+from weir.errors import Misconfigured
+from weir.warehouse.errors import translating
+
+INSERT_SETTINGS: Mapping[str, Any] = {
+    "async_insert": 0,
+    "deduplicate_blocks_in_dependent_materialized_views": 1,
+    "insert_deduplicate": 1,
+    "max_insert_threads": 1,
+    "max_partitions_per_insert_block": 0,
+    "max_insert_block_size": 4_000_000,
+    "min_insert_block_size_rows": 0,
+    "min_insert_block_size_bytes": 0,
+}
+"""What every insert pins, so that one record batch is one block and a token always means the same.
+
+The partition bound is off: events from many days must not stop the pipeline.
+"""
+
+
+class Connection:
+    """ClickHouse by URL (`http://user:password@host:port/database`); errors are those of the tree."""
+
+    def __init__(self, url: str, *, timeout_s: float = 30, connect_timeout_s: float = 5) -> None:
+        self._client = _client(url, timeout_s=timeout_s, connect_timeout_s=connect_timeout_s)
+
+    def command(self, sql: str, parameters: Mapping[str, Any] | None = None) -> None:
+        """Run a statement that answers nothing."""
+        with translating():
+            self._client.command(sql, parameters=dict(parameters or {}))
+
+    def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Run a query and return its rows by column name."""
+        with translating():
+            result = self._client.query(sql, parameters=dict(parameters or {}))
+            return [dict(zip(result.column_names, row, strict=True)) for row in result.result_rows]
+
+    def table(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
+        """Run a query and return its rows as an Arrow table."""
+        with translating():
+            return self._client.query_arrow(sql, parameters=dict(parameters or {}), use_strings=True)
+
+    def insert(self, table: str, rows: pa.Table, *, token: str) -> None:
+        """Insert one block exactly once: a second insert with the same token changes nothing.
+
+        The deduplication id is the token and the block's number, so the rows go as one record batch.
+        """
+        block = rows.combine_chunks()
+        if block.num_rows:
+            settings = {**INSERT_SETTINGS, "insert_deduplication_token": token}
+            with translating():
+                self._client.insert_arrow(table, block, settings=settings)
+
+    def insert_rows(self, table: str, rows: Sequence[Mapping[str, Any]], *, token: str) -> None:
+        """The same for a few rows given as mappings with equal keys."""
+        if rows:
+            self.insert(table, pa.Table.from_pylist([dict(row) for row in rows]), token=token)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _client(url: str, *, timeout_s: float, connect_timeout_s: float) -> Client:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Misconfigured(f"expected a ClickHouse URL like `http://host:8123/weir`, got `{url:.80}`")
+    with translating():
+        return clickhouse_connect.create_client(
+            host=parts.hostname,
+            port=parts.port or (8443 if parts.scheme == "https" else 8123),
+            secure=parts.scheme == "https",
+            username=unquote(parts.username) if parts.username else None,
+            password=unquote(parts.password or ""),
+            database=unquote(parts.path.lstrip("/")) or "default",
+            connect_timeout=connect_timeout_s,
+            send_receive_timeout=timeout_s,
+            query_retries=0,
+            compress=False,
+            autogenerate_session_id=False,
+        )

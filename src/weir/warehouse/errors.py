@@ -1,0 +1,39 @@
+"""ClickHouse's exceptions stop here: each becomes an error of the tree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from clickhouse_connect.driver import exceptions as ch
+from urllib3.exceptions import HTTPError
+
+from weir.errors import InvalidInput, WarehouseUnavailable, WeirError
+
+_OVERLOADED_CODES = frozenset({159, 164, 202, 209, 210, 241, 242, 243, 252, 319, 425, 999})
+"""Timeout, read-only, too many queries, network, memory, disk, too many parts, unknown insert outcome."""
+
+_CODE = re.compile(r"Code: (\d+)\.")
+
+
+def translated(error: Exception) -> WeirError:
+    """The error of the tree that stands for one of the driver's."""
+    text = str(error).strip().splitlines()[0][:500] if str(error).strip() else type(error).__name__
+    code = _CODE.search(str(error))
+    if isinstance(error, ch.DataError):
+        return InvalidInput(f"ClickHouse cannot store that value ({text})")
+    if code is not None and int(code[1]) not in _OVERLOADED_CODES:
+        return WeirError(f"ClickHouse failed ({text})")
+    if isinstance(error, (ch.ProgrammingError, ch.NotSupportedError)):
+        return WeirError(f"ClickHouse was asked for what it cannot do ({text})")
+    return WarehouseUnavailable(f"ClickHouse does not answer ({text}); try again", retry_after_s=1)
+
+
+@contextmanager
+def translating() -> Iterator[None]:
+    """Let no exception of the driver out of the block."""
+    try:
+        yield
+    except (ch.ClickHouseError, ch.StreamCompleteException, HTTPError, OSError) as error:
+        raise translated(error) from error

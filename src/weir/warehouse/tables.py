@@ -1,0 +1,73 @@
+"""The warehouse's tables: the contract between the pipeline, which fills them, and those who read.
+
+Every metric has a landing table (engine Null). One insert into it feeds all tiers through views, so
+the tiers hold the same events. A row of a tier is one bucket of one queue, environment or process,
+perhaps in several parts: every query aggregates with GROUP BY and relies on no merge.
+
+    events                     sum    how many events the bucket holds
+    enqueued … refused         sum    counters, named as in `telemetry.events`
+    max_queue_length …         max    a gauge's maximum in the bucket: what charts show
+    last                       max    a tuple: time and sequence of the last event, then every gauge after
+                                      it, by name (`max(last).queue_length`): what is carried forward
+    enqueued_total …           max    odometers (queues only)
+    wait_count, wait_sum_ms    sum    how many waits, and together how long
+    wait_max_ms                max
+    wait_digest                quantilesTDigestMerge(0.5, 0.95, 0.99)(wait_digest)
+
+`metric_gaps` holds the spans that are unknown, by metric and shard; an environment's shard is
+`model.shards.shard_of`. Environments have counters, waits, `max_environment_*`, `max_oldest_age_ms`
+and a `last` of the three environment gauges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """One resolution of a metric: a table of buckets of one width, kept for a while."""
+
+    table: str
+    step_ms: int
+    retention_days: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierSet:
+    """The three resolutions of one subject and the columns that name the subject."""
+
+    dimensions: tuple[str, ...]
+    tiers: tuple[Tier, Tier, Tier]
+
+
+_DAYS = {"5s": 2, "1m": 31, "1h": 400}
+_STEPS_MS = {"5s": 5_000, "1m": 60_000, "1h": 3_600_000}
+
+
+def _tiers(stem: str, *dimensions: str) -> TierSet:
+    first, second, third = (
+        Tier(table=f"{stem}_{name}", step_ms=_STEPS_MS[name], retention_days=_DAYS[name])
+        for name in _STEPS_MS
+    )
+    return TierSet(dimensions=dimensions, tiers=(first, second, third))
+
+
+QUEUES = _tiers("queue_metrics", "organization", "project", "environment", "queue")
+ENVIRONMENTS = _tiers("environment_metrics", "organization", "project", "environment")
+WORKERS = _tiers("worker_metrics", "role", "hostname", "worker_id", "pid")
+TIER_SETS = (QUEUES, ENVIRONMENTS, WORKERS)
+
+BUCKET_MS = 5_000
+"""The width of a landing row's bucket: that of the finest tier."""
+
+QUEUE_LANDING = "queue_events_landing"
+WORKER_LANDING = "worker_events_landing"
+LEDGER = "queue_ledger"
+LOSSES = "queue_losses"
+OFFSETS = "ingest_offsets"
+GAPS = "metric_gaps"
+REJECTS = "metric_rejects"
+
+DEDUPLICATION_WINDOW = 10_000
+"""How many past inserts every table remembers by token."""
