@@ -22,7 +22,7 @@ class NewMessage:
 
     payload: bytes
     id: MessageId = field(default_factory=new_message_id)
-    headers: Mapping[str, str] = NO_HEADERS
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
     key: str | None = None
     """Ordering key of a `per_key` queue, and the partition of queued operations."""
     priority: int = DEFAULT_PRIORITY
