@@ -1,0 +1,459 @@
+"""The memory broker: every promise of the broker seam in one process, for tests and as the model.
+
+    broker = MemoryBroker(clock=clock)
+    await broker.define(queue, QueueSpec(name=queue.queue))
+
+Nothing is kept when the process ends. The Redis broker is tested against this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from weir.broker import checks
+from weir.broker.broker import Shard, Source, Swept
+from weir.errors import Conflict, NotFound
+from weir.model.clock import Clock, SystemClock
+from weir.model.ids import MessageId, new_id
+from weir.model.message import (
+    DeadMessage,
+    Delivery,
+    Enqueue,
+    Enqueued,
+    Failure,
+    LeaseRef,
+    NewMessage,
+    QueueState,
+    Settlement,
+)
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.shards import shard_of
+from weir.spec.ir import QueueSpec
+from weir.telemetry.codec import Event
+from weir.telemetry.events import QueueOperation
+from weir.testing.memory_queue import Counts, QueueModel
+
+HEARTBEAT_MS = 5_000
+MAX_SHARE = 16
+MAX_VISITS = 64
+_OPERATIONS = list(QueueOperation)
+_T = TypeVar("_T", LeaseRef, Failure)
+_Serve = Callable[[QueueModel, int], list[Delivery]]
+_Step = Callable[[QueueModel, _T, int, Counts], Settlement]
+
+
+class MemoryBroker:
+    """A `Broker` in memory. `events` records what the Redis broker would append to its stream."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        shards: int = 4,
+        max_payload: int = checks.MAX_PAYLOAD_BYTES,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._shards = shards
+        self._max_payload = max_payload
+        self._chance = chance
+        self._queues: dict[QueueRef, QueueModel] = {}
+        self._limits: dict[EnvironmentRef, int] = {}
+        self._outboxes: list[dict[MessageId, DeadMessage]] = [{} for _ in range(shards)]
+        self._gates: dict[tuple[QueueRef, str | None], set[str]] = {}
+        self._operations: dict[str, list[Enqueued]] = {}
+        self._turns: dict[QueueRef | EnvironmentRef, int] = {}
+        self._turn = 0
+        self._touched: dict[QueueRef, int] = {}
+        self._changed = asyncio.Event()
+        self.events: list[Event] = []
+
+    @property
+    def shards(self) -> int:
+        return self._shards
+
+    # describing queues
+
+    async def define(self, queue: QueueRef, spec: QueueSpec) -> None:
+        checks.check_spec(spec)
+        model = self._queues.get(queue)
+        if model is None:
+            self._queues[queue] = QueueModel(queue, spec)
+        elif model.entries and model.spec.ordering is not spec.ordering:
+            raise Conflict(
+                f"the queue `{queue.queue}` holds messages, so its ordering cannot change; drain it first"
+            )
+        else:
+            model.spec = spec
+        self._refresh(self._queues[queue])
+
+    async def forget(self, queue: QueueRef) -> None:
+        model = self._queues.get(queue)
+        if model is None:
+            return
+        if model.entries:
+            raise Conflict(
+                f"the queue `{queue.queue}` still holds {len(model.entries)} messages; drain it first"
+            )
+        del self._queues[queue]
+        self._turns.pop(queue, None)
+        self._touched.pop(queue, None)
+
+    async def limit(self, environment: EnvironmentRef, concurrency: int | None) -> None:
+        checks.check_concurrency(concurrency)
+        if concurrency is None:
+            self._limits.pop(environment, None)
+        else:
+            self._limits[environment] = concurrency
+        self._wake()
+
+    async def pause(self, queue: QueueRef) -> None:
+        model = self._model(queue)
+        model.paused = True
+        self._settle_call(model, QueueOperation.PAUSE, Counts(), always=True)
+
+    async def resume(self, queue: QueueRef) -> None:
+        model = self._model(queue)
+        model.paused = False
+        self._settle_call(model, QueueOperation.RESUME, Counts(), always=True)
+
+    # moving messages
+
+    async def enqueue(
+        self,
+        queue: QueueRef,
+        messages: Sequence[NewMessage],
+        *,
+        through_gate: bool = False,
+        operation: str | None = None,
+    ) -> list[Enqueued]:
+        checks.check_messages(messages, max_payload=self._max_payload)
+        model, counts = self._model(queue), Counts()
+        if operation is not None and operation in self._operations:
+            return self._operations[operation]
+        if not messages:
+            return []
+        now = self._clock.now_ms()
+        answers = [
+            Enqueued(outcome=Enqueue.GATED, message_id=message.id)
+            if not through_gate and self._gates.get((queue, message.key))
+            else model.enqueue(message, now, counts)
+            for message in messages
+        ]
+        if operation is not None:
+            self._operations[operation] = answers
+        self._settle_call(model, QueueOperation.ENQUEUE, counts)
+        return answers
+
+    async def dequeue(
+        self,
+        source: Source,
+        *,
+        consumer: str,
+        limit: int = 1,
+        lease_ms: int | None = None,
+        wait_ms: int = 0,
+    ) -> list[Delivery]:
+        checks.check_dequeue(consumer=consumer, limit=limit, lease_ms=lease_ms, wait_ms=wait_ms)
+        give_up = time.monotonic() + wait_ms / 1_000
+        while True:
+            self._changed.clear()
+            deliveries = self._take(source, consumer=consumer, limit=limit, lease_ms=lease_ms)
+            left = give_up - time.monotonic()
+            if deliveries or left <= 0:
+                return deliveries
+            await self._wait_for_change(min(left, self._next_change_s(source)))
+
+    async def _wait_for_change(self, timeout_s: float) -> None:
+        try:
+            await asyncio.wait_for(self._changed.wait(), timeout=max(timeout_s, 0.001))
+        except TimeoutError:
+            return
+
+    def _next_change_s(self, source: Source) -> float:
+        now = self._clock.now_ms()
+        times = [model.next_change_ms(now) for model in self._models(source)]
+        return min((t - now for t in times if t is not None), default=60_000) / 1_000
+
+    def _take(self, source: Source, *, consumer: str, limit: int, lease_ms: int | None) -> list[Delivery]:
+        for model in self._models(source):
+            self._tend(model)
+        token, now = new_id(), self._clock.now_ms()
+
+        def serve(model: QueueModel, share: int) -> list[Delivery]:
+            counts = Counts()
+            deliveries = model.serve(
+                limit=min(share, self._environment_room(model.ref.scope)),
+                now=now,
+                lease_ms=lease_ms,
+                consumer=consumer,
+                token=token,
+                counts=counts,
+            )
+            waits = tuple(delivery.wait_ms for delivery in deliveries)
+            self._settle_call(model, QueueOperation.DEQUEUE, counts, samples=waits)
+            return deliveries
+
+        if isinstance(source, QueueRef):
+            return serve(self._model(source), limit)
+        if isinstance(source, EnvironmentRef):
+            return self._serve_environment(source, limit, serve, visits=iter(range(MAX_VISITS)))
+        return self._serve_shard(source.number, limit, serve)
+
+    def _serve_shard(self, shard: int, limit: int, serve: _Serve) -> list[Delivery]:
+        """Environments take turns; each gets its share of the call."""
+        deliveries: list[Delivery] = []
+        visits = iter(range(MAX_VISITS))
+        while len(deliveries) < limit:
+            turns = [ref for ref in self._turns if isinstance(ref, EnvironmentRef)]
+            ready = [ref for ref in turns if self._shard(ref) == shard and self._environment_servable(ref)]
+            if not ready:
+                break
+            environment = min(ready, key=self._turn_of)
+            share = math.ceil((limit - len(deliveries)) / min(len(ready), MAX_SHARE))
+            got = self._serve_environment(environment, share, serve, visits=visits)
+            self._turns[environment] = self._next_turn()
+            deliveries += got
+            if next(visits, None) is None:
+                break
+        return deliveries
+
+    def _serve_environment(
+        self, environment: EnvironmentRef, limit: int, serve: _Serve, *, visits: Iterator[int]
+    ) -> list[Delivery]:
+        """Queues of one environment take turns; each gets its share of the call."""
+        deliveries: list[Delivery] = []
+        while len(deliveries) < limit and self._environment_room(environment) > 0:
+            ready = [model for model in self._models(environment) if model.servable]
+            if not ready or next(visits, None) is None:
+                break
+            model = min(ready, key=lambda model: self._turn_of(model.ref))
+            share = math.ceil((limit - len(deliveries)) / min(len(ready), MAX_SHARE))
+            self._turns[model.ref] = self._next_turn()
+            deliveries += serve(model, share)
+        return deliveries
+
+    async def ack(self, leases: Sequence[LeaseRef]) -> list[Settlement]:
+        checks.check_leases(leases)
+        return self._settle(
+            leases, QueueOperation.ACK, lambda model, lease, now, counts: model.ack(lease, now, counts)
+        )
+
+    async def extend(self, leases: Sequence[LeaseRef], *, lease_ms: int) -> list[Settlement]:
+        checks.check_leases(leases)
+        checks.check_lease(lease_ms)
+        return self._settle(
+            leases, QueueOperation.EXTEND, lambda model, lease, now, _: model.extend(lease, now, lease_ms)
+        )
+
+    async def nack(self, failures: Sequence[Failure]) -> list[Settlement]:
+        checks.check_failures(failures)
+        chances = {id(failure): self._chance() for failure in failures}
+        return self._settle(
+            failures,
+            QueueOperation.NACK,
+            lambda model, failure, now, counts: model.nack(failure, now, chances[id(failure)], counts),
+        )
+
+    async def dead_letter(self, failures: Sequence[Failure]) -> list[Settlement]:
+        checks.check_failures(failures)
+        return self._settle(
+            failures,
+            QueueOperation.DEAD_LETTER,
+            lambda model, failure, now, counts: model.dead_letter(failure, now, counts),
+        )
+
+    def _settle(self, items: Sequence[_T], operation: QueueOperation, step: _Step[_T]) -> list[Settlement]:
+        """Settle items of any queues: one step each, one event a queue."""
+        now, answers = self._clock.now_ms(), []
+        counts: dict[QueueRef, Counts] = {}
+        done: set[QueueRef] = set()
+        for item in items:
+            queue = item.queue if isinstance(item, LeaseRef) else item.lease.queue
+            model = self._queues.get(queue)
+            if model is None:
+                answers.append(Settlement.LAPSED)
+                continue
+            answer = step(model, item, now, counts.setdefault(queue, Counts()))
+            answers.append(answer)
+            if answer is not Settlement.LAPSED:
+                done.add(queue)
+        for queue in done:
+            self._settle_call(self._queues[queue], operation, counts[queue], always=True)
+        return answers
+
+    # keeping order
+
+    async def sweep(self, shard: int, *, limit: int = 1_000) -> Swept:
+        checks.check_shard(shard, shards=self._shards)
+        lapsed = expired = dead = 0
+        for model in self._models(Shard(shard)):
+            lapses, expiries = self._tend(model)
+            lapsed += lapses.values["lapsed"]
+            dead += lapses.values["dead"]
+            expired += expiries.values["expired"]
+        return Swept(lapsed=lapsed, expired=expired, dead=dead, orphans=0, more=False)
+
+    def _tend(self, model: QueueModel) -> tuple[Counts, Counts]:
+        lapses, expiries = Counts(), Counts()
+        model.tend(self._clock.now_ms(), lapses=lapses, expiries=expiries)
+        self._settle_call(model, QueueOperation.LAPSE, lapses)
+        self._settle_call(model, QueueOperation.EXPIRE, expiries)
+        return lapses, expiries
+
+    async def heartbeat(self, shard: int, *, limit: int = 1_000) -> int:
+        checks.check_shard(shard, shards=self._shards)
+        old = self._clock.now_ms() - HEARTBEAT_MS
+        quiet = [m for m in self._models(Shard(shard)) if m.entries and self._touched.get(m.ref, 0) <= old]
+        for model in quiet[:limit]:
+            self._settle_call(model, QueueOperation.HEARTBEAT, Counts(), always=True)
+        return len(quiet[:limit])
+
+    async def state(self, queue: QueueRef) -> QueueState:
+        return self._state(self._model(queue))
+
+    async def states(self, environment: EnvironmentRef) -> list[QueueState]:
+        models = sorted(self._models(environment), key=lambda model: model.ref.queue)
+        return [self._state(model) for model in models]
+
+    async def take_dead(self, shard: int, *, limit: int = 1_000) -> list[DeadMessage]:
+        checks.check_shard(shard, shards=self._shards)
+        return list(self._outboxes[shard].values())[:limit]
+
+    async def drop_dead(self, shard: int, message_ids: Sequence[MessageId]) -> None:
+        checks.check_shard(shard, shards=self._shards)
+        for message_id in message_ids:
+            self._outboxes[shard].pop(message_id, None)
+
+    async def close_gate(self, queue: QueueRef, key: str | None, *, operation: str) -> None:
+        self._gates.setdefault((queue, key), set()).add(operation)
+
+    async def open_gate(self, queue: QueueRef, key: str | None, *, operation: str) -> None:
+        self._gates.get((queue, key), set()).discard(operation)
+
+    async def aclose(self) -> None:
+        self._wake()
+
+    # what the rest stands on
+
+    def _model(self, queue: QueueRef) -> QueueModel:
+        try:
+            return self._queues[queue]
+        except KeyError:
+            raise NotFound(f"there is no queue `{queue.queue}` here; define it first") from None
+
+    def _models(self, source: Source) -> list[QueueModel]:
+        if isinstance(source, QueueRef):
+            return [self._model(source)]
+        if isinstance(source, EnvironmentRef):
+            return [model for ref, model in self._queues.items() if ref.scope == source]
+        checks.check_shard(source.number, shards=self._shards)
+        return [model for ref, model in self._queues.items() if self._shard(ref.scope) == source.number]
+
+    def _shard(self, environment: EnvironmentRef) -> int:
+        return shard_of(environment, shards=self._shards)
+
+    def _environment_room(self, environment: EnvironmentRef) -> int:
+        limit = self._limits.get(environment)
+        if limit is None:
+            return 1 << 30
+        return max(0, limit - sum(model.running for model in self._models(environment)))
+
+    def _environment_servable(self, environment: EnvironmentRef) -> bool:
+        models = self._models(environment)
+        return self._environment_room(environment) > 0 and any(model.servable for model in models)
+
+    def _next_turn(self) -> int:
+        self._turn += 1
+        return self._turn
+
+    def _turn_of(self, ref: QueueRef | EnvironmentRef) -> tuple[int, QueueRef | EnvironmentRef]:
+        return self._turns.get(ref, 0), ref
+
+    def _refresh(self, model: QueueModel) -> None:
+        """A queue or environment that becomes servable joins behind those that already wait their turn."""
+        scope = model.ref.scope
+        both: list[tuple[QueueRef | EnvironmentRef, bool]] = [
+            (model.ref, model.servable),
+            (scope, self._environment_servable(scope)),
+        ]
+        for ref, ready in both:
+            if not ready:
+                self._turns.pop(ref, None)
+            elif ref not in self._turns:
+                self._turns[ref] = self._turn
+                self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+
+    def _settle_call(
+        self,
+        model: QueueModel,
+        operation: QueueOperation,
+        counts: Counts,
+        *,
+        samples: tuple[int, ...] = (),
+        always: bool = False,
+    ) -> None:
+        """What every verb ends with: carry off the dead, update the turns, emit one event."""
+        outbox = self._outboxes[self._shard(model.ref.scope)]
+        for dead in model.outbox:
+            outbox[dead.message_id] = dead
+        model.outbox.clear()
+        self._refresh(model)
+        if counts or always:
+            self._emit(model, operation, counts, samples)
+            self._wake()
+
+    def _emit(
+        self, model: QueueModel, operation: QueueOperation, counts: Counts, samples: tuple[int, ...]
+    ) -> None:
+        state = self._state(model)
+        self._touched[model.ref] = self._clock.now_ms()
+        self.events.append(
+            Event(
+                dimensions=(
+                    model.ref.organization,
+                    model.ref.project,
+                    model.ref.environment,
+                    model.ref.queue,
+                ),
+                values={
+                    "operation": _OPERATIONS.index(operation),
+                    **counts.values,
+                    "queue_length": state.depth,
+                    "running": state.running,
+                    "queue_limit": state.limit or 0,
+                    "environment_length": state.environment_depth,
+                    "environment_running": state.environment_running,
+                    "environment_limit": state.environment_limit or 0,
+                    "paused": int(state.paused),
+                    "oldest_age_ms": state.oldest_age_ms,
+                    **{f"{name}_total": total for name, total in model.odometers.items()},
+                },
+                samples=samples,
+            )
+        )
+
+    def _state(self, model: QueueModel) -> QueueState:
+        now = self._clock.now_ms()
+        siblings = self._models(model.ref.scope)
+        return QueueState(
+            queue=model.ref,
+            depth=model.depth,
+            delayed=model.delayed(now),
+            running=model.running,
+            limit=model.spec.concurrency,
+            environment_depth=sum(sibling.depth for sibling in siblings),
+            environment_running=sum(sibling.running for sibling in siblings),
+            environment_limit=self._limits.get(model.ref.scope),
+            oldest_age_ms=model.oldest_age(now),
+            paused=model.paused,
+            odometers=dict(model.odometers),
+        )

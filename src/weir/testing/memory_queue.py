@@ -1,0 +1,336 @@
+"""One queue of the memory broker: the rules of waiting, leasing and dying, as plainly as they can be put.
+
+This is the model that the Redis scripts are tested against, so it prefers obvious to fast. Time comes
+in as an argument; nothing here waits, and nothing here knows of other queues.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from weir.broker.checks import error_text
+from weir.model.message import (
+    DeadMessage,
+    DeathReason,
+    Delivery,
+    Enqueue,
+    Enqueued,
+    Failure,
+    LeaseRef,
+    NewMessage,
+    Settlement,
+)
+from weir.model.names import QueueRef
+from weir.spec.ir import Ordering, QueueSpec
+from weir.telemetry.events import QUEUE_COUNTERS
+
+
+@dataclass(slots=True, kw_only=True)
+class Lease:
+    token: str
+    consumer: str
+    until_ms: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Entry:
+    """A message inside the queue. It waits while it has no lease, and is ready once it was placed."""
+
+    message: NewMessage
+    enqueued_at_ms: int
+    available_at_ms: int
+    expires_at_ms: int
+    sequence: int | None = None
+    """Its place, given when it first becomes available."""
+    attempts: int = 0
+    ready: bool = False
+    lease: Lease | None = None
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one call did to one queue; the same names as the odometers."""
+
+    values: dict[str, int] = field(default_factory=lambda: dict.fromkeys(QUEUE_COUNTERS, 0))
+
+    def add(self, name: str, by: int = 1) -> None:
+        self.values[name] += by
+
+    def __bool__(self) -> bool:
+        return any(self.values.values())
+
+
+class QueueModel:
+    """The state of one queue and every change that it allows."""
+
+    def __init__(self, ref: QueueRef, spec: QueueSpec) -> None:
+        self.ref = ref
+        self.spec = spec
+        self.paused = False
+        self.entries: dict[str, Entry] = {}
+        self.odometers: dict[str, int] = dict.fromkeys(QUEUE_COUNTERS, 0)
+        self.outbox: list[DeadMessage] = []
+        """What died in this call; the broker carries it to the shard's outbox."""
+        self._sequence = 0
+        self._seen: dict[str, tuple[str, bytes, int]] = {}
+
+    def count(self, counts: Counts, name: str) -> None:
+        counts.add(name)
+        self.odometers[name] += 1
+
+    # what is where
+
+    def waiting(self) -> Iterator[Entry]:
+        return (entry for entry in self.entries.values() if entry.lease is None)
+
+    @property
+    def depth(self) -> int:
+        return sum(1 for _ in self.waiting())
+
+    @property
+    def running(self) -> int:
+        return len(self.entries) - self.depth
+
+    def delayed(self, now: int) -> int:
+        return sum(1 for entry in self.waiting() if entry.available_at_ms > now)
+
+    def oldest_age(self, now: int) -> int:
+        return (
+            max((now - entry.available_at_ms for entry in self.waiting()), default=0) if self.entries else 0
+        )
+
+    def heads(self) -> list[Entry]:
+        """What may be handed out now, in order; in an ordered queue the first of each free key."""
+        ready = [entry for entry in self.waiting() if entry.ready]
+        if self.spec.ordering is Ordering.UNORDERED:
+            return sorted(ready, key=lambda entry: (-entry.message.priority, *self._place(entry)))
+        firsts: dict[str, Entry] = {}
+        for entry in sorted(ready, key=lambda entry: entry.sequence or 0):
+            firsts.setdefault(self._lane(entry), entry)
+        blocked = {self._lane(entry) for entry in self.entries.values() if self._blocks(entry)}
+        return sorted((e for lane, e in firsts.items() if lane not in blocked), key=self._place)
+
+    def _place(self, entry: Entry) -> tuple[int, int]:
+        return entry.available_at_ms, entry.sequence or 0
+
+    def _lane(self, entry: Entry) -> str:
+        return "" if self.spec.ordering is Ordering.FIFO else entry.message.key or ""
+
+    def _blocks(self, entry: Entry) -> bool:
+        """Leased, or waiting for a retry: the head of its key, whose followers must wait."""
+        return entry.lease is not None or (entry.attempts > 0 and not entry.ready)
+
+    @property
+    def servable(self) -> bool:
+        return not self.paused and self.room > 0 and bool(self.heads())
+
+    @property
+    def room(self) -> int:
+        limit = self.spec.concurrency
+        return len(self.entries) if limit is None else limit - self.running
+
+    # in
+
+    def enqueue(self, message: NewMessage, now: int, counts: Counts) -> Enqueued:
+        first = self._first_with_key(message, now)
+        if first is not None:
+            return first
+        if message.id in self.entries:
+            return Enqueued(outcome=Enqueue.DUPLICATE, message_id=message.id)
+        max_depth = self.spec.retention.max_depth
+        if max_depth is not None and self.depth >= max_depth:
+            self.count(counts, "refused")
+            return Enqueued(outcome=Enqueue.FULL, message_id=message.id)
+        self._accept(message, now)
+        self.count(counts, "enqueued")
+        return Enqueued(outcome=Enqueue.ACCEPTED, message_id=message.id)
+
+    def _first_with_key(self, message: NewMessage, now: int) -> Enqueued | None:
+        """The answer for a message whose idempotency key was used within the window."""
+        if message.idempotency_key is None:
+            return None
+        seen = self._seen.get(message.idempotency_key)
+        if seen is None or seen[2] <= now:
+            return None
+        same = seen[1] == _digest(message.payload)
+        outcome = Enqueue.DUPLICATE if same else Enqueue.KEY_REUSED
+        return Enqueued(outcome=outcome, message_id=type(message.id)(seen[0]))
+
+    def _accept(self, message: NewMessage, now: int) -> None:
+        available = max(message.deliver_at_ms or 0, now)
+        spans = (self.spec.retention.max_age_ms, message.ttl_ms, self.spec.message_ttl_ms)
+        span = min(span for span in spans if span is not None)
+        entry = Entry(
+            message=message, enqueued_at_ms=now, available_at_ms=available, expires_at_ms=available + span
+        )
+        self.entries[message.id] = entry
+        if available <= now:
+            self._make_ready(entry)
+        if message.idempotency_key is not None:
+            until = now + self.spec.idempotency_window_ms
+            self._seen[message.idempotency_key] = (message.id, _digest(message.payload), until)
+
+    def _make_ready(self, entry: Entry) -> None:
+        entry.ready = True
+        if entry.sequence is None or self.spec.ordering is Ordering.UNORDERED:
+            self._sequence += 1
+            entry.sequence = self._sequence
+
+    # out
+
+    def serve(
+        self, *, limit: int, now: int, lease_ms: int | None, consumer: str, token: str, counts: Counts
+    ) -> list[Delivery]:
+        """Hand out up to `limit` messages; what is too old expires instead."""
+        if self.paused:
+            return []
+        deliveries = []
+        for entry in self.heads()[: max(0, min(limit, self.room))]:
+            if entry.expires_at_ms <= now:
+                self._expire(entry, now, counts)
+                continue
+            until = now + (lease_ms or self.spec.delivery.lease_ms)
+            entry.lease = Lease(token=token, consumer=consumer, until_ms=until)
+            entry.ready = False
+            entry.attempts += 1
+            self.count(counts, "dequeued")
+            deliveries.append(self._delivery(entry, entry.lease, now))
+        return deliveries
+
+    def _delivery(self, entry: Entry, lease: Lease, now: int) -> Delivery:
+        message = entry.message
+        return Delivery(
+            lease=LeaseRef(queue=self.ref, message_id=message.id, token=lease.token),
+            payload=message.payload,
+            headers=message.headers,
+            key=message.key,
+            priority=message.priority,
+            attempt=entry.attempts,
+            enqueued_at_ms=entry.enqueued_at_ms,
+            available_at_ms=entry.available_at_ms,
+            lease_until_ms=lease.until_ms,
+            wait_ms=max(0, now - entry.available_at_ms),
+            idempotency_key=message.idempotency_key,
+            last_error=entry.error or None,
+        )
+
+    # settled
+
+    def held(self, ref: LeaseRef, now: int) -> Entry | None:
+        """The message under this lease, unless the lease lapsed or is someone else's."""
+        entry = self.entries.get(ref.message_id)
+        if entry is None or entry.lease is None or entry.lease.token != ref.token:
+            return None
+        return entry if entry.lease.until_ms > now else None
+
+    def ack(self, ref: LeaseRef, now: int, counts: Counts) -> Settlement:
+        entry = self.held(ref, now)
+        if entry is None:
+            return Settlement.LAPSED
+        del self.entries[entry.message.id]
+        self.count(counts, "acked")
+        return Settlement.DONE
+
+    def extend(self, ref: LeaseRef, now: int, lease_ms: int) -> Settlement:
+        entry = self.held(ref, now)
+        if entry is None or entry.lease is None:
+            return Settlement.LAPSED
+        entry.lease.until_ms = now + lease_ms
+        return Settlement.DONE
+
+    def nack(self, failure: Failure, now: int, chance: float, counts: Counts) -> Settlement:
+        entry = self.held(failure.lease, now)
+        if entry is None:
+            return Settlement.LAPSED
+        entry.error = error_text(failure.error) or entry.error
+        if entry.attempts >= self.spec.delivery.max_attempts:
+            self._die(entry, now, DeathReason.ATTEMPTS)
+            self.count(counts, "dead")
+            return Settlement.DEAD
+        delay = self._backoff(entry.attempts, chance) if failure.delay_ms is None else failure.delay_ms
+        entry.lease = None
+        entry.available_at_ms = now + delay
+        self.count(counts, "nacked")
+        return Settlement.DONE
+
+    def _backoff(self, attempts: int, chance: float) -> int:
+        policy = self.spec.delivery
+        delay = min(policy.initial_backoff_ms * 2 ** min(attempts - 1, 40), policy.max_backoff_ms)
+        return int(delay - delay * policy.jitter * chance)
+
+    def dead_letter(self, failure: Failure, now: int, counts: Counts) -> Settlement:
+        entry = self.held(failure.lease, now)
+        if entry is None:
+            return Settlement.LAPSED
+        entry.error = error_text(failure.error) or entry.error
+        self._die(entry, now, DeathReason.REJECTED)
+        self.count(counts, "dead")
+        return Settlement.DONE
+
+    def _die(self, entry: Entry, now: int, reason: DeathReason) -> None:
+        message = entry.message
+        del self.entries[message.id]
+        self.outbox.append(
+            DeadMessage(
+                queue=self.ref,
+                message_id=message.id,
+                payload=message.payload,
+                headers=message.headers,
+                key=message.key,
+                priority=message.priority,
+                idempotency_key=message.idempotency_key,
+                attempts=entry.attempts,
+                max_attempts=self.spec.delivery.max_attempts,
+                reason=reason,
+                error=entry.error,
+                enqueued_at_ms=entry.enqueued_at_ms,
+                died_at_ms=now,
+            )
+        )
+
+    # time passes
+
+    def tend(self, now: int, *, lapses: Counts, expiries: Counts) -> None:
+        """Return lapsed leases, place what became due, expire what is too old."""
+        lapsed = [e for e in self.entries.values() if e.lease is not None and e.lease.until_ms <= now]
+        for entry in sorted(lapsed, key=lambda e: (e.lease.until_ms if e.lease else 0, e.message.id)):
+            self._lapse(entry, now, lapses)
+        due = [e for e in self.waiting() if not e.ready and e.available_at_ms <= now]
+        for entry in sorted(due, key=lambda e: (e.available_at_ms, e.sequence or 0, e.message.id)):
+            self._make_ready(entry)
+        expired = [e for e in self.waiting() if e.expires_at_ms <= now]
+        for entry in sorted(expired, key=lambda e: (e.expires_at_ms, e.message.id)):
+            self._expire(entry, now, expiries)
+        self._seen = {key: seen for key, seen in self._seen.items() if seen[2] > now}
+
+    def _lapse(self, entry: Entry, now: int, counts: Counts) -> None:
+        lease = entry.lease
+        if lease is None:
+            return
+        self.count(counts, "lapsed")
+        if entry.attempts >= self.spec.delivery.max_attempts:
+            entry.error = entry.error or f"the lease of `{lease.consumer}` lapsed"
+            self._die(entry, now, DeathReason.LAPSED)
+            self.count(counts, "dead")
+            return
+        entry.lease = None
+        entry.available_at_ms = lease.until_ms
+        self._make_ready(entry)
+
+    def _expire(self, entry: Entry, now: int, counts: Counts) -> None:
+        self._die(entry, now, DeathReason.EXPIRED)
+        self.count(counts, "expired")
+
+    def next_change_ms(self, now: int) -> int | None:
+        """When time alone will next change this queue; None if it never will."""
+        times = [e.lease.until_ms for e in self.entries.values() if e.lease is not None]
+        times += [e.expires_at_ms for e in self.waiting()]
+        times += [e.available_at_ms for e in self.waiting() if not e.ready]
+        return max(min(times), now) if times else None
+
+
+def _digest(payload: bytes) -> bytes:
+    return hashlib.blake2b(payload, digest_size=16).digest()
