@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import clickhouse_connect
 import pyarrow as pa
+from clickhouse_connect.driver import create_client
 from clickhouse_connect.driver.client import Client
 
 from weir.errors import Misconfigured
@@ -76,7 +76,7 @@ def _client(url: str, *, timeout_s: float, connect_timeout_s: float) -> Client:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise Misconfigured(f"expected a ClickHouse URL like `http://host:8123/weir`, got `{url:.80}`")
     with translating():
-        return clickhouse_connect.create_client(
+        return create_client(
             host=parts.hostname,
             port=parts.port or (8443 if parts.scheme == "https" else 8123),
             secure=parts.scheme == "https",
