@@ -6,13 +6,15 @@ by number; a run that was killed half-way goes on with the first statement that 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-import re
 from dataclasses import dataclass
 from importlib.resources import files
+from urllib.parse import unquote, urlsplit
 
 from weir.errors import Misconfigured, WeirError
 from weir.warehouse.connection import Connection
+from weir.warehouse.statements import split_statements
 
 _LOG = """
 CREATE TABLE IF NOT EXISTS weir_migrations
@@ -45,15 +47,38 @@ def migrations() -> tuple[Migration, ...]:
         (file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name
     )
     return tuple(
-        Migration(name=file.name.removesuffix(".sql"), statements=statements(file.read_text()))
+        Migration(name=file.name.removesuffix(".sql"), statements=tuple(split_statements(file.read_text())))
         for file in found
     )
 
 
-def statements(text: str) -> tuple[str, ...]:
-    """The statements of a file, without whole-line comments; a statement ends with `;` at a line's end."""
-    code = re.sub(r"^\s*--.*$", "", text, flags=re.MULTILINE)
-    return tuple(part.strip() for part in re.split(r";\s*$", code, flags=re.MULTILINE) if part.strip())
+async def migrate_warehouse(url: str) -> list[str]:
+    """Create the URL's database if it is missing and apply the migrations that it lacks."""
+    return await asyncio.to_thread(_migrate, url)
+
+
+async def drop_warehouse(url: str) -> None:
+    """Remove the URL's database with everything in it."""
+    await asyncio.to_thread(_on_server, url, "DROP DATABASE IF EXISTS {database:Identifier} SYNC")
+
+
+def _migrate(url: str) -> list[str]:
+    _on_server(url, "CREATE DATABASE IF NOT EXISTS {database:Identifier}")
+    connection = Connection(url)
+    try:
+        return migrate(connection)
+    finally:
+        connection.close()
+
+
+def _on_server(url: str, statement: str) -> None:
+    """Run a statement about the URL's database from outside of it."""
+    parts = urlsplit(url)
+    connection = Connection(parts._replace(path="/default").geturl())
+    try:
+        connection.command(statement, {"database": unquote(parts.path.lstrip("/")) or "default"})
+    finally:
+        connection.close()
 
 
 def migrate(connection: Connection) -> list[str]:
@@ -95,5 +120,5 @@ def _run(connection: Connection, statement: str) -> None:
     try:
         connection.command(statement)
     except WeirError as error:
-        if _ALREADY_EXISTS not in error.message or not statement.startswith("CREATE "):
+        if _ALREADY_EXISTS not in error.message or "CREATE " not in statement:
             raise

@@ -12,7 +12,9 @@ _TOKEN = re.compile(
 
 def split_statements(text: str) -> list[str]:
     """The statements of `text` in order; semicolons inside quotes and comments do not count."""
-    statements, current, has_code = [], [], False
+    statements: list[str] = []
+    current: list[str] = []
+    has_code = False
     for match in _TOKEN.finditer(text):
         token = match[0]
         if token == ";":
