@@ -95,12 +95,12 @@ class Broker(Protocol):
         """Put messages in.
 
         `through_gate` passes closed gates and a lapsed allowance (see `allow_direct`).
-        `call`: if the lane remembers this very id, nothing changes and every message is a DUPLICATE of
-        itself; otherwise the lane remembers it in the same script (not when all were GATED).
-        `operations`, one id a message, implies `through_gate`: a message whose operation is marked done in
-        the gate of its key is a DUPLICATE of itself; otherwise the operation is marked done there in the
-        same script, once all its messages of this call were put in (not when one was FULL). So an
-        operation that is taken over never pushes twice.
+        `call`: if the lane remembers this very id, nothing changes and every message is answered as a
+        DUPLICATE of itself; otherwise the lane remembers it as done in the same script.
+        `operations`, one id a message, implies `through_gate`: a message whose operation is not on the
+        gate of its key is GATED (someone else finished it), one whose operation is marked done there is a
+        DUPLICATE of itself; otherwise the operation is marked done in the same script, unless one of its
+        messages was FULL. So an operation that is taken over never pushes twice.
         """
 
     async def dequeue(
@@ -158,7 +158,7 @@ class Broker(Protocol):
         """Take these operations off their gates; returns those (any operation) that still hold them."""
 
     async def settle_call(self, queue: QueueRef, call: Call) -> bool:
-        """Whether the call took effect; if it did not, it never will: its lane remembers it from now on."""
+        """Whether the call took effect; if it did not, it never will: its lane remembers it as void."""
 
     async def now_ms(self, shard: int) -> int:
         """The store's own clock."""
