@@ -1,0 +1,161 @@
+"""The past of the demo: what the queues would have emitted before the first look.
+
+The events go through the real stream, the real pipeline and the real tables; only their times are
+older. Steps get coarser with age, as the tiers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from weir.demo.scenario import QueueStory, Tenant, arrivals_per_second, handler_ms
+from weir.model.names import EnvironmentRef
+from weir.model.shards import text_key
+from weir.telemetry.codec import Event
+from weir.telemetry.events import QUEUE_COUNTERS, QueueOperation
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+AGES: tuple[tuple[int, int], ...] = (
+    (30 * DAY_MS, HOUR_MS),
+    (7 * DAY_MS, 10 * 60_000),
+    (DAY_MS, 60_000),
+    (2 * HOUR_MS, 5_000),
+)
+"""From how long ago, in steps of what width."""
+
+MAX_SAMPLES = 20
+PAUSED_FOR_MS = 2 * HOUR_MS
+_OPERATION = list(QueueOperation).index(QueueOperation.HEARTBEAT)
+
+
+@dataclass(slots=True)
+class _Tank:
+    """A queue as a tank: what flows in, what drains, what is left."""
+
+    depth: float = 0.0
+    totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(QUEUE_COUNTERS, 0))
+    fraction: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastEvent:
+    at_ms: int
+    environment: EnvironmentRef
+    event: Event
+
+
+def steps(now_ms: int) -> Iterator[tuple[int, int]]:
+    """Start and width of each step from the far past up to now."""
+    ends = [*(now_ms - age for age, _ in AGES[1:]), now_ms]
+    for (age, width), end in zip(AGES, ends, strict=True):
+        at = now_ms - age
+        while at + width <= end:
+            yield at, width
+            at += width
+
+
+def past(tenants: Sequence[Tenant], *, now_ms: int) -> Iterator[PastEvent]:
+    """Every event of every queue, oldest first; the odometers run through to the last."""
+    tanks = {(tenant.environment, story.name): _Tank() for tenant in tenants for story in tenant.queues}
+    for at_ms, width_ms in steps(now_ms):
+        for tenant in tenants:
+            paused_since_ms = now_ms - PAUSED_FOR_MS
+            rooms = [
+                _advance(
+                    tanks[tenant.environment, story.name],
+                    story,
+                    at_ms=at_ms,
+                    width_ms=width_ms,
+                    paused=story.paused and at_ms >= paused_since_ms,
+                )
+                for story in tenant.queues
+            ]
+            yield from _events(tenant, rooms, at_ms=at_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moment:
+    """One queue after one step."""
+
+    story: QueueStory
+    depth: int
+    running: int
+    paused: bool
+    counts: dict[str, int]
+    totals: dict[str, int]
+    waits: tuple[int, ...]
+
+
+def _advance(tank: _Tank, story: QueueStory, *, at_ms: int, width_ms: int, paused: bool) -> _Moment:
+    seconds = width_ms / 1_000
+    arrived = _whole(tank, arrivals_per_second(story, at_ms) * seconds)
+    lanes = min(story.workers, story.limit or story.workers)
+    capacity = 0 if paused else int(lanes * width_ms / handler_ms(story, at_ms))
+    handled = min(int(tank.depth) + arrived, capacity)
+    dead = int(handled * story.poison_share)
+    nacked = int(handled * (story.failure_share + 4 * story.poison_share))
+    tank.depth = max(0.0, tank.depth + arrived - handled)
+    counts = {
+        "enqueued": arrived,
+        "dequeued": handled + nacked,
+        "acked": handled - dead,
+        "nacked": nacked,
+        "dead": dead,
+    }
+    for name, value in counts.items():
+        tank.totals[name] += value
+    depth = int(tank.depth)
+    return _Moment(
+        story=story,
+        depth=depth,
+        running=0 if paused else min(lanes, depth + (1 if handled else 0)),
+        paused=paused,
+        counts=counts,
+        totals=dict(tank.totals),
+        waits=_waits(tank, story, at_ms=at_ms, handled=handled, seconds=seconds),
+    )
+
+
+def _whole(tank: _Tank, amount: float) -> int:
+    tank.fraction += amount
+    whole = int(tank.fraction)
+    tank.fraction -= whole
+    return whole
+
+
+def _waits(tank: _Tank, story: QueueStory, *, at_ms: int, handled: int, seconds: float) -> tuple[int, ...]:
+    """A few samples of the wait: the time that the backlog takes, spread around."""
+    if not handled:
+        return ()
+    typical = 1_000 * tank.depth * seconds / handled + story.handler_ms / 2
+    spread = (
+        text_key(story.name, str(at_ms), str(i)) % 1_000 / 500 for i in range(min(handled, MAX_SAMPLES))
+    )
+    return tuple(int(typical * share) for share in spread)
+
+
+def _events(tenant: Tenant, moments: Sequence[_Moment], *, at_ms: int) -> Iterator[PastEvent]:
+    environment = tenant.environment
+    scope = (environment.organization, environment.project, environment.environment)
+    length = sum(moment.depth for moment in moments)
+    running = sum(moment.running for moment in moments)
+    for moment in moments:
+        gauges = {
+            "operation": _OPERATION,
+            "queue_length": moment.depth,
+            "running": moment.running,
+            "queue_limit": moment.story.limit or 0,
+            "environment_length": length,
+            "environment_running": running,
+            "paused": int(moment.paused),
+            "oldest_age_ms": max(moment.waits, default=0) if moment.depth else 0,
+        }
+        odometers = {f"{name}_total": total for name, total in moment.totals.items()}
+        event = Event(
+            dimensions=(*scope, moment.story.name),
+            values={**gauges, **moment.counts, **odometers},
+            samples=moment.waits,
+        )
+        yield PastEvent(at_ms=at_ms, environment=environment, event=event)

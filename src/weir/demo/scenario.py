@@ -1,0 +1,102 @@
+"""Who the demo's tenants are and how their traffic breathes: pure functions of time, so history and
+live traffic tell one story."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from weir.model.names import EnvironmentRef
+from weir.model.shards import text_key
+
+DAY_MS = 86_400_000
+INCIDENT_EVERY_MS = 20 * 60_000
+INCIDENT_LASTS_MS = 3 * 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStory:
+    """One queue's character: how work arrives, how fast it is done, how it fails."""
+
+    name: str
+    per_second: float
+    """Mean arrivals of a day."""
+    handler_ms: float
+    workers: int
+    limit: int | None = None
+    daily_swing: float = 0.5
+    """0 is flat; 1 sleeps at night."""
+    burst: float = 0.0
+    """Arrivals are this many times higher for one minute in ten."""
+    failure_share: float = 0.0
+    poison_share: float = 0.0
+    paused: bool = False
+    incident: bool = False
+    """Its handlers slow down tenfold in every incident."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    environment: EnvironmentRef
+    queues: tuple[QueueStory, ...]
+
+
+def _environment(organization: str, project: str, name: str) -> EnvironmentRef:
+    return EnvironmentRef(organization=organization, project=project, environment=name)
+
+
+SHOP = Tenant(
+    environment=_environment("acme", "shop", "production"),
+    queues=(
+        QueueStory(name="emails", per_second=6, handler_ms=12, workers=8, limit=20),
+        QueueStory(name="orders", per_second=3, handler_ms=40, workers=8, failure_share=0.02),
+        QueueStory(name="ledger", per_second=1.5, handler_ms=15, workers=1, daily_swing=0.2),
+        QueueStory(name="thumbnails", per_second=2.5, handler_ms=350, workers=2, limit=2, burst=4),
+        QueueStory(name="payments", per_second=4, handler_ms=60, workers=4, limit=4, incident=True),
+        QueueStory(name="imports", per_second=0.8, handler_ms=30, workers=4, poison_share=0.04),
+        QueueStory(name="exports", per_second=0.2, handler_ms=50, workers=2, paused=True),
+        QueueStory(name="pagerduty", per_second=0.5, handler_ms=25, workers=4, burst=6),
+    ),
+)
+STAGING = Tenant(
+    environment=_environment("acme", "shop", "staging"),
+    queues=(
+        QueueStory(name="emails", per_second=0.5, handler_ms=10, workers=2),
+        QueueStory(name="load test: 1*", per_second=1, handler_ms=5, workers=2, burst=8),
+    ),
+)
+BILLING = Tenant(
+    environment=_environment("globex", "billing", "production"),
+    queues=(
+        QueueStory(name="invoices", per_second=1, handler_ms=45, workers=4, limit=8),
+        QueueStory(name="dunning", per_second=0.3, handler_ms=80, workers=2, failure_share=0.1),
+    ),
+)
+TENANTS = (SHOP, STAGING, BILLING)
+
+
+def arrivals_per_second(story: QueueStory, at_ms: int) -> float:
+    """The arrival rate of a queue at a moment: the day's wave, the week's, and its bursts."""
+    day = math.sin(2 * math.pi * ((at_ms % DAY_MS) / DAY_MS - 0.3))
+    weekend = 0.6 if (at_ms // DAY_MS + 4) % 7 >= 5 else 1.0
+    wave = (1 + story.daily_swing * day) * weekend
+    return story.per_second * wave * _noise(story.name, at_ms // 60_000) * _burst(story, at_ms)
+
+
+def handler_ms(story: QueueStory, at_ms: int) -> float:
+    """How long one message takes at a moment; incidents slow their victims tenfold."""
+    return story.handler_ms * (10 if story.incident and in_incident(at_ms) else 1)
+
+
+def in_incident(at_ms: int) -> bool:
+    """Whether the recurring incident is under way."""
+    return at_ms % INCIDENT_EVERY_MS < INCIDENT_LASTS_MS
+
+
+def _burst(story: QueueStory, at_ms: int) -> float:
+    minute = at_ms // 60_000
+    return story.burst if story.burst and (minute + text_key(story.name)) % 10 == 0 else 1.0
+
+
+def _noise(name: str, minute: int) -> float:
+    return 0.8 + 0.4 * (text_key(name, str(minute)) % 1_000) / 1_000
