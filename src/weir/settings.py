@@ -1,0 +1,131 @@
+"""Settings: one validated value, built at the edge. Only this module reads the environment.
+
+Every setting is an environment variable: `WEIR_` and its name, sections joined by two underscores
+(`WEIR_EMBEDDED__REDIS_PORT`). A room's section is a small class here; rooms themselves take plain values.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from weir.errors import Misconfigured
+
+PREFIX = "WEIR_"
+_DELIMITER = "__"
+_OF_THE_DOOR = frozenset({"WEIR_VENV", "WEIR_PYTHON"})
+_MASK = "********"
+
+
+def _url_of(*schemes: str) -> AfterValidator:
+    expected = " or ".join(f"{scheme}://host:port/…" for scheme in schemes)
+
+    def check(value: str) -> str:
+        try:
+            parts = urlsplit(value)
+            well_formed = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            well_formed = False
+        if not well_formed:
+            raise ValueError(f"expected {expected}")
+        return value
+
+    return AfterValidator(check)
+
+
+RedisUrl = Annotated[str, _url_of("redis", "rediss")]
+PostgresUrl = Annotated[str, _url_of("postgresql", "postgres")]
+ClickHouseUrl = Annotated[str, _url_of("http", "https")]
+Port = Annotated[int, Field(ge=0, le=65_535)]
+
+
+class Section(BaseModel):
+    """A room's settings: frozen, and strict about names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EmbeddedSettings(Section):
+    """The servers that Weir starts itself when no URL says otherwise."""
+
+    data_dir: Path = Path(".weir")
+    redis_port: Port = Field(default=0, description="0 picks a free one")
+    postgres_port: Port = Field(default=0, description="0 picks a free one")
+    clickhouse_port: Port = Field(default=0, description="0 picks a free one")
+
+
+class Settings(BaseSettings):
+    """Everything that can be set."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter=_DELIMITER, frozen=True, extra="forbid"
+    )
+
+    redis_url: RedisUrl | None = Field(default=None, description="unset: embedded")
+    postgres_url: PostgresUrl | None = Field(default=None, description="unset: embedded")
+    clickhouse_url: ClickHouseUrl | None = Field(default=None, description="unset: embedded")
+    durable: bool = Field(default=False, description="on disk before the reply, not within a second")
+    embedded: EmbeddedSettings = EmbeddedSettings()
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """The settings of this process; anything wrong with them is one line that says what to do."""
+    _refuse_unknown(os.environ)
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        raise Misconfigured(_explained(error)) from None
+
+
+def describe(settings: Settings) -> Iterator[tuple[str, str, str]]:
+    """Variable, value and origin of every setting; passwords are masked."""
+    for variable, value in _flat(settings):
+        origin = "environment" if variable in os.environ else "default"
+        yield variable, mask(variable, value), origin
+
+
+def mask(variable: str, value: Any) -> str:
+    """The value as text that may be shown."""
+    if value is None:
+        return ""
+    if any(word in variable.lower() for word in ("secret", "password", "token", "pepper")):
+        return _MASK
+    text = str(value)
+    if "://" in text:
+        parts = urlsplit(text)
+        if parts.password:
+            return text.replace(f":{parts.password}@", f":{_MASK}@", 1)
+    return text
+
+
+def _flat(value: BaseModel, prefix: str = PREFIX) -> Iterator[tuple[str, Any]]:
+    for name in type(value).model_fields:
+        field = getattr(value, name)
+        if isinstance(field, BaseModel):
+            yield from _flat(field, f"{prefix}{name.upper()}{_DELIMITER}")
+        else:
+            yield f"{prefix}{name.upper()}", field
+
+
+def _refuse_unknown(environment: Mapping[str, str]) -> None:
+    known = {variable for variable, _ in _flat(Settings.model_construct())} | _OF_THE_DOOR
+    for variable in sorted(environment):
+        if variable.startswith(PREFIX) and variable.upper() not in known:
+            near = difflib.get_close_matches(variable.upper(), known, n=1, cutoff=0.6)
+            hint = f"did you mean `{near[0]}`?" if near else "`weir config show` lists them all"
+            raise Misconfigured(f"unknown setting `{variable}`; {hint}")
+
+
+def _explained(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    variable = PREFIX + _DELIMITER.join(str(part) for part in first["loc"]).upper()
+    reason = first["msg"].removeprefix("Value error, ")
+    reason = (reason[0].lower() + reason[1:]).replace("input should be", "expected")
+    return f"`{variable}`: {reason}, got `{mask(variable, first['input'])}`"
