@@ -1,0 +1,76 @@
+"""Doing to processes what the world does to them: kill, freeze, thaw; and looking for what was left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psutil
+
+
+def kill9(pid: int) -> None:
+    """End a process as a crash would."""
+    os.kill(pid, signal.SIGKILL)
+
+
+def stop(pid: int) -> None:
+    """Freeze a process: it keeps its sockets and answers nothing."""
+    os.kill(pid, signal.SIGSTOP)
+
+
+def cont(pid: int) -> None:
+    """Let a frozen process go on."""
+    os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Keep a process frozen inside the block."""
+    stop(pid)
+    try:
+        yield
+    finally:
+        cont(pid)
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """Every live process below `pid`."""
+    try:
+        return [child for child in psutil.Process(pid).children(recursive=True) if is_alive(child.pid)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def processes_using(text: str) -> list[psutil.Process]:
+    """Every live process with `text` in its command line or its working directory."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = [*process.cmdline(), process.cwd()]
+        except psutil.Error:
+            continue
+        if process.pid != os.getpid() and any(text in word for word in words):
+            found.append(process)
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it runs; a zombie does not."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_until(
+    condition: Callable[[], bool], *, timeout_s: float = 10.0, what: str = "the condition"
+) -> None:
+    """Return as soon as `condition` holds; fail after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not come true within {timeout_s:.0f} s")
+        time.sleep(0.02)
