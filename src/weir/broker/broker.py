@@ -148,6 +148,9 @@ class Broker(Protocol):
     async def drop_dead(self, shard: int, message_ids: Sequence[MessageId]) -> None:
         """Carried off: forget these. Unknown ids are fine."""
 
+    async def holds(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[bool]:
+        """Which of these still wait, are leased or lie in the outbox; the others are done or never came."""
+
     async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
         """From now on enqueue of these partitions answers GATED, until each closing operation opened it.
 
