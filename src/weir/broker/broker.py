@@ -97,10 +97,11 @@ class Broker(Protocol):
         `through_gate` passes closed gates and a lapsed allowance (see `allow_direct`).
         `call`: if the lane remembers this very id, nothing changes and every message is answered as a
         DUPLICATE of itself; otherwise the lane remembers it as done in the same script.
-        `operations`, one id a message, implies `through_gate`: a message whose operation is not on the
-        gate of its key is GATED (someone else finished it), one whose operation is marked done there is a
-        DUPLICATE of itself; otherwise the operation is marked done in the same script, unless one of its
-        messages was FULL. So an operation that is taken over never pushes twice.
+        `operations`, one id a message (those of one operation side by side), implies `through_gate`. The
+        gate of a key holds, for each operation that closed it, how many of its messages were put in. A
+        message whose operation is not on that gate is GATED (someone else finished it); the first so many
+        are DUPLICATEs of themselves; each further one is put in and counted in the same script, until one
+        is FULL. So an operation that is taken over, or that found no room, never pushes twice.
         """
 
     async def dequeue(
