@@ -1,0 +1,124 @@
+"""Stores a batch of deaths in one transaction: letters, groups, lineage and the summary, all or nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from weir.control.database import Connection, execute, fetch
+from weir.control.sql import load_queries
+from weir.deadletters.consumers import Keys, ensure_consumers
+from weir.deadletters.fingerprint import fingerprint
+from weir.deadletters.groups import Death, GroupKeys, ensure_groups, grow_groups
+from weir.deadletters.letters import SQL as LETTERS
+from weir.deadletters.letters import envelope_of, storable
+from weir.deadletters.lineage import parent_of, task_of
+from weir.deadletters.summary import change_summary
+from weir.model.message import DeadMessage
+
+SQL = load_queries("weir.deadletters", "mover.sql")
+MAX_KNOWN = 50_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """Keys that are committed for good, so that most batches need not ask for them."""
+
+    consumers: Keys = field(default_factory=dict)
+    groups: GroupKeys = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """How many letters were new, and the keys to know once the transaction is committed."""
+
+    letters: int
+    known: Known
+
+
+async def store_deaths(
+    connection: Connection, messages: Sequence[DeadMessage], known: Known, *, now_ms: int
+) -> Stored:
+    """Insert what is new and count it, in the caller's transaction."""
+    consumers = await _consumers(connection, messages, known.consumers, now_ms=now_ms)
+    deaths = [_death(message, consumers) for message in messages]
+    groups = await _groups(connection, deaths, known.groups)
+    keys = [groups[death.consumer_key, death.fingerprint.value] for death in deaths]
+    new = await _insert(connection, messages, deaths, keys)
+    await _tell_parents(connection, [messages[index] for index in new])
+    await grow_groups(connection, [deaths[index] for index in new], [keys[index] for index in new])
+    counts = Counter(deaths[index].consumer_key for index in new)
+    await change_summary(connection, counts, now_ms=now_ms)
+    await _count_redeaths(connection, [messages[index] for index in new])
+    return Stored(letters=len(new), known=Known(consumers=consumers, groups=groups))
+
+
+async def _consumers(
+    connection: Connection, messages: Sequence[DeadMessage], known: Keys, *, now_ms: int
+) -> Keys:
+    wanted = {message.queue for message in messages}
+    if wanted <= known.keys():
+        return known
+    found = await ensure_consumers(connection, wanted, now_ms=now_ms)
+    return {**known, **found} if len(known) < MAX_KNOWN else found
+
+
+async def _groups(connection: Connection, deaths: Sequence[Death], known: GroupKeys) -> GroupKeys:
+    wanted = {(death.consumer_key, death.fingerprint.value) for death in deaths}
+    if wanted <= known.keys():
+        return known
+    found = await ensure_groups(connection, deaths)
+    return {**known, **found} if len(known) < MAX_KNOWN else found
+
+
+def _death(message: DeadMessage, consumers: Keys) -> Death:
+    return Death(
+        message_id=message.message_id,
+        consumer_key=consumers[message.queue],
+        fingerprint=fingerprint(message.error, reason=message.reason),
+        error=storable(message.error),
+        died_at_ms=message.died_at_ms,
+    )
+
+
+async def _insert(
+    connection: Connection, messages: Sequence[DeadMessage], deaths: Sequence[Death], keys: Sequence[int]
+) -> list[int]:
+    """The positions of the messages that were not stored before."""
+    rows = await fetch(
+        connection,
+        LETTERS["insert_letters"],
+        ids=[message.message_id for message in messages],
+        consumers=[death.consumer_key for death in deaths],
+        groups=list(keys),
+        enqueued=[message.enqueued_at_ms for message in messages],
+        died=[message.died_at_ms for message in messages],
+        attempts=[message.attempts for message in messages],
+        max_attempts=[message.max_attempts for message in messages],
+        reasons=[str(message.reason) for message in messages],
+        errors=[death.error for death in deaths],
+        payloads=[message.payload for message in messages],
+        envelopes=[envelope_of(message) for message in messages],
+        parents=[parent_of(message.message_id, message.headers) for message in messages],
+    )
+    new = {str(row["id"]) for row in rows}
+    return [index for index, message in enumerate(messages) if message.message_id in new]
+
+
+async def _tell_parents(connection: Connection, messages: Sequence[DeadMessage]) -> None:
+    """The letters that these were replays of died again."""
+    parents = {parent_of(message.message_id, message.headers) for message in messages} - {None}
+    if parents:
+        await execute(connection, LETTERS["mark_died_again"], ids=sorted(str(parent) for parent in parents))
+
+
+async def _count_redeaths(connection: Connection, messages: Sequence[DeadMessage]) -> None:
+    tasks = Counter(
+        task_of(message.headers) for message in messages if parent_of(message.message_id, message.headers)
+    )
+    tasks.pop(None, None)
+    known = sorted(str(task) for task in tasks)
+    if known:
+        counts = [tasks[task] for task in known]
+        await execute(connection, SQL["count_redeaths"], tasks=known, deaths=counts)

@@ -1,0 +1,129 @@
+"""A dead letter as a value, and the rows that it is read from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weir.control.database import Connection, Database, Row, fetch
+from weir.control.sql import load_queries
+from weir.model.message import DeadMessage
+from weir.model.names import QueueRef
+
+SQL = load_queries("weir.deadletters", "letters.sql")
+
+NUL = "\x00"
+REPLACEMENT = "\ufffd"
+MAX_ERROR = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A message that died, why, and what was done about it since."""
+
+    id: str
+    seq: int
+    consumer_key: int
+    group_key: int
+    queue: QueueRef
+    channel_id: str
+    consumer_id: str
+    payload: bytes
+    headers: Mapping[str, str]
+    key: str | None
+    priority: int
+    idempotency_key: str | None
+    attempts: int
+    max_attempts: int
+    reason: str
+    error: str
+    fingerprint: str
+    enqueued_at_ms: int
+    died_at_ms: int
+    replay_of: str | None
+    replay_id: str | None
+    replayed_at_ms: int | None
+    replay_task: str | None
+    replay_result: str | None
+
+    @property
+    def dead(self) -> bool:
+        """Neither replayed nor purged: it counts."""
+        return self.replayed_at_ms is None
+
+    @property
+    def exhausted(self) -> bool:
+        """It used up its attempts, so trying again by itself would have been no use."""
+        return self.attempts >= self.max_attempts
+
+
+def envelope_of(message: DeadMessage) -> str:
+    """Everything of a message but its payload, in ASCII JSON: exact for any text, NUL included."""
+    return json.dumps(
+        {
+            "headers": dict(message.headers),
+            "key": message.key,
+            "priority": message.priority,
+            "idempotency_key": message.idempotency_key,
+        }
+    )
+
+
+def storable(error: str) -> str:
+    """An error as PostgreSQL can keep it: bounded, no NUL, no lone surrogates."""
+    text = error[:MAX_ERROR].replace(NUL, REPLACEMENT)
+    return text.encode("utf-8", "replace").decode()
+
+
+def letter_of(row: Row) -> DeadLetter:
+    """The dead letter that a row of `select_letters` describes."""
+    envelope: Mapping[str, Any] = row["envelope"]
+    return DeadLetter(
+        id=str(row["id"]),
+        seq=row["seq"],
+        consumer_key=row["consumer_key"],
+        group_key=row["group_key"],
+        queue=QueueRef(
+            organization=row["organization"],
+            project=row["project"],
+            environment=row["environment"],
+            queue=row["queue"],
+        ),
+        channel_id=row["channel_id"],
+        consumer_id=row["consumer_id"],
+        payload=bytes(row["payload"]),
+        headers=envelope["headers"],
+        key=envelope["key"],
+        priority=envelope["priority"],
+        idempotency_key=envelope["idempotency_key"],
+        attempts=row["attempts"],
+        max_attempts=row["max_attempts"],
+        reason=row["reason"],
+        error=row["error"],
+        fingerprint=row["fingerprint"],
+        enqueued_at_ms=row["enqueued_at_ms"],
+        died_at_ms=row["died_at_ms"],
+        replay_of=_text(row["replay_of"]),
+        replay_id=_text(row["replay_id"]),
+        replayed_at_ms=row["replayed_at_ms"],
+        replay_task=_text(row["replay_task"]),
+        replay_result=row["replay_result"],
+    )
+
+
+async def read_letters(database: Database, ids: Iterable[str]) -> list[DeadLetter]:
+    """The letters with these ids, in their original order, whatever was done about them."""
+    rows = await database.fetch(SQL["select_letters"], ids=list(ids))
+    return [letter_of(row) for row in rows]
+
+
+async def lock_letters(connection: Connection, ids: Sequence[str]) -> list[DeadLetter]:
+    """Those of these letters that are still dead, in their original order, locked for this transaction."""
+    rows = await fetch(connection, SQL["lock_letters"], ids=list(ids))
+    return [letter_of(row) for row in rows]
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

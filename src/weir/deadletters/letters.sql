@@ -1,0 +1,108 @@
+-- name: insert_letters
+-- Store a batch of deaths; those stored before are left alone and not returned.
+INSERT INTO weir.dead_letters (
+    id, consumer_key, group_key, enqueued_at_ms, died_at_ms, attempts, max_attempts,
+    reason, error, payload, envelope, replay_of
+)
+SELECT id, consumer_key, group_key, enqueued_at_ms, died_at_ms, attempts, max_attempts,
+       reason, error, payload, envelope::json, replay_of
+FROM unnest(
+    %(ids)s::uuid[], %(consumers)s::bigint[], %(groups)s::bigint[], %(enqueued)s::bigint[], %(died)s::bigint[],
+    %(attempts)s::integer[], %(max_attempts)s::integer[], %(reasons)s::text[], %(errors)s::text[],
+    %(payloads)b::bytea[], %(envelopes)s::text[], %(parents)s::uuid[]
+) AS new (
+    id, consumer_key, group_key, enqueued_at_ms, died_at_ms, attempts, max_attempts,
+    reason, error, payload, envelope, replay_of
+)
+ON CONFLICT (id) DO NOTHING
+RETURNING id;
+
+-- name: select_letters
+-- Whole letters by id, in their original order.
+SELECT l.*, g.fingerprint,
+       c.organization, c.project, c.environment, c.queue, c.channel_id, c.consumer_id
+FROM weir.dead_letters AS l
+JOIN weir.consumers AS c USING (consumer_key)
+JOIN weir.dead_letter_groups AS g USING (group_key)
+WHERE l.id = ANY(%(ids)s::uuid[])
+ORDER BY l.enqueued_at_ms, l.id;
+
+-- name: lock_letters
+-- Whole letters that are still dead, in their original order, locked until the transaction ends.
+SELECT l.*, g.fingerprint,
+       c.organization, c.project, c.environment, c.queue, c.channel_id, c.consumer_id
+FROM weir.dead_letters AS l
+JOIN weir.consumers AS c USING (consumer_key)
+JOIN weir.dead_letter_groups AS g USING (group_key)
+WHERE l.id = ANY(%(ids)s::uuid[]) AND l.replayed_at_ms IS NULL
+ORDER BY l.enqueued_at_ms, l.id
+FOR UPDATE OF l;
+
+-- name: delete_letters
+-- Remove letters that are still dead; whose they were.
+DELETE FROM weir.dead_letters
+WHERE id = ANY(%(ids)s::uuid[]) AND replayed_at_ms IS NULL
+RETURNING id, consumer_key, group_key;
+
+-- name: mark_replayed
+-- Remember as what letters were replayed; they stop counting as dead.
+UPDATE weir.dead_letters AS l
+SET replay_id = r.replay_id, replayed_at_ms = %(now_ms)s, replay_task = %(task)s::uuid
+FROM unnest(%(ids)s::uuid[], %(replay_ids)s::uuid[]) AS r (id, replay_id)
+WHERE l.id = r.id AND l.replayed_at_ms IS NULL
+RETURNING l.id, l.consumer_key, l.group_key;
+
+-- name: mark_died_again
+-- The replays of these letters died: waits for a replay that is being settled right now.
+UPDATE weir.dead_letters SET replay_result = 'died' WHERE id = ANY(%(ids)s::uuid[]);
+
+-- name: mark_results
+-- What became of replays that are known to have ended well.
+UPDATE weir.dead_letters SET replay_result = 'acked'
+WHERE id = ANY(%(ids)s::uuid[]) AND replay_result IS NULL;
+
+-- name: list_by_consumer
+-- The newest dead letters of a consumer before a position, without their payloads' tails.
+SELECT id, enqueued_at_ms FROM weir.dead_letters
+WHERE consumer_key = %(lane)s AND replayed_at_ms IS NULL
+  AND (enqueued_at_ms, id) < (%(before_ms)s, %(before_id)s::uuid)
+ORDER BY enqueued_at_ms DESC, id DESC
+LIMIT %(limit)s;
+
+-- name: list_by_group
+-- The newest dead letters of a group before a position.
+SELECT id, enqueued_at_ms FROM weir.dead_letters
+WHERE group_key = %(lane)s AND replayed_at_ms IS NULL
+  AND (enqueued_at_ms, id) < (%(before_ms)s, %(before_id)s::uuid)
+ORDER BY enqueued_at_ms DESC, id DESC
+LIMIT %(limit)s;
+
+-- name: window_by_consumer
+-- The next dead letters of a consumer after a cursor, in their original order, as a filter needs them.
+SELECT id, seq, consumer_key, group_key, enqueued_at_ms, died_at_ms, attempts, max_attempts, reason
+FROM weir.dead_letters
+WHERE consumer_key = %(lane)s AND replayed_at_ms IS NULL
+  AND (enqueued_at_ms, id) > (%(after_ms)s, %(after_id)s::uuid)
+ORDER BY enqueued_at_ms, id
+LIMIT %(limit)s;
+
+-- name: window_by_group
+-- The next dead letters of a group after a cursor, in their original order, as a filter needs them.
+SELECT id, seq, consumer_key, group_key, enqueued_at_ms, died_at_ms, attempts, max_attempts, reason
+FROM weir.dead_letters
+WHERE group_key = %(lane)s AND replayed_at_ms IS NULL
+  AND (enqueued_at_ms, id) > (%(after_ms)s, %(after_id)s::uuid)
+ORDER BY enqueued_at_ms, id
+LIMIT %(limit)s;
+
+-- name: which_died
+-- Which of these ids are dead letters, whatever was done about them since.
+SELECT id FROM weir.dead_letters WHERE id = ANY(%(ids)s::uuid[]);
+
+-- name: forget_replayed
+-- Let go of lineage that is older than anybody asks for, a few rows at a time.
+DELETE FROM weir.dead_letters
+WHERE id IN (
+    SELECT id FROM weir.dead_letters WHERE replayed_at_ms < %(before_ms)s
+    ORDER BY replayed_at_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+);

@@ -1,0 +1,55 @@
+"""Where a message comes from: the id of a replay follows from the dead letter's, and it says whose it is."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from uuid import UUID
+
+REPLAY_OF = "weir-replay-of"
+REPLAY_TASK = "weir-replay-task"
+
+
+def replay_id_of(letter_id: str, *, died_at_ms: int) -> str:
+    """The one id that the replay of a dead letter has, whoever replays it and however often it is tried.
+
+    A UUIDv7 of the time of death, so that it sorts among its contemporaries; the rest is a hash.
+    """
+    digest = hashlib.blake2b(UUID(letter_id).bytes, digest_size=16, person=b"weir.replay").digest()
+    bits = int.from_bytes(digest) & ((1 << 80) - 1)
+    bits = (died_at_ms & ((1 << 48) - 1)) << 80 | bits
+    bits = bits & ~(0xF << 76) | 0x7 << 76
+    bits = bits & ~(0x3 << 62) | 0x2 << 62
+    return str(UUID(int=bits))
+
+
+def replay_key_of(letter_id: str) -> str:
+    """The idempotency key of that replay: a second try within the queue's window is a duplicate."""
+    return f"weir-replay/{letter_id}"
+
+
+def lineage_headers(letter_id: str, task_id: str | None) -> dict[str, str]:
+    """What a replayed message tells its handler, and the mover if it dies again."""
+    headers = {REPLAY_OF: letter_id}
+    return headers if task_id is None else {**headers, REPLAY_TASK: task_id}
+
+
+def parent_of(message_id: str, headers: Mapping[str, str]) -> str | None:
+    """The dead letter that a message claims to replay, if that holds: producers can write headers too."""
+    claimed = _uuid(headers.get(REPLAY_OF, ""))
+    if claimed is None:
+        return None
+    died_at_ms = UUID(message_id).int >> 80
+    return claimed if replay_id_of(claimed, died_at_ms=died_at_ms) == message_id else None
+
+
+def task_of(headers: Mapping[str, str]) -> str | None:
+    """The redrive that a message says it belongs to."""
+    return _uuid(headers.get(REPLAY_TASK, ""))
+
+
+def _uuid(text: str) -> str | None:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        return None

@@ -1,0 +1,115 @@
+"""Carries the dead from each shard's outbox in Redis to PostgreSQL: in batches, once each, losing nothing.
+
+One transaction stores the letters, their groups and the summary, and writes down what it carried. The
+outbox is told afterwards. A crash in between is met by the next mover, which drops what the checkpoint
+names before it looks again; so a letter that was purged meanwhile does not come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import structlog
+
+from weir.broker.broker import Broker
+from weir.control.database import Connection, Database, execute, fetch_one
+from weir.deadletters.deaths import SQL, Known, store_deaths
+from weir.errors import WeirError
+from weir.model.clock import Clock, SystemClock
+from weir.model.ids import MessageId, new_id
+from weir.model.message import MAX_BATCH
+
+log = structlog.get_logger(__name__)
+
+IDLE_S = 0.2
+MIN_BACKOFF_S = 0.2
+MAX_BACKOFF_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What one batch did: how many were taken from the outbox and how many of them were new here."""
+
+    taken: int
+    stored: int
+
+
+NOTHING = Moved(taken=0, stored=0)
+
+
+class Mover:
+    """Run one in every process; a lock lets one at a time work on a shard."""
+
+    def __init__(
+        self, broker: Broker, database: Database, *, clock: Clock | None = None, batch: int = MAX_BATCH
+    ) -> None:
+        self._broker = broker
+        self._database = database
+        self._clock = clock or SystemClock()
+        self._batch = batch
+        self._known = Known()
+        self._dropped: dict[int, UUID] = {}
+
+    async def run(self) -> None:
+        """Move for ever; while a store is out of reach, wait and try again."""
+        backoff_s = MIN_BACKOFF_S
+        while True:
+            try:
+                more = await self.round()
+            except WeirError as error:
+                log.warning("dead letters wait in the outbox", error=str(error), retry_in_s=backoff_s)
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
+                continue
+            backoff_s = MIN_BACKOFF_S
+            if not more:
+                await asyncio.sleep(IDLE_S)
+
+    async def round(self) -> bool:
+        """One batch of every shard; whether there may be more."""
+        more = False
+        for shard in range(self._broker.shards):
+            # A look before the transaction: an idle mover costs PostgreSQL nothing.
+            if await self._broker.take_dead(shard, limit=1):
+                moved = await self.move(shard)
+                more = more or moved.taken >= self._batch
+        return more
+
+    async def move(self, shard: int) -> Moved:
+        """Carry one batch of a shard; nothing while another mover is at it."""
+        async with self._database.transaction() as connection:
+            if not await _alone(connection, shard):
+                return NOTHING
+            await self._finish_last(connection, shard)
+            messages = await self._broker.take_dead(shard, limit=self._batch)
+            if not messages:
+                return NOTHING
+            now_ms = self._clock.now_ms()
+            stored = await store_deaths(connection, messages, self._known, now_ms=now_ms)
+            ids = [message.message_id for message in messages]
+            batch = await _checkpoint(connection, shard, ids, now_ms=now_ms)
+        self._known = stored.known
+        await self._broker.drop_dead(shard, ids)
+        self._dropped[shard] = batch
+        return Moved(taken=len(messages), stored=stored.letters)
+
+    async def _finish_last(self, connection: Connection, shard: int) -> None:
+        """Drop what the last mover of this shard stored, in case it was killed before it could."""
+        row = await fetch_one(connection, SQL["last_batch"], shard=shard, known=self._dropped.get(shard))
+        if row is not None:
+            await self._broker.drop_dead(shard, [MessageId(str(known)) for known in row["message_ids"]])
+            self._dropped[shard] = row["batch"]
+
+
+async def _alone(connection: Connection, shard: int) -> bool:
+    row = await fetch_one(connection, SQL["try_lock_shard"], shard=shard)
+    return row is not None and bool(row["locked"])
+
+
+async def _checkpoint(connection: Connection, shard: int, ids: Sequence[MessageId], *, now_ms: int) -> UUID:
+    batch = UUID(new_id())
+    await execute(connection, SQL["save_batch"], shard=shard, batch=batch, ids=list(ids), now_ms=now_ms)
+    return batch
