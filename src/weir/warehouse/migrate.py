@@ -1,60 +1,93 @@
-"""Numbered ClickHouse migrations: checksummed, append-only, safe to run twice or from two processes.
+"""ClickHouse's side of the migrations. It has no transactions around definitions, so progress is kept
+by statement.
 
-ClickHouse has no transactions around definitions, so every statement is applied on its own and noted
-by number; a run that was killed half-way goes on with the first statement that is not noted.
+A run that was killed between a statement and its note runs that statement again, so each must be one
+that may run twice (`IF NOT EXISTS`, `OR REPLACE` …); `./weir check` looks for that.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from dataclasses import dataclass
-from importlib.resources import files
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from weir.errors import Misconfigured, WeirError
+from weir.control.migrate import Migration, migrate, read_migrations, verify
 from weir.warehouse.connection import Connection
 from weir.warehouse.statements import split_statements
 
-_LOG = """
+_PACKAGE = "weir.warehouse.migrations"
+_HISTORY = """
 CREATE TABLE IF NOT EXISTS weir_migrations
 (
-    migration String,
+    number UInt16,
     statement UInt16,
+    statements UInt16,
+    name String,
     checksum String,
     applied_at DateTime64(3, 'UTC') DEFAULT now64(3)
 )
 ENGINE = ReplacingMergeTree
-ORDER BY (migration, statement)
+ORDER BY (number, statement)
 """
-_ALREADY_EXISTS = "TABLE_ALREADY_EXISTS"
+_APPLIED = """
+SELECT number, any(checksum) AS checksum
+FROM weir_migrations
+GROUP BY number
+HAVING uniqExact(statement) = any(statements)
+"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Migration:
-    name: str
-    statements: tuple[str, ...]
+class ClickHouseMigrations:
+    """One ClickHouse database. `lock` keeps others out: ClickHouse itself has nothing for it."""
 
-    @property
-    def checksum(self) -> str:
-        return hashlib.sha256("\n".join(self.statements).encode()).hexdigest()
+    name = "ClickHouse"
+
+    def __init__(
+        self, connection: Connection, *, lock: AbstractAsyncContextManager[Any] | None = None
+    ) -> None:
+        self._connection = connection
+        self._lock = lock or nullcontext()
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        async with self._lock:
+            yield
+
+    async def applied(self) -> Mapping[int, str]:
+        await asyncio.to_thread(self._connection.command, _HISTORY)
+        rows = await asyncio.to_thread(self._connection.rows, _APPLIED)
+        return {row["number"]: row["checksum"] for row in rows}
+
+    async def apply(self, migration: Migration) -> None:
+        statements = split_statements(migration.text)
+        for index, statement in enumerate(statements):
+            await asyncio.to_thread(self._connection.command, statement)
+            note = {
+                "number": migration.number,
+                "statement": index,
+                "statements": len(statements),
+                "name": migration.name,
+                "checksum": migration.checksum,
+            }
+            token = f"{migration}:{index}:{migration.checksum}"
+            await asyncio.to_thread(self._connection.insert_rows, "weir_migrations", [note], token=token)
 
 
-def migrations() -> tuple[Migration, ...]:
-    """The migrations that ship with this version, in order."""
-    folder = files("weir.warehouse") / "migrations"
-    found = sorted(
-        (file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name
-    )
-    return tuple(
-        Migration(name=file.name.removesuffix(".sql"), statements=tuple(split_statements(file.read_text())))
-        for file in found
-    )
-
-
-async def migrate_warehouse(url: str) -> list[str]:
+async def migrate_warehouse(
+    url: str, *, lock: AbstractAsyncContextManager[Any] | None = None
+) -> list[Migration]:
     """Create the URL's database if it is missing and apply the migrations that it lacks."""
-    return await asyncio.to_thread(_migrate, url)
+    await asyncio.to_thread(_on_server, url, "CREATE DATABASE IF NOT EXISTS {database:Identifier}")
+    async with _connected(url) as connection:
+        return await migrate(ClickHouseMigrations(connection, lock=lock), read_migrations(_PACKAGE))
+
+
+async def verify_warehouse(url: str) -> None:
+    """Refuse a warehouse that lacks a migration of this version."""
+    async with _connected(url) as connection:
+        await verify(ClickHouseMigrations(connection), read_migrations(_PACKAGE))
 
 
 async def drop_warehouse(url: str) -> None:
@@ -62,11 +95,11 @@ async def drop_warehouse(url: str) -> None:
     await asyncio.to_thread(_on_server, url, "DROP DATABASE IF EXISTS {database:Identifier} SYNC")
 
 
-def _migrate(url: str) -> list[str]:
-    _on_server(url, "CREATE DATABASE IF NOT EXISTS {database:Identifier}")
-    connection = Connection(url)
+@asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[Connection]:
+    connection = await asyncio.to_thread(Connection, url)
     try:
-        return migrate(connection)
+        yield connection
     finally:
         connection.close()
 
@@ -79,46 +112,3 @@ def _on_server(url: str, statement: str) -> None:
         connection.command(statement, {"database": unquote(parts.path.lstrip("/")) or "default"})
     finally:
         connection.close()
-
-
-def migrate(connection: Connection) -> list[str]:
-    """Apply what is missing; the names of the migrations that changed something."""
-    connection.command(_LOG)
-    applied = _applied(connection)
-    return [item.name for item in migrations() if _apply(connection, item, applied.get(item.name, {}))]
-
-
-def verify(connection: Connection) -> None:
-    """Refuse a warehouse that lacks a migration of this version."""
-    connection.command(_LOG)
-    applied = _applied(connection)
-    missing = [m.name for m in migrations() if len(applied.get(m.name, {})) < len(m.statements)]
-    if missing:
-        raise Misconfigured(f"the warehouse lacks `{missing[0]}`; run `weir migrate`")
-
-
-def _applied(connection: Connection) -> dict[str, dict[int, str]]:
-    found: dict[str, dict[int, str]] = {}
-    for row in connection.rows("SELECT migration, statement, checksum FROM weir_migrations"):
-        found.setdefault(row["migration"], {})[row["statement"]] = row["checksum"]
-    return found
-
-
-def _apply(connection: Connection, migration: Migration, applied: dict[int, str]) -> bool:
-    if any(checksum != migration.checksum for checksum in applied.values()):
-        raise Misconfigured(f"migration `{migration.name}` changed after it was applied; restore its file")
-    missing = [number for number in range(len(migration.statements)) if number not in applied]
-    for number in missing:
-        _run(connection, migration.statements[number])
-        row = {"migration": migration.name, "statement": number, "checksum": migration.checksum}
-        connection.insert_rows("weir_migrations", [row], token=f"{migration.name}:{number}")
-    return bool(missing)
-
-
-def _run(connection: Connection, statement: str) -> None:
-    """Apply one statement; a definition that exists was made by a run killed before it took note."""
-    try:
-        connection.command(statement)
-    except WeirError as error:
-        if _ALREADY_EXISTS not in error.message or "CREATE " not in statement:
-            raise
