@@ -1,0 +1,120 @@
+"""Events into landing rows: one row a subject, bucket and shard. Pure; streaming and rebuild share it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from weir.pipeline.definition import MetricDefinition, column_of
+from weir.telemetry.events import Aggregate, Field
+
+_SUM_TYPES = {Aggregate.SUM: np.uint64}
+_REDUCTIONS = {Aggregate.SUM: np.add, Aggregate.MAX: np.maximum, Aggregate.MIN: np.minimum}
+_MAX_SEQUENCE = np.uint64(2**32 - 1)
+_MAX_TIME_MS = np.uint64(4_102_444_800_000)
+"""The year 2100, past every clock worth believing: stream ids beyond it are shown as this."""
+
+
+def landing_rows(definition: MetricDefinition, events: pa.Table, *, rebuilt: bool = False) -> pa.Table:
+    """Partial sums of `events`, which come in stream order within each shard.
+
+    Events carry `shard`, `stream_ms`, `stream_sequence`, `at_ms` and the columns of their kind.
+    """
+    kind = definition.kind
+    groups = _Groups(_group_codes(definition, events))
+    buckets = _numbers(events, "at_ms")[groups.lasts] // definition.bucket_ms * definition.bucket_ms
+    columns: dict[str, pa.Array] = {
+        name: events[name].combine_chunks().take(pa.array(groups.lasts)).cast(pa.string())
+        for name in kind.dimensions
+    }
+    columns["bucket_start"] = pa.array((buckets // 1_000).astype(np.uint32))
+    columns["shard"] = pa.array(_numbers(events, "shard")[groups.lasts].astype(np.uint16))
+    columns["rebuilt"] = pa.array(np.full(len(groups), rebuilt, np.uint8))
+    last_ms = np.minimum(_numbers(events, "stream_ms")[groups.lasts], _MAX_TIME_MS)
+    columns["last_at"] = pa.array(last_ms.astype(np.int64)).cast(pa.timestamp("ms", tz="UTC"))
+    last_sequence = np.minimum(_numbers(events, "stream_sequence")[groups.lasts], _MAX_SEQUENCE)
+    columns["last_sequence"] = pa.array(last_sequence.astype(np.uint32))
+    columns["events"] = pa.array(groups.sizes.astype(np.uint64))
+    for field in kind.fields:
+        columns |= _field_columns(field, events, groups)
+    if kind.samples is not None:
+        columns[kind.samples] = _gathered(events[kind.samples].combine_chunks(), groups)
+    return pa.table(columns)
+
+
+class _Groups:
+    """Events sorted by group, stably, so that the last of a group is its latest."""
+
+    def __init__(self, codes: NDArray[np.int64]) -> None:
+        self.order = np.argsort(codes, kind="stable")
+        ordered = codes[self.order]
+        self.starts = np.flatnonzero(
+            np.concatenate(([True], ordered[1:] != ordered[:-1])) if len(codes) else []
+        )
+        ends = np.append(self.starts[1:], len(codes)) if len(self.starts) else self.starts
+        self.sizes = ends - self.starts
+        self.lasts = self.order[ends - 1] if len(ends) else ends
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def _group_codes(definition: MetricDefinition, events: pa.Table) -> NDArray[np.int64]:
+    """One number an event: equal for events of the same shard, subject and bucket."""
+    buckets = _numbers(events, "at_ms") // definition.bucket_ms
+    parts = [_numbers(events, "shard").astype(np.int64), buckets.astype(np.int64)]
+    parts += [_dictionary_codes(events[name]) for name in definition.kind.dimensions]
+    codes = np.zeros(events.num_rows, np.int64)
+    for part in parts:
+        low, high = (int(part.min()), int(part.max())) if len(part) else (0, 0)
+        codes = _renumbered(codes, high - low + 1) * (high - low + 1) + (part - low)
+    return codes
+
+
+def _renumbered(codes: NDArray[np.int64], factor: int) -> NDArray[np.int64]:
+    """The same grouping in small numbers, once a product with `factor` might overflow."""
+    if len(codes) and int(codes.max()) >= 2**62 // factor:
+        return np.unique(codes, return_inverse=True)[1]
+    return codes
+
+
+def _dictionary_codes(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """A number for each text of a column."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    unified = column.unify_dictionaries().combine_chunks()
+    return np.asarray(unified.indices.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _numbers(events: pa.Table, name: str) -> NDArray[np.uint64]:
+    return np.asarray(events[name].to_numpy(), np.uint64)
+
+
+def _field_columns(field: Field, events: pa.Table, groups: _Groups) -> dict[str, pa.Array]:
+    if not field.aggregates:
+        return {}
+    values = events[field.name].to_numpy()
+    ordered = values[groups.order]
+    columns = {}
+    for aggregate in field.aggregates:
+        if aggregate is Aggregate.LAST:
+            result = values[groups.lasts]
+        else:
+            kept = ordered.astype(_SUM_TYPES.get(aggregate, ordered.dtype), copy=False)
+            result = _REDUCTIONS[aggregate].reduceat(kept, groups.starts) if len(groups) else kept
+        columns[column_of(field, aggregate)] = pa.array(result)
+    return columns
+
+
+def _gathered(samples: pa.ListArray, groups: _Groups) -> pa.ListArray:
+    """The samples of all events of a group in one list."""
+    offsets = samples.offsets.to_numpy().astype(np.int64)
+    counts = np.diff(offsets)[groups.order]
+    total = int(counts.sum())
+    within = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
+    at = np.repeat(offsets[:-1][groups.order], counts) + within
+    values = samples.values.to_numpy()[at] if total else np.zeros(0, np.uint32)
+    of_group = np.add.reduceat(counts, groups.starts) if len(groups) else counts
+    ends = np.concatenate(([0], np.cumsum(of_group))).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), pa.array(values.astype(np.uint32)))

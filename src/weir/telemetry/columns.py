@@ -1,0 +1,165 @@
+"""Whole batches of packed events into Arrow columns, without a loop over fields or events.
+
+Only the names are touched one event at a time, to slice their bytes; they are decoded and checked once
+a distinct subject. What is no event is set aside with its reason, and the rest goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from weir.telemetry.entries import MISSING, OVERSIZED, Entries
+from weir.telemetry.events import LAYOUT_VERSION, EventKind
+
+REASONS = (
+    "",
+    "no event field",
+    "oversized",
+    "truncated header",
+    "unknown layout version",
+    "length does not match header",
+    "dimension is not UTF-8",
+    "dimension is empty",
+)
+"""Why an entry is no event; a code is a position here, and 0 is an event."""
+
+_OK, _MISSING, _OVERSIZED, _TRUNCATED, _VERSION, _LENGTH, _NOT_UTF8, _EMPTY = range(len(REASONS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """The events of a run of entries as columns, and a reason code for every entry."""
+
+    events: pa.RecordBatch
+    """`stream_ms`, `stream_sequence`, the dimensions (dictionaries), the fields and the samples."""
+    codes: NDArray[np.uint8]
+
+
+def decode(kind: EventKind, entries: Entries) -> Decoded:
+    """Columns of those entries that are events of this kind."""
+    raw = np.frombuffer(entries.data, np.uint8)
+    starts = _starts(entries.lengths)
+    codes = np.zeros(len(entries), np.uint8)
+    codes[entries.lengths < kind.header_size] = _TRUNCATED
+    _mark_markers(codes, entries, starts)
+    headers = _headers(kind, raw, starts[codes == _OK])
+    _mark(codes, np.where(headers["version"] != LAYOUT_VERSION, _VERSION, _OK))
+    headers = headers[headers["version"] == LAYOUT_VERSION]
+    kept = codes == _OK
+    name_bytes = headers["lengths"].sum(axis=1, dtype=np.int64)
+    expected = kind.header_size + name_bytes + 4 * headers["samples"].astype(np.int64)
+    fits = expected == entries.lengths[kept]
+    _mark(codes, np.where(fits, _OK, _LENGTH))
+    subjects = _subjects(kind, entries.data, starts[kept][fits], name_bytes[fits])
+    _mark(codes, subjects.faults)
+    good = subjects.faults == _OK
+    headers = headers[fits][good]
+    samples_at = (starts[kept][fits] + kind.header_size + name_bytes[fits])[good]
+    columns = {
+        "stream_ms": pa.array(entries.ids[codes == _OK, 0]),
+        "stream_sequence": pa.array(entries.ids[codes == _OK, 1]),
+        **subjects.columns(good),
+        **{field.name: pa.array(np.ascontiguousarray(headers[field.name])) for field in kind.fields},
+    }
+    if kind.samples is not None:
+        columns[kind.samples] = _samples(raw, samples_at, headers["samples"])
+    return Decoded(events=pa.RecordBatch.from_pydict(columns), codes=codes)
+
+
+def _starts(lengths: NDArray[np.uint32]) -> NDArray[np.int64]:
+    ends = np.cumsum(lengths, dtype=np.int64)
+    return ends - lengths
+
+
+def _mark(codes: NDArray[np.uint8], faults: NDArray[np.integer]) -> None:
+    """Note faults of the entries that were still good."""
+    codes[np.flatnonzero(codes == _OK)] = faults
+
+
+def _mark_markers(codes: NDArray[np.uint8], entries: Entries, starts: NDArray[np.int64]) -> None:
+    for index in np.flatnonzero(entries.lengths == len(MISSING)):
+        text = entries.data[starts[index] : starts[index] + len(MISSING)]
+        codes[index] = {MISSING: _MISSING, OVERSIZED: _OVERSIZED}.get(text, _TRUNCATED)
+
+
+def _headers(kind: EventKind, raw: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.void]:
+    layout = np.dtype(
+        [
+            ("version", "u1"),
+            *((field.name, f"<u{field.width}") for field in kind.fields),
+            ("samples", "<u4"),
+            ("lengths", "u1", (len(kind.dimensions),)),
+        ]
+    )
+    if not len(starts):
+        return np.zeros(0, layout)
+    return np.ascontiguousarray(sliding_window_view(raw, kind.header_size)[starts]).view(layout)[:, 0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Subjects:
+    kind: EventKind
+    names: list[tuple[str, ...]]
+    codes: NDArray[np.int32]
+    """For every event the position of its subject in `names`."""
+    faults: NDArray[np.uint8]
+
+    def columns(self, good: NDArray[np.bool_]) -> dict[str, pa.Array]:
+        """A dictionary array a dimension, for the events that are good."""
+        codes = self.codes[good]
+        found = {}
+        for position, dimension in enumerate(self.kind.dimensions):
+            values = pa.array([names[position] for names in self.names], pa.string()).dictionary_encode()
+            of_subject = values.indices.to_numpy(zero_copy_only=False).astype(np.int32)
+            found[dimension] = pa.DictionaryArray.from_arrays(of_subject[codes], values.dictionary)
+        return found
+
+
+def _subjects(
+    kind: EventKind, data: bytes, starts: NDArray[np.int64], name_bytes: NDArray[np.int64]
+) -> _Subjects:
+    """Who each event is about; two events have one subject if lengths and bytes of all names agree."""
+    count = len(kind.dimensions)
+    begins = (starts + kind.header_size - count).tolist()
+    ends = (starts + kind.header_size + name_bytes).tolist()
+    keys = [data[begin:end] for begin, end in zip(begins, ends, strict=True)]
+    positions = {key: position for position, key in enumerate(dict.fromkeys(keys))}
+    codes = np.fromiter(map(positions.__getitem__, keys), np.int32, len(keys))
+    decoded = [_names(key, count) for key in positions]
+    faults = np.array([fault for _, fault in decoded], np.uint8)
+    return _Subjects(
+        kind=kind,
+        names=[names for names, _ in decoded],
+        codes=codes,
+        faults=faults[codes] if len(codes) else faults,
+    )
+
+
+def _names(key: bytes, count: int) -> tuple[tuple[str, ...], int]:
+    names, at = [], count
+    for length in key[:count]:
+        if length == 0:
+            return ("",) * count, _EMPTY
+        try:
+            names.append(key[at : at + length].decode())
+        except UnicodeDecodeError:
+            return ("",) * count, _NOT_UTF8
+        at += length
+    return tuple(names), _OK
+
+
+def _samples(raw: NDArray[np.uint8], starts: NDArray[np.int64], counts: NDArray[np.uint32]) -> pa.Array:
+    offsets = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+    total = int(offsets[-1])
+    if total:
+        within = np.arange(total) - np.repeat(offsets[:-1], counts)
+        at = np.repeat(starts, counts) + 4 * within
+        values = np.ascontiguousarray(sliding_window_view(raw, 4)[at]).view("<u4")[:, 0]
+    else:
+        values = np.zeros(0, np.uint32)
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values))

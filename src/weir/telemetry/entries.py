@@ -1,0 +1,58 @@
+"""Raw entries of a stream as they travel from Redis to the decoder: ids, lengths and one run of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weir.telemetry.events import STREAM_FIELD
+
+MAX_EVENT_BYTES = 16_384
+"""No event is longer: 1,000 samples, four names of 255 bytes and the header take 5.2 kB."""
+
+MISSING, OVERSIZED = b"\x00\x01", b"\x00\x02"
+"""What stands for an entry that is not worth carrying; no layout version is 0."""
+
+_FIELD = STREAM_FIELD.encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entries:
+    """Consecutive entries of one stream."""
+
+    ids: NDArray[np.uint64]
+    """Shape (n, 2): milliseconds and sequence."""
+    lengths: NDArray[np.uint32]
+    data: bytes
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+def entries_of(reply: Sequence[tuple[bytes, Sequence[bytes]]]) -> Entries:
+    """The reply of XRANGE, packed; entries that are no events become markers."""
+    payloads = [_payload(fields) for _, fields in reply]
+    return Entries(
+        ids=parse_ids([entry_id for entry_id, _ in reply]),
+        lengths=np.fromiter(map(len, payloads), np.uint32, len(payloads)),
+        data=b"".join(payloads),
+    )
+
+
+def _payload(fields: Sequence[bytes]) -> bytes:
+    if len(fields) == 2 and fields[0] == _FIELD:
+        payload = fields[1]
+    else:
+        payload = next(
+            (value for name, value in zip(fields[::2], fields[1::2], strict=False) if name == _FIELD), MISSING
+        )
+    return payload if len(payload) <= MAX_EVENT_BYTES else OVERSIZED
+
+
+def parse_ids(ids: Sequence[bytes]) -> NDArray[np.uint64]:
+    """Stream ids (`ms-sequence`) as pairs of numbers."""
+    text = b" ".join(ids).replace(b"-", b" ").decode()
+    return np.fromstring(text, dtype=np.uint64, sep=" ").reshape(-1, 2)

@@ -1,0 +1,138 @@
+"""A process about itself: samples every second, counts as they happen, one event every five seconds.
+
+Sums travel with the number of samples behind them, so that any merge weighs them rightly. A crash
+loses at most the current five seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from weir.telemetry.codec import Event
+from weir.telemetry.emitter import MetricsEmitter
+from weir.telemetry.events import WORKER
+
+SAMPLE_S = 1.0
+SAMPLES_A_FLUSH = 5
+
+
+def _nothing() -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probes:
+    """What a process lets the sampler look at."""
+
+    free_slots: Callable[[], int] = _nothing
+    pool_size: Callable[[], int] = _nothing
+    internal_queue: Callable[[], int] = _nothing
+    backoff: Callable[[], int] = _nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessIdentity:
+    """Who is speaking: a role such as `api` or `worker`, and which one of them."""
+
+    role: str
+    worker_id: str = "0"
+    hostname: str = field(default_factory=socket.gethostname)
+    pid: int = field(default_factory=os.getpid)
+
+    @property
+    def dimensions(self) -> tuple[str, str, str, str]:
+        return self.role, self.hostname, self.worker_id, str(self.pid)
+
+
+class ProcessSampler:
+    """Call the counting methods where things happen; `run` does the rest."""
+
+    def __init__(
+        self,
+        identity: ProcessIdentity,
+        emitter: MetricsEmitter,
+        *,
+        probes: Probes | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._identity = identity
+        self._emitter = emitter
+        self._probes = probes or Probes()
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._values: dict[str, int] = {}
+
+    def pushed(self, count: int = 1) -> None:
+        self._add("pushes", count)
+
+    def popped(self, *, lags_ms: list[int] | None = None) -> None:
+        """One pop operation, with the lag of each message that it handed out."""
+        self._add("pops", 1)
+        for lag_ms in lags_ms or ():
+            self._add("lag_count", 1)
+            self._add("lag_ms_sum", lag_ms)
+            self._raise("lag_ms_max", lag_ms)
+
+    def acked(self, count: int = 1) -> None:
+        self._add("acks", count)
+
+    def transacted(self) -> None:
+        self._add("transactions", 1)
+
+    def finished(self, jobs: int = 1) -> None:
+        self._add("jobs_done", jobs)
+
+    def failed(self) -> None:
+        """A store operation failed."""
+        self._add("errors", 1)
+
+    def saw_deaths(self, count: int) -> None:
+        self._add("deaths", count)
+
+    def sample(self, *, lag_s: float) -> None:
+        """Note the state of this second."""
+        lag_us, free = max(int(lag_s * 1_000_000), 0), self._probes.free_slots()
+        least = free if not self._values.get("samples") else min(free, self._values["free_slots_min"])
+        self._add("samples", 1)
+        self._add_sampled("event_loop_lag_us", lag_us)
+        self._add("free_slots_sum", free)
+        self._values["free_slots_min"] = least
+        self._values["pool_size"] = self._probes.pool_size()
+        self._add_sampled("internal_queue", self._probes.internal_queue())
+        self._add_sampled("backoff", self._probes.backoff())
+
+    def flush(self) -> None:
+        """Hand the current five seconds to the emitter and begin again."""
+        if self._values:
+            if not self._values.get("samples"):
+                self.sample(lag_s=0)
+            values, self._values = self._values, {}
+            self._emitter.emit(WORKER, Event(dimensions=self._identity.dimensions, values=values))
+
+    async def run(self) -> None:
+        """Sample every second, flush every five, and once more on the way out."""
+        try:
+            while True:
+                for _ in range(SAMPLES_A_FLUSH):
+                    due = self._monotonic() + SAMPLE_S
+                    await self._sleep(SAMPLE_S)
+                    self.sample(lag_s=self._monotonic() - due)
+                self.flush()
+        finally:
+            self.flush()
+
+    def _add(self, name: str, amount: int) -> None:
+        self._values[name] = self._values.get(name, 0) + amount
+
+    def _raise(self, name: str, value: int) -> None:
+        self._values[name] = max(self._values.get(name, 0), value)
+
+    def _add_sampled(self, name: str, value: int) -> None:
+        self._add(f"{name}_sum", value)
+        self._raise(f"{name}_max", value)
