@@ -95,8 +95,9 @@ class Broker(Protocol):
         """Put messages in.
 
         `through_gate` passes closed gates and a lapsed allowance (see `allow_direct`).
-        `call`: if the lane remembers this very id, nothing changes and every message is answered as a
-        DUPLICATE of itself; otherwise the lane remembers it as done in the same script.
+        `call`: the lane remembers this id and, a character a message, which ones were put in. If it
+        remembers this very id already, nothing changes; those that were put in are DUPLICATEs of
+        themselves and the others GATED.
         `operations`, one id a message (those of one operation side by side), implies `through_gate`. The
         gate of a key holds, for each operation that closed it, how many of its messages were put in. A
         message whose operation is not on that gate is GATED (someone else finished it); the first so many
@@ -161,8 +162,11 @@ class Broker(Protocol):
     async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
         """Take these operations off their gates; returns those (any operation) that still hold them."""
 
-    async def settle_call(self, queue: QueueRef, call: Call) -> bool:
-        """Whether the call took effect; if it did not, it never will: its lane remembers it as void."""
+    async def settle_call(self, queue: QueueRef, call: Call) -> list[bool]:
+        """For each message of the call, whether it was put in (or was a duplicate) rather than turned away.
+
+        Empty if the call never arrived; then it never will: its lane remembers it as void.
+        """
 
     async def now_ms(self, shard: int) -> int:
         """The store's own clock."""

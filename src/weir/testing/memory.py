@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from weir.broker import checks
-from weir.broker.broker import Shard, Source, Swept
+from weir.broker.broker import Call, Gated, Shard, Source, Swept
 from weir.errors import Conflict, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, new_id
@@ -36,6 +36,7 @@ from weir.model.shards import shard_of
 from weir.spec.ir import QueueSpec
 from weir.telemetry.codec import Event
 from weir.telemetry.events import QueueOperation
+from weir.testing.memory_gates import Gates
 from weir.testing.memory_queue import Counts, QueueModel
 
 HEARTBEAT_MS = 5_000
@@ -65,8 +66,7 @@ class MemoryBroker:
         self._queues: dict[QueueRef, QueueModel] = {}
         self._limits: dict[EnvironmentRef, int] = {}
         self._outboxes: list[dict[MessageId, DeadMessage]] = [{} for _ in range(shards)]
-        self._gates: dict[tuple[QueueRef, str | None], set[str]] = {}
-        self._operations: dict[str, list[Enqueued]] = {}
+        self._gates = Gates()
         self._turns: dict[QueueRef | EnvironmentRef, int] = {}
         self._turn = 0
         self._touched: dict[QueueRef, int] = {}
@@ -130,23 +130,28 @@ class MemoryBroker:
         messages: Sequence[NewMessage],
         *,
         through_gate: bool = False,
-        operation: str | None = None,
+        call: Call | None = None,
+        operations: Sequence[str] | None = None,
     ) -> list[Enqueued]:
         checks.check_messages(messages, max_payload=self._max_payload)
         model, counts = self._model(queue), Counts()
-        if operation is not None and operation in self._operations:
-            return self._operations[operation]
-        if not messages:
-            return []
-        now = self._clock.now_ms()
-        answers = [
-            Enqueued(outcome=Enqueue.GATED, message_id=message.id)
-            if not through_gate and self._gates.get((queue, message.key))
-            else model.enqueue(message, now, counts)
-            for message in messages
-        ]
-        if operation is not None:
-            self._operations[operation] = answers
+        shard, now = self._shard(queue.scope), self._clock.now_ms()
+        if call is not None and (known := self._gates.repeated(shard, call, messages)) is not None:
+            return known
+        if operations is not None:
+            answers = self._gates.put_for(
+                queue, messages, operations, lambda message: model.enqueue(message, now, counts)
+            )
+        else:
+            lapsed = self._gates.lapsed(shard, now_ms=now)
+            answers = [
+                Enqueued(outcome=Enqueue.GATED, message_id=message.id)
+                if not through_gate and (lapsed or self._gates.closed(queue, message.key))
+                else model.enqueue(message, now, counts)
+                for message in messages
+            ]
+        if call is not None:
+            self._gates.remember(shard, call, answers)
         self._settle_call(model, QueueOperation.ENQUEUE, counts)
         return answers
 
@@ -330,11 +335,22 @@ class MemoryBroker:
         for message_id in message_ids:
             self._outboxes[shard].pop(message_id, None)
 
-    async def close_gate(self, queue: QueueRef, key: str | None, *, operation: str) -> None:
-        self._gates.setdefault((queue, key), set()).add(operation)
+    async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
+        self._gates.close(queue, gates)
 
-    async def open_gate(self, queue: QueueRef, key: str | None, *, operation: str) -> None:
-        self._gates.get((queue, key), set()).discard(operation)
+    async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
+        return self._gates.open(queue, gates)
+
+    async def settle_call(self, queue: QueueRef, call: Call) -> list[bool]:
+        return self._gates.settle(self._shard(queue.scope), call)
+
+    async def now_ms(self, shard: int) -> int:
+        checks.check_shard(shard, shards=self._shards)
+        return self._clock.now_ms()
+
+    async def allow_direct(self, shard: int, *, until_ms: int) -> None:
+        checks.check_shard(shard, shards=self._shards)
+        self._gates.allow(shard, until_ms=until_ms)
 
     async def aclose(self) -> None:
         self._wake()

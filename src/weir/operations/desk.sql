@@ -1,0 +1,89 @@
+-- name: read_operation
+-- One operation of an environment.
+SELECT id, type, status, priority, queue, partition, messages, size_bytes, gated, created_ms, started_ms,
+    finished_ms, claimed_by, timeout_ms, retry_count, max_retries, error, result,
+    coalesce(finished_ms, weir.clock_ms()) - created_ms AS latency_ms
+FROM weir.operations
+WHERE id = %(id)s AND organization = %(organization)s AND project = %(project)s
+  AND environment = %(environment)s;
+
+-- name: list_operations
+-- Operations of an environment, newest first, from a position downwards.
+SELECT id, position, type, status, priority, queue, partition, messages, size_bytes, gated, created_ms,
+    started_ms, finished_ms, claimed_by, timeout_ms, retry_count, max_retries, error, result,
+    coalesce(finished_ms, weir.clock_ms()) - created_ms AS latency_ms
+FROM weir.operations
+WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+  AND (%(status)s::text IS NULL OR status = %(status)s)
+  AND (%(queue)s::text IS NULL OR queue = %(queue)s)
+  AND (%(before)s::bigint IS NULL OR position < %(before)s)
+ORDER BY position DESC LIMIT %(limit)s;
+
+-- name: operation_stats
+-- What an environment has in the queue, by type, priority and status; finished ones of five minutes.
+SELECT type, priority, status, count(*) AS count, min(created_ms) AS oldest_ms, max(created_ms) AS newest_ms,
+    avg(coalesce(finished_ms, weir.clock_ms()) - created_ms)::double precision AS avg_latency_ms
+FROM weir.operations
+WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+  AND (finished_ms IS NULL OR finished_ms > weir.clock_ms() - 300000)
+GROUP BY type, priority, status
+ORDER BY priority, type, status;
+
+-- name: position_of
+-- How many unfinished operations stand at or before a pending one.
+SELECT count(*) AS position FROM weir.operations
+WHERE status IN ('pending', 'processing')
+  AND position <= (SELECT position FROM weir.operations WHERE id = %(id)s);
+
+-- name: cancel_operation
+-- Take back an operation that nobody runs yet.
+WITH lane AS (
+    SELECT l.lane FROM weir.operation_lanes l
+    JOIN weir.operations o USING (lane) WHERE o.id = %(id)s FOR UPDATE OF l
+), cancelled AS (
+    UPDATE weir.operations o SET status = 'cancelled', finished_ms = weir.clock_ms()
+    FROM lane
+    WHERE o.id = %(id)s AND o.lane = lane.lane AND o.status = 'pending' AND o.gated
+      AND o.organization = %(organization)s AND o.project = %(project)s AND o.environment = %(environment)s
+    RETURNING o.lane, o.queue, o.partition, o.type
+), freed AS (
+    UPDATE weir.operation_lanes l SET pending = l.pending - 1 FROM cancelled WHERE l.lane = cancelled.lane
+)
+SELECT queue, partition, type FROM cancelled;
+
+-- name: retry_operation
+-- Put a failed operation back, behind everything that is queued now.
+WITH failed AS (
+    SELECT o.id, o.lane, o.priority FROM weir.operations o
+    WHERE o.id = %(id)s AND o.status = 'failed'
+      AND o.organization = %(organization)s AND o.project = %(project)s AND o.environment = %(environment)s
+    FOR UPDATE
+), lane AS (
+    INSERT INTO weir.operation_lanes AS l (lane, priority, pending)
+    SELECT lane, priority, 1 FROM failed
+    ON CONFLICT (lane) DO UPDATE SET pending = l.pending + 1
+    RETURNING l.lane
+)
+UPDATE weir.operations o
+SET status = 'pending', position = nextval(pg_get_serial_sequence('weir.operations', 'position')),
+    retry_count = 0, started_ms = NULL, finished_ms = NULL, claimed_by = NULL
+FROM failed JOIN lane USING (lane)
+WHERE o.id = failed.id
+RETURNING o.id;
+
+-- name: clean_operations
+-- Forget finished operations: completed and cancelled ones after a while, failed ones much later.
+DELETE FROM weir.operations WHERE id IN (
+    SELECT id FROM weir.operations
+    WHERE finished_ms < weir.clock_ms() - CASE WHEN status = 'failed' THEN %(failed_ms)s ELSE %(done_ms)s END
+    ORDER BY finished_ms
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+);
+
+-- name: clean_lanes
+-- Forget lanes that have nothing in them.
+DELETE FROM weir.operation_lanes
+WHERE lane IN (
+    SELECT lane FROM weir.operation_lanes
+    WHERE pending = 0 AND turn_ms < weir.clock_ms() - 60000 LIMIT 10000 FOR UPDATE SKIP LOCKED
+) AND pending = 0;

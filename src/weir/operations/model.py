@@ -1,0 +1,110 @@
+"""The words of the operation queue: what was asked, where it must keep its place, what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from weir.admission.kinds import PRIORITIES, OperationType
+from weir.model.ids import OperationId, new_operation_id
+from weir.model.names import QueueRef
+from weir.model.shards import text_key
+
+DEFAULT_TIMEOUT_MS = 30_000
+DEFAULT_MAX_RETRIES = 3
+
+
+class Status(StrEnum):
+    PENDING = "pending"
+    PROCESSING = "processing"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Reason(StrEnum):
+    """Why an operation was queued instead of executed."""
+
+    MAINTAINING_ORDER = "maintaining_order"
+    SYSTEM_BUSY = "system_busy"
+    BROKER_UNAVAILABLE = "broker_unavailable"
+
+
+def lane_of(queue: QueueRef, key: str | None) -> int:
+    """The lane of a partition, as a signed 64-bit number; operations of one lane run one at a time."""
+    parts = [queue.organization, queue.project, queue.environment, queue.queue]
+    return _signed(text_key(*parts) if key is None else text_key(*parts, key))
+
+
+def lane_alone(operation: OperationId) -> int:
+    """A lane for one operation that needs no order."""
+    return _signed(text_key("operation", operation))
+
+
+def _signed(key: int) -> int:
+    return key - (1 << 64) if key >= 1 << 63 else key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewOperation:
+    """An operation on its way into the queue."""
+
+    queue: QueueRef
+    key: str | None
+    type: OperationType
+    lane: int
+    shard: int
+    payload: bytes
+    messages: int
+    gated: bool = True
+    """False when the gate of its partition could not be closed: the broker is out of reach."""
+    id: OperationId = field(default_factory=new_operation_id)
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    max_retries: int = DEFAULT_MAX_RETRIES
+
+    @property
+    def priority(self) -> int:
+        return PRIORITIES[self.type]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """What the caller of a queued operation is told: the 202."""
+
+    operation_id: OperationId
+    position: int
+    """How many operations were ahead of it, itself included."""
+    estimated_wait_ms: int | None
+    """None while nothing drains, as when the broker is out of reach: nobody knows."""
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """An operation that this process runs now."""
+
+    id: OperationId
+    queue: QueueRef
+    key: str | None
+    type: str
+    lane: int
+    payload: bytes
+    created_ms: int
+    retry_count: int
+    max_retries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What became of a claimed operation. PENDING puts it back at the head of its lane."""
+
+    id: OperationId
+    lane: int
+    status: Status
+    counted: bool = False
+    """Whether this try counts against `max_retries`; an outage does not."""
+    error: str | None = None
+    result: Mapping[str, Any] | None = None
+    delay_ms: int = 0

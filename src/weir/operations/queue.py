@@ -1,0 +1,150 @@
+"""The operation queue in PostgreSQL: add, claim, settle. One statement each, many operations a call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from weir.control.database import Database, Row, execute, fetch, fetch_one
+from weir.control.sql import load_queries
+from weir.errors import WeirError
+from weir.model.ids import OperationId
+from weir.model.names import QueueRef
+from weir.operations.model import Claimed, NewOperation, Settled
+
+QUERIES = load_queries("weir.operations", "queue.sql")
+
+
+class NotQueued(WeirError):
+    """The operation is certainly not in the queue: no connection to PostgreSQL could be had."""
+
+    code = "control_unavailable"
+    title = "Control store unavailable"
+    status = 503
+    retryable = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    depth: int
+    hold_ms: int
+    """How long direct writes may still go on that do not know of these operations."""
+
+
+class OperationQueue:
+    """The statements that move operations; the caller brings a pool of its own connections."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, operations: Sequence[NewOperation]) -> Added:
+        """Make the operations durable. Any error but NotQueued leaves open whether they are."""
+        columns = _columns(operations)
+        ungated = [operation.shard for operation in operations if not operation.gated]
+        reached = False
+        try:
+            async with self._database.transaction() as connection:
+                reached = True
+                await execute(connection, QUERIES["add_operations"], **columns)
+                held = await fetch(connection, QUERIES["hold_direct"], shard=ungated) if ungated else []
+                depth = await fetch_one(connection, QUERIES["depth"])
+        except WeirError as error:
+            if reached:
+                raise
+            raise NotQueued(str(error), retry_after_s=1) from error
+        hold_ms = max((row["remaining_ms"] for row in held), default=0)
+        return Added(depth=depth["depth"] if depth else 0, hold_ms=hold_ms)
+
+    async def depth(self) -> int:
+        row = await self._database.fetch_one(QUERIES["depth"])
+        return int(row["depth"]) if row else 0
+
+    async def ping(self) -> None:
+        await self._database.fetch_one(QUERIES["ping"])
+
+    async def claim(self, *, worker: str, lanes: int, run: int, total: int) -> list[Claimed]:
+        """The oldest operations of lanes that nobody runs, in the order of their acceptance."""
+        rows = await self._database.fetch(
+            QUERIES["claim_operations"], worker=worker, lanes=lanes, run=run, total=total
+        )
+        empty = [row["lane"] for row in rows if row["id"] is None]
+        if empty:
+            await self._database.execute(QUERIES["release_lanes"], lanes=empty, worker=worker)
+        return [_claimed(row) for row in rows if row["id"] is not None]
+
+    async def settle(self, results: Sequence[Settled], *, worker: str) -> dict[OperationId, int]:
+        """Record the results and free the lanes; those that were still this worker's, with their age."""
+        rows = await self._database.fetch(
+            QUERIES["settle_operations"],
+            worker=worker,
+            id=[result.id for result in results],
+            lane=[result.lane for result in results],
+            status=[result.status.value for result in results],
+            counted=[result.counted for result in results],
+            error=[result.error for result in results],
+            result=[None if result.result is None else Jsonb(dict(result.result)) for result in results],
+            delay_ms=[result.delay_ms for result in results],
+        )
+        return {OperationId(str(row["id"])): row["age_ms"] for row in rows}
+
+    async def still_mine(self, ids: Sequence[OperationId], *, worker: str) -> set[OperationId]:
+        rows = await self._database.fetch(QUERIES["still_mine"], id=list(ids), worker=worker)
+        return {OperationId(str(row["id"])) for row in rows}
+
+    async def unfinished(self, ids: Sequence[str]) -> set[str]:
+        rows = await self._database.fetch(QUERIES["unfinished"], id=list(ids))
+        return {str(row["id"]) for row in rows}
+
+    async def publish_rate(self, *, process: str, per_s: float, floor_ms: float) -> None:
+        await self._database.execute(QUERIES["publish_rate"], process=process, per_s=per_s, floor_ms=floor_ms)
+
+    async def read_rate(self, *, within_ms: int) -> tuple[float, float]:
+        """Operations a second of all processes together, and the least wait of an empty queue."""
+        row = await self._database.fetch_one(QUERIES["read_rate"], within_ms=within_ms)
+        return (float(row["per_s"]), float(row["floor_ms"])) if row else (0.0, 0.0)
+
+
+def _columns(operations: Sequence[NewOperation]) -> dict[str, list[Any]]:
+    return {
+        "id": [operation.id for operation in operations],
+        "organization": [operation.queue.organization for operation in operations],
+        "project": [operation.queue.project for operation in operations],
+        "environment": [operation.queue.environment for operation in operations],
+        "queue": [operation.queue.queue for operation in operations],
+        "partition": [operation.key for operation in operations],
+        "shard": [operation.shard for operation in operations],
+        "lane": [operation.lane for operation in operations],
+        "type": [operation.type.value for operation in operations],
+        "priority": [operation.priority for operation in operations],
+        "payload": [operation.payload for operation in operations],
+        "messages": [operation.messages for operation in operations],
+        "gated": [operation.gated for operation in operations],
+        "timeout_ms": [operation.timeout_ms for operation in operations],
+        "max_retries": [operation.max_retries for operation in operations],
+    }
+
+
+def _claimed(row: Row) -> Claimed:
+    return Claimed(
+        id=OperationId(str(row["id"])),
+        queue=queue_of(row),
+        key=row["partition"],
+        type=row["type"],
+        lane=row["lane"],
+        payload=bytes(row["payload"]),
+        created_ms=row["created_ms"],
+        retry_count=row["retry_count"],
+        max_retries=row["max_retries"],
+    )
+
+
+def queue_of(row: Row) -> QueueRef:
+    return QueueRef(
+        organization=row["organization"],
+        project=row["project"],
+        environment=row["environment"],
+        queue=row["queue"],
+    )

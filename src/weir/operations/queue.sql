@@ -1,0 +1,168 @@
+-- name: add_operations
+-- Add a batch: lock and count its lanes first, so that positions within a lane follow the order of commit.
+WITH input AS (
+    SELECT * FROM unnest(
+        %(id)s::uuid[], %(organization)s::text[], %(project)s::text[], %(environment)s::text[],
+        %(queue)s::text[], %(partition)s::text[], %(shard)s::int[], %(lane)s::bigint[], %(type)s::text[],
+        %(priority)s::smallint[], %(payload)s::bytea[], %(messages)s::int[], %(gated)s::boolean[],
+        %(timeout_ms)s::int[], %(max_retries)s::int[]
+    ) WITH ORDINALITY AS t (id, organization, project, environment, queue, partition, shard, lane, type,
+        priority, payload, messages, gated, timeout_ms, max_retries, n)
+), lanes AS (
+    INSERT INTO weir.operation_lanes AS l (lane, priority, pending)
+    SELECT lane, min(priority), count(*)::int FROM input GROUP BY lane ORDER BY lane
+    ON CONFLICT (lane) DO UPDATE SET pending = l.pending + excluded.pending
+    RETURNING l.lane
+), counted AS MATERIALIZED (
+    SELECT count(*) FROM lanes
+)
+INSERT INTO weir.operations (id, organization, project, environment, queue, partition, shard, lane, type,
+    priority, payload, messages, size_bytes, gated, timeout_ms, max_retries)
+SELECT id, organization, project, environment, queue, partition, shard, lane, type, priority, payload,
+    messages, length(payload), gated, timeout_ms, max_retries
+FROM input CROSS JOIN counted
+ORDER BY n;
+
+-- name: hold_direct
+-- Count operations whose gate could not be closed, shard by shard; tells until when direct writes may go on.
+WITH input AS (
+    SELECT shard, count(*)::int AS n FROM unnest(%(shard)s::int[]) AS t (shard) GROUP BY shard ORDER BY shard
+)
+INSERT INTO weir.direct_leases AS d (shard, ungated)
+SELECT shard, n FROM input
+ON CONFLICT (shard) DO UPDATE SET ungated = d.ungated + excluded.ungated
+RETURNING greatest(0, d.granted_until_ms - weir.clock_ms()) AS remaining_ms;
+
+-- name: depth
+-- How many operations are not finished, and how many lanes they stand in.
+SELECT coalesce(sum(pending), 0)::bigint AS depth, count(*) AS lanes
+FROM weir.operation_lanes WHERE pending > 0;
+
+-- name: claim_operations
+-- Claim the oldest operations of lanes that nobody runs: free ones, and stuck ones past their time.
+WITH lane AS (
+    SELECT l.lane FROM weir.operation_lanes l
+    WHERE l.pending > 0 AND l.ready_ms <= weir.clock_ms() AND l.until_ms <= weir.clock_ms()
+      AND NOT EXISTS (SELECT FROM weir.operations u WHERE u.lane = l.lane AND NOT u.gated)
+    ORDER BY l.priority, l.turn_ms
+    LIMIT %(lanes)s
+    FOR UPDATE OF l SKIP LOCKED
+), run AS (
+    SELECT o.id, o.timeout_ms, o.lane
+    FROM lane CROSS JOIN LATERAL (
+        SELECT o.id, o.timeout_ms, o.lane FROM weir.operations o
+        WHERE o.lane = lane.lane AND o.status IN ('pending', 'processing')
+        ORDER BY o.position LIMIT %(run)s
+    ) AS o
+    LIMIT %(total)s
+), taken AS (
+    UPDATE weir.operation_lanes l
+    SET owner = %(worker)s, turn_ms = weir.clock_ms(),
+        until_ms = weir.clock_ms() + coalesce((SELECT max(timeout_ms) FROM run WHERE run.lane = l.lane), 0)
+    FROM lane WHERE l.lane = lane.lane
+    RETURNING l.lane
+), claimed AS (
+    UPDATE weir.operations o
+    SET status = 'processing', started_ms = weir.clock_ms(), claimed_by = %(worker)s
+    FROM run WHERE o.id = run.id AND o.status IN ('pending', 'processing')
+    RETURNING o.id, o.position, o.organization, o.project, o.environment, o.queue, o.partition, o.lane,
+        o.type, o.payload, o.created_ms, o.retry_count, o.max_retries
+)
+SELECT * FROM taken LEFT JOIN claimed USING (lane) ORDER BY position;
+
+-- name: release_lanes
+-- Give back lanes that turned out to have nothing to run.
+UPDATE weir.operation_lanes SET owner = NULL, until_ms = 0
+WHERE lane = ANY(%(lanes)s::bigint[]) AND owner = %(worker)s;
+
+-- name: settle_operations
+-- Record what became of claimed operations, free their lanes, and tell which were still this process's.
+WITH input AS (
+    SELECT * FROM unnest(
+        %(id)s::uuid[], %(lane)s::bigint[], %(status)s::text[], %(counted)s::boolean[], %(error)s::text[],
+        %(result)s::jsonb[], %(delay_ms)s::int[]
+    ) AS t (id, lane, status, counted, error, result, delay_ms)
+), mine AS (
+    SELECT l.lane FROM weir.operation_lanes l
+    WHERE l.lane IN (SELECT lane FROM input) AND l.owner = %(worker)s
+    ORDER BY l.lane FOR UPDATE
+), settled AS (
+    UPDATE weir.operations o
+    SET status = i.status, error = coalesce(i.error, o.error), result = coalesce(i.result, o.result),
+        retry_count = o.retry_count + i.counted::int,
+        claimed_by = CASE WHEN i.status = 'pending' THEN NULL ELSE o.claimed_by END,
+        finished_ms = CASE WHEN i.status = 'pending' THEN NULL ELSE weir.clock_ms() END
+    FROM input i JOIN mine USING (lane)
+    WHERE o.id = i.id AND o.status = 'processing' AND o.claimed_by = %(worker)s
+    RETURNING o.id, o.lane, o.status, i.delay_ms, weir.clock_ms() - o.created_ms AS age_ms
+), freed AS (
+    UPDATE weir.operation_lanes l
+    SET owner = NULL, until_ms = 0,
+        pending = l.pending - coalesce(s.finished, 0),
+        ready_ms = weir.clock_ms() + coalesce(s.delay_ms, 0)
+    FROM mine LEFT JOIN (
+        SELECT lane, count(*) FILTER (WHERE status <> 'pending')::int AS finished, max(delay_ms) AS delay_ms
+        FROM settled GROUP BY lane
+    ) AS s USING (lane)
+    WHERE l.lane = mine.lane
+)
+SELECT id, age_ms FROM settled;
+
+-- name: still_mine
+-- Which of these operations this process still holds.
+SELECT o.id FROM weir.operations o JOIN weir.operation_lanes l USING (lane)
+WHERE o.id = ANY(%(id)s::uuid[]) AND o.claimed_by = %(worker)s AND o.status = 'processing'
+  AND l.owner = %(worker)s AND l.until_ms > weir.clock_ms();
+
+-- name: unfinished
+-- Which of these operations are still to be executed.
+SELECT id FROM weir.operations WHERE id = ANY(%(id)s::uuid[]) AND status IN ('pending', 'processing');
+
+-- name: bound_keeper
+-- Let a keeper that hangs inside its transaction lose it, so that another can go on.
+SET LOCAL idle_in_transaction_session_timeout = '5s';
+
+-- name: ungated_operations
+-- Operations whose gate is still to be closed, oldest first, locked against other keepers.
+SELECT id, organization, project, environment, queue, partition, shard
+FROM weir.operations
+WHERE NOT gated AND shard = ANY(%(shards)s::int[])
+ORDER BY position LIMIT %(limit)s
+FOR UPDATE SKIP LOCKED;
+
+-- name: mark_gated
+-- The gates of these operations are closed now; count them off their shards.
+WITH gated AS (
+    UPDATE weir.operations SET gated = true WHERE id = ANY(%(id)s::uuid[]) AND NOT gated RETURNING shard
+)
+UPDATE weir.direct_leases d SET ungated = d.ungated - g.n
+FROM (SELECT shard, count(*)::int AS n FROM gated GROUP BY shard) AS g
+WHERE d.shard = g.shard;
+
+-- name: grant_direct
+-- Allow direct writes to these shards for a while more, unless an operation waits whose gate is open.
+INSERT INTO weir.direct_leases AS d (shard, granted_until_ms)
+SELECT shard, weir.clock_ms() + %(lease_ms)s FROM unnest(%(shards)s::int[]) AS t (shard) ORDER BY shard
+ON CONFLICT (shard) DO UPDATE SET granted_until_ms = excluded.granted_until_ms
+WHERE d.ungated = 0
+RETURNING d.shard;
+
+-- name: ping
+-- Whether PostgreSQL answers.
+SELECT weir.clock_ms() AS now_ms;
+
+-- name: publish_rate
+-- Tell the other processes how fast this one drains.
+INSERT INTO weir.operation_rates (process, per_s, floor_ms, measured_ms)
+VALUES (%(process)s, %(per_s)s, %(floor_ms)s, weir.clock_ms())
+ON CONFLICT (process) DO UPDATE
+SET per_s = excluded.per_s, floor_ms = excluded.floor_ms, measured_ms = excluded.measured_ms;
+
+-- name: read_rate
+-- How fast all processes together drained lately.
+SELECT coalesce(sum(per_s), 0) AS per_s, coalesce(min(floor_ms), 0) AS floor_ms
+FROM weir.operation_rates WHERE measured_ms > weir.clock_ms() - %(within_ms)s;
+
+-- name: forget_rates
+-- Drop the rates of processes that are gone.
+DELETE FROM weir.operation_rates WHERE measured_ms < weir.clock_ms() - 60000;

@@ -1,0 +1,19 @@
+"""Which shards of the broker this process can reach, as its last calls found them."""
+
+from __future__ import annotations
+
+
+class Reach:
+    """A shard is out of reach from a failed call on, until the keeper has reached it again."""
+
+    def __init__(self) -> None:
+        self._lost: set[int] = set()
+
+    def lost(self, shard: int) -> None:
+        self._lost.add(shard)
+
+    def regained(self, shard: int) -> None:
+        self._lost.discard(shard)
+
+    def reachable(self, shard: int) -> bool:
+        return shard not in self._lost
