@@ -118,7 +118,7 @@ def _refuse_unknown(environment: Mapping[str, str]) -> None:
     known = {variable for variable, _ in _flat(Settings.model_construct())} | _OF_THE_DOOR
     for variable in sorted(environment):
         if variable.startswith(PREFIX) and variable.upper() not in known:
-            near = difflib.get_close_matches(variable.upper(), known, n=1, cutoff=0.6)
+            near = difflib.get_close_matches(variable.upper(), known, n=1, cutoff=0.75)
             hint = f"did you mean `{near[0]}`?" if near else "`weir config show` lists them all"
             raise Misconfigured(f"unknown setting `{variable}`; {hint}")
 

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from weir import __version__
 from weir.errors import Misconfigured, WeirError
 
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("demo", "Everything up, with lifelike traffic to look at."),
+    "up": ("up", "The embedded servers, until Ctrl-C."),
+    "migrate": ("migrate", "Bring PostgreSQL and ClickHouse up to date."),
+    "doctor": ("doctor", "What runs, how it is, and what is misconfigured."),
+    "config": ("config", "What is set, to what, and by whom."),
+    "test": ("test", "Run the tests."),
+    "check": ("check", "Run the gates: format, lint, types, layers, headers."),
+    "bench": ("bench", "Measure."),
+}
 """Command or noun -> (module below `weir.cli`, one line of help). The module's `app` is a Typer app."""
 
 
@@ -35,9 +46,28 @@ class LazyGroup(TyperGroup):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
+# Rich help would import every command to read its text.
+app = typer.Typer(cls=LazyGroup, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"weir {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def weir(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Weir: a message queue that you can see through."""
+
+
 def main(argv: list[str] | None = None) -> Any:
     """Run one command; errors of the tree are one line, and bad settings are exit status 2."""
-    group = LazyGroup(name="weir", help="Weir: a message queue that you can see through.")
+    group = get_command(app)
     try:
         return group(args=argv, prog_name="weir")
     except Misconfigured as error:
@@ -46,3 +76,8 @@ def main(argv: list[str] | None = None) -> Any:
     except WeirError as error:
         typer.echo(f"weir: {error}", err=True)
         sys.exit(1)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        typer.echo(f"weir: the disk is full ({error.filename or 'no space left'}); free some space", err=True)
+        sys.exit(2)

@@ -66,6 +66,17 @@ class DataDir:
                 f"cannot write to `{self.path}` ({error.strerror}); choose another with `--data-dir`"
             ) from None
 
+    def in_use(self) -> bool:
+        """Whether somebody owns the directory now."""
+        try:
+            with (self.path / "lock").open("r") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
     def close(self) -> None:
         if self._lock is not None:
             self._lock.close()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from weir.embedded.clickhouse import ClickHouseServer
 from weir.embedded.datadir import DataDir
@@ -16,6 +16,7 @@ from weir.embedded.postgres import PostgresServer
 from weir.embedded.redis import RedisServer
 from weir.embedded.server import Server
 from weir.embedded.supervised import Supervised
+from weir.embedded.urls import Urls, publish_urls
 
 Report = Callable[[str], None]
 
@@ -53,6 +54,7 @@ class Stack:
         try:
             self._running = [self._supervised(server) for server in self._make_servers()]
             await _all_or_first_error([child.start() for child in self._running])
+            publish_urls(self.data_dir, self.urls)
         except BaseException:
             await self.stop()
             raise
@@ -86,6 +88,10 @@ class Stack:
     @property
     def clickhouse_url(self) -> str:
         return self._server("clickhouse").url
+
+    @property
+    def urls(self) -> Urls:
+        return Urls(redis=self.redis_url, postgres=self.postgres_url, clickhouse=self.clickhouse_url)
 
     @property
     def servers(self) -> list[Supervised]:
@@ -125,7 +131,7 @@ class Stack:
         await _all_or_first_error([child.keep_alive() for child in self._running])
 
 
-async def _all_or_first_error(jobs: list[asyncio.Future[None]] | list) -> None:  # type: ignore[type-arg]
+async def _all_or_first_error(jobs: list[Coroutine[Any, Any, None]]) -> None:
     """Run all; at the first failure cancel the others and raise it."""
     tasks = [asyncio.ensure_future(job) for job in jobs]
     try:

@@ -1,5 +1,5 @@
 -- One insert into the landing table feeds every tier, so all of them hold the same events.
-CREATE TABLE queue_events_landing
+CREATE TABLE IF NOT EXISTS queue_events_landing
 (
     organization String,
     project String,
@@ -47,7 +47,7 @@ CREATE TABLE queue_events_landing
 )
 ENGINE = Null;
 
-CREATE TABLE queue_metrics_5s
+CREATE TABLE IF NOT EXISTS queue_metrics_5s
 (
     organization String CODEC(ZSTD(1)),
     project String CODEC(ZSTD(1)),
@@ -91,21 +91,21 @@ ORDER BY (organization, project, environment, queue, bucket_start)
 TTL bucket_start + INTERVAL 2 DAY
 SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1;
 
-CREATE TABLE queue_metrics_1m AS queue_metrics_5s
+CREATE TABLE IF NOT EXISTS queue_metrics_1m AS queue_metrics_5s
 ENGINE = AggregatingMergeTree
 PARTITION BY toYYYYMM(bucket_start)
 ORDER BY (organization, project, environment, queue, bucket_start)
 TTL bucket_start + INTERVAL 31 DAY
 SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1;
 
-CREATE TABLE queue_metrics_1h AS queue_metrics_5s
+CREATE TABLE IF NOT EXISTS queue_metrics_1h AS queue_metrics_5s
 ENGINE = AggregatingMergeTree
 PARTITION BY toYYYYMM(bucket_start)
 ORDER BY (organization, project, environment, queue, bucket_start)
 TTL bucket_start + INTERVAL 400 DAY
 SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1;
 
-CREATE MATERIALIZED VIEW queue_metrics_5s_view TO queue_metrics_5s AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS queue_metrics_5s_view TO queue_metrics_5s AS
 SELECT
     organization,
     project,
@@ -145,7 +145,7 @@ SELECT
 FROM queue_events_landing AS e
 GROUP BY organization, project, environment, queue, bucket_start;
 
-CREATE MATERIALIZED VIEW queue_metrics_1m_view TO queue_metrics_1m AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS queue_metrics_1m_view TO queue_metrics_1m AS
 SELECT
     organization,
     project,
@@ -185,7 +185,7 @@ SELECT
 FROM queue_events_landing AS e
 GROUP BY organization, project, environment, queue, bucket_start;
 
-CREATE MATERIALIZED VIEW queue_metrics_1h_view TO queue_metrics_1h AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS queue_metrics_1h_view TO queue_metrics_1h AS
 SELECT
     organization,
     project,

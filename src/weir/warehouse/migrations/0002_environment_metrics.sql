@@ -1,5 +1,5 @@
 -- Whole environments from the same landing insert: merging digests of all their queues at query time is too slow.
-CREATE TABLE environment_metrics_5s
+CREATE TABLE IF NOT EXISTS environment_metrics_5s
 (
     organization String CODEC(ZSTD(1)),
     project String CODEC(ZSTD(1)),
@@ -30,21 +30,21 @@ ORDER BY (organization, project, environment, bucket_start)
 TTL bucket_start + INTERVAL 2 DAY
 SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1;
 
-CREATE TABLE environment_metrics_1m AS environment_metrics_5s
+CREATE TABLE IF NOT EXISTS environment_metrics_1m AS environment_metrics_5s
 ENGINE = AggregatingMergeTree
 PARTITION BY toYYYYMM(bucket_start)
 ORDER BY (organization, project, environment, bucket_start)
 TTL bucket_start + INTERVAL 31 DAY
 SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1;
 
-CREATE TABLE environment_metrics_1h AS environment_metrics_5s
+CREATE TABLE IF NOT EXISTS environment_metrics_1h AS environment_metrics_5s
 ENGINE = AggregatingMergeTree
 PARTITION BY toYYYYMM(bucket_start)
 ORDER BY (organization, project, environment, bucket_start)
 TTL bucket_start + INTERVAL 400 DAY
 SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1;
 
-CREATE MATERIALIZED VIEW environment_metrics_5s_view TO environment_metrics_5s AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS environment_metrics_5s_view TO environment_metrics_5s AS
 SELECT
     organization,
     project,
@@ -71,7 +71,7 @@ SELECT
 FROM queue_events_landing AS e
 GROUP BY organization, project, environment, bucket_start;
 
-CREATE MATERIALIZED VIEW environment_metrics_1m_view TO environment_metrics_1m AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS environment_metrics_1m_view TO environment_metrics_1m AS
 SELECT
     organization,
     project,
@@ -98,7 +98,7 @@ SELECT
 FROM queue_events_landing AS e
 GROUP BY organization, project, environment, bucket_start;
 
-CREATE MATERIALIZED VIEW environment_metrics_1h_view TO environment_metrics_1h AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS environment_metrics_1h_view TO environment_metrics_1h AS
 SELECT
     organization,
     project,

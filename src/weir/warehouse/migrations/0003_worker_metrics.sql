@@ -1,5 +1,5 @@
 -- Processes about themselves; their own landing table and tiers.
-CREATE TABLE worker_events_landing
+CREATE TABLE IF NOT EXISTS worker_events_landing
 (
     role String,
     hostname String,
@@ -35,7 +35,7 @@ CREATE TABLE worker_events_landing
 )
 ENGINE = Null;
 
-CREATE TABLE worker_metrics_5s
+CREATE TABLE IF NOT EXISTS worker_metrics_5s
 (
     role String CODEC(ZSTD(1)),
     hostname String CODEC(ZSTD(1)),
@@ -71,21 +71,21 @@ ORDER BY (role, hostname, worker_id, pid, bucket_start)
 TTL bucket_start + INTERVAL 2 DAY
 SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1;
 
-CREATE TABLE worker_metrics_1m AS worker_metrics_5s
+CREATE TABLE IF NOT EXISTS worker_metrics_1m AS worker_metrics_5s
 ENGINE = AggregatingMergeTree
 PARTITION BY toYYYYMM(bucket_start)
 ORDER BY (role, hostname, worker_id, pid, bucket_start)
 TTL bucket_start + INTERVAL 31 DAY
 SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1;
 
-CREATE TABLE worker_metrics_1h AS worker_metrics_5s
+CREATE TABLE IF NOT EXISTS worker_metrics_1h AS worker_metrics_5s
 ENGINE = AggregatingMergeTree
 PARTITION BY toYYYYMM(bucket_start)
 ORDER BY (role, hostname, worker_id, pid, bucket_start)
 TTL bucket_start + INTERVAL 400 DAY
 SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1;
 
-CREATE MATERIALIZED VIEW worker_metrics_5s_view TO worker_metrics_5s AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS worker_metrics_5s_view TO worker_metrics_5s AS
 SELECT
     role,
     hostname,
@@ -117,7 +117,7 @@ SELECT
 FROM worker_events_landing AS e
 GROUP BY role, hostname, worker_id, pid, bucket_start;
 
-CREATE MATERIALIZED VIEW worker_metrics_1m_view TO worker_metrics_1m AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS worker_metrics_1m_view TO worker_metrics_1m AS
 SELECT
     role,
     hostname,
@@ -149,7 +149,7 @@ SELECT
 FROM worker_events_landing AS e
 GROUP BY role, hostname, worker_id, pid, bucket_start;
 
-CREATE MATERIALIZED VIEW worker_metrics_1h_view TO worker_metrics_1h AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS worker_metrics_1h_view TO worker_metrics_1h AS
 SELECT
     role,
     hostname,

@@ -1,5 +1,5 @@
 -- What was counted beside what the odometers say, per queue and without expiry: the two accounts of the audit.
-CREATE TABLE queue_ledger
+CREATE TABLE IF NOT EXISTS queue_ledger
 (
     organization String CODEC(ZSTD(1)),
     project String CODEC(ZSTD(1)),
@@ -29,7 +29,7 @@ ENGINE = AggregatingMergeTree
 ORDER BY (organization, project, environment, queue)
 SETTINGS non_replicated_deduplication_window = 10000;
 
-CREATE MATERIALIZED VIEW queue_ledger_view TO queue_ledger AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS queue_ledger_view TO queue_ledger AS
 SELECT
     organization,
     project,
@@ -59,7 +59,7 @@ WHERE rebuilt = 0
 GROUP BY organization, project, environment, queue;
 
 -- What a queue lost in recorded gaps, by odometer; `gap` is the gap's shard and first missing id.
-CREATE TABLE queue_losses
+CREATE TABLE IF NOT EXISTS queue_losses
 (
     organization String CODEC(ZSTD(1)),
     project String CODEC(ZSTD(1)),

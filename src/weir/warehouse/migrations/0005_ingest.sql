@@ -1,5 +1,5 @@
 -- How far each shard of each metric has landed; fed by the landing inserts themselves.
-CREATE TABLE ingest_offsets
+CREATE TABLE IF NOT EXISTS ingest_offsets
 (
     metric String,
     shard UInt16,
@@ -11,7 +11,7 @@ ENGINE = AggregatingMergeTree
 ORDER BY (metric, shard)
 SETTINGS non_replicated_deduplication_window = 10000;
 
-CREATE MATERIALIZED VIEW queue_ingest_offsets_view TO ingest_offsets AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS queue_ingest_offsets_view TO ingest_offsets AS
 SELECT
     'queue' AS metric,
     e.shard AS shard,
@@ -22,7 +22,7 @@ FROM queue_events_landing AS e
 WHERE rebuilt = 0
 GROUP BY shard;
 
-CREATE MATERIALIZED VIEW worker_ingest_offsets_view TO ingest_offsets AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS worker_ingest_offsets_view TO ingest_offsets AS
 SELECT
     'worker' AS metric,
     e.shard AS shard,
@@ -34,7 +34,7 @@ WHERE rebuilt = 0
 GROUP BY shard;
 
 -- Entries that Redis dropped before they were read: shown as unknown, never as zero.
-CREATE TABLE metric_gaps
+CREATE TABLE IF NOT EXISTS metric_gaps
 (
     metric String,
     shard UInt16,
@@ -52,7 +52,7 @@ TTL toDateTime(to_at) + INTERVAL 400 DAY
 SETTINGS non_replicated_deduplication_window = 10000;
 
 -- Events that were set aside, clamped or came late: how many, why, and a few of them to look at.
-CREATE TABLE metric_rejects
+CREATE TABLE IF NOT EXISTS metric_rejects
 (
     metric String,
     shard UInt16,

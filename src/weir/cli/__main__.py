@@ -1,0 +1,5 @@
+"""`python -m weir.cli`."""
+
+from weir.cli.main import main
+
+main()

@@ -1,0 +1,34 @@
+"""`weir bench NAME`: measure, and print the figures as one JSON object."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from weir.cli.options import JsonOption
+from weir.errors import Misconfigured
+
+app = typer.Typer()
+
+BENCHES: dict[str, str] = {}
+"""Name -> one line of what it measures. Each is a module of `weir.benches` with `run(*, quick) -> dict`."""
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help="Which; without one, they are listed.")] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller, within a minute; same keys.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure one thing. The last line is one JSON object with `--json`."""
+    if not name:
+        for known, text in BENCHES.items():
+            typer.echo(f"{known:<10} {text}")
+        return
+    if name not in BENCHES:
+        raise Misconfigured(f"there is no bench `{name}`; there are: {', '.join(BENCHES) or 'none'}")
+    figures = import_module(f"weir.benches.{name}").run(quick=quick)
+    typer.echo(json.dumps(figures) if as_json else json.dumps(figures, indent=2))

@@ -1,0 +1,56 @@
+"""`weir check`: what CI runs before the tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import typer
+
+from weir.cli.gates import problems
+
+app = typer.Typer()
+
+_ROOT = Path(__file__).parents[3]
+_BIN = Path(sys.executable).parent
+
+
+@app.command()
+def check() -> None:
+    """Format, lint, types, layers, headers of Lua and SQL. Every gate runs; any failure fails."""
+    tools = {
+        "format": [str(_BIN / "ruff"), "format", "--check", "--quiet", "src", "tests"],
+        "lint": [str(_BIN / "ruff"), "check", "--quiet", "src", "tests"],
+        "types": [str(_BIN / "mypy"), "--no-error-summary"],
+        "layers": [str(_BIN / "lint-imports"), "--no-logo"],
+    }
+    failed = [name for name, argv in tools.items() if not _passes(name, argv)]
+    if not _headers():
+        failed.append("headers")
+    if failed:
+        typer.echo(f"weir: failed: {', '.join(failed)}", err=True)
+        raise typer.Exit(1)
+
+
+def _passes(name: str, argv: list[str]) -> bool:
+    started = time.monotonic()
+    done = subprocess.run(argv, cwd=_ROOT, capture_output=True, text=True)
+    _report(name, passed=done.returncode == 0, seconds=time.monotonic() - started)
+    if done.returncode != 0:
+        typer.echo((done.stdout + done.stderr).strip())
+    return done.returncode == 0
+
+
+def _headers() -> bool:
+    started = time.monotonic()
+    found = problems()
+    _report("headers", passed=not found, seconds=time.monotonic() - started)
+    for line in found:
+        typer.echo(line)
+    return not found
+
+
+def _report(name: str, *, passed: bool, seconds: float) -> None:
+    typer.echo(f"{name:<8} {'ok' if passed else 'FAILED'} ({seconds:.1f} s)")

@@ -1,0 +1,77 @@
+"""What `weir check` looks for itself: Lua and SQL files that say what they are for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from weir.control.migrate import read_migrations
+from weir.control.sql import parse_queries
+from weir.warehouse.statements import split_statements
+
+_SOURCE = Path(__file__).parents[1]
+_CONTRACT = ("KEYS", "ARGV", "reply")
+_RUNS_TWICE = re.compile(
+    r"IF NOT EXISTS|IF EXISTS|OR REPLACE|MODIFY (COLUMN|TTL|SETTING|COMMENT|QUERY)|RESET SETTING",
+    re.IGNORECASE,
+)
+_MIGRATIONS = ("weir.control.migrations", "weir.warehouse.migrations")
+
+
+def problems(source: Path = _SOURCE) -> list[str]:
+    """Every complaint, with the file it is about."""
+    return [*lua_problems(source), *query_problems(source), *migration_problems()]
+
+
+def lua_problems(source: Path) -> Iterator[str]:
+    """Each script opens with its contract; an include opens with a sentence."""
+    for file in sorted(source.rglob("*.lua")):
+        header = _lua_header(file.read_text())
+        where = file.relative_to(source)
+        if not header:
+            yield f"{where}: starts without a comment that says what it is for"
+        elif file.parent.name == "lua":
+            missing = [word for word in _CONTRACT if word.lower() not in header.lower()]
+            if missing:
+                yield f"{where}: its contract does not mention {', '.join(missing)}"
+
+
+def query_problems(source: Path) -> Iterator[str]:
+    """Each file of named queries parses: every query has a name and a sentence."""
+    for file in sorted(source.rglob("*.sql")):
+        if file.parent.name == "migrations":
+            continue
+        try:
+            parse_queries(file.read_text(), origin=str(file.relative_to(source)))
+        except ValueError as error:
+            yield str(error)
+
+
+def migration_problems() -> Iterator[str]:
+    """Each migration opens with a sentence; those of ClickHouse may run twice."""
+    for package in _MIGRATIONS:
+        for migration in read_migrations(package):
+            if not migration.text.startswith("-- "):
+                yield f"{package}/{migration}: starts without a comment that says what it does"
+            if package == "weir.warehouse.migrations":
+                for statement in split_statements(migration.text):
+                    if not _RUNS_TWICE.search(statement):
+                        first = _code(statement)[:60]
+                        yield f"{package}/{migration}: `{first} …` cannot run twice; say IF NOT EXISTS"
+
+
+def _code(statement: str) -> str:
+    return " ".join(line for line in statement.splitlines() if not line.startswith("--"))
+
+
+def _lua_header(text: str) -> str:
+    lines: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("--"):
+            lines.append(line.lstrip("- "))
+        elif line.startswith("#!") and not lines:
+            continue
+        else:
+            break
+    return "\n".join(lines)

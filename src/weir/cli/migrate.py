@@ -1,0 +1,25 @@
+"""`weir migrate`: bring PostgreSQL and ClickHouse up to date."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from weir.cli.options import DataDirOption, JsonOption, settings_with
+from weir.cli.running import run_until_done
+from weir.embedded.migrations import migrate_stores
+from weir.embedded.urls import resolve_urls
+
+app = typer.Typer()
+
+
+@app.command()
+def migrate(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
+    """Apply the migrations that are missing; safe to run twice and by two processes at once."""
+    applied = run_until_done(migrate_stores(resolve_urls(settings_with(data_dir)))) or {}
+    if as_json:
+        typer.echo(json.dumps(applied))
+        return
+    for store, names in applied.items():
+        typer.echo(f"{store}: {', '.join(names) or 'up to date'}")

@@ -1,0 +1,26 @@
+"""Running a command's asynchronous work until it ends or a signal asks it to."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+def run_until_done(work: Coroutine[Any, Any, Result]) -> Result | None:
+    """Run `work`; Ctrl-C, SIGTERM and SIGHUP cancel it, and it cleans up. None if it was stopped."""
+    return asyncio.run(_guarded(work))
+
+
+async def _guarded(work: Coroutine[Any, Any, Result]) -> Result | None:
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, task.cancel)
+    with suppress(asyncio.CancelledError):
+        return await task
+    return None

@@ -1,0 +1,34 @@
+"""`weir test`: the tests, on real servers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import typer
+
+app = typer.Typer()
+
+_ROOT = Path(__file__).parents[3]
+_FREE_FORM = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@app.command(context_settings=_FREE_FORM)
+def test(ctx: typer.Context) -> None:
+    """Run pytest with two workers; `--faults` adds the long ones. Other arguments go to pytest."""
+    arguments = list(ctx.args)
+    status = subprocess.run(
+        [sys.executable, "-m", "pytest", *_workers(arguments), *arguments], cwd=_ROOT
+    ).returncode
+    raise typer.Exit(status)
+
+
+def _workers(arguments: list[str]) -> list[str]:
+    """Two workers pay off for a whole run; a chosen test runs alone and shows its output."""
+    chosen = any(not argument.startswith("-") for argument in arguments)
+    given = any(argument.startswith(("-n", "-p", "--pdb", "-s")) for argument in arguments)
+    if chosen or given or (os.cpu_count() or 1) < 2:
+        return []
+    return ["-n", "2", "--dist", "loadfile"]

@@ -1,0 +1,19 @@
+"""A stack as the settings describe it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weir.embedded.stack import Ports, Stack
+from weir.settings import Settings
+
+
+def stack_from(settings: Settings, *, report: Callable[[str], None]) -> Stack:
+    """The embedded servers, on the ports and in the directory that the settings name."""
+    embedded = settings.embedded
+    ports = Ports(
+        redis=embedded.redis_port or None,
+        postgres=embedded.postgres_port or None,
+        clickhouse=embedded.clickhouse_port or None,
+    )
+    return Stack(embedded.data_dir, ports=ports, durable=settings.durable, report=report)
