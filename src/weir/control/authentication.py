@@ -28,6 +28,9 @@ class Authenticator(Protocol):
 
     async def authenticate(self, text: str) -> Principal: ...
 
+    def forget(self, token_id: str) -> None:
+        """Use nothing that is remembered about a token."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:

@@ -1,0 +1,111 @@
+"""The application: hot routes and control plane behind one edge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from weir.api.edge import REQUEST_ID, Edge, internal
+from weir.api.hot import HotRoute, HotRoutes
+from weir.api.instruments import Instruments
+from weir.api.openapi import complete
+from weir.api.problems import from_status, from_validation, problem_response
+from weir.api.routes.table import HOT, ROUTERS
+from weir.api.services import Services
+from weir.errors import Malformed, WeirError
+
+TITLE = "Weir"
+DESCRIPTION = "A message queue that you can see through."
+VERSION = "1"
+
+
+def create_app(
+    services: Services,
+    *,
+    routers: Sequence[APIRouter] = (),
+    hot: Sequence[HotRoute] = (),
+    routes: Sequence[BaseRoute] = (),
+) -> Edge:
+    """The ASGI application. `routes` (a dashboard, say) are tried after everything else."""
+    instruments = Instruments()
+    control = create_control(services, routers=routers, instruments=instruments)
+    control.router.routes.extend(routes)
+    return Edge(services, hot=HotRoutes((*HOT, *hot)), control=control, instruments=instruments)
+
+
+def create_control(
+    services: Services, *, routers: Sequence[APIRouter] = (), instruments: Instruments | None = None
+) -> FastAPI:
+    """The control plane alone, which also knows the description of everything."""
+    app = FastAPI(
+        title=TITLE,
+        description=DESCRIPTION,
+        version=VERSION,
+        dependencies=[Depends(decode_path)],
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        exception_handlers={
+            WeirError: _on_weir_error,
+            RequestValidationError: _on_validation_error,
+            HTTPException: _on_http_error,
+            Exception: _on_any_error,
+        },
+    )
+    app.state.services = services
+    app.state.instruments = instruments or Instruments()
+    for router in (*ROUTERS, *routers):
+        app.include_router(router)
+    described: dict[str, Any] = {}
+
+    def openapi() -> dict[str, Any]:
+        if not described:
+            described.update(complete(FastAPI.openapi(app)))
+        return described
+
+    app.openapi = openapi  # type: ignore[method-assign]
+    return app
+
+
+async def decode_path(request: Request) -> None:
+    """Decode the parts of the path, once: they were matched as they were sent."""
+    parameters = request.scope.get("path_params", {})
+    try:
+        for name, value in parameters.items():
+            if isinstance(value, str):
+                parameters[name] = unquote_to_bytes(value).decode()
+    except UnicodeDecodeError:
+        raise Malformed("the path is not percent-encoded UTF-8") from None
+
+
+async def _on_weir_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, WeirError)
+    return problem_response(error, instance=request.scope.get(REQUEST_ID))
+
+
+async def _on_validation_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return problem_response(from_validation(error.errors()), instance=request.scope.get(REQUEST_ID))
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    texts = {404: f"there is no route `{request.scope['path']}`", 405: "the route does not take this method"}
+    detail = texts.get(error.status_code, str(error.detail))
+    return problem_response(
+        from_status(error.status_code, detail),
+        instance=request.scope.get(REQUEST_ID),
+        headers=dict(error.headers or {}),
+    )
+
+
+async def _on_any_error(request: Request, _: Exception) -> Response:
+    return problem_response(internal(), instance=request.scope.get(REQUEST_ID))

@@ -1,0 +1,127 @@
+"""Who asks and about which environment: the one place of the API where tenants are told apart.
+
+An environment-scoped token implies its environment. Wider tokens choose with the headers
+`Weir-Organization`, `Weir-Project` and `Weir-Environment` (percent-encoded UTF-8), or with an
+`environment` or `env` in the path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated
+from urllib.parse import unquote
+
+from fastapi import Depends, Header, Request
+
+from weir.api.services import Services
+from weir.control.authentication import Authenticator
+from weir.control.principals import Principal, Role
+from weir.errors import InvalidInput, Unauthenticated
+from weir.model.names import EnvironmentRef, QueueRef
+
+NO_CREDENTIAL = "no credential was sent; send `Authorization: Bearer weir_…`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """An authenticated request: who asks, about which environment."""
+
+    principal: Principal
+    environment: EnvironmentRef
+
+    @property
+    def actor(self) -> str:
+        """The name of the caller in audit records."""
+        return f"token:{self.principal.token_id}"
+
+
+async def authenticate(headers: Mapping[str, str], authenticator: Authenticator) -> Principal:
+    """The principal behind the `Authorization` header."""
+    value = headers.get("authorization")
+    if value is None:
+        raise Unauthenticated(NO_CREDENTIAL)
+    scheme, _, text = value.partition(" ")
+    if scheme.lower() != "bearer":
+        raise Unauthenticated(NO_CREDENTIAL)
+    return await authenticator.authenticate(text.strip())
+
+
+async def access(headers: Mapping[str, str], services: Services, *, role: Role) -> Access:
+    """What a request of the hot path may do; the control plane comes through `require` instead."""
+    principal = await authenticate(headers, services.authenticator)
+    principal.demand(role)
+    return _chosen(
+        principal,
+        headers.get("weir-organization"),
+        headers.get("weir-project"),
+        headers.get("weir-environment"),
+    )
+
+
+@lru_cache(maxsize=4_096)
+def _chosen(
+    principal: Principal, organization: str | None, project: str | None, environment: str | None
+) -> Access:
+    chosen = principal.choose(
+        organization=_decoded(organization), project=_decoded(project), environment=_decoded(environment)
+    )
+    return Access(principal=principal, environment=chosen)
+
+
+@lru_cache(maxsize=16_384)
+def queue_ref(environment: EnvironmentRef, name: str) -> QueueRef:
+    """A queue of an environment; cached, because checking names is not free."""
+    return environment.queue(name)
+
+
+def _decoded(value: str | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        return unquote(value.encode("latin-1").decode(), errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidInput("a `Weir-…` header is not percent-encoded UTF-8") from None
+
+
+def services_of(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+async def principal_of(request: Request, services: Annotated[Services, Depends(services_of)]) -> Principal:
+    """Who asks, whatever environment it is about."""
+    return await authenticate(request.headers, services.authenticator)
+
+
+Scope = Annotated[str | None, Header(max_length=1024)]
+
+
+def require(role: Role) -> Callable[..., Awaitable[Access]]:
+    """A dependency: an authenticated caller with at least this role, and its environment."""
+
+    async def dependency(
+        request: Request,
+        principal: Annotated[Principal, Depends(principal_of)],
+        weir_organization: Scope = None,
+        weir_project: Scope = None,
+        weir_environment: Scope = None,
+    ) -> Access:
+        principal.demand(role)
+        in_path = request.path_params.get("environment", request.path_params.get("env"))
+        chosen = principal.choose(
+            organization=_decoded(weir_organization),
+            project=_decoded(weir_project),
+            environment=in_path if in_path is not None else _decoded(weir_environment),
+        )
+        return Access(principal=principal, environment=chosen)
+
+    return dependency
+
+
+App = Annotated[Services, Depends(services_of)]
+Caller = Annotated[Principal, Depends(principal_of)]
+Reader = Annotated[Access, Depends(require(Role.READ))]
+Writer = Annotated[Access, Depends(require(Role.WRITE))]
+Admin = Annotated[Access, Depends(require(Role.ADMIN))]

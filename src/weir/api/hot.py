@@ -1,0 +1,112 @@
+"""The hot path: plain ASGI endpoints without a framework between them and the socket.
+
+An endpoint is `async def (Call) -> Reply`. Authentication is its first line, so that nothing is read or
+parsed for a stranger; errors of the tree are raised and become problems at the edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from starlette.types import Receive, Scope
+
+from weir.api.auth import Access, access
+from weir.api.bodies import check_json_type, read_body
+from weir.api.payloads import parse_json
+from weir.api.reply import Reply
+from weir.api.services import Services
+from weir.control.principals import Role
+from weir.errors import InvalidInput, Malformed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request to the hot path."""
+
+    services: Services
+    scope: Scope
+    receive: Receive
+    headers: Mapping[str, str]
+    request_id: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Parts of the path, percent-decoded by `decoded`."""
+
+    async def access(self, role: Role) -> Access:
+        return await access(self.headers, self.services, role=role)
+
+    async def body(self) -> bytes:
+        return await read_body(self.headers, self.receive, self.services.limits)
+
+    async def json_body(self) -> tuple[bytes, dict[str, Any]]:
+        """The body as it is, and the object that it says."""
+        check_json_type(self.headers)
+        body = await self.body()
+        document = parse_json(body)
+        if not isinstance(document, dict):
+            raise InvalidInput(
+                "the body is not a JSON object", errors=[{"pointer": "#", "detail": "not an object"}]
+            )
+        return body, document
+
+    def query(self) -> dict[str, str]:
+        """The query parameters; one that stands twice is refused."""
+        raw: bytes = self.scope.get("query_string", b"")
+        if not raw:
+            return {}
+        try:
+            pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=50)
+        except ValueError:
+            raise Malformed("the query string is not percent-encoded UTF-8") from None
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise InvalidInput("a query parameter stands twice; send each once")
+        return found
+
+
+Endpoint = Callable[[Call], Awaitable[Reply]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HotRoute:
+    """A path, at most one `{name}` in it, and its endpoint by method."""
+
+    path: str
+    endpoints: Mapping[str, Endpoint]
+    poll: bool = False
+    """Waits by design: counted against the limit of long polls."""
+
+
+class HotRoutes:
+    """Finds a route by one look-up, or by the fixed text around its parameter."""
+
+    def __init__(self, routes: tuple[HotRoute, ...]) -> None:
+        self._fixed = {route.path: route for route in routes if "{" not in route.path}
+        self._open = [_opened(route) for route in routes if "{" in route.path]
+
+    def find(self, path: str) -> tuple[HotRoute, Mapping[str, str]] | None:
+        """The route for a raw path, and its parameters, both still percent-encoded."""
+        route = self._fixed.get(path)
+        if route is not None:
+            return route, {}
+        for route, prefix, name, suffix in self._open:
+            inside = path[len(prefix) : len(path) - len(suffix)]
+            if path.startswith(prefix) and path.endswith(suffix) and inside and "/" not in inside:
+                return route, {name: inside}
+        return None
+
+
+def decoded(text: str) -> str:
+    """One percent-encoded part of a path."""
+    try:
+        return unquote_to_bytes(text).decode()
+    except UnicodeDecodeError:
+        raise Malformed("the path is not percent-encoded UTF-8") from None
+
+
+def _opened(route: HotRoute) -> tuple[HotRoute, str, str, str]:
+    prefix, _, rest = route.path.partition("{")
+    name, _, suffix = rest.partition("}")
+    return route, prefix, name, suffix

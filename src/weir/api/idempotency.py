@@ -1,0 +1,91 @@
+"""The `Idempotency-Key` header: the same request again gets the first one's answer.
+
+The promise itself is kept by the broker, which knows every derived message key for its window (24 h
+unless the queue says otherwise), across processes and restarts. This module adds what one process can
+say more precisely while it remembers: the stored answer word for word, 422 for another body under the
+same key, and 409 while the first request still runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+
+from weir.api.reply import Reply
+from weir.errors import InFlight, KeyReused, Malformed
+from weir.model.names import EnvironmentRef
+
+_VISIBLE = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
+_MAX_STORED_BYTES = 16_384
+_REPLAYED = ((b"idempotency-replayed", b"true"),)
+
+
+def header_key(headers: Mapping[str, str]) -> str | None:
+    """The key of a request, with or without the quotes of a structured field."""
+    value = headers.get("idempotency-key")
+    if value is None:
+        return None
+    value = value.strip()
+    if len(value) >= 2 and value[0] == value[-1] == '"':
+        value = value[1:-1]
+    if not _VISIBLE.fullmatch(value):
+        raise Malformed("the header `Idempotency-Key` must be 1 to 200 visible ASCII characters")
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    digest: bytes
+    reply: Reply | None
+    """None while the first request runs."""
+
+
+class Idempotency:
+    """What this process remembers of requests with keys; the oldest are forgotten first."""
+
+    def __init__(self, *, capacity: int = 2_000) -> None:
+        self._capacity = capacity
+        self._seen: OrderedDict[tuple[EnvironmentRef, str, str], _Seen] = OrderedDict()
+
+    async def once(
+        self,
+        *,
+        environment: EnvironmentRef,
+        route: str,
+        key: str,
+        body: bytes,
+        first: Callable[[], Awaitable[Reply]],
+    ) -> Reply:
+        """Run `first`, or answer as it was answered. Tenants' and routes' keys are independent."""
+        place = (environment, route, key)
+        digest = hashlib.sha256(body).digest()
+        seen = self._seen.get(place)
+        if seen is not None:
+            return _again(seen, digest)
+        self._remember(place, _Seen(digest=digest, reply=None))
+        try:
+            reply = await first()
+        except BaseException:
+            self._seen.pop(place, None)
+            raise
+        if len(reply.body) <= _MAX_STORED_BYTES:
+            self._remember(place, _Seen(digest=digest, reply=reply))
+        else:
+            self._seen.pop(place, None)
+        return reply
+
+    def _remember(self, place: tuple[EnvironmentRef, str, str], seen: _Seen) -> None:
+        self._seen[place] = seen
+        while len(self._seen) > self._capacity:
+            self._seen.popitem(last=False)
+
+
+def _again(seen: _Seen, digest: bytes) -> Reply:
+    if seen.digest != digest:
+        raise KeyReused("this `Idempotency-Key` was used with another body; use a new key")
+    if seen.reply is None:
+        raise InFlight("the first request with this `Idempotency-Key` still runs; ask again", retry_after_s=1)
+    return replace(seen.reply, headers=(*seen.reply.headers, *_REPLAYED))

@@ -1,0 +1,135 @@
+"""Errors of the tree as RFC 9457 problems; nothing else ever leaves the API as an error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+from weir.errors import (
+    Forbidden,
+    InvalidInput,
+    Malformed,
+    NotFound,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+    UnsupportedMedia,
+    WeirError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:weir:problem:"
+
+
+class MethodNotAllowed(InvalidInput):
+    """The route exists, but not for this method."""
+
+    code = "method_not_allowed"
+    title = "Method not allowed"
+    status = 405
+
+
+class HeadersTooLarge(InvalidInput):
+    """The request line and headers are over the stated limit."""
+
+    code = "headers_too_large"
+    title = "Request headers too large"
+    status = 431
+
+
+class RequestTimeout(InvalidInput):
+    """The request did not arrive in the stated time."""
+
+    code = "request_timeout"
+    title = "Request timeout"
+    status = 408
+    retryable = True
+
+
+_BY_STATUS: dict[int, type[WeirError]] = {
+    400: Malformed,
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    405: MethodNotAllowed,
+    413: TooLarge,
+    415: UnsupportedMedia,
+    422: InvalidInput,
+    503: Unavailable,
+}
+
+
+def problem(error: WeirError, *, instance: str | None = None) -> dict[str, Any]:
+    """The members of a problem; extensions are flat, as the RFC asks."""
+    members: dict[str, Any] = {
+        "type": TYPE_PREFIX + error.code,
+        "title": error.title,
+        "status": error.status,
+        "detail": error.message,
+        "code": error.code,
+        "retryable": error.retryable,
+    }
+    if instance is not None:
+        members["instance"] = f"urn:uuid:{instance}"
+    if error.retry_after_s is not None:
+        members["retry_after"] = retry_after_s(error)
+    return {**error.extra, **members}
+
+
+def retry_after_s(error: WeirError) -> int:
+    """Whole seconds for Retry-After: at least 1."""
+    return max(1, math.ceil(error.retry_after_s or 1))
+
+
+def problem_headers(error: WeirError) -> dict[str, str]:
+    """The headers that an error implies."""
+    headers: dict[str, str] = {}
+    if error.status in (429, 503):
+        headers["retry-after"] = str(retry_after_s(error))
+    if error.status == 401:
+        headers["www-authenticate"] = 'Bearer realm="weir"'
+    return headers
+
+
+def problem_response(
+    error: WeirError, *, instance: str | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A whole response for an error."""
+    return Response(
+        orjson.dumps(problem(error, instance=instance), default=str),
+        status_code=error.status,
+        media_type=MEDIA_TYPE,
+        headers={**problem_headers(error), **(headers or {})},
+    )
+
+
+def invalid(pointer: str, detail: str) -> InvalidInput:
+    """A value that cannot be accepted, with its place in the body."""
+    return InvalidInput(f"`{pointer}`: {detail}", errors=[{"pointer": pointer, "detail": detail}])
+
+
+def from_validation(errors: Sequence[Any]) -> WeirError:
+    """The error for what the framework found wrong with parameters or a body."""
+    places = [{"pointer": _pointer(item["loc"]), "detail": str(item["msg"])} for item in errors]
+    first = places[0] if places else {"pointer": "#", "detail": "invalid"}
+    message = f"`{first['pointer']}`: {first['detail']}"
+    if any(item.get("type") == "json_invalid" for item in errors):
+        return Malformed(f"the body is not valid JSON ({first['detail']})")
+    return InvalidInput(message, errors=places)
+
+
+def from_status(status: int, detail: str) -> WeirError:
+    """The error for a status that the framework chose by itself."""
+    kind = _BY_STATUS.get(status, WeirError if status >= 500 else InvalidInput)
+    return kind(detail)
+
+
+def _pointer(location: Sequence[Any]) -> str:
+    parts = [str(part).replace("~", "~0").replace("/", "~1") for part in location]
+    if parts[:1] == ["body"]:
+        return "#/" + "/".join(parts[1:]) if len(parts) > 1 else "#"
+    return "/".join(parts)

@@ -1,0 +1,135 @@
+"""Metric families for Prometheus: what this process counts, and queues as they are when it asks.
+
+Labels are bounded: of every viewer's queues the `MAX_QUEUES` busiest get series of their own; the whole
+environment always has its totals, so nothing is left out of the sums.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from weir.api.instruments import Instruments, build_info
+from weir.api.services import Services
+from weir.control.principals import Principal
+from weir.errors import WeirError
+from weir.model.message import QueueState
+from weir.model.names import EnvironmentRef
+
+MAX_QUEUES = 500
+MAX_ENVIRONMENTS = 200
+Viewer = Principal | Literal["operator"] | None
+
+_SCOPE = ("organization", "project", "environment")
+_COUNTERS = {
+    "enqueued": ("weir_messages_enqueued", "Messages accepted."),
+    "dequeued": ("weir_messages_delivered", "Messages handed out."),
+    "acked": ("weir_messages_acked", "Messages done."),
+    "nacked": ("weir_messages_nacked", "Messages that failed and were tried again."),
+    "dead": ("weir_messages_dead_lettered", "Messages that went to the dead letters, expiry excepted."),
+    "expired": ("weir_messages_expired", "Messages whose time ran out."),
+    "lapsed": ("weir_leases_lapsed", "Leases that lapsed."),
+    "refused": ("weir_messages_refused", "Messages refused because the queue was full."),
+}
+
+
+class Snapshot(Collector):
+    """Families that were gathered already, in the shape that an encoder wants."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._families
+
+
+async def collected(services: Services, instruments: Instruments, *, viewer: Viewer) -> Snapshot:
+    """Everything that this viewer may see."""
+    families: list[Metric] = [build_info(), *instruments.registry.collect()]
+    for source in services.metric_sources:
+        families.extend([family async for family in source()])
+    if viewer is not None:
+        families.extend(queue_families(await _states(services, viewer)))
+    return Snapshot(families)
+
+
+async def _states(services: Services, viewer: Principal | Literal["operator"]) -> list[QueueState]:
+    if services.tenants is None:
+        return []
+    try:
+        if viewer == "operator":
+            found = await services.tenants.everything()
+        else:
+            found = await services.tenants.visible_to(viewer)
+        states: list[QueueState] = []
+        for environment in found[:MAX_ENVIRONMENTS]:
+            states.extend(await services.broker.states(environment.ref))
+    except WeirError:
+        return []
+    return states
+
+
+def queue_families(states: list[QueueState]) -> list[Metric]:
+    """Gauges and counters of the busiest queues, and of whole environments."""
+    busiest = heapq.nlargest(MAX_QUEUES, states, key=_busy)
+    return [*_gauges(busiest), *_totals(busiest), *_environment_gauges(states)]
+
+
+def _busy(state: QueueState) -> tuple[int, int]:
+    return (state.depth + state.running, state.odometers.get("enqueued", 0))
+
+
+def _labels(state: QueueState) -> tuple[str, str, str, str]:
+    queue = state.queue
+    return (queue.organization, queue.project, queue.environment, queue.queue)
+
+
+def _gauges(states: list[QueueState]) -> list[Metric]:
+    depth = _gauge("weir_queue_depth", "Waiting messages.")
+    running = _gauge("weir_inflight_messages", "Leased messages.")
+    age = _gauge(
+        "weir_queue_oldest_message_age_seconds", "Time since the oldest waiting message was available."
+    )
+    paused = _gauge("weir_queue_paused", "1 while the queue is paused.")
+    limit = _gauge("weir_queue_concurrency_limit", "Concurrency limit; absent where there is none.")
+    for state in states:
+        labels = _labels(state)
+        depth.add_metric(labels, state.depth)
+        running.add_metric(labels, state.running)
+        age.add_metric(labels, state.oldest_age_ms / 1000)
+        paused.add_metric(labels, int(state.paused))
+        if state.limit is not None:
+            limit.add_metric(labels, state.limit)
+    return [depth, running, age, paused, limit]
+
+
+def _gauge(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=(*_SCOPE, "queue"))
+
+
+def _totals(states: list[QueueState]) -> list[Metric]:
+    families: list[Metric] = []
+    for counter, (name, text) in _COUNTERS.items():
+        family = CounterMetricFamily(name, text, labels=(*_SCOPE, "queue"))
+        for state in states:
+            family.add_metric(_labels(state), state.odometers.get(counter, 0))
+        families.append(family)
+    return families
+
+
+def _environment_gauges(states: list[QueueState]) -> list[Metric]:
+    depth = GaugeMetricFamily("weir_environment_depth", "Waiting messages of an environment.", labels=_SCOPE)
+    running = GaugeMetricFamily(
+        "weir_environment_inflight_messages", "Leased messages of an environment.", labels=_SCOPE
+    )
+    newest: dict[EnvironmentRef, QueueState] = {state.queue.scope: state for state in states}
+    for scope, state in newest.items():
+        labels = (scope.organization, scope.project, scope.environment)
+        depth.add_metric(labels, state.environment_depth)
+        running.add_metric(labels, state.environment_running)
+    return [depth, running]

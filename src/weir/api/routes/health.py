@@ -1,0 +1,79 @@
+"""Is it alive, is it ready, what does it count: `/livez`, `/readyz`, `/metrics`."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+
+from fastapi import APIRouter, Request
+from prometheus_client.exposition import choose_encoder
+from starlette.responses import JSONResponse, Response
+
+from weir.api.auth import App, authenticate
+from weir.api.prometheus import Viewer, collected
+from weir.api.responses import problems
+from weir.api.schemas import Alive, Readiness
+from weir.api.services import Probe, Services
+
+router = APIRouter(tags=["operation"])
+_PROBE_S = 2.0
+
+
+@router.get("/livez", operation_id="livez")
+@router.get("/healthz", operation_id="healthz")
+async def livez() -> Alive:
+    """The process runs. Asks no store."""
+    return Alive(status="alive")
+
+
+@router.get(
+    "/readyz", operation_id="readyz", responses={503: {"model": Readiness, "description": "Not ready."}}
+)
+async def readyz(services: App) -> Response:
+    """Whether this process should get traffic, and what is wrong if not."""
+    results = await asyncio.gather(*(_checked(probe) for probe in services.probes))
+    checks = {probe.name: text for probe, text in zip(services.probes, results, strict=True)}
+    failed = any(probe.essential and checks[probe.name] != "ok" for probe in services.probes)
+    ready = not failed and not services.stopping.is_set()
+    document = Readiness(ready=ready, checks=checks).model_dump()
+    return JSONResponse(document, status_code=200 if ready else 503)
+
+
+@router.get(
+    "/metrics",
+    operation_id="metrics",
+    responses={200: {"description": "Prometheus text.", "content": {"text/plain": {}}}, **problems()},
+    response_class=Response,
+)
+async def metrics(request: Request, services: App) -> Response:
+    """Prometheus metrics. Without a credential: this process alone. With a token: its tenant's queues too.
+    With the operator's token: everyone's."""
+    scope = await _viewer(request, services)
+    snapshot = await collected(services, request.app.state.instruments, viewer=scope)
+    encoder, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(encoder(snapshot), headers={"content-type": content_type})
+
+
+async def _viewer(request: Request, services: Services) -> Viewer:
+    """None, a tenant's principal, or `operator`."""
+    value = request.headers.get("authorization")
+    if value is None:
+        return None
+    if services.metrics_token is not None and _same(value, f"Bearer {services.metrics_token}"):
+        return "operator"
+    return await authenticate(request.headers, services.authenticator)
+
+
+def _same(sent: str, expected: str) -> bool:
+    return hmac.compare_digest(sent.encode(), expected.encode())
+
+
+async def _checked(probe: Probe) -> str:
+    try:
+        async with asyncio.timeout(_PROBE_S):
+            await probe.check()
+    except TimeoutError:
+        return f"no answer within {_PROBE_S:g} s"
+    except Exception as error:
+        return str(error) or type(error).__name__
+    return "ok"

@@ -1,0 +1,123 @@
+"""Pop: hand out messages under leases, waiting for the first one if asked to."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from weir.api.auth import Access, queue_ref
+from weir.api.bodies import JSON_TYPES
+from weir.api.fields import Fields, query_document
+from weir.api.hot import Call, HotRoute
+from weir.api.reply import Reply
+from weir.broker.broker import Source
+from weir.control.principals import Role
+from weir.model.message import MAX_BATCH, Delivery, Failure
+
+MIN_LEASE_MS = 100
+MAX_LEASE_MS = 12 * 3_600_000
+_NUMBERS = ("limit", "wait_ms", "lease_ms")
+
+
+async def pop_by_query(call: Call) -> Reply:
+    """`GET /api/v1/pop`: what to pop stands in the query."""
+    access = await call.access(Role.WRITE)
+    return await _popped(call, access, Fields(query_document(call.query(), numbers=_NUMBERS), "query"))
+
+
+async def pop(call: Call) -> Reply:
+    """`POST /api/v1/pop`: what to pop stands in the body."""
+    access = await call.access(Role.WRITE)
+    _, document = await call.json_body()
+    return await _popped(call, access, Fields(document))
+
+
+async def _popped(call: Call, access: Access, fields: Fields) -> Reply:
+    name = fields.text("queue")
+    limit = fields.number("limit", least=1, most=MAX_BATCH) or 1
+    wait_ms = fields.number("wait_ms", least=0, most=call.services.limits.max_wait_ms) or 0
+    lease_ms = fields.number("lease_ms", least=MIN_LEASE_MS, most=MAX_LEASE_MS)
+    consumer = fields.text("consumer") or access.principal.token_id
+    fields.done()
+    source: Source = access.environment if name is None else queue_ref(access.environment, name)
+    taking = call.services.broker.dequeue(
+        source, consumer=consumer, limit=limit, lease_ms=lease_ms, wait_ms=wait_ms
+    )
+    deliveries = await (_waited(call, taking) if wait_ms else taking)
+    return Reply.json({"messages": [delivery_document(one) for one in deliveries]})
+
+
+async def _waited(call: Call, taking: Any) -> Sequence[Delivery]:
+    """The deliveries, unless the client leaves or this process stops before there are any."""
+    take = asyncio.ensure_future(taking)
+    gone = asyncio.ensure_future(_disconnected(call))
+    stop = asyncio.ensure_future(call.services.stopping.wait())
+    try:
+        await asyncio.wait({take, gone, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if not take.done():
+            take.cancel()
+            await asyncio.wait({take})
+        if take.cancelled():
+            return []
+        deliveries: Sequence[Delivery] = take.result()
+        if gone.done() and deliveries:
+            await _give_back(call, deliveries)
+            return []
+        return deliveries
+    finally:
+        for task in (take, gone, stop):
+            task.cancel()
+
+
+async def _disconnected(call: Call) -> None:
+    while (await call.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _give_back(call: Call, deliveries: Sequence[Delivery]) -> None:
+    """Nobody is there to work on these: return them now, not when their leases lapse."""
+    failures = [
+        Failure(lease=one.lease, error="the consumer left before the answer", delay_ms=0)
+        for one in deliveries
+    ]
+    await call.services.broker.nack(failures)
+
+
+def delivery_document(delivery: Delivery) -> dict[str, Any]:
+    """A message as it is handed out: a JSON payload stands as it was sent, any other as base64."""
+    return {
+        "id": delivery.message_id,
+        "queue": delivery.queue.queue,
+        "lease": delivery.lease.token,
+        **payload_members(delivery.payload, delivery.headers.get("content-type")),
+        "headers": dict(delivery.headers),
+        "key": delivery.key,
+        "priority": delivery.priority,
+        "attempt": delivery.attempt,
+        "enqueued_at_ms": delivery.enqueued_at_ms,
+        "available_at_ms": delivery.available_at_ms,
+        "lease_until_ms": delivery.lease_until_ms,
+        "wait_ms": delivery.wait_ms,
+        "idempotency_key": delivery.idempotency_key,
+        "last_error": delivery.last_error,
+    }
+
+
+def payload_members(payload: bytes, content_type: str | None) -> dict[str, Any]:
+    """`payload` if it is JSON text and not declared to be something else, `payload_base64` otherwise."""
+    kind = (content_type or JSON_TYPES[0]).partition(";")[0].strip().lower()
+    if kind in JSON_TYPES or kind.endswith("+json"):
+        try:
+            orjson.loads(payload)
+        except orjson.JSONDecodeError:
+            pass
+        else:
+            return {"payload": orjson.Fragment(payload)}
+    return {"payload_base64": base64.b64encode(payload).decode()}
+
+
+ROUTES = (HotRoute(path="/api/v1/pop", endpoints={"GET": pop_by_query, "POST": pop}, poll=True),)

@@ -1,0 +1,185 @@
+"""Push: put messages into queues, many at once or one raw body; an answer for every item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from weir.api.auth import Access, queue_ref
+from weir.api.bodies import JSON_TYPES
+from weir.api.fields import Fields, query_document
+from weir.api.hot import Call, HotRoute, decoded
+from weir.api.idempotency import header_key
+from weir.api.payloads import check_depth, item_slices, parse_json
+from weir.api.problems import problem
+from weir.api.reply import Reply
+from weir.control.principals import Role
+from weir.errors import InvalidInput, WeirError
+from weir.model.exchange import PushAnswer, Pushed, PushItem, Queued, Refused
+from weir.model.message import MAX_BATCH, MAX_PRIORITY, NewMessage
+
+_MAX_TIME_MS = 253_402_300_799_999
+_MAX_SPAN_MS = 400 * 86_400_000
+BINARY = "application/octet-stream"
+
+
+async def push(call: Call) -> Reply:
+    """`POST /api/v1/push`: a mixed batch."""
+    access = await call.access(Role.WRITE)
+    key = header_key(call.headers)
+    body, document = await call.json_body()
+    fields = Fields(document)
+    entries = fields.array("items", most=MAX_BATCH)
+    fields.done()
+    now_ms = call.services.clock.now_ms()
+    payloads = _payloads(body, entries, limit=call.services.limits.max_depth)
+    items = [
+        _item(access, Fields(entry, f"#/items/{index}"), raw, now_ms=now_ms)
+        for index, (entry, raw) in enumerate(zip(entries, payloads, strict=True))
+    ]
+    return await _answered(call, access, items, key=key, body=body, single=False)
+
+
+async def push_raw(call: Call) -> Reply:
+    """`POST /api/v1/queues/{queue}/messages`: the body is the payload, byte for byte."""
+    access = await call.access(Role.WRITE)
+    key = header_key(call.headers)
+    kind = call.headers.get("content-type", BINARY).partition(";")[0].strip().lower()
+    options = Fields(
+        query_document(call.query(), numbers=("priority", "deliver_at_ms", "delay_ms", "ttl_ms")), "query"
+    )
+    payload = await call.body()
+    if kind in JSON_TYPES:
+        check_depth(parse_json(payload), call.services.limits.max_depth)
+        headers = {}
+    else:
+        headers = {"content-type": call.headers.get("content-type", BINARY)[:255]}
+    queue = queue_ref(access.environment, decoded(call.parameters["queue"]))
+    message = _message(options, payload, headers, now_ms=call.services.clock.now_ms())
+    options.done()
+    return await _answered(
+        call, access, [PushItem(queue=queue, message=message)], key=key, body=payload, single=True
+    )
+
+
+def _payloads(body: bytes, entries: list[Any], *, limit: int) -> list[bytes | None]:
+    """The raw payload of every entry; those that could nest too deep are looked at level by level."""
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, dict):
+            Fields(entry, f"#/items/{index}")
+    for entry in entries:
+        check_depth(entry.get("payload"), limit)
+    return item_slices(body, array="items", member="payload")
+
+
+def _item(access: Access, fields: Fields, raw: bytes | None, *, now_ms: int) -> PushItem:
+    queue = queue_ref(access.environment, fields.required_text("queue"))
+    headers: dict[str, str] = dict(fields.texts("headers") or ())
+    fields.take("payload")
+    binary = fields.base64("payload_base64")
+    if (raw is None) == (binary is None):
+        raise fields.wrong("payload", "give exactly one of `payload` and `payload_base64`")
+    if binary is not None:
+        headers.setdefault("content-type", BINARY)
+    payload = raw if raw is not None else binary
+    assert payload is not None
+    message = _message(fields, payload, headers, now_ms=now_ms)
+    fields.done()
+    return PushItem(queue=queue, message=message)
+
+
+def _message(fields: Fields, payload: bytes, headers: dict[str, str], *, now_ms: int) -> NewMessage:
+    key, partition = fields.text("key"), fields.text("partition")
+    if key is not None and partition is not None and key != partition:
+        raise fields.wrong("partition", "is another word for `key`; give one of them")
+    deliver_at_ms = fields.number("deliver_at_ms", least=0, most=_MAX_TIME_MS)
+    delay_ms = fields.number("delay_ms", least=0, most=_MAX_SPAN_MS)
+    if deliver_at_ms is not None and delay_ms is not None:
+        raise fields.wrong("delay_ms", "and `deliver_at_ms` say the same; give one of them")
+    if delay_ms is not None:
+        deliver_at_ms = now_ms + delay_ms
+    priority = fields.number("priority", least=0, most=MAX_PRIORITY)
+    optional: dict[str, Any] = {} if priority is None else {"priority": priority}
+    return NewMessage(
+        payload=payload,
+        headers=headers,
+        key=key if key is not None else partition,
+        deliver_at_ms=deliver_at_ms,
+        ttl_ms=fields.number("ttl_ms", least=1, most=_MAX_SPAN_MS),
+        idempotency_key=fields.text("idempotency_key"),
+        **optional,
+    )
+
+
+async def _answered(
+    call: Call, access: Access, items: list[PushItem], *, key: str | None, body: bytes, single: bool
+) -> Reply:
+    if key is None:
+        return await _executed(call, access, items, single=single)
+    route = f"{call.scope['path']}?{call.scope.get('query_string', b'').decode('latin-1')}"
+
+    async def first() -> Reply:
+        return await _executed(call, access, keyed(items, key), single=single)
+
+    return await call.services.idempotency.once(
+        environment=access.environment, route=route, key=key, body=body, first=first
+    )
+
+
+def keyed(items: list[PushItem], key: str) -> list[PushItem]:
+    """The items, each under a message key derived from the request's, so that the broker keeps the promise
+    however many processes see the request again."""
+    if any(item.message.idempotency_key is not None for item in items):
+        raise InvalidInput("`Idempotency-Key` and `idempotency_key` exclude each other; give one of them")
+    return [
+        replace(item, message=replace(item.message, idempotency_key=f"request:{index}:{key}"))
+        for index, item in enumerate(items)
+    ]
+
+
+async def _executed(call: Call, access: Access, items: Sequence[PushItem], *, single: bool) -> Reply:
+    answers = await call.services.pusher.push(items, producer=access.principal.token_id)
+    failed = uniform_error(answers)
+    if failed is not None:
+        raise failed
+    documents = [answer_document(answer) for answer in answers]
+    status = 202 if any(isinstance(answer, Queued) for answer in answers) else 201
+    return Reply.json(documents[0] if single else {"items": documents}, status=status)
+
+
+def uniform_error(answers: Sequence[Any]) -> WeirError | None:
+    """The error that stands for the whole request: every item was refused, the worst first."""
+    errors = [answer.error for answer in answers if isinstance(answer, Refused)]
+    if len(errors) < len(answers):
+        return None
+    return max(errors, key=lambda error: (error.retryable, error.status), default=None)
+
+
+def answer_document(answer: PushAnswer) -> dict[str, Any]:
+    """One item's answer."""
+    match answer:
+        case Pushed():
+            return {"status": "duplicate" if answer.duplicate else "accepted", "id": answer.message_id}
+        case Queued():
+            return queued_document(answer)
+        case Refused():
+            return {"status": "refused", "problem": problem(answer.error)}
+
+
+def queued_document(answer: Queued) -> dict[str, Any]:
+    """An operation that waits its turn: where it stands and an honest estimate."""
+    document = {
+        "status": "queued",
+        "operation_id": answer.operation_id,
+        "position": answer.position,
+        "estimated_wait_ms": answer.estimated_wait_ms,
+        "reason": answer.reason,
+    }
+    return document if answer.message_id is None else {**document, "id": answer.message_id}
+
+
+ROUTES = (
+    HotRoute(path="/api/v1/push", endpoints={"POST": push}),
+    HotRoute(path="/api/v1/queues/{queue}/messages", endpoints={"POST": push_raw}),
+)

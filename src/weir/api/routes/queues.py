@@ -1,0 +1,144 @@
+"""Queues now: defined, listed, shown from Redis, paused, resumed, forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastapi import APIRouter, status
+
+from weir.api.auth import Access, Admin, App, Reader, Writer
+from weir.api.responses import problems
+from weir.api.schemas import (
+    Confirmation,
+    DeliveryBody,
+    QueueBody,
+    QueueDetail,
+    QueueList,
+    QueueView,
+    RetentionBody,
+)
+from weir.api.services import Services, present
+from weir.control.audit import Change
+from weir.control.queues import QueueDefinition
+from weir.model.message import QueueState
+from weir.model.names import QueueRef
+from weir.spec.ir import DeliveryPolicy, QueueSpec, Retention
+
+router = APIRouter(prefix="/api/v1/queues", tags=["queues"])
+
+
+@router.get("", operation_id="list_queues", responses=problems())
+async def list_queues(access: Reader, services: App) -> QueueList:
+    """Every queue of the environment, as it is right now."""
+    states = await services.broker.states(access.environment)
+    return QueueList(queues=[queue_view(state) for state in states])
+
+
+@router.get("/{queue}", operation_id="show_queue", responses=problems())
+async def show_queue(queue: str, access: Reader, services: App) -> QueueDetail:
+    """One queue right now, with what it promises."""
+    ref = access.environment.queue(queue)
+    state = await services.broker.state(ref)
+    definition = None if services.definitions is None else await services.definitions.find(ref)
+    return QueueDetail(
+        **queue_view(state).model_dump(),
+        definition=None if definition is None else _body(definition.spec),
+        defined_at_ms=None if definition is None else definition.defined_at_ms,
+    )
+
+
+@router.put("/{queue}", operation_id="define_queue", responses=problems())
+async def define_queue(queue: str, body: QueueBody, access: Admin, services: App) -> QueueDetail:
+    """Create a queue, or change what it promises from now on. Its action, if it has one, stays."""
+    definitions = present(services.definitions, "PostgreSQL")
+    ref = access.environment.queue(queue)
+    spec = _spec(ref, body, known=await definitions.find(ref))
+    await definitions.define(ref, spec)
+    await services.broker.define(ref, spec)
+    await _audit(services, access, "queue.define", ref, **body.model_dump(mode="json"))
+    return await show_queue(queue, access, services)
+
+
+@router.delete(
+    "/{queue}", operation_id="forget_queue", status_code=status.HTTP_204_NO_CONTENT, responses=problems(409)
+)
+async def forget_queue(queue: str, access: Admin, services: App) -> None:
+    """Remove an empty queue."""
+    ref = access.environment.queue(queue)
+    await services.broker.forget(ref)
+    await present(services.definitions, "PostgreSQL").forget(ref)
+    await _audit(services, access, "queue.forget", ref)
+
+
+@router.post("/{queue}/pause", operation_id="pause_queue", responses=problems())
+async def pause_queue(queue: str, access: Writer, services: App) -> Confirmation:
+    """Hand out nothing more until `resume`; what is leased may still be settled."""
+    return await _set_paused(services, access, queue, paused=True)
+
+
+@router.post("/{queue}/resume", operation_id="resume_queue", responses=problems())
+async def resume_queue(queue: str, access: Writer, services: App) -> Confirmation:
+    """Hand messages out again."""
+    return await _set_paused(services, access, queue, paused=False)
+
+
+async def _set_paused(services: Services, access: Access, queue: str, *, paused: bool) -> Confirmation:
+    ref = access.environment.queue(queue)
+    await (services.broker.pause(ref) if paused else services.broker.resume(ref))
+    await present(services.definitions, "PostgreSQL").pause(ref, paused=paused)
+    await _audit(services, access, "queue.pause" if paused else "queue.resume", ref)
+    return Confirmation(status="paused" if paused else "running", paused=paused)
+
+
+async def _audit(services: Services, access: Access, action: str, queue: QueueRef, **details: object) -> None:
+    if services.audit is not None:
+        change = Change.inside(queue.scope, actor=access.actor, action=action, target=queue.queue, **details)
+        await services.audit.record(change)
+
+
+def queue_view(state: QueueState) -> QueueView:
+    """A queue's state with its utilisation, which is null without a limit."""
+    return QueueView(
+        name=state.queue.queue,
+        depth=state.depth,
+        delayed=state.delayed,
+        running=state.running,
+        limit=state.limit,
+        utilisation=state.running / state.limit if state.limit else None,
+        oldest_age_ms=state.oldest_age_ms,
+        paused=state.paused,
+        environment_depth=state.environment_depth,
+        environment_running=state.environment_running,
+        environment_limit=state.environment_limit,
+        totals=dict(state.odometers),
+    )
+
+
+def _spec(ref: QueueRef, body: QueueBody, *, known: QueueDefinition | None) -> QueueSpec:
+    before = QueueSpec(name=ref.queue) if known is None else known.spec
+    return replace(
+        before,
+        ordering=body.ordering,
+        concurrency=body.concurrency,
+        default_priority=body.default_priority,
+        message_ttl_ms=body.message_ttl_ms,
+        idempotency_window_ms=body.idempotency_window_ms,
+        retention=Retention(**body.retention.model_dump()),
+        delivery=replace(before.delivery, **body.delivery.model_dump()),
+    )
+
+
+def _body(spec: QueueSpec) -> QueueBody:
+    return QueueBody(
+        ordering=spec.ordering,
+        concurrency=spec.concurrency,
+        default_priority=spec.default_priority,
+        message_ttl_ms=spec.message_ttl_ms,
+        idempotency_window_ms=spec.idempotency_window_ms,
+        retention=RetentionBody(max_age_ms=spec.retention.max_age_ms, max_depth=spec.retention.max_depth),
+        delivery=_delivery(spec.delivery),
+    )
+
+
+def _delivery(policy: DeliveryPolicy) -> DeliveryBody:
+    return DeliveryBody(**{name: getattr(policy, name) for name in DeliveryBody.model_fields})

@@ -1,0 +1,143 @@
+"""Ack, nack, extend: say what became of a message that was handed out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weir.api.auth import Access, queue_ref
+from weir.api.fields import Fields
+from weir.api.hot import Call, HotRoute
+from weir.api.problems import problem
+from weir.api.reply import Reply
+from weir.api.routes.pop import MAX_LEASE_MS, MIN_LEASE_MS
+from weir.api.routes.push import queued_document, uniform_error
+from weir.control.principals import Role
+from weir.errors import LeaseLost
+from weir.model.exchange import Queued, Refused, SettleAnswer, Settled, SettleItem, Verb
+from weir.model.ids import MessageId, check_id
+from weir.model.message import MAX_BATCH, LeaseRef, Settlement
+
+_MAX_ERROR_BYTES = 16_384
+_MAX_DELAY_MS = 30 * 86_400_000
+
+ItemReader = Callable[[Access, Fields], SettleItem]
+
+
+async def ack(call: Call) -> Reply:
+    """`POST /api/v1/ack`: one message is done, or failed if `status` says so."""
+    return await _single(call, _acknowledgment)
+
+
+async def nack(call: Call) -> Reply:
+    """`POST /api/v1/nack`: one message failed; retried, or given up with `dead_letter`."""
+    return await _single(call, _failure)
+
+
+async def ack_batch(call: Call) -> Reply:
+    """`POST /api/v1/ack/batch`: many at once, an answer for every item."""
+    access = await call.access(Role.WRITE)
+    _, document = await call.json_body()
+    fields = Fields(document)
+    entries = fields.array("acknowledgments", most=MAX_BATCH)
+    consumer = fields.text("consumer") or access.principal.token_id
+    fields.done()
+    items = [
+        _acknowledgment(access, Fields(entry, f"#/acknowledgments/{index}"))
+        for index, entry in enumerate(entries)
+    ]
+    answers = await call.services.settler.settle(items, consumer=consumer)
+    failed = uniform_error(answers)
+    if failed is not None:
+        raise failed
+    status = 202 if any(isinstance(answer, Queued) for answer in answers) else 200
+    documents = [settled_document(item, answer) for item, answer in zip(items, answers, strict=True)]
+    return Reply.json({"items": documents}, status=status)
+
+
+async def extend(call: Call) -> Reply:
+    """`POST /api/v1/extend`: keep a lease longer."""
+    access = await call.access(Role.WRITE)
+    _, document = await call.json_body()
+    fields = Fields(document)
+    lease = _lease(access, fields)
+    lease_ms = fields.number("lease_ms", least=MIN_LEASE_MS, most=MAX_LEASE_MS)
+    if lease_ms is None:
+        raise fields.wrong("lease_ms", "is missing")
+    fields.done()
+    (outcome,) = await call.services.broker.extend([lease], lease_ms=lease_ms)
+    if outcome is Settlement.LAPSED:
+        raise lost(lease)
+    until = call.services.clock.now_ms() + lease_ms
+    return Reply.json({"id": lease.message_id, "status": "extended", "lease_until_ms": until})
+
+
+async def _single(call: Call, read: ItemReader) -> Reply:
+    access = await call.access(Role.WRITE)
+    _, document = await call.json_body()
+    item = read(access, Fields(document))
+    (answer,) = await call.services.settler.settle([item], consumer=access.principal.token_id)
+    match answer:
+        case Refused():
+            raise answer.error
+        case Settled(outcome=Settlement.LAPSED):
+            raise lost(item.lease)
+    status = 202 if isinstance(answer, Queued) else 200
+    return Reply.json(settled_document(item, answer), status=status)
+
+
+def _acknowledgment(access: Access, fields: Fields) -> SettleItem:
+    lease = _lease(access, fields)
+    status = fields.choice("status", ("completed", "failed"))
+    error = fields.text("error", max_bytes=_MAX_ERROR_BYTES)
+    fields.done()
+    verb = Verb.NACK if status == "failed" else Verb.ACK
+    return SettleItem(lease=lease, verb=verb, error=error or "")
+
+
+def _failure(access: Access, fields: Fields) -> SettleItem:
+    lease = _lease(access, fields)
+    error = fields.text("error", max_bytes=_MAX_ERROR_BYTES)
+    delay_ms = fields.number("delay_ms", least=0, most=_MAX_DELAY_MS)
+    verb = Verb.DEAD_LETTER if fields.flag("dead_letter") else Verb.NACK
+    fields.done()
+    return SettleItem(lease=lease, verb=verb, error=error or "", delay_ms=delay_ms)
+
+
+def _lease(access: Access, fields: Fields) -> LeaseRef:
+    queue = queue_ref(access.environment, fields.required_text("queue"))
+    message_id = check_id(fields.required_text("id"), what="message")
+    return LeaseRef(queue=queue, message_id=MessageId(message_id), token=fields.required_text("lease"))
+
+
+def settled_document(item: SettleItem, answer: SettleAnswer) -> dict[str, Any]:
+    """One item's answer: what became of its message."""
+    head = {"id": item.lease.message_id}
+    match answer:
+        case Queued():
+            return {**head, **queued_document(answer), **head}
+        case Refused():
+            return {**head, "status": "refused", "problem": problem(answer.error)}
+        case Settled(outcome=Settlement.LAPSED):
+            return {**head, "status": "lapsed", "problem": problem(lost(item.lease))}
+        case Settled(outcome=Settlement.DEAD):
+            return {**head, "status": "dead"}
+        case Settled():
+            return {**head, "status": _DONE[item.verb]}
+
+
+_DONE = {Verb.ACK: "acked", Verb.NACK: "nacked", Verb.DEAD_LETTER: "dead"}
+
+
+def lost(lease: LeaseRef) -> LeaseLost:
+    return LeaseLost(
+        f"the lease of message `{lease.message_id}` lapsed or was settled before; nothing changed"
+    )
+
+
+ROUTES = (
+    HotRoute(path="/api/v1/ack", endpoints={"POST": ack}),
+    HotRoute(path="/api/v1/ack/batch", endpoints={"POST": ack_batch}),
+    HotRoute(path="/api/v1/nack", endpoints={"POST": nack}),
+    HotRoute(path="/api/v1/extend", endpoints={"POST": extend}),
+)

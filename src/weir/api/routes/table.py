@@ -1,0 +1,14 @@
+"""Every route of the API in one place: add a router here and it is served, documented and fuzzed."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from weir.api.hot import HotRoute
+from weir.api.routes import health, pop, push, queues, settle, tenants, tokens
+
+HOT: tuple[HotRoute, ...] = (*push.ROUTES, *pop.ROUTES, *settle.ROUTES)
+"""Plain endpoints; their descriptions stand in `weir.api.described`."""
+
+ROUTERS: tuple[APIRouter, ...] = (queues.router, tenants.router, tokens.router, health.router)
+"""The control plane."""

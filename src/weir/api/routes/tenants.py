@@ -1,0 +1,71 @@
+"""Environments: seen by those whose scope holds them, created when an admin first names them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+
+from weir.api.auth import Admin, App, Caller
+from weir.api.responses import problems
+from weir.api.schemas import AuditList, EnvironmentBody, EnvironmentList, EnvironmentView
+from weir.api.services import present
+from weir.control.audit import Change
+from weir.control.principals import Role
+from weir.control.tenants import Environment
+
+router = APIRouter(prefix="/api/v1", tags=["tenants"])
+
+
+@router.get("/environments", operation_id="list_environments", responses=problems())
+async def list_environments(caller: Caller, services: App) -> EnvironmentList:
+    """The environments in the scope of the token."""
+    found = await present(services.tenants, "PostgreSQL").visible_to(caller)
+    return EnvironmentList(environments=[_view(one) for one in found])
+
+
+@router.put("/environments/{environment}", operation_id="define_environment", responses=problems())
+async def define_environment(
+    environment: str, body: EnvironmentBody, access: Admin, services: App
+) -> EnvironmentView:
+    """Create an environment, or set how many of its messages may be leased at once."""
+    tenants = present(services.tenants, "PostgreSQL")
+    await tenants.ensure(access.environment)
+    await tenants.limit(access.environment, body.concurrency)
+    await services.broker.limit(access.environment, body.concurrency)
+    if services.audit is not None:
+        change = Change.inside(
+            access.environment,
+            actor=access.actor,
+            action="environment.define",
+            target=environment,
+            **body.model_dump(),
+        )
+        await services.audit.record(change)
+    found = await tenants.visible_to(access.principal)
+    return next(_view(one) for one in found if one.ref == access.environment)
+
+
+@router.get("/audit-log", operation_id="list_audit_log", responses=problems())
+async def list_audit_log(
+    caller: Caller,
+    services: App,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    before: UUID | None = None,
+) -> AuditList:
+    """Who changed what inside the scope of the token, newest first."""
+    caller.demand(Role.ADMIN)
+    audit = present(services.audit, "PostgreSQL")
+    entries = await audit.newest(caller, limit=limit, before=None if before is None else str(before))
+    return AuditList.model_validate({"entries": entries})
+
+
+def _view(environment: Environment) -> EnvironmentView:
+    return EnvironmentView(
+        organization=environment.ref.organization,
+        project=environment.ref.project,
+        environment=environment.ref.environment,
+        concurrency=environment.concurrency,
+        created_at_ms=environment.created_at_ms,
+    )

@@ -1,0 +1,95 @@
+"""Tokens: created, listed, rotated and revoked by admins inside their own scope."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from fastapi import APIRouter, status
+
+from weir.api.auth import App, Caller
+from weir.api.responses import problems
+from weir.api.schemas import RotateBody, TokenBody, TokenCreated, TokenList, TokenView
+from weir.api.services import Services, present
+from weir.control.audit import Change
+from weir.control.principals import Principal, Role
+from weir.control.tokens import NewToken, Token
+
+router = APIRouter(prefix="/api/v1/tokens", tags=["tokens"])
+
+
+@router.get("", operation_id="list_tokens", responses=problems())
+async def list_tokens(caller: Caller, services: App) -> TokenList:
+    """The tokens inside the scope of this one; secrets are not stored and not shown."""
+    caller.demand(Role.ADMIN)
+    tokens = await present(services.tokens, "PostgreSQL").inside(caller)
+    return TokenList(tokens=[_view(token) for token in tokens])
+
+
+@router.post("", operation_id="create_token", status_code=status.HTTP_201_CREATED, responses=problems())
+async def create_token(body: TokenBody, caller: Caller, services: App) -> TokenCreated:
+    """Create a token inside the scope of this one. The answer holds its text, this once."""
+    caller.demand(Role.ADMIN)
+    new = NewToken(
+        name=body.name,
+        role=body.role,
+        organization=caller.organization,
+        project=caller.project if body.project is None else body.project,
+        environment=caller.environment if body.environment is None else body.environment,
+        lifetime_ms=body.lifetime_ms,
+    )
+    text, token = await present(services.tokens, "PostgreSQL").create(new, by=caller)
+    await _audit(services, caller, "token.create", token)
+    return TokenCreated(**_view(token).model_dump(), token=text)
+
+
+@router.post(
+    "/{token_id}/rotate",
+    operation_id="rotate_token",
+    status_code=status.HTTP_201_CREATED,
+    responses=problems(409),
+)
+async def rotate_token(token_id: str, body: RotateBody, caller: Caller, services: App) -> TokenCreated:
+    """Replace a token by a fresh one of the same scope and role; the old one ends after the grace."""
+    caller.demand(Role.ADMIN)
+    tokens = present(services.tokens, "PostgreSQL")
+    text, token = await tokens.rotate(token_id, by=caller, grace_ms=body.grace_ms)
+    services.authenticator.forget(token_id)
+    await _audit(services, caller, "token.rotate", token)
+    return TokenCreated(**_view(token).model_dump(), token=text)
+
+
+@router.delete(
+    "/{token_id}",
+    operation_id="revoke_token",
+    status_code=status.HTTP_204_NO_CONTENT,
+    responses=problems(),
+)
+async def revoke_token(token_id: str, caller: Caller, services: App) -> None:
+    """End a token: at once here, within seconds in other processes."""
+    caller.demand(Role.ADMIN)
+    await present(services.tokens, "PostgreSQL").revoke(token_id, by=caller)
+    services.authenticator.forget(token_id)
+    if services.audit is not None:
+        await services.audit.record(_change(caller, "token.revoke", token_id))
+
+
+async def _audit(services: Services, caller: Principal, action: str, token: Token) -> None:
+    if services.audit is not None:
+        await services.audit.record(_change(caller, action, token.id))
+
+
+def _change(caller: Principal, action: str, target: str) -> Change:
+    return Change(
+        actor=f"token:{caller.token_id}",
+        action=action,
+        target=target,
+        organization=caller.organization,
+        project=caller.project,
+        environment=caller.environment,
+    )
+
+
+def _view(token: Token) -> TokenView:
+    members = asdict(token)
+    del members["secret_sha256"]
+    return TokenView(**members)

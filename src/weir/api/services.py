@@ -1,0 +1,70 @@
+"""Everything that the routes use, built once by the composition and typed by protocols.
+
+A field that is None belongs to a room that this process does without; its routes answer 503.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from prometheus_client.metrics_core import Metric
+
+from weir.api.idempotency import Idempotency
+from weir.api.limits import Limits
+from weir.broker.broker import Broker
+from weir.control.audit import AuditLog
+from weir.control.authentication import Authenticator
+from weir.control.queues import QueueDefinitions
+from weir.control.tenants import Tenants
+from weir.control.tokens import Tokens
+from weir.errors import Unavailable
+from weir.model.clock import Clock, SystemClock
+from weir.model.exchange import Pusher, Settler
+
+T = TypeVar("T")
+
+MetricSource = Callable[[], AsyncIterator[Metric]]
+"""Metric families that are computed when Prometheus asks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """One thing that must work before this process takes traffic; `check` raises if it does not."""
+
+    name: str
+    check: Callable[[], Awaitable[None]]
+    essential: bool = True
+    """False: reported, but its failure does not make the process unready."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What a process of the API is made of."""
+
+    broker: Broker
+    authenticator: Authenticator
+    pusher: Pusher
+    settler: Settler
+    limits: Limits = field(default_factory=Limits)
+    clock: Clock = field(default_factory=SystemClock)
+    idempotency: Idempotency = field(default_factory=Idempotency)
+    tokens: Tokens | None = None
+    tenants: Tenants | None = None
+    definitions: QueueDefinitions | None = None
+    audit: AuditLog | None = None
+    probes: tuple[Probe, ...] = ()
+    metric_sources: tuple[MetricSource, ...] = ()
+    metrics_token: str | None = None
+    """A credential of the operator: with it `/metrics` shows every tenant."""
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the process shuts down: long polls answer at once."""
+
+
+def present(room: T | None, name: str) -> T:
+    """The room, or 503 if this process does without it."""
+    if room is None:
+        raise Unavailable(f"this process runs without {name}; ask another one")
+    return room

@@ -1,0 +1,92 @@
+"""What callers ask of a queue and what each item is answered: the seam between the API and what executes.
+
+A `Pusher` or a `Settler` answers for every item, in order. Executing directly is one implementation;
+admission and the operation queue wrap it as another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from weir.errors import WeirError
+from weir.model.ids import MessageId, OperationId
+from weir.model.message import LeaseRef, NewMessage, Settlement
+from weir.model.names import QueueRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushItem:
+    """One message on its way into one queue."""
+
+    queue: QueueRef
+    message: NewMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pushed:
+    """The message is in the queue; `duplicate` means that it already was, under this id."""
+
+    message_id: MessageId
+    duplicate: bool = False
+
+
+class Verb(StrEnum):
+    """The three ways to settle a lease."""
+
+    ACK = "ack"
+    NACK = "nack"
+    DEAD_LETTER = "dead_letter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettleItem:
+    """One lease and what became of its message."""
+
+    lease: LeaseRef
+    verb: Verb
+    error: str = ""
+    delay_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    outcome: Settlement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queued:
+    """Accepted for later: the operation is stored and takes effect in its order."""
+
+    operation_id: OperationId
+    position: int
+    estimated_wait_ms: int | None
+    reason: str
+    message_id: MessageId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Not accepted, and why; the other items of the request are not affected."""
+
+    error: WeirError
+
+
+PushAnswer = Pushed | Queued | Refused
+SettleAnswer = Settled | Queued | Refused
+
+
+class Pusher(Protocol):
+    """Puts messages into queues."""
+
+    async def push(self, items: Sequence[PushItem], *, producer: str) -> list[PushAnswer]:
+        """Answer for each item in order. `producer` names who asks, for the order of its operations."""
+
+
+class Settler(Protocol):
+    """Settles leases."""
+
+    async def settle(self, items: Sequence[SettleItem], *, consumer: str) -> list[SettleAnswer]:
+        """Answer for each item in order."""
