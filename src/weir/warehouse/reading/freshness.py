@@ -1,0 +1,115 @@
+"""How far the warehouse can be believed: where telemetry was lost, and where it has not arrived yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from weir.model.clock import Clock
+from weir.warehouse.reading.questions import ask_operator
+from weir.warehouse.reading.reader import Reader
+from weir.warehouse.reading.series import Span
+
+Position = tuple[int, int]
+"""A stream id: milliseconds and sequence."""
+
+
+class Tails(Protocol):
+    """Where the metric streams end right now."""
+
+    async def tails(self, metric: str) -> Mapping[int, Position]:
+        """The newest id ever written, by shard; shards that never had an event are left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freshness:
+    """Until when each shard of a metric is complete."""
+
+    now_ms: int
+    behind: Mapping[int, int]
+    """Shards with events on the way: the time up to which they have landed."""
+
+    def complete_until_ms(self, shard: int) -> int:
+        return self.behind.get(shard, self.now_ms)
+
+    def lag_ms(self, shard: int) -> int:
+        return self.now_ms - self.complete_until_ms(shard)
+
+
+def freshness_of(*, now_ms: int, landed: Mapping[int, Position], tails: Mapping[int, Position]) -> Freshness:
+    """A shard whose newest event has landed is complete until now, however long it has been idle.
+
+    Of a shard that is behind, everything up to the landed event is there. If nothing has landed at all,
+    nothing is known.
+    """
+    behind = {
+        shard: min(landed[shard][0], now_ms) if shard in landed else 0
+        for shard, tail in tails.items()
+        if landed.get(shard, (-1, -1)) < tail
+    }
+    return Freshness(now_ms=now_ms, behind=behind)
+
+
+class FreshnessReader:
+    """Compares what has landed with what was written; an answer serves for `max_age_ms`."""
+
+    def __init__(self, reader: Reader, tails: Tails, *, clock: Clock, max_age_ms: int = 500) -> None:
+        self._reader = reader
+        self._tails = tails
+        self._clock = clock
+        self._max_age_ms = max_age_ms
+        self._known: dict[str, Freshness] = {}
+
+    async def of(self, metric: str) -> Freshness:
+        now_ms = self._clock.now_ms()
+        known = self._known.get(metric)
+        if known is not None and 0 <= now_ms - known.now_ms < self._max_age_ms:
+            return known
+        # The tails first: what is written after that is younger than `now_ms`.
+        tails = await self._tails.tails(metric)
+        rows = await self._reader.ask(ask_operator("landed"))
+        landed = {
+            int(row["shard"]): (int(row["at_ms"]), int(row["sequence"]))
+            for row in rows
+            if row["metric"] == metric
+        }
+        self._known[metric] = freshness_of(now_ms=now_ms, landed=landed, tails=tails)
+        return self._known[metric]
+
+
+class GapReader:
+    """The recorded losses of a metric."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    async def of(self, metric: str, *, shards: Sequence[int], start_ms: int, end_ms: int) -> list[Span]:
+        rows = await self._reader.ask(
+            ask_operator("gaps", metric=metric, shards=list(shards), start_ms=start_ms, end_ms=end_ms)
+        )
+        return [Span(start_ms=row["start_ms"], end_ms=row["end_ms"]) for row in rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """What a series has to know besides its rows."""
+
+    gaps: tuple[Span, ...]
+    complete_until_ms: int
+
+
+class TrustReader:
+    """Gaps and freshness of one shard over a window, asked at once."""
+
+    def __init__(self, freshness: FreshnessReader, gaps: GapReader) -> None:
+        self._freshness = freshness
+        self._gaps = gaps
+
+    async def of(self, metric: str, shard: int, *, start_ms: int, end_ms: int) -> Trust:
+        fresh, gaps = await asyncio.gather(
+            self._freshness.of(metric),
+            self._gaps.of(metric, shards=[shard], start_ms=start_ms, end_ms=end_ms),
+        )
+        return Trust(gaps=tuple(gaps), complete_until_ms=fresh.complete_until_ms(shard))

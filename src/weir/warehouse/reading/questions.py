@@ -1,0 +1,52 @@
+"""Every question to the warehouse is built here, and each tenant's carries the tenant.
+
+`tenant.sql` holds what is asked for one environment: each statement has the mark `$TENANT`, which becomes
+the three comparisons below; a statement without it cannot be loaded. `operator.sql` holds what is asked
+across tenants, by Weir about itself.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from weir.control.sql import Query, load_queries
+from weir.model.names import EnvironmentRef
+from weir.warehouse.reading.reader import Question
+
+TENANT = " AND ".join(f"{name} = {{{name}:String}}" for name in ("organization", "project", "environment"))
+_MARK = "$TENANT"
+
+
+@cache
+def tenant_queries() -> dict[str, Query]:
+    """The queries about one environment; every part that reads a tenant's table is marked."""
+    queries = load_queries("weir.warehouse.reading", "tenant.sql")
+    for query in queries.values():
+        reads = query.text.count("FROM {")
+        if not reads or query.text.count(_MARK) != reads:
+            raise ValueError(f"query `{query.name}` reads {reads} tables and does not mark each `{_MARK}`")
+    return queries
+
+
+@cache
+def operator_queries() -> dict[str, Query]:
+    """The queries about Weir itself."""
+    return load_queries("weir.warehouse.reading", "operator.sql")
+
+
+def ask_tenant(name: str, environment: EnvironmentRef, **parameters: Any) -> Question:
+    """A question about one environment, and about nothing outside it."""
+    scope = {
+        "organization": environment.organization,
+        "project": environment.project,
+        "environment": environment.environment,
+    }
+    if scope.keys() & parameters.keys():
+        raise ValueError("the scope of a question comes from its environment alone")
+    sql = tenant_queries()[name].text.replace(_MARK, TENANT)
+    return Question(sql=sql, parameters={**parameters, **scope})
+
+
+def ask_operator(name: str, **parameters: Any) -> Question:
+    return Question(sql=operator_queries()[name].text, parameters=parameters)

@@ -1,0 +1,141 @@
+"""The history of one queue, and of a whole environment, as points."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weir.model.clock import Clock
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.shards import shard_of
+from weir.warehouse.reading.columns import (
+    ENVIRONMENT_GAUGES,
+    ENVIRONMENT_SHAPE,
+    QUEUE_GAUGES,
+    QUEUE_SHAPE,
+    flat_row,
+)
+from weir.warehouse.reading.freshness import Trust, TrustReader
+from weir.warehouse.reading.periods import DEFAULT_RETENTION_MS, HOUR_MS, Resolution, Window
+from weir.warehouse.reading.questions import ask_tenant
+from weir.warehouse.reading.reader import Answer, Question, Reader
+from weir.warehouse.reading.series import Point, Row, Shape, Span, build_series
+from weir.warehouse.tables import ENVIRONMENTS, QUEUES, TierSet
+
+_LOOKBACK_MS = 2 * HOUR_MS
+"""How far the seed is looked for in the window's own tier; before that the hours answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """A window, its points, and until when they are complete."""
+
+    window: Window
+    points: list[Point]
+    complete_until_ms: int
+
+
+class HistoryReader:
+    """Series of queues and environments, each within its own tenant."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        trust: TrustReader,
+        *,
+        clock: Clock,
+        shards: int,
+        retention_ms: Mapping[Resolution, int] = DEFAULT_RETENTION_MS,
+    ) -> None:
+        self._reader = reader
+        self._trust = trust
+        self._clock = clock
+        self._shards = shards
+        self._retention_ms = retention_ms
+
+    async def of_queue(self, queue: QueueRef, window: Window) -> History:
+        name = {"queue": queue.queue}
+        return await self._history(
+            queue.scope,
+            window,
+            shape=QUEUE_SHAPE,
+            gauges=QUEUE_GAUGES,
+            rows=ask_tenant("queue_series", queue.scope, **_series_parameters(QUEUES, window), **name),
+            seed=ask_tenant("queue_seed", queue.scope, **_seed_parameters(QUEUES, window), **name),
+        )
+
+    async def of_environment(self, environment: EnvironmentRef, window: Window) -> History:
+        return await self._history(
+            environment,
+            window,
+            shape=ENVIRONMENT_SHAPE,
+            gauges=ENVIRONMENT_GAUGES,
+            rows=ask_tenant("environment_series", environment, **_series_parameters(ENVIRONMENTS, window)),
+            seed=ask_tenant("environment_seed", environment, **_seed_parameters(ENVIRONMENTS, window)),
+        )
+
+    async def _history(
+        self,
+        environment: EnvironmentRef,
+        window: Window,
+        *,
+        shape: Shape,
+        gauges: tuple[str, ...],
+        rows: Question,
+        seed: Question,
+    ) -> History:
+        shard = shard_of(environment, shards=self._shards)
+        found, seeds, trust = await asyncio.gather(
+            self._reader.ask(rows),
+            self._reader.ask(seed),
+            self._trust.of("queue", shard, start_ms=window.start_ms, end_ms=window.end_ms),
+        )
+        points = build_series(
+            window,
+            shape=shape,
+            rows=[_environment_measures(flat_row(row, gauges)) for row in found],
+            seed=_seed_row(seeds, gauges),
+            gaps=trust.gaps,
+            known=self._known(window.resolution, trust),
+        )
+        return History(window=window, points=points, complete_until_ms=trust.complete_until_ms)
+
+    def _known(self, resolution: Resolution, trust: Trust) -> Span:
+        kept_ms = self._retention_ms[resolution]
+        return Span(start_ms=self._clock.now_ms() - kept_ms, end_ms=trust.complete_until_ms)
+
+
+def _environment_measures(row: dict[str, Any]) -> Row:
+    """An environment keeps no last age, so its age is measured where it was and never carried."""
+    if "oldest_age_ms_last" not in row:
+        row["oldest_age_ms"] = row["oldest_age_ms_max"]
+    return row
+
+
+def _seed_row(seeds: Answer, gauges: tuple[str, ...]) -> Row | None:
+    return flat_row(seeds[0], gauges) if seeds else None
+
+
+def _series_parameters(tiers: TierSet, window: Window) -> Mapping[str, Any]:
+    return {
+        "table": table_of(tiers, window.resolution),
+        "step_s": window.step_ms // 1_000,
+        "start_s": window.start_ms // 1_000,
+        "end_s": window.end_ms // 1_000,
+    }
+
+
+def _seed_parameters(tiers: TierSet, window: Window) -> Mapping[str, Any]:
+    return {
+        "table": table_of(tiers, window.resolution),
+        "hours": table_of(tiers, Resolution.HOUR),
+        "start_s": window.start_ms // 1_000,
+        "lookback_s": max(window.start_ms - _LOOKBACK_MS, 0) // 1_000,
+    }
+
+
+def table_of(tiers: TierSet, resolution: Resolution) -> str:
+    """The table of one resolution."""
+    return next(tier.table for tier in tiers.tiers if tier.step_ms == resolution.step_ms)

@@ -1,0 +1,263 @@
+-- name: queue_series
+-- The buckets of one queue that have rows, each with sums, maxima, last gauges, odometers and digests.
+SELECT
+    intDiv(toUnixTimestamp(t.bucket_start), {step_s:UInt32}) * {step_s:UInt32} * 1000 AS bucket_ms,
+    sum(t.enqueued) AS enqueued,
+    sum(t.dequeued) AS dequeued,
+    sum(t.acked) AS acked,
+    sum(t.nacked) AS nacked,
+    sum(t.dead) AS dead,
+    sum(t.expired) AS expired,
+    sum(t.lapsed) AS lapsed,
+    sum(t.refused) AS refused,
+    max(t.max_queue_length) AS queue_length_max,
+    max(t.max_running) AS running_max,
+    max(t.max_queue_limit) AS queue_limit_max,
+    max(t.max_environment_length) AS environment_length_max,
+    max(t.max_environment_running) AS environment_running_max,
+    max(t.max_environment_limit) AS environment_limit_max,
+    max(t.max_paused) AS paused_max,
+    max(t.max_oldest_age_ms) AS oldest_age_ms_max,
+    max(t.last) AS last,
+    max(t.enqueued_total) AS enqueued_total,
+    max(t.dequeued_total) AS dequeued_total,
+    max(t.acked_total) AS acked_total,
+    max(t.nacked_total) AS nacked_total,
+    max(t.dead_total) AS dead_total,
+    max(t.expired_total) AS expired_total,
+    max(t.lapsed_total) AS lapsed_total,
+    max(t.refused_total) AS refused_total,
+    sum(t.wait_count) AS wait_count,
+    sum(t.wait_sum_ms) AS wait_sum_ms,
+    max(t.wait_max_ms) AS wait_max_ms,
+    quantilesTDigestMerge(0.5, 0.95, 0.99)(t.wait_digest) AS wait_percentiles
+FROM {table:Identifier} AS t
+WHERE $TENANT AND queue = {queue:String}
+    AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+GROUP BY bucket_ms
+ORDER BY bucket_ms
+
+-- name: queue_seed
+-- The last gauges and odometers of one queue before a moment, from a recent tier or from the hours.
+SELECT
+    max(s.last) AS last,
+    max(s.enqueued_total) AS enqueued_total,
+    max(s.dequeued_total) AS dequeued_total,
+    max(s.acked_total) AS acked_total,
+    max(s.nacked_total) AS nacked_total,
+    max(s.dead_total) AS dead_total,
+    max(s.expired_total) AS expired_total,
+    max(s.lapsed_total) AS lapsed_total,
+    max(s.refused_total) AS refused_total
+FROM
+(
+    SELECT last, enqueued_total, dequeued_total, acked_total, nacked_total, dead_total, expired_total, lapsed_total, refused_total
+    FROM {table:Identifier}
+    WHERE $TENANT AND queue = {queue:String}
+        AND bucket_start >= toDateTime({lookback_s:UInt32}, 'UTC')
+        AND bucket_start < toDateTime({start_s:UInt32}, 'UTC')
+    UNION ALL
+    SELECT last, enqueued_total, dequeued_total, acked_total, nacked_total, dead_total, expired_total, lapsed_total, refused_total
+    FROM {hours:Identifier}
+    WHERE $TENANT AND queue = {queue:String}
+        AND bucket_start < toDateTime({start_s:UInt32}, 'UTC')
+        AND last.at < toDateTime({start_s:UInt32}, 'UTC')
+) AS s
+HAVING count() > 0
+
+-- name: environment_series
+-- The buckets of a whole environment that have rows.
+SELECT
+    intDiv(toUnixTimestamp(t.bucket_start), {step_s:UInt32}) * {step_s:UInt32} * 1000 AS bucket_ms,
+    sum(t.enqueued) AS enqueued,
+    sum(t.dequeued) AS dequeued,
+    sum(t.acked) AS acked,
+    sum(t.nacked) AS nacked,
+    sum(t.dead) AS dead,
+    sum(t.expired) AS expired,
+    sum(t.lapsed) AS lapsed,
+    sum(t.refused) AS refused,
+    max(t.max_environment_length) AS environment_length_max,
+    max(t.max_environment_running) AS environment_running_max,
+    max(t.max_environment_limit) AS environment_limit_max,
+    max(t.max_oldest_age_ms) AS oldest_age_ms_max,
+    max(t.last) AS last,
+    sum(t.wait_count) AS wait_count,
+    sum(t.wait_sum_ms) AS wait_sum_ms,
+    max(t.wait_max_ms) AS wait_max_ms,
+    quantilesTDigestMerge(0.5, 0.95, 0.99)(t.wait_digest) AS wait_percentiles
+FROM {table:Identifier} AS t
+WHERE $TENANT
+    AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+GROUP BY bucket_ms
+ORDER BY bucket_ms
+
+-- name: environment_seed
+-- The last gauges of an environment before a moment.
+SELECT
+    max(s.last) AS last
+FROM
+(
+    SELECT last
+    FROM {table:Identifier}
+    WHERE $TENANT
+        AND bucket_start >= toDateTime({lookback_s:UInt32}, 'UTC')
+        AND bucket_start < toDateTime({start_s:UInt32}, 'UTC')
+    UNION ALL
+    SELECT last
+    FROM {hours:Identifier}
+    WHERE $TENANT
+        AND bucket_start < toDateTime({start_s:UInt32}, 'UTC')
+        AND last.at < toDateTime({start_s:UInt32}, 'UTC')
+) AS s
+HAVING count() > 0
+
+-- name: top_queues
+-- The queues of an environment with the most of one figure over a span.
+SELECT
+    queue,
+    enqueued,
+    dequeued,
+    acked,
+    nacked,
+    dead,
+    expired,
+    lapsed,
+    refused,
+    queue_length,
+    running,
+    queue_limit,
+    oldest_age_ms,
+    last,
+    wait_count,
+    wait_sum_ms,
+    wait_max_ms,
+    if(wait_count = 0, 0, wait_sum_ms / wait_count) AS wait_mean_ms,
+    if(acked + nacked + dead + lapsed = 0, 0, (nacked + dead + lapsed) / (acked + nacked + dead + lapsed)) AS error_rate,
+    if(queue_limit = 0, 0, running / queue_limit) AS utilisation
+FROM
+(
+    SELECT
+        t.queue AS queue,
+        sum(t.enqueued) AS enqueued,
+        sum(t.dequeued) AS dequeued,
+        sum(t.acked) AS acked,
+        sum(t.nacked) AS nacked,
+        sum(t.dead) AS dead,
+        sum(t.expired) AS expired,
+        sum(t.lapsed) AS lapsed,
+        sum(t.refused) AS refused,
+        max(t.max_queue_length) AS queue_length,
+        max(t.max_running) AS running,
+        max(t.max_queue_limit) AS queue_limit,
+        max(t.max_oldest_age_ms) AS oldest_age_ms,
+        max(t.last) AS last,
+        sum(t.wait_count) AS wait_count,
+        sum(t.wait_sum_ms) AS wait_sum_ms,
+        max(t.wait_max_ms) AS wait_max_ms
+    FROM {table:Identifier} AS t
+    WHERE $TENANT
+        AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+    GROUP BY t.queue
+)
+ORDER BY {by:Identifier} DESC, queue
+LIMIT {limit:UInt32}
+
+-- name: top_queues_by_percentile
+-- The same by a percentile of the wait, which has to merge every digest.
+SELECT
+    queue,
+    enqueued,
+    dequeued,
+    acked,
+    nacked,
+    dead,
+    expired,
+    lapsed,
+    refused,
+    queue_length,
+    running,
+    queue_limit,
+    oldest_age_ms,
+    last,
+    wait_count,
+    wait_sum_ms,
+    wait_max_ms,
+    wait_percentiles[1] AS wait_p50_ms,
+    wait_percentiles[2] AS wait_p95_ms,
+    wait_percentiles[3] AS wait_p99_ms,
+    if(wait_count = 0, 0, wait_sum_ms / wait_count) AS wait_mean_ms,
+    if(acked + nacked + dead + lapsed = 0, 0, (nacked + dead + lapsed) / (acked + nacked + dead + lapsed)) AS error_rate,
+    if(queue_limit = 0, 0, running / queue_limit) AS utilisation
+FROM
+(
+    SELECT
+        t.queue AS queue,
+        sum(t.enqueued) AS enqueued,
+        sum(t.dequeued) AS dequeued,
+        sum(t.acked) AS acked,
+        sum(t.nacked) AS nacked,
+        sum(t.dead) AS dead,
+        sum(t.expired) AS expired,
+        sum(t.lapsed) AS lapsed,
+        sum(t.refused) AS refused,
+        max(t.max_queue_length) AS queue_length,
+        max(t.max_running) AS running,
+        max(t.max_queue_limit) AS queue_limit,
+        max(t.max_oldest_age_ms) AS oldest_age_ms,
+        max(t.last) AS last,
+        sum(t.wait_count) AS wait_count,
+        sum(t.wait_sum_ms) AS wait_sum_ms,
+        max(t.wait_max_ms) AS wait_max_ms,
+        quantilesTDigestMerge(0.5, 0.95, 0.99)(t.wait_digest) AS wait_percentiles
+    FROM {table:Identifier} AS t
+    WHERE $TENANT
+        AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+    GROUP BY t.queue
+)
+ORDER BY {by:Identifier} DESC, queue
+LIMIT {limit:UInt32}
+
+-- name: queue_flows
+-- What some queues did in the recent part of a span and in the part before it, for a verdict.
+SELECT
+    queue,
+    bucket_start >= toDateTime({split_s:UInt32}, 'UTC') AS recent,
+    sum(b.enqueued) AS enqueued,
+    sum(b.dequeued) AS dequeued,
+    sum(b.acked) AS acked,
+    sum(b.nacked) AS nacked,
+    sum(b.dead) AS dead,
+    sum(b.expired) AS expired,
+    sum(b.lapsed) AS lapsed,
+    sum(b.refused) AS refused,
+    max(b.running_max) AS running_max,
+    avg(b.running_last) AS running_mean,
+    max(b.queue_length) AS queue_length,
+    sum(b.wait_count) AS wait_count,
+    sum(b.wait_sum_ms) AS wait_sum_ms,
+    min(toUnixTimestamp(b.bucket_start)) * 1000 AS first_ms
+FROM
+(
+    SELECT
+        t.queue AS queue,
+        t.bucket_start AS bucket_start,
+        sum(t.enqueued) AS enqueued,
+        sum(t.dequeued) AS dequeued,
+        sum(t.acked) AS acked,
+        sum(t.nacked) AS nacked,
+        sum(t.dead) AS dead,
+        sum(t.expired) AS expired,
+        sum(t.lapsed) AS lapsed,
+        sum(t.refused) AS refused,
+        max(t.max_running) AS running_max,
+        max(t.last).running AS running_last,
+        max(t.max_queue_length) AS queue_length,
+        sum(t.wait_count) AS wait_count,
+        sum(t.wait_sum_ms) AS wait_sum_ms
+    FROM {table:Identifier} AS t
+    WHERE $TENANT AND queue IN {queues:Array(String)}
+        AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+    GROUP BY t.queue, t.bucket_start
+) AS b
+GROUP BY queue, recent

@@ -1,0 +1,133 @@
+"""Which queues of an environment have the most of something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from weir.errors import InvalidInput
+from weir.model.names import EnvironmentRef
+from weir.warehouse.reading.arithmetic import drain_ms, error_rate, mean, per_second, utilisation_pct
+from weir.warehouse.reading.periods import Window
+from weir.warehouse.reading.questions import ask_tenant
+from weir.warehouse.reading.queues import table_of
+from weir.warehouse.reading.reader import Reader
+from weir.warehouse.tables import QUEUES
+
+MAX_QUEUES = 1_000
+
+
+class By(StrEnum):
+    """What queues can be ranked by; each is a column of the answer."""
+
+    QUEUE_LENGTH = "queue_length"
+    RUNNING = "running"
+    OLDEST_AGE = "oldest_age_ms"
+    ENQUEUED = "enqueued"
+    DEQUEUED = "dequeued"
+    ACKED = "acked"
+    NACKED = "nacked"
+    DEAD = "dead"
+    EXPIRED = "expired"
+    LAPSED = "lapsed"
+    REFUSED = "refused"
+    WAIT_MEAN = "wait_mean_ms"
+    WAIT_MAX = "wait_max_ms"
+    WAIT_P50 = "wait_p50_ms"
+    WAIT_P95 = "wait_p95_ms"
+    WAIT_P99 = "wait_p99_ms"
+    ERROR_RATE = "error_rate"
+    UTILISATION = "utilisation"
+
+
+_PERCENTILES = (By.WAIT_P50, By.WAIT_P95, By.WAIT_P99)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueTotals:
+    """What one queue did over a span."""
+
+    queue: str
+    counters: dict[str, int]
+    queue_length_max: int
+    queue_length_last: int
+    running_max: int
+    limit: int | None
+    oldest_age_ms_max: int
+    wait_mean_ms: float | None
+    wait_max_ms: float | None
+    percentiles_ms: tuple[float, float, float] | None
+    """Only when the ranking needed them; merging the digests of every queue is the dear part."""
+    error_rate: float | None
+    utilisation_pct: float | None
+    acked_per_s: float
+    drain_ms: float
+    """Infinite if the backlog does not shrink."""
+
+
+def parse_by(text: str) -> By:
+    try:
+        return By(text)
+    except ValueError:
+        known = ", ".join(f"`{by}`" for by in By)
+        raise InvalidInput(f"queues cannot be ranked by `{text:.64}`; expected one of {known}") from None
+
+
+class TopReader:
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    async def of(
+        self, environment: EnvironmentRef, window: Window, *, by: By, limit: int
+    ) -> list[QueueTotals]:
+        """The `limit` queues with the most, most first; queues without activity in the span are left out."""
+        if not 1 <= limit <= MAX_QUEUES:
+            raise InvalidInput(f"`{limit}` queues cannot be listed; ask for 1 to {MAX_QUEUES}")
+        rows = await self._reader.ask(
+            ask_tenant(
+                "top_queues_by_percentile" if by in _PERCENTILES else "top_queues",
+                environment,
+                table=table_of(QUEUES, window.resolution),
+                start_s=window.start_ms // 1_000,
+                end_s=window.end_ms // 1_000,
+                by=by.value,
+                limit=limit,
+            )
+        )
+        return [_totals(row, span_ms=window.span_ms) for row in rows]
+
+
+def _totals(row: dict[str, Any], *, span_ms: int) -> QueueTotals:
+    counters = {
+        name: int(row[name])
+        for name in ("enqueued", "dequeued", "acked", "nacked", "dead", "expired", "lapsed", "refused")
+    }
+    left = counters["acked"] + counters["dead"] + counters["expired"]
+    waited = row["wait_count"] > 0
+    percentiles = (
+        (row["wait_p50_ms"], row["wait_p95_ms"], row["wait_p99_ms"]) if "wait_p50_ms" in row else None
+    )
+    return QueueTotals(
+        queue=row["queue"],
+        counters=counters,
+        queue_length_max=row["queue_length"],
+        queue_length_last=row["last"]["queue_length"],
+        running_max=row["running"],
+        limit=row["queue_limit"] or None,
+        oldest_age_ms_max=row["oldest_age_ms"],
+        wait_mean_ms=mean(row["wait_sum_ms"], row["wait_count"]),
+        wait_max_ms=row["wait_max_ms"] if waited else None,
+        percentiles_ms=percentiles if waited else None,
+        error_rate=error_rate(
+            acked=counters["acked"],
+            nacked=counters["nacked"],
+            dead=counters["dead"],
+            lapsed=counters["lapsed"],
+        ),
+        utilisation_pct=utilisation_pct(row["running"], row["queue_limit"]),
+        acked_per_s=per_second(counters["acked"], span_ms),
+        drain_ms=drain_ms(
+            backlog=row["last"]["queue_length"], arrived=counters["enqueued"], left=left, span_ms=span_ms
+        ),
+    )

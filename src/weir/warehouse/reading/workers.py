@@ -1,0 +1,177 @@
+"""The processes of Weir over time: throughput, lag and health, weighted by their samples."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from weir.model.clock import Clock
+from weir.warehouse.reading.arithmetic import mean, per_second
+from weir.warehouse.reading.freshness import FreshnessReader
+from weir.warehouse.reading.periods import Window
+from weir.warehouse.reading.questions import ask_operator
+from weir.warehouse.reading.queues import table_of
+from weir.warehouse.reading.reader import Reader
+from weir.warehouse.reading.series import Kind, Point, Row, Shape, Span, build_series
+from weir.warehouse.tables import WORKERS
+
+MAX_WORKERS = 1_000
+SILENT_AFTER_MS = 20_000
+"""Four flushes missed, and a little."""
+STRUGGLING_LAG_MS = 100.0
+
+COUNTERS = ("jobs_done", "pushes", "pops", "acks", "transactions", "errors", "deaths")
+_MEASURES = (
+    "workers",
+    "event_loop_lag_mean_ms",
+    "event_loop_lag_max_ms",
+    "free_slots_mean",
+    "free_slots_min",
+    "internal_queue_mean",
+    "internal_queue_max",
+    "backoff_mean",
+    "backoff_max",
+    "lag_mean_ms",
+    "lag_max_ms",
+)
+_SHAPE = Shape(counters=COUNTERS, gauges=(), measures=_MEASURES)
+
+
+class Health(StrEnum):
+    HEALTHY = "healthy"
+    STRUGGLING = "struggling"
+    """Its event loop runs late, or its pool is used up."""
+    SILENT = "silent"
+    """It has not reported for a while: it ended or hangs."""
+    UNKNOWN = "unknown"
+    """Telemetry itself is behind; nothing can be said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSummary:
+    role: str
+    hostname: str
+    worker_id: str
+    pid: str
+    health: Health
+    last_seen_ms: int
+    pool_size: int
+    figures: dict[str, float | int | None]
+    """The counters, their rates (`<name>_per_s`) and the measures of a series."""
+
+
+class WorkerReader:
+    """What processes say about themselves; they serve all tenants and hold nothing of any."""
+
+    def __init__(self, reader: Reader, freshness: FreshnessReader, *, clock: Clock) -> None:
+        self._reader = reader
+        self._freshness = freshness
+        self._clock = clock
+
+    async def summaries(self, window: Window) -> list[WorkerSummary]:
+        """Every process that reported within the window, latest sign of life first."""
+        rows, fresh = await asyncio.gather(
+            self._reader.ask(
+                ask_operator(
+                    "workers",
+                    table=table_of(WORKERS, window.resolution),
+                    start_s=window.start_ms // 1_000,
+                    end_s=window.end_ms // 1_000,
+                    limit=MAX_WORKERS,
+                )
+            ),
+            self._freshness.of("worker"),
+        )
+        complete_ms = min((fresh.complete_until_ms(shard) for shard in fresh.behind), default=fresh.now_ms)
+        return [_summary(row, window=window, complete_until_ms=complete_ms) for row in rows]
+
+    async def series(self, window: Window, *, worker_id: str = "") -> list[Point]:
+        """Throughput, lag and pressure by bucket, of one process or (without `worker_id`) of all."""
+        rows, fresh = await asyncio.gather(
+            self._reader.ask(
+                ask_operator(
+                    "worker_series",
+                    table=table_of(WORKERS, window.resolution),
+                    step_s=window.step_ms // 1_000,
+                    start_s=window.start_ms // 1_000,
+                    end_s=window.end_ms // 1_000,
+                    worker_id=worker_id,
+                )
+            ),
+            self._freshness.of("worker"),
+        )
+        until_ms = min((fresh.complete_until_ms(shard) for shard in fresh.behind), default=fresh.now_ms)
+        points = build_series(
+            window, shape=_SHAPE, rows=[_row(row) for row in rows], known=Span(start_ms=0, end_ms=until_ms)
+        )
+        return [with_rates(point, step_ms=window.step_ms) for point in points]
+
+
+def health_of(
+    *, last_seen_ms: int, complete_until_ms: int, lag_ms: float | None, free_slots_min: int, pool_size: int
+) -> Health:
+    """How a process is; judged at the newest moment that is known, not at the newest moment."""
+    if complete_until_ms - last_seen_ms > SILENT_AFTER_MS:
+        return Health.SILENT
+    if complete_until_ms <= 0:
+        return Health.UNKNOWN
+    late = lag_ms is not None and lag_ms >= STRUGGLING_LAG_MS
+    used_up = pool_size > 0 and free_slots_min == 0
+    return Health.STRUGGLING if late or used_up else Health.HEALTHY
+
+
+def with_rates(point: Point, *, step_ms: int) -> Point:
+    """The point with a rate beside each counter."""
+    rates = {
+        f"{name}_per_s": None if point.kind is Kind.UNKNOWN else per_second(point.values[name] or 0, step_ms)
+        for name in COUNTERS
+    }
+    return Point(time_ms=point.time_ms, kind=point.kind, values={**point.values, **rates})
+
+
+def _row(row: dict[str, Any]) -> Row:
+    return {"bucket_ms": row["bucket_ms"], **_figures(row), "workers": row["workers"]}
+
+
+def _figures(row: dict[str, Any]) -> dict[str, float | int | None]:
+    samples = row["samples"]
+    lag_us = mean(row["event_loop_lag_us_sum"], samples)
+    return {
+        **{name: row[name] for name in COUNTERS},
+        "event_loop_lag_mean_ms": None if lag_us is None else lag_us / 1_000,
+        "event_loop_lag_max_ms": row["event_loop_lag_us_max"] / 1_000 if samples else None,
+        "free_slots_mean": mean(row["free_slots_sum"], samples),
+        "free_slots_min": row["free_slots_min"] if samples else None,
+        "internal_queue_mean": mean(row["internal_queue_sum"], samples),
+        "internal_queue_max": row["internal_queue_max"] if samples else None,
+        "backoff_mean": mean(row["backoff_sum"], samples),
+        "backoff_max": row["backoff_max"] if samples else None,
+        "lag_mean_ms": mean(row["lag_ms_sum"], row["lag_count"]),
+        "lag_max_ms": row["lag_ms_max"] if row["lag_count"] else None,
+    }
+
+
+def _summary(row: dict[str, Any], *, window: Window, complete_until_ms: int) -> WorkerSummary:
+    figures = _figures(row)
+    last_seen_ms = int(row["last"]["at"].timestamp() * 1_000)
+    return WorkerSummary(
+        role=row["role"],
+        hostname=row["hostname"],
+        worker_id=row["worker_id"],
+        pid=row["pid"],
+        health=health_of(
+            last_seen_ms=last_seen_ms,
+            complete_until_ms=complete_until_ms,
+            lag_ms=figures["event_loop_lag_mean_ms"],
+            free_slots_min=row["free_slots_min"],
+            pool_size=row["last"]["pool_size"],
+        ),
+        last_seen_ms=last_seen_ms,
+        pool_size=row["last"]["pool_size"],
+        figures={
+            **figures,
+            **{f"{name}_per_s": per_second(row[name], window.span_ms) for name in COUNTERS},
+        },
+    )

@@ -1,0 +1,343 @@
+"""Questions to a real warehouse: series, rankings, processes, and nothing of another tenant."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+from weir.errors import InvalidInput, WarehouseUnavailable
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.testing.clocks import ManualClock
+from weir.testing.history import Moment, land_gap, land_moments, land_worker
+from weir.testing.urls import with_database
+from weir.warehouse.connection import Connection
+from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
+from weir.warehouse.reading.freshness import FreshnessReader, GapReader, Position, TrustReader
+from weir.warehouse.reading.periods import HOUR_MS, MINUTE_MS, Resolution, Window, window_for
+from weir.warehouse.reading.questions import ask_tenant, operator_queries, tenant_queries
+from weir.warehouse.reading.queues import HistoryReader
+from weir.warehouse.reading.reader import Question, Reader
+from weir.warehouse.reading.series import Kind
+from weir.warehouse.reading.top import By, TopReader
+from weir.warehouse.reading.workers import Health, WorkerReader
+
+NOW_MS = int(time.time()) // 5 * 5_000
+"""Real time, for the warehouse drops what is older than its tier keeps."""
+
+
+class FixedTails:
+    """Stream ends that the test sets."""
+
+    def __init__(self) -> None:
+        self.by_shard: dict[int, Position] = {}
+
+    async def tails(self, metric: str) -> Mapping[int, Position]:
+        return self.by_shard
+
+
+class Rig:
+    def __init__(self, url: str, connection: Connection) -> None:
+        self.connection = connection
+        self.clock = ManualClock(NOW_MS)
+        self.tails = FixedTails()
+        self.reader = Reader(url)
+        self.freshness = FreshnessReader(self.reader, self.tails, clock=self.clock, max_age_ms=0)
+        trust = TrustReader(self.freshness, GapReader(self.reader))
+        self.history = HistoryReader(self.reader, trust, clock=self.clock, shards=1)
+        self.top = TopReader(self.reader)
+        self.workers = WorkerReader(self.reader, self.freshness, clock=self.clock)
+
+    def last(self, period_ms: int) -> Window:
+        return window_for(start_ms=NOW_MS - period_ms, end_ms=NOW_MS, now_ms=NOW_MS)
+
+
+@pytest.fixture(scope="module")
+def shared_url(clickhouse_url: str) -> Iterator[str]:
+    """A warehouse that tests share: each has a tenant of its own."""
+    url = with_database(clickhouse_url, f"t_{uuid4().hex}")
+    asyncio.run(migrate_warehouse(url))
+    yield url
+    asyncio.run(drop_warehouse(url))
+
+
+async def rig_on(url: str) -> AsyncIterator[Rig]:
+    connection = Connection(url)
+    rig = Rig(url, connection)
+    yield rig
+    await rig.reader.aclose()
+    connection.close()
+
+
+@pytest.fixture
+async def rig(shared_url: str) -> AsyncIterator[Rig]:
+    async for rig in rig_on(shared_url):
+        yield rig
+
+
+@pytest.fixture
+async def lone(warehouse_url: str) -> AsyncIterator[Rig]:
+    """For what belongs to no tenant: gaps and processes."""
+    async for rig in rig_on(warehouse_url):
+        yield rig
+
+
+@pytest.fixture
+def queue(environment: EnvironmentRef) -> QueueRef:
+    return environment.queue('it\'s \\ a "queue" {x} :*')
+
+
+async def test_a_series_has_counts_maxima_percentiles_and_odometers(rig: Rig, queue: QueueRef) -> None:
+    at_ms = NOW_MS - 60_000
+    waits = range(1, 101)
+    first = Moment(
+        queue=queue,
+        at_ms=at_ms,
+        counts={"enqueued": 3, "dequeued": 100},
+        gauges={"queue_length": 7, "queue_limit": 10, "running": 4},
+        peaks={"queue_length": 90},
+        odometers={"enqueued": 1_003},
+        waits_ms=list(waits),
+    )
+    land_moments(
+        rig.connection, [first, replace(first, at_ms=at_ms + 1_000, counts={"enqueued": 2}, waits_ms=())]
+    )
+    history = await rig.history.of_queue(queue, rig.last(30 * MINUTE_MS))
+    assert len(history.points) == 360
+    measured = [point for point in history.points if point.kind is Kind.MEASURED]
+    assert len(measured) == 1
+    values = measured[0].values
+    assert (values["enqueued"], values["dequeued"], values["queue_length"]) == (5, 100, 90)
+    assert values["enqueued_total"] == 1_003
+    assert values["wait_mean_ms"] == 50.5
+    assert values["wait_p95_ms"] == pytest.approx(95, abs=1)
+    after = history.points[-1]
+    assert (after.kind, after.values["queue_length"], after.values["enqueued"]) == (Kind.CARRIED, 7, 0)
+
+
+async def test_a_row_split_over_several_inserts_is_one_point(rig: Rig, queue: QueueRef) -> None:
+    for number in range(3):
+        land_moments(
+            rig.connection, [Moment(queue=queue, at_ms=NOW_MS - 60_000 + number, counts={"acked": 1})]
+        )
+    history = await rig.history.of_queue(queue, rig.last(30 * MINUTE_MS))
+    assert [point.values["acked"] for point in history.points if point.kind is Kind.MEASURED] == [3]
+
+
+@pytest.mark.parametrize("idle_ms", [3 * MINUTE_MS + 30 * MINUTE_MS, 30 * HOUR_MS, 100 * 24 * HOUR_MS])
+async def test_the_seed_comes_from_before_the_window_however_long_ago(
+    rig: Rig, queue: QueueRef, idle_ms: int
+) -> None:
+    moment = Moment(queue=queue, at_ms=NOW_MS - idle_ms, gauges={"queue_length": 500}, odometers={"acked": 9})
+    land_moments(rig.connection, [moment])
+    history = await rig.history.of_queue(queue, rig.last(30 * MINUTE_MS))
+    assert {point.values["queue_length"] for point in history.points} == {500}
+    assert {point.values["acked_total"] for point in history.points} == {9}
+
+
+async def test_a_day_and_a_year_hold_the_same_sums(rig: Rig, queue: QueueRef) -> None:
+    moments = [
+        Moment(queue=queue, at_ms=NOW_MS - number * 7_000, counts={"acked": number})
+        for number in range(1, 200)
+    ]
+    land_moments(rig.connection, moments)
+    for period_ms in (30 * MINUTE_MS, 24 * HOUR_MS, 7 * 24 * HOUR_MS, 90 * 24 * HOUR_MS):
+        history = await rig.history.of_queue(queue, rig.last(period_ms))
+        assert sum(point.values["acked"] or 0 for point in history.points) == sum(range(1, 200))
+        assert len(history.points) <= 1_500
+
+
+async def test_a_gap_shows_as_unknown(lone: Rig, queue: QueueRef) -> None:
+    land_moments(lone.connection, [Moment(queue=queue, at_ms=NOW_MS - 600_000, gauges={"queue_length": 3})])
+    land_gap(lone.connection, start_ms=NOW_MS - 300_000, end_ms=NOW_MS - 290_000)
+    points = (await lone.history.of_queue(queue, lone.last(30 * MINUTE_MS))).points
+    unknown = [point for point in points if point.kind is Kind.UNKNOWN]
+    assert [point.time_ms for point in unknown] == [NOW_MS - 300_000, NOW_MS - 295_000]
+    assert all(value is None for point in unknown for value in point.values.values())
+
+
+async def test_events_on_their_way_make_the_newest_points_unknown(lone: Rig, queue: QueueRef) -> None:
+    land_moments(lone.connection, [Moment(queue=queue, at_ms=NOW_MS - 600_000, gauges={"queue_length": 3})])
+    lone.tails.by_shard = {0: (NOW_MS - 600_000, 0)}
+    idle = await lone.history.of_queue(queue, lone.last(30 * MINUTE_MS))
+    assert idle.complete_until_ms == NOW_MS
+    assert idle.points[-1].kind is Kind.CARRIED
+    lone.tails.by_shard = {0: (NOW_MS - 1_000, 0)}
+    behind = await lone.history.of_queue(queue, lone.last(30 * MINUTE_MS))
+    assert behind.complete_until_ms == NOW_MS - 600_000
+    assert [point.kind for point in behind.points[-3:]] == [Kind.UNKNOWN] * 3
+
+
+async def test_an_environment_adds_its_queues_up(rig: Rig, environment: EnvironmentRef) -> None:
+    for number in range(3):
+        land_moments(
+            rig.connection,
+            [
+                Moment(
+                    queue=environment.queue(f"q{number}"),
+                    at_ms=NOW_MS - 60_000 + number,
+                    counts={"acked": 10},
+                    gauges={"environment_length": 40 + number, "environment_limit": 5},
+                    waits_ms=[10 * number],
+                )
+            ],
+        )
+    history = await rig.history.of_environment(environment, rig.last(2 * HOUR_MS))
+    measured = next(point for point in history.points if point.kind is Kind.MEASURED)
+    assert (measured.values["acked"], measured.values["wait_mean_ms"]) == (30, 10)
+    assert history.points[-1].values["environment_length"] == 42
+
+
+async def test_queues_can_be_ranked_by_every_figure(rig: Rig, environment: EnvironmentRef) -> None:
+    counted = ("enqueued", "dequeued", "acked", "nacked", "dead", "expired", "lapsed", "refused")
+    moments = [
+        Moment(
+            queue=environment.queue(f"q{number}"),
+            at_ms=NOW_MS - 60_000,
+            counts={**dict.fromkeys(counted, number * number), "acked": number},
+            gauges={"queue_length": number, "running": number, "queue_limit": 10, "oldest_age_ms": number},
+            waits_ms=[100 * number] * 3,
+        )
+        for number in range(1, 5)
+    ]
+    land_moments(rig.connection, moments)
+    for by in By:
+        ranked = await rig.top.of(environment, rig.last(24 * HOUR_MS), by=by, limit=2)
+        assert [totals.queue for totals in ranked] == ["q4", "q3"], by
+        assert (ranked[0].utilisation_pct, ranked[0].wait_mean_ms) == (40, 400)
+
+
+async def test_a_ranking_of_none_or_too_many_is_refused(rig: Rig, environment: EnvironmentRef) -> None:
+    for limit in (0, -1, 1_001):
+        with pytest.raises(InvalidInput):
+            await rig.top.of(environment, rig.last(HOUR_MS), by=By.ACKED, limit=limit)
+
+
+async def test_nothing_of_another_tenant_is_seen(rig: Rig, environment: EnvironmentRef) -> None:
+    others = [
+        replace(environment, organization="other"),
+        replace(environment, project="other"),
+        replace(environment, environment="other"),
+    ]
+    moments = [Moment(queue=other.queue("q"), at_ms=NOW_MS - 60_000, counts={"acked": 1}) for other in others]
+    land_moments(rig.connection, moments)
+    window = rig.last(30 * MINUTE_MS)
+    queue_history = await rig.history.of_queue(environment.queue("q"), window)
+    environment_history = await rig.history.of_environment(environment, window)
+    for history in (queue_history, environment_history):
+        assert {point.kind for point in history.points} == {Kind.CARRIED}
+    assert await rig.top.of(environment, window, by=By.ACKED, limit=10) == []
+
+
+def test_every_tenant_query_names_the_tenant_wherever_it_reads() -> None:
+    assert tenant_queries()
+    for query in tenant_queries().values():
+        assert query.text.count("$TENANT") == query.text.count("FROM {") >= 1
+
+
+def test_a_caller_cannot_bring_a_tenant_of_its_own(environment: EnvironmentRef) -> None:
+    with pytest.raises(ValueError, match="scope"):
+        ask_tenant("queue_series", environment, organization="other")
+
+
+async def test_every_query_can_be_explained_on_a_migrated_warehouse(
+    rig: Rig, environment: EnvironmentRef
+) -> None:
+    defaults = {
+        "table": "queue_metrics_5s",
+        "hours": "queue_metrics_1h",
+        "step_s": 5,
+        "start_s": 1,
+        "end_s": 2,
+        "split_s": 1,
+        "lookback_s": 0,
+        "queue": "q",
+        "queues": ["q"],
+        "by": "acked",
+        "limit": 1,
+        "worker_id": "",
+        "metric": "queue",
+        "shards": [0],
+        "start_ms": 1,
+        "end_ms": 2,
+    }
+    tables = {"environment_": "environment_metrics_5s", "worker": "worker_metrics_5s"}
+    for name, query in {**tenant_queries(), **operator_queries()}.items():
+        table = next((table for stem, table in tables.items() if name.startswith(stem)), defaults["table"])
+        hours = "environment_metrics_1h" if name.startswith("environment_") else defaults["hours"]
+        by = "wait_p95_ms" if name.endswith("percentile") else "acked"
+        parameters = {**defaults, "table": table, "hours": hours, "by": by}
+        parameters |= {"organization": "o", "project": "p", "environment": "e"}
+        sql = query.text.replace(
+            "$TENANT", ask_tenant("queue_series", environment).sql.split("WHERE ")[1].split(" AND queue")[0]
+        )
+        used = {key: value for key, value in parameters.items() if f"{{{key}:" in sql}
+        assert await rig.reader.ask(Question(sql=f"EXPLAIN {sql}", parameters=used))
+
+
+async def test_processes_are_weighted_by_their_samples(lone: Rig) -> None:
+    land_worker(
+        lone.connection,
+        at_ms=NOW_MS - 7_000,
+        worker_id="w1",
+        samples=1,
+        event_loop_lag_us_sum=9_000,
+        event_loop_lag_us_max=9_000,
+        free_slots_sum=4,
+        free_slots_min=4,
+        last_pool_size=5,
+        pushes=50,
+        lag_count=1,
+        lag_ms_sum=100,
+        lag_ms_max=100,
+    )
+    land_worker(
+        lone.connection,
+        at_ms=NOW_MS - 6_000,
+        worker_id="w1",
+        samples=3,
+        event_loop_lag_us_sum=3_000,
+        event_loop_lag_us_max=1_500,
+        free_slots_sum=12,
+        free_slots_min=2,
+        last_pool_size=5,
+        lag_count=9,
+        lag_ms_sum=0,
+    )
+    land_worker(lone.connection, at_ms=NOW_MS - 120_000, worker_id="w2", samples=1, pushes=1, role="worker")
+    summaries = {item.worker_id: item for item in await lone.workers.summaries(lone.last(10 * MINUTE_MS))}
+    first = summaries["w1"]
+    assert first.figures["event_loop_lag_mean_ms"] == 3
+    assert (first.figures["lag_mean_ms"], first.figures["lag_max_ms"]) == (10, 100)
+    assert (first.figures["free_slots_mean"], first.figures["free_slots_min"]) == (4, 2)
+    assert first.health is Health.HEALTHY
+    assert summaries["w2"].health is Health.SILENT
+    series = await lone.workers.series(lone.last(10 * MINUTE_MS))
+    assert sum(point.values["pushes"] or 0 for point in series) == 51
+    busy = next(point for point in series if point.values["pushes"] == 50)
+    assert busy.values["pushes_per_s"] == 10
+    alone = await lone.workers.series(lone.last(10 * MINUTE_MS), worker_id="w2")
+    assert sum(point.values["pushes"] or 0 for point in alone) == 1
+
+
+async def test_a_process_is_not_called_silent_when_telemetry_is_behind(lone: Rig) -> None:
+    land_worker(lone.connection, at_ms=NOW_MS - 120_000, worker_id="w", samples=1, free_slots_min=1)
+    lone.tails.by_shard = {0: (NOW_MS - 1, 0)}
+    (summary,) = await lone.workers.summaries(lone.last(10 * MINUTE_MS))
+    assert summary.health is Health.HEALTHY
+
+
+async def test_a_warehouse_out_of_reach_is_an_error_of_the_tree(environment: EnvironmentRef) -> None:
+    reader = Reader("http://127.0.0.1:9/weir", connect_timeout_s=1)
+    with pytest.raises(WarehouseUnavailable):
+        await reader.ask(Question(sql="SELECT 1", parameters={}))
+    await reader.aclose()
+
+
+def test_windows_stand_on_their_buckets() -> None:
+    with pytest.raises(ValueError, match="buckets"):
+        Window(start_ms=1, end_ms=5_000, resolution=Resolution.FIVE_SECONDS, step_ms=5_000)
