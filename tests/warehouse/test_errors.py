@@ -21,7 +21,7 @@ DRIVER = [
 @pytest.mark.parametrize("kind", DRIVER, ids=lambda kind: kind.__name__)
 def test_every_exception_of_the_driver_has_a_translation(kind: type[Exception]) -> None:
     with pytest.raises(WeirError), translating():
-        raise kind("something")
+        raise kind() if kind is driver.StreamClosedError else kind("something")
 
 
 @pytest.mark.parametrize(
