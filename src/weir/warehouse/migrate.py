@@ -17,7 +17,7 @@ from weir.control.migrate import Migration, migrate, read_migrations, verify
 from weir.warehouse.connection import Connection
 from weir.warehouse.statements import split_statements
 
-_PACKAGE = "weir.warehouse.migrations"
+PACKAGE = "weir.warehouse.migrations"
 _HISTORY = """
 CREATE TABLE IF NOT EXISTS weir_migrations
 (
@@ -81,13 +81,13 @@ async def migrate_warehouse(
     """Create the URL's database if it is missing and apply the migrations that it lacks."""
     await asyncio.to_thread(_on_server, url, "CREATE DATABASE IF NOT EXISTS {database:Identifier}")
     async with _connected(url) as connection:
-        return await migrate(ClickHouseMigrations(connection, lock=lock), read_migrations(_PACKAGE))
+        return await migrate(ClickHouseMigrations(connection, lock=lock), read_migrations(PACKAGE))
 
 
 async def verify_warehouse(url: str) -> None:
     """Refuse a warehouse that lacks a migration of this version."""
     async with _connected(url) as connection:
-        await verify(ClickHouseMigrations(connection), read_migrations(_PACKAGE))
+        await verify(ClickHouseMigrations(connection), read_migrations(PACKAGE))
 
 
 async def drop_warehouse(url: str) -> None:

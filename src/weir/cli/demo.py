@@ -1,0 +1,31 @@
+"""`weir demo`: everything up on the embedded default, with lifelike traffic, until Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weir.cli.options import JsonOption, settings_with
+from weir.cli.running import run_until_done
+from weir.demo.run import run_demo
+
+app = typer.Typer()
+
+_DATA_DIR = Path(".weir/demo")
+
+
+@app.command()
+def demo(
+    for_s: Annotated[float | None, typer.Option("--for", help="End by itself after so many seconds.")] = None,
+    data_dir: Annotated[Path, typer.Option("--data-dir", help="Where the demo keeps its data.")] = _DATA_DIR,
+    as_json: JsonOption = False,
+) -> None:
+    """Start everything, send traffic, say where to look; Ctrl-C leaves no process behind."""
+    summary = run_until_done(
+        run_demo(settings_with(data_dir), for_s=for_s, say=lambda line: typer.echo(line, err=as_json))
+    )
+    if as_json and summary is not None:
+        typer.echo(json.dumps(summary))

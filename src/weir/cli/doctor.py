@@ -1,0 +1,54 @@
+"""`weir doctor`: what runs, how it is, and what is misconfigured."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from weir.cli.options import DataDirOption, JsonOption, settings_with
+from weir.cli.running import run_until_done
+from weir.embedded.checkup import checkup
+from weir.embedded.datadir import DataDir
+from weir.embedded.redis import repair_append_only
+from weir.errors import Misconfigured
+from weir.settings import Settings
+
+app = typer.Typer()
+
+
+@app.command()
+def doctor(
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+    repair_redis: Annotated[
+        bool, typer.Option("--repair-redis", help="Cut a damaged append-only file at its first bad entry.")
+    ] = False,
+) -> None:
+    """Look at every server, Java, Spark and the disk; exit status 1 if something is wrong."""
+    settings = settings_with(data_dir)
+    if repair_redis:
+        _repair(settings)
+    report = run_until_done(checkup(settings))
+    if report is None:
+        raise typer.Exit(130)
+    typer.echo(json.dumps(report) if as_json else _readable(report))
+    raise typer.Exit(0 if report["ok"] else 1)
+
+
+def _repair(settings: Settings) -> None:
+    directory = DataDir(settings.embedded.data_dir)
+    if directory.in_use():
+        raise Misconfigured(f"`{directory.path}` is in use; stop what runs there before the repair")
+    typer.echo(repair_append_only(directory.path / "redis"), err=True)
+
+
+def _readable(report: dict[str, Any]) -> str:
+    lines = []
+    for name, section in report.items():
+        if isinstance(section, dict):
+            facts = ", ".join(f"{key} {section[key]}" for key in ("version", "port") if key in section)
+            lines.append(f"{name:<10} {'ok' if section['ok'] else 'NOT OK':<6}  {facts}".rstrip())
+    lines += [f"- {problem}" for problem in report["problems"]]
+    return "\n".join(lines)

@@ -1,0 +1,99 @@
+"""Looking at everything once: each server's version, port, health and disk, and what is misconfigured."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from weir.broker.preflight import inspect_redis
+from weir.control.inspect import inspect_postgres
+from weir.embedded.java import find_java, find_spark
+from weir.embedded.migrations import migrate_stores
+from weir.embedded.open import stack_from
+from weir.embedded.urls import Urls, resolve_urls, running_urls
+from weir.errors import WeirError
+from weir.settings import Settings
+from weir.warehouse.inspect import inspect_clickhouse
+
+_LOW_DISK_BYTES = 1 << 30
+
+Section = dict[str, Any]
+
+
+async def checkup(settings: Settings) -> Section:
+    """Look at the servers that run, or start the embedded ones for the look."""
+    if _all_set(settings) or running_urls(settings.embedded.data_dir):
+        return await _look(resolve_urls(settings), settings)
+    async with stack_from(settings, report=lambda _: None) as stack:
+        await migrate_stores(stack.urls)
+        return await _look(stack.urls, settings)
+
+
+def _all_set(settings: Settings) -> bool:
+    return bool(settings.redis_url and settings.postgres_url and settings.clickhouse_url)
+
+
+async def _look(urls: Urls, settings: Settings) -> Section:
+    looks = {
+        "redis": _store(urls.redis, _redis),
+        "postgres": _store(urls.postgres, _postgres),
+        "clickhouse": _store(urls.clickhouse, _clickhouse),
+        "java": _guarded(_java),
+        "spark": _guarded(_spark),
+    }
+    sections = dict(zip(looks, await asyncio.gather(*looks.values()), strict=True))
+    sections["disk"] = _disk(settings.embedded.data_dir)
+    problems = [f"{name}: {text}" for name, part in sections.items() for text in part["problems"]]
+    ok = all(part["ok"] for part in sections.values())
+    return {"ok": ok, **sections, "problems": problems}
+
+
+async def _store(url: str, look: Callable[[str], Awaitable[Section]]) -> Section:
+    parts = urlsplit(url)
+    section = await _guarded(lambda: look(url))
+    return {"ok": section.pop("ok"), "host": parts.hostname, "port": parts.port, **section}
+
+
+async def _guarded(look: Callable[[], Awaitable[Section]]) -> Section:
+    """A section that failed says why; it does not take the others down."""
+    try:
+        section = await look()
+    except WeirError as error:
+        return {"ok": False, "problems": [error.message]}
+    return {"ok": not section["problems"], **section}
+
+
+async def _redis(url: str) -> Section:
+    state = await inspect_redis(url)
+    return {**asdict(state), "problems": [*state.refusals(), *state.warnings()]}
+
+
+async def _postgres(url: str) -> Section:
+    state = await inspect_postgres(url)
+    return {**asdict(state), "problems": state.problems()}
+
+
+async def _clickhouse(url: str) -> Section:
+    state = await inspect_clickhouse(url)
+    return {**asdict(state), "problems": state.problems()}
+
+
+async def _java() -> Section:
+    return {**asdict(await find_java()), "problems": []}
+
+
+async def _spark() -> Section:
+    return {**asdict(await find_spark(await find_java())), "problems": []}
+
+
+def _disk(folder: Path) -> Section:
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    usage = shutil.disk_usage(existing)
+    low = usage.free < _LOW_DISK_BYTES
+    problems = [f"less than 1 GiB is free under `{existing}`; make room"] if low else []
+    return {"ok": not low, "path": str(existing), "free_bytes": usage.free, "problems": problems}

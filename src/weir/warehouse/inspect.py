@@ -1,0 +1,42 @@
+"""How the warehouse is: its version, its size, its disk."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from weir.control.migrate import outstanding, read_migrations
+from weir.warehouse.connection import Connection
+from weir.warehouse.migrate import PACKAGE, ClickHouseMigrations
+
+_STATE = """
+SELECT
+    version() AS version,
+    (SELECT sum(bytes_on_disk) FROM system.parts WHERE active) AS size_bytes,
+    (SELECT min(free_space) FROM system.disks) AS free_bytes
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClickHouseState:
+    version: str
+    size_bytes: int
+    free_bytes: int
+    missing_migrations: int
+
+    def problems(self) -> list[str]:
+        if self.missing_migrations:
+            return [f"ClickHouse lacks {self.missing_migrations} migrations; run `weir migrate`"]
+        return []
+
+
+async def inspect_clickhouse(url: str) -> ClickHouseState:
+    """Ask a ClickHouse how it is set up."""
+    connection = await asyncio.to_thread(Connection, url, timeout_s=5)
+    try:
+        (row,) = await asyncio.to_thread(connection.rows, _STATE)
+        applied = await ClickHouseMigrations(connection).applied()
+    finally:
+        connection.close()
+    missing = outstanding(applied, read_migrations(PACKAGE), store="ClickHouse")
+    return ClickHouseState(**row, missing_migrations=len(missing))
