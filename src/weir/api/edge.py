@@ -149,6 +149,8 @@ class Edge:
 
     def _finish(self, method: str, route: str, status: int, took_s: float, *, hot: bool) -> None:
         self._instruments.observe(method=method, route=route, status=status, took_s=took_s)
+        if status >= 500 and self._services.activity is not None:
+            self._services.activity.failed()
         if not hot or status >= 500 or (took_s > _SLOW_S and status >= 400):
             log.info("request", method=method, route=route, status=status, ms=round(took_s * 1000, 1))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from prometheus_client.metrics_core import Metric
 
@@ -23,11 +23,26 @@ from weir.control.tokens import Tokens
 from weir.errors import Unavailable
 from weir.model.clock import Clock, SystemClock
 from weir.model.exchange import Pusher, Settler
+from weir.warehouse.reading.warehouse import Warehouse
 
 T = TypeVar("T")
 
 MetricSource = Callable[[], AsyncIterator[Metric]]
 """Metric families that are computed when Prometheus asks."""
+
+
+class Activity(Protocol):
+    """Where a process counts what it does; `telemetry.sampler` carries it on."""
+
+    def pushed(self, count: int = 1) -> None: ...
+
+    def popped(self, *, lags_ms: list[int] | None = None) -> None: ...
+
+    def acked(self, count: int = 1) -> None: ...
+
+    def failed(self) -> None: ...
+
+    def saw_deaths(self, count: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +70,8 @@ class Services:
     tenants: Tenants | None = None
     definitions: QueueDefinitions | None = None
     audit: AuditLog | None = None
+    warehouse: Warehouse | None = None
+    activity: Activity | None = None
     probes: tuple[Probe, ...] = ()
     metric_sources: tuple[MetricSource, ...] = ()
     metrics_token: str | None = None

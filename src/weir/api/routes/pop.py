@@ -48,6 +48,8 @@ async def _popped(call: Call, access: Access, fields: Fields) -> Reply:
         source, consumer=consumer, limit=limit, lease_ms=lease_ms, wait_ms=wait_ms
     )
     deliveries = await (_waited(call, taking) if wait_ms else taking)
+    if call.services.activity is not None:
+        call.services.activity.popped(lags_ms=[one.wait_ms for one in deliveries])
     return Reply.json({"messages": [delivery_document(one) for one in deliveries]})
 
 

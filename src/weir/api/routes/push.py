@@ -143,6 +143,8 @@ async def _executed(call: Call, access: Access, items: Sequence[PushItem], *, si
     failed = uniform_error(answers)
     if failed is not None:
         raise failed
+    if call.services.activity is not None:
+        call.services.activity.pushed(len(items))
     documents = [answer_document(answer) for answer in answers]
     status = 202 if any(isinstance(answer, Queued) for answer in answers) else 201
     return Reply.json(documents[0] if single else {"items": documents}, status=status)

@@ -1,0 +1,248 @@
+"""History as JSON: the documents of `/metrics` below queues, environments and workers, and their shapes."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from weir.telemetry.events import QUEUE_COUNTERS
+from weir.warehouse.reading.arithmetic import error_rate, per_second, utilisation_pct
+from weir.warehouse.reading.periods import Resolution, Window
+from weir.warehouse.reading.queues import History
+from weir.warehouse.reading.series import Kind, Point
+from weir.warehouse.reading.top import QueueTotals
+
+
+class Period(BaseModel):
+    start: str = Field(examples=["2026-01-01T00:00:00Z"])
+    end: str = Field(examples=["2026-01-01T00:30:00Z"])
+
+
+class Throughput(BaseModel):
+    enqueued: int | None
+    dequeued: int | None
+    completed: int | None
+    completed_per_s: float | None
+
+
+class Depth(BaseModel):
+    max: int | None
+
+
+class Latency(BaseModel):
+    """Wait from becoming available to being dequeued; null where nothing was dequeued."""
+
+    avg_wait_ms: float | None
+    max_wait_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    max_age_ms: int | None = Field(description="Age of the oldest waiting message.")
+
+
+class Concurrency(BaseModel):
+    max: int | None
+    limit: int | None = Field(description="null is no limit.")
+    utilization_pct: float | None
+
+
+class Failures(BaseModel):
+    nack: int | None
+    dlq: int | None
+    ttl_expired: int | None
+    lapsed: int | None
+    refused: int | None
+    error_rate: float | None = Field(description="Share of finished attempts that failed.")
+
+
+class MetricsPoint(BaseModel):
+    timestamp: str
+    time_ms: int
+    kind: Literal["measured", "carried", "unknown"] = Field(
+        description="Whether the bucket has data, is filled from what is known, or is not known."
+    )
+    throughput: Throughput
+    queue_depth: Depth
+    latency: Latency
+    concurrency: Concurrency
+    failures: Failures
+    paused: bool | None = None
+    totals: dict[str, int | None] | None = Field(
+        default=None, description="Odometers: lifetime totals of the queue at the end of the bucket."
+    )
+
+
+class Metrics(BaseModel):
+    period: Period
+    resolution: Literal["5s", "1m", "1h"] = Field(description="The tier that answered.")
+    bucket_ms: int = Field(description="The width of a point; a multiple of the resolution.")
+    complete_until: str = Field(description="Events up to then have arrived; later points may still change.")
+    timeseries: list[MetricsPoint]
+
+
+class QueueMetrics(Metrics):
+    queue: str
+
+
+class QueueRank(BaseModel):
+    queue: str
+    counters: dict[str, int]
+    queue_length: dict[str, int] = Field(examples=[{"max": 120, "last": 4}])
+    running_max: int
+    limit: int | None
+    utilization_pct: float | None
+    oldest_age_ms_max: int
+    avg_wait_ms: float | None
+    max_wait_ms: float | None
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+    error_rate: float | None
+    completed_per_s: float
+    drain_ms: float | None = Field(description="Time until empty at these rates; null is never.")
+
+
+class EnvironmentMetrics(Metrics):
+    environment: str
+    top_by: str
+    top_queues: list[QueueRank]
+
+
+class WorkerPoint(BaseModel):
+    timestamp: str
+    time_ms: int
+    kind: Literal["measured", "carried", "unknown"]
+    figures: dict[str, float | int | None]
+
+
+class WorkerMetrics(BaseModel):
+    period: Period
+    resolution: Literal["5s", "1m", "1h"]
+    bucket_ms: int
+    worker_id: str | None
+    timeseries: list[WorkerPoint]
+
+
+class WorkerView(BaseModel):
+    worker_id: str
+    role: str
+    hostname: str | None = Field(description="Shown to admins.")
+    pid: str | None = Field(description="Shown to admins.")
+    health: Literal["healthy", "struggling", "silent", "unknown"]
+    last_seen: str
+    pool_size: int
+    figures: dict[str, float | int | None]
+
+
+class WorkerList(BaseModel):
+    period: Period
+    workers: list[WorkerView]
+
+
+def iso(time_ms: int) -> str:
+    """A time as RFC 3339 text in UTC."""
+    moment = datetime.fromtimestamp(time_ms / 1_000, tz=UTC)
+    return moment.isoformat(timespec="milliseconds" if time_ms % 1_000 else "seconds").replace("+00:00", "Z")
+
+
+def period_document(window: Window) -> dict[str, Any]:
+    return {"start": iso(window.start_ms), "end": iso(window.end_ms)}
+
+
+def metrics_document(history: History, *, gauges: dict[str, str]) -> dict[str, Any]:
+    """The part that a queue's and an environment's document share."""
+    window = history.window
+    return {
+        "period": period_document(window),
+        "resolution": Resolution(window.resolution).value,
+        "bucket_ms": window.step_ms,
+        "complete_until": iso(max(history.complete_until_ms, 0)),
+        "timeseries": [_point(point, step_ms=window.step_ms, gauges=gauges) for point in history.points],
+    }
+
+
+QUEUE_GAUGES = {"depth": "queue_length", "running": "running", "limit": "queue_limit"}
+ENVIRONMENT_GAUGES = {
+    "depth": "environment_length",
+    "running": "environment_running",
+    "limit": "environment_limit",
+}
+
+
+def _point(point: Point, *, step_ms: int, gauges: dict[str, str]) -> dict[str, Any]:
+    values = point.values
+    running, limit = values[gauges["running"]], values[gauges["limit"]]
+    document = {
+        "timestamp": iso(point.time_ms),
+        "time_ms": point.time_ms,
+        "kind": point.kind.value,
+        "throughput": {
+            "enqueued": values["enqueued"],
+            "dequeued": values["dequeued"],
+            "completed": values["acked"],
+            "completed_per_s": None
+            if point.kind is Kind.UNKNOWN
+            else per_second(values["acked"] or 0, step_ms),
+        },
+        "queue_depth": {"max": values[gauges["depth"]]},
+        "latency": {
+            "avg_wait_ms": values["wait_mean_ms"],
+            "max_wait_ms": values["wait_max_ms"],
+            "p50_ms": values["wait_p50_ms"],
+            "p95_ms": values["wait_p95_ms"],
+            "p99_ms": values["wait_p99_ms"],
+            "max_age_ms": values["oldest_age_ms"],
+        },
+        "concurrency": {
+            "max": running,
+            "limit": limit or None,
+            "utilization_pct": None if running is None else utilisation_pct(running, limit),
+        },
+        "failures": _failures(point),
+    }
+    if "paused" in values:
+        document["paused"] = None if values["paused"] is None else bool(values["paused"])
+        document["totals"] = {name: values[f"{name}_total"] for name in QUEUE_COUNTERS}
+    return document
+
+
+def _failures(point: Point) -> dict[str, Any]:
+    values = point.values
+    rate = error_rate(
+        acked=values["acked"] or 0,
+        nacked=values["nacked"] or 0,
+        dead=values["dead"] or 0,
+        lapsed=values["lapsed"] or 0,
+    )
+    return {
+        "nack": values["nacked"],
+        "dlq": values["dead"],
+        "ttl_expired": values["expired"],
+        "lapsed": values["lapsed"],
+        "refused": values["refused"],
+        "error_rate": rate,
+    }
+
+
+def rank_document(totals: QueueTotals) -> dict[str, Any]:
+    p50, p95, p99 = totals.percentiles_ms or (None, None, None)
+    return {
+        "queue": totals.queue,
+        "counters": totals.counters,
+        "queue_length": {"max": totals.queue_length_max, "last": totals.queue_length_last},
+        "running_max": totals.running_max,
+        "limit": totals.limit,
+        "utilization_pct": totals.utilisation_pct,
+        "oldest_age_ms_max": totals.oldest_age_ms_max,
+        "avg_wait_ms": totals.wait_mean_ms,
+        "max_wait_ms": totals.wait_max_ms,
+        "p50_ms": p50,
+        "p95_ms": p95,
+        "p99_ms": p99,
+        "error_rate": totals.error_rate,
+        "completed_per_s": totals.acked_per_s,
+        "drain_ms": totals.drain_ms if math.isfinite(totals.drain_ms) else None,
+    }

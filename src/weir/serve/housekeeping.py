@@ -1,0 +1,42 @@
+"""What a broker needs done at intervals: sweeping, and the heartbeat of queues that nobody touches."""
+
+from __future__ import annotations
+
+import asyncio
+
+from weir.broker.broker import Broker
+
+SWEEP_S = 0.5
+HEARTBEAT_S = 5.0
+
+
+class Sweeper:
+    """Returns lapsed leases and expires what is too old, in every shard. Safe in any number of processes."""
+
+    def __init__(self, broker: Broker, *, every_s: float = SWEEP_S) -> None:
+        self._broker = broker
+        self._every_s = every_s
+
+    async def run(self) -> None:
+        while True:
+            await self.sweep_all()
+            await asyncio.sleep(self._every_s)
+
+    async def sweep_all(self) -> None:
+        for shard in range(self._broker.shards):
+            while (await self._broker.sweep(shard)).more:
+                pass
+
+
+class Heart:
+    """Lets stuck queues speak, so that they look stuck and not gone."""
+
+    def __init__(self, broker: Broker, *, every_s: float = HEARTBEAT_S) -> None:
+        self._broker = broker
+        self._every_s = every_s
+
+    async def run(self) -> None:
+        while True:
+            for shard in range(self._broker.shards):
+                await self._broker.heartbeat(shard)
+            await asyncio.sleep(self._every_s)

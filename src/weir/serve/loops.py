@@ -1,0 +1,76 @@
+"""What runs beside the requests: named loops, each restarted with back-off when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import structlog
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from weir.errors import WeirError
+
+log = structlog.get_logger("weir.serve")
+_MIN_BACKOFF_S = 0.5
+_MAX_BACKOFF_S = 30.0
+_HEALTHY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """Work that goes on until it is cancelled."""
+
+    name: str
+    run: Callable[[], Awaitable[None]]
+
+
+class Supervisor:
+    """Keeps loops running. One that fails waits and starts again; the others never notice."""
+
+    def __init__(self, loops: tuple[Loop, ...], *, min_backoff_s: float = _MIN_BACKOFF_S) -> None:
+        self._loops = loops
+        self._min_backoff_s = min_backoff_s
+        self.restarts: dict[str, int] = {loop.name: 0 for loop in loops}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run every loop while the block runs; all have ended when it is left."""
+        tasks = [asyncio.create_task(self._keep(loop), name=loop.name) for loop in self._loops]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    async def families(self) -> AsyncIterator[Metric]:
+        """How often each loop had to be started again."""
+        family = CounterMetricFamily(
+            "weir_loop_restarts", "How often a background loop failed and was restarted.", labels=("loop",)
+        )
+        for name, count in self.restarts.items():
+            family.add_metric((name,), count)
+        yield family
+
+    async def _keep(self, loop: Loop) -> None:
+        backoff_s = self._min_backoff_s
+        while True:
+            started = time.monotonic()
+            try:
+                await loop.run()
+                log.warning("loop ended", loop=loop.name)
+            except WeirError as error:
+                log.warning("loop failed", loop=loop.name, code=error.code, error=str(error))
+            except Exception:
+                log.exception("loop failed", loop=loop.name)
+            self.restarts[loop.name] += 1
+            if time.monotonic() - started > _HEALTHY_S:
+                backoff_s = self._min_backoff_s
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, _MAX_BACKOFF_S)

@@ -1,0 +1,90 @@
+"""The HTTP server around the application: one socket, one event loop, a graceful end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from weir.errors import Misconfigured
+from weir.serve.protocol import PatientProtocol
+
+GRACE_S = 20
+BACKLOG = 2_048
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its signal handlers: whoever runs it decides when it ends."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def bind(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
+    """A listening address; port 0 picks a free one. Several processes may share one with `reuse_port`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if reuse_port:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise Misconfigured(
+            f"cannot listen on `{host}:{port}` ({error.strerror}); choose another port"
+        ) from None
+    return listener
+
+
+@asynccontextmanager
+async def listening(
+    app: ASGIApp, listener: socket.socket, *, stopping: Callable[[], None], grace_s: int = GRACE_S
+) -> AsyncIterator[str]:
+    """Answer requests while the block runs; yields the base URL.
+
+    On the way out `stopping` is called, new connections are refused, and what is in progress may finish.
+    """
+    server = Server(_config(app, grace_s))
+    task = asyncio.create_task(server.serve(sockets=[listener]), name="http")
+    try:
+        await _started(server, task)
+        yield base_url(listener)
+    finally:
+        stopping()
+        server.should_exit = True
+        await task
+        listener.close()
+
+
+def base_url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _config(app: ASGIApp, grace_s: int) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=PatientProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=grace_s,
+    )
+
+
+async def _started(server: Server, task: asyncio.Task[None]) -> None:
+    while not server.started:
+        if task.done():
+            await task
+        await asyncio.sleep(0.005)
