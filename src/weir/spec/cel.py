@@ -18,6 +18,7 @@ from weir.errors import InvalidInput
 
 MAX_LENGTH = 1_024
 MAX_COMPREHENSIONS = 2
+MAX_RANGE = 1_000
 _LIST_LIMITS = {0: None, 1: 10_000, 2: 1_000}
 """How long a list may be that an expression with so many comprehensions walks: the work stays bounded."""
 
@@ -25,6 +26,7 @@ _STRING = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
 _COMPREHENSION = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(")
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 _PARSE_POSITION = re.compile(r"<input>:(\d+):(\d+): (?:Syntax error: )?(.*)")
+_EXPECTING = re.compile(r" expecting .*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,15 @@ def _context(expressions: list[Expression], variables: Mapping[str, Any]) -> Any
     names = {name for expression in expressions for name in expression.variables}
     context = cel.Context(variables={name: variables[name] for name in names if name in variables})
     add_stdlib_to_context(context)
+    context.add_function("lists.range", _short_range)
     return context
+
+
+def _short_range(length: int) -> list[int]:
+    """The engine's own would fill the memory if asked to."""
+    if length > MAX_RANGE:
+        raise ValueError(f"a range of {length} values; at most {MAX_RANGE} are allowed")
+    return list(range(length))
 
 
 def _evaluate(expression: Expression, context: Any, variables: Mapping[str, Any]) -> Any:
@@ -100,7 +110,8 @@ def _parse_error(text: str, error: Exception) -> InvalidInput:
     found = _PARSE_POSITION.search(str(error))
     if found is None:
         return InvalidInput(f"`{text:.80}` is not a CEL expression: {_first_line(error)}", offset=0)
-    line, column, what = int(found[1]), int(found[2]), found[3].strip()
+    line, column = int(found[1]), int(found[2])
+    what = _EXPECTING.sub("", found[3]).replace("'<EOF>'", "the end of the expression").strip()
     offset = sum(len(part) + 1 for part in text.split("\n")[: line - 1]) + column - 1
     return InvalidInput(f"`{text:.80}` is not a CEL expression: {what}", offset=min(offset, len(text)))
 

@@ -64,6 +64,8 @@ class DeliverTo:
     url: str
     secret_env: str | None = None
     timeout_ms: int = 15_000
+    previous_secret_envs: tuple[str, ...] = ()
+    """Secrets that are being rotated out: each delivery carries their signatures too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +127,10 @@ class WebhookSpec:
     verification: Verification | None = None
     action: MapToCommand | None = None
     idempotency_header: str | None = None
+    """Where the sender's id stands, if the scheme does not say."""
+    key: str | None = None
+    """CEL over the received message: the ordering key in a `per_key` queue."""
+    max_body_bytes: int = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,250 @@
+"""IR to checked IR: references, rules that join several parts, and types of input expressions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from weir.errors import InvalidInput
+from weir.spec.cel import compile_expression
+from weir.spec.infer import TypeMistake, infer
+from weir.spec.ir import (
+    AppSpec,
+    DeliverTo,
+    EnqueueTo,
+    MapToCommand,
+    QueueSpec,
+    SignatureScheme,
+    Verification,
+    WebhookSpec,
+)
+from weir.spec.problems import nearest
+from weir.spec.read import Notes, Path
+from weir.spec.syntax import NOWHERE, Span
+from weir.spec.types import ANY, STRING, TIME, Type, compatible, map_of, parse_type
+
+RECEIVED: Mapping[str, Type] = {
+    "payload": ANY,
+    "headers": map_of(STRING),
+    "source_ip": STRING,
+    "received_at": TIME,
+    "webhook": STRING,
+}
+"""What a webhook puts into a queue."""
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+
+
+def check(app: AppSpec, notes: Notes) -> None:
+    """Note everything in the app that does not hold together."""
+    queues = {queue.name: queue for queue in app.queues}
+    for queue in app.queues:
+        _check_queue(queue, queues, notes)
+    for webhook in app.webhooks:
+        _check_webhook(webhook, queues, notes)
+    for channel in app.channels:
+        for consumer in channel.consumers:
+            path = ("channel", channel.id, "consumer", consumer.id)
+            _check_reference(consumer.queue, queues, (*path, "queue"), notes, fallback=path)
+    for alert in app.alerts:
+        if alert.queue is not None:
+            _check_reference(alert.queue, queues, ("alert", alert.name, "queue"), notes)
+    _check_circles(queues, notes)
+
+
+def _place(notes: Notes, path: Path, fallback: Path = ()) -> Span:
+    return notes.places.get(path) or notes.places.get(fallback) or notes.places.get(path[:-1]) or NOWHERE
+
+
+def _check_reference(
+    name: str, queues: Mapping[str, QueueSpec], path: Path, notes: Notes, *, fallback: Path = ()
+) -> None:
+    if name not in queues:
+        notes.add(f"there is no queue `{name}`", _place(notes, path, fallback), hint=nearest(name, queues))
+
+
+def _check_queue(queue: QueueSpec, queues: Mapping[str, QueueSpec], notes: Notes) -> None:
+    path = ("queue", queue.name)
+    delivery = queue.delivery
+    if delivery.dead_letter_queue is not None:
+        where = (*path, "delivery", "dead_letter_queue")
+        _check_reference(delivery.dead_letter_queue, queues, where, notes)
+    if delivery.initial_backoff_ms > delivery.max_backoff_ms:
+        notes.add(
+            f"`initial_backoff` ({delivery.initial_backoff_ms} ms) is over `max_backoff` "
+            f"({delivery.max_backoff_ms} ms); lower one or raise the other",
+            _place(notes, (*path, "delivery", "initial_backoff"), (*path, "delivery", "max_backoff")),
+        )
+    match queue.action:
+        case MapToCommand(inputs=inputs):
+            _check_inputs(inputs, queue, (*path, "map_to"), notes)
+        case EnqueueTo() as chain:
+            _check_chain(chain, queue, queues, notes)
+        case DeliverTo() as target:
+            _check_target(target, (*path, "deliver"), notes)
+        case None:
+            pass
+
+
+def variables_of(queue: QueueSpec) -> dict[str, Type]:
+    """What an expression of this queue may name."""
+    fields = {field.name: parse_type(field.type) or ANY for field in queue.message_type}
+    return {"message": map_of(ANY), **fields}
+
+
+def _check_inputs(inputs: Mapping[str, str], queue: QueueSpec, path: Path, notes: Notes) -> dict[str, Type]:
+    open_world = not queue.message_type
+    return {
+        name: _checked_type(text, variables_of(queue), (*path, name), notes, open_world=open_world)
+        for name, text in inputs.items()
+    }
+
+
+def _checked_type(
+    text: str, variables: Mapping[str, Type], path: Path, notes: Notes, *, open_world: bool = False
+) -> Type:
+    place = _place(notes, path)
+    try:
+        compile_expression(text)
+        return infer(text, variables, open_world=open_world)
+    except InvalidInput as error:
+        notes.add(error.message, _inside(place, text, error.extra.get("offset", 0), 1))
+    except TypeMistake as mistake:
+        notes.add(mistake.message, _inside(place, text, mistake.offset, mistake.length), hint=mistake.hint)
+    return ANY
+
+
+def _inside(place: Span, text: str, offset: int, length: int) -> Span:
+    """The place of a part of an expression; the expression itself if it was written over several lines."""
+    if place.end - place.start != len(text):
+        return place
+    start = place.start + offset
+    return Span(place.line, place.column + offset, start, start + length)
+
+
+def _check_chain(chain: EnqueueTo, queue: QueueSpec, queues: Mapping[str, QueueSpec], notes: Notes) -> None:
+    path = ("queue", queue.name, "enqueue")
+    _check_reference(chain.queue, queues, path, notes)
+    given = _check_inputs(chain.inputs, queue, path, notes) if chain.inputs else variables_of(queue)
+    target = queues.get(chain.queue)
+    if target is None or not target.message_type or (not chain.inputs and not queue.message_type):
+        return
+    for field in target.message_type:
+        wanted = parse_type(field.type) or ANY
+        if field.name not in given and not field.optional:
+            notes.add(f"queue `{target.name}` needs `{field.name}`, which is not given", _place(notes, path))
+        elif field.name in given and not compatible(given[field.name], wanted):
+            where = (*path, field.name)
+            notes.add(
+                f"`{field.name}` is {given[field.name]}; queue `{target.name}` takes {wanted}",
+                _place(notes, where),
+            )
+    if chain.inputs:
+        names = [field.name for field in target.message_type]
+        for name in chain.inputs:
+            if name not in names:
+                notes.add(
+                    f"queue `{target.name}` has no field `{name}`",
+                    _place(notes, (*path, name)),
+                    hint=nearest(name, names),
+                )
+
+
+def _check_target(target: DeliverTo, path: Path, notes: Notes) -> None:
+    try:
+        parts = urlsplit(target.url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        notes.add(f"`{target.url:.80}` is not an HTTP URL; write `https://host/path`", _place(notes, path))
+    elif parts.username is not None:
+        notes.add("a URL holds no user name or password; sign the deliveries instead", _place(notes, path))
+    for name in filter(None, (target.secret_env, *target.previous_secret_envs)):
+        _check_env_name(name, (*path, "secret_env"), notes)
+
+
+def _check_webhook(webhook: WebhookSpec, queues: Mapping[str, QueueSpec], notes: Notes) -> None:
+    path = ("webhook", webhook.name)
+    if (webhook.queue is None) == (webhook.action is None):
+        notes.add(
+            f"webhook `{webhook.name}` needs either `queue`, or `map_to` to run at once; give one of them",
+            _place(notes, path),
+        )
+    if webhook.queue is not None:
+        _check_reference(webhook.queue, queues, (*path, "queue"), notes)
+        _check_fits(webhook, queues.get(webhook.queue), notes)
+    if webhook.action is not None:
+        for name, text in webhook.action.inputs.items():
+            _checked_type(text, RECEIVED, (*path, "map_to", name), notes)
+    if webhook.key is not None:
+        _checked_type(webhook.key, RECEIVED, (*path, "key"), notes)
+    for key in ("idempotency_header",):
+        _check_header(getattr(webhook, key), (*path, key), notes)
+    if webhook.verification is not None:
+        _check_verification(webhook.verification, path, notes)
+
+
+def _check_fits(webhook: WebhookSpec, queue: QueueSpec | None, notes: Notes) -> None:
+    """A queue that declares its fields must be able to take what a webhook gives."""
+    for field in queue.message_type if queue else ():
+        given = RECEIVED.get(field.name)
+        wanted = parse_type(field.type) or ANY
+        if (given is None and not field.optional) or (given is not None and not compatible(given, wanted)):
+            notes.add(
+                f"queue `{webhook.queue}` needs `{field.name}: {field.type}`; a webhook gives "
+                + ", ".join(f"`{name}: {kind}`" for name, kind in RECEIVED.items()),
+                _place(notes, ("webhook", webhook.name, "queue")),
+            )
+
+
+def _check_verification(verification: Verification, path: Path, notes: Notes) -> None:
+    key = "verify_hmac" if verification.scheme is SignatureScheme.HMAC else "verify"
+    where = (*path, key)
+    if not verification.secret_envs:
+        notes.add(
+            f"`{key}` needs `secret_env`, the environment variable of the secret", _place(notes, where, path)
+        )
+    for name in verification.secret_envs:
+        _check_env_name(name, (*where, "secret_env"), notes)
+    if verification.scheme in (SignatureScheme.HMAC, SignatureScheme.GENERIC) and verification.header is None:
+        notes.add(f"`{key}` needs `header`, where the signature stands", _place(notes, where, path))
+    _check_header(verification.header, (*where, "header"), notes)
+    _check_header(verification.timestamp_header, (*where, "timestamp_header"), notes)
+
+
+def _check_env_name(name: str, path: Path, notes: Notes) -> None:
+    if not _ENV_NAME.fullmatch(name):
+        notes.add(f"`{name:.80}` is not the name of an environment variable", _place(notes, path))
+
+
+def _check_header(name: str | None, path: Path, notes: Notes) -> None:
+    if name is not None and not _HEADER_NAME.fullmatch(name):
+        notes.add(f"`{name:.80}` is not the name of a header", _place(notes, path))
+
+
+def _check_circles(queues: Mapping[str, QueueSpec], notes: Notes) -> None:
+    """Chains and dead-letter queues must come to an end."""
+    arrows = {
+        ("enqueue",): {q.name: q.action.queue for q in queues.values() if isinstance(q.action, EnqueueTo)},
+        ("delivery", "dead_letter_queue"): {
+            q.name: q.delivery.dead_letter_queue for q in queues.values() if q.delivery.dead_letter_queue
+        },
+    }
+    for key, following in arrows.items():
+        done: set[str] = set()
+        for start in following:
+            walked: list[str] = []
+            name: str | None = start
+            while name is not None and name not in done and name not in walked:
+                walked.append(name)
+                name = following.get(name)
+            if name is not None and name in walked:
+                circle = [*walked[walked.index(name) :], name]
+                notes.add(
+                    f"messages would go round for ever: {' → '.join(f'`{one}`' for one in circle)}",
+                    _place(notes, ("queue", name, *key)),
+                )
+            done.update(walked)

@@ -1,0 +1,144 @@
+"""IR to plain data: the canonical JSON form, which `load` reads back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weir.spec.ir import (
+    Action,
+    AlertSpec,
+    AppSpec,
+    ChannelSpec,
+    DeliverTo,
+    EnqueueTo,
+    MapToCommand,
+    QueueSpec,
+    Verification,
+    WebhookSpec,
+)
+
+
+def dumped(app: AppSpec) -> dict[str, Any]:
+    """The whole app as JSON-able data; loading it gives an equal app."""
+    return _without_empty(
+        {
+            "app": app.name,
+            "concurrency": app.concurrency,
+            "queues": {queue.name: dumped_queue(queue) for queue in app.queues},
+            "webhooks": {webhook.name: _webhook(webhook) for webhook in app.webhooks},
+            "channels": {channel.id: _channel(channel) for channel in app.channels},
+            "alerts": {alert.name: _alert(alert) for alert in app.alerts},
+        }
+    )
+
+
+def dumped_queue(queue: QueueSpec) -> dict[str, Any]:
+    """One queue, every value written out."""
+    delivery = queue.delivery
+    return _without_empty(
+        {
+            "message_type": {
+                field.name: field.type + ("?" if field.optional else "") for field in queue.message_type
+            },
+            "ordering": queue.ordering.value,
+            "retention": _without_empty(
+                {"max_age_ms": queue.retention.max_age_ms, "max_depth": queue.retention.max_depth}
+            ),
+            "delivery": _without_empty(
+                {
+                    "max_attempts": delivery.max_attempts,
+                    "initial_backoff_ms": delivery.initial_backoff_ms,
+                    "max_backoff_ms": delivery.max_backoff_ms,
+                    "jitter": delivery.jitter,
+                    "lease_ms": delivery.lease_ms,
+                    "handler_timeout_ms": delivery.handler_timeout_ms,
+                    "dead_letter_queue": delivery.dead_letter_queue,
+                }
+            ),
+            "concurrency": queue.concurrency,
+            "priority": queue.default_priority,
+            "message_ttl_ms": queue.message_ttl_ms,
+            "idempotency_window_ms": queue.idempotency_window_ms,
+            **_action(queue.action),
+        }
+    )
+
+
+def _action(action: Action | None) -> dict[str, Any]:
+    match action:
+        case MapToCommand():
+            return {"map_to": _map_to(action)}
+        case EnqueueTo():
+            return {"enqueue": _without_empty({"queue": action.queue, "inputs": dict(action.inputs)})}
+        case DeliverTo():
+            secrets = [*filter(None, (action.secret_env,)), *action.previous_secret_envs]
+            return {
+                "deliver": _without_empty(
+                    {"url": action.url, "secret_env": secrets, "timeout_ms": action.timeout_ms}
+                )
+            }
+        case None:
+            return {}
+
+
+def _map_to(action: MapToCommand) -> dict[str, Any]:
+    return _without_empty({"entity": action.entity, "command": action.command, "inputs": dict(action.inputs)})
+
+
+def _webhook(webhook: WebhookSpec) -> dict[str, Any]:
+    return _without_empty(
+        {
+            "queue": webhook.queue,
+            "verify": _verification(webhook.verification) if webhook.verification else None,
+            "map_to": _map_to(webhook.action) if webhook.action else None,
+            "idempotency_header": webhook.idempotency_header,
+            "key": webhook.key,
+            "max_body_bytes": webhook.max_body_bytes,
+        }
+    )
+
+
+def _verification(verification: Verification) -> dict[str, Any]:
+    return _without_empty(
+        {
+            "scheme": verification.scheme.value,
+            "secret_env": list(verification.secret_envs),
+            "header": verification.header,
+            "prefix": verification.prefix or None,
+            "algorithm": verification.algorithm,
+            "encoding": verification.encoding,
+            "timestamp_header": verification.timestamp_header,
+            "tolerance_seconds": verification.tolerance_s,
+        }
+    )
+
+
+def _channel(channel: ChannelSpec) -> dict[str, Any]:
+    return _without_empty(
+        {
+            "name": channel.name,
+            "consumers": {
+                consumer.id: {"name": consumer.name, "queue": consumer.queue}
+                for consumer in channel.consumers
+            },
+        }
+    )
+
+
+def _alert(alert: AlertSpec) -> dict[str, Any]:
+    return _without_empty(
+        {
+            "when": {"metric": alert.metric, "operator": alert.operator, "threshold": alert.threshold},
+            "queue": alert.queue,
+            "window_ms": alert.window_ms,
+            "cooldown_ms": alert.cooldown_ms,
+            "auto_resolve": alert.auto_resolve,
+            "channels": list(alert.channels),
+        }
+    )
+
+
+def _without_empty(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what says nothing: None, and empty maps and lists."""
+    return {key: value for key, value in data.items() if value is not None and value != {} and value != []}

@@ -1,0 +1,146 @@
+"""Syntax tree to canonical text: two spaces, one item a line, every comment kept; idempotent.
+
+A block that stood on one line stays there if it fits; one blank line between items is kept, more are not.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from weir.spec.parse import one_line
+from weir.spec.syntax import Comment, Condition, Document, Entry, Kind, Listing, Scalar, Value
+
+WIDTH = 100
+INDENT = "  "
+
+
+def formatted(document: Document) -> str:
+    """The text of a spec in its canonical form."""
+    breaks = [offset for offset, char in enumerate(document.text) if char == "\n"]
+    writer = _Writer(document, breaks=breaks)
+    app = document.app
+    writer.comments_before(app.key_span.start, depth=0)
+    writer.blank_before(app.key_span.line)
+    name = _value(app.label) if app.label else '""'
+    if app.body or writer.comments_left(app.span.end):
+        writer.line(0, f"app {name} {{", app.key_span.line)
+        writer.body(app, 1)
+        writer.line(0, "}", writer.end_line(app))
+    else:
+        writer.line(0, f"app {name} {{}}", app.key_span.line)
+    writer.comments_before(len(document.text) + 1, depth=0)
+    return "\n".join(writer.lines) + "\n"
+
+
+@dataclass(slots=True)
+class _Writer:
+    document: Document
+    lines: list[str] = field(default_factory=list)
+    at: int = 0
+    """The next comment to write."""
+    last_line: int = 0
+    """The source line of what was written last; blank lines are judged by it."""
+    breaks: list[int] = field(default_factory=list)
+    """Where the line breaks of the source stand."""
+
+    def line(self, depth: int, text: str, source_line: int) -> None:
+        self.lines.append(INDENT * depth + text)
+        self.last_line = source_line
+
+    def blank_before(self, source_line: int) -> None:
+        opened = self.lines and self.lines[-1].endswith("{")
+        if self.lines and not opened and source_line > self.last_line + 1:
+            self.lines.append("")
+
+    def comments_left(self, end: int) -> bool:
+        comments = self.document.comments
+        return self.at < len(comments) and comments[self.at].span.start < end
+
+    def comments_before(self, start: int, *, depth: int) -> None:
+        """Comments up to an offset: behind the line that they stood behind, else on lines of their own."""
+        while self.comments_left(start):
+            comment = self.document.comments[self.at]
+            self.at += 1
+            if comment.span.line == self.last_line and self.lines and not _is_comment(self.lines[-1]):
+                self.lines[-1] += f"  {comment.text}"
+            else:
+                self.blank_before(comment.span.line)
+                self.line(depth, comment.text, comment.span.line)
+
+    def body(self, entry: Entry, depth: int) -> None:
+        for item in entry.body or ():
+            self.comments_before(item.key_span.start, depth=depth)
+            self.item(item, depth)
+        self.comments_before(entry.span.end, depth=depth)
+
+    def item(self, item: Entry, depth: int) -> None:
+        self.blank_before(item.key_span.line)
+        short = self.short(item, depth)
+        if short is None:
+            self.line(depth, _head(item) + " {", self.head_line(item))
+            self.body(item, depth + 1)
+            self.line(depth, "}", self.end_line(item))
+            return
+        # A comment inside what becomes one line moves above it.
+        for comment in self.inner_comments(item):
+            self.line(depth, comment.text, item.key_span.line - 1)
+        self.line(depth, short, self.end_line(item))
+
+    def inner_comments(self, item: Entry) -> list[Comment]:
+        found = []
+        while self.comments_left(item.span.end):
+            found.append(self.document.comments[self.at])
+            self.at += 1
+        return found
+
+    def head_line(self, item: Entry) -> int:
+        """The source line in which the opening brace of a block stands."""
+        end = item.value.span.end if item.value else item.label.span.end if item.label else item.key_span.end
+        brace = self.document.text.find("{", end)
+        return self.line_of(brace if brace >= 0 else end)
+
+    def end_line(self, entry: Entry) -> int:
+        return self.line_of(entry.span.end - 1)
+
+    def line_of(self, offset: int) -> int:
+        return bisect_left(self.breaks, max(0, offset)) + 1
+
+    def short(self, item: Entry, depth: int) -> str | None:
+        """The item on one line, if it is a property or a block that was and can stay short."""
+        if item.body is None:
+            return _head(item)
+        if not item.body:
+            return None if self.comments_left(item.span.end) else _head(item) + " {}"
+        one_row = item.key_span.line == self.end_line(item)
+        if not one_row or self.comments_left(item.span.end):
+            return None
+        parts = [_head(part) for part in item.body if part.body is None]
+        text = f"{_head(item)} {{ {', '.join(parts)} }}"
+        fits = len(INDENT * depth + text) <= WIDTH
+        return text if fits and len(parts) == len(item.body) else None
+
+
+def _head(item: Entry) -> str:
+    """Everything of an item but its block."""
+    label = f" {_value(item.label)}" if item.label else ""
+    if item.value is None:
+        return item.key + label
+    command = "command " if isinstance(item.value, Scalar) and item.value.kind is Kind.PATH else ""
+    return f"{item.key}{label}: {command}{_value(item.value)}"
+
+
+def _value(value: Value) -> str:
+    match value:
+        case Scalar(kind=Kind.EXPRESSION):
+            return one_line(value.text)
+        case Scalar():
+            return value.text
+        case Listing():
+            return f"[{', '.join(_value(item) for item in value.items)}]"
+        case Condition():
+            return f"{value.metric.text} {value.operator} {value.threshold.text}"
+
+
+def _is_comment(line: str) -> bool:
+    return line.lstrip().startswith("//")

@@ -1,0 +1,256 @@
+"""JSON and YAML to the same syntax tree that spec text gives, so that one builder reads all three."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from weir.errors import SpecInvalid
+from weir.spec.parse import UNITS_MS, one_line
+from weir.spec.syntax import NOWHERE, Condition, Document, Entry, Kind, Listing, Scalar, Span, Value
+
+_PLURALS = {
+    "queues": "queue",
+    "webhooks": "webhook",
+    "channels": "channel",
+    "alerts": "alert",
+    "consumers": "consumer",
+}
+_EXPRESSIONS = ("inputs", "input_map")
+_DURATIONS = {
+    "max_age",
+    "initial_backoff",
+    "max_backoff",
+    "lease",
+    "handler_timeout",
+    "message_ttl",
+    "idempotency_window",
+    "timeout",
+    "tolerance",
+    "window",
+    "cooldown",
+}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+MAX_DEPTH = 16
+
+
+class _Marked(dict[str, Any]):
+    """A mapping that remembers where each of its keys stands."""
+
+    marks: dict[str, Span]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe subset, with the places of keys; times and dates stay texts."""
+
+
+def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> _Marked:
+    result = _Marked()
+    result.marks = {}
+    for key_node, value_node in node.value:
+        key = str(loader.construct_object(key_node, deep=True))
+        mark = key_node.start_mark
+        if key in result:
+            raise yaml.constructor.ConstructorError(None, None, f"`{key}` stands twice; keep one", mark)
+        result[key] = loader.construct_object(value_node, deep=True)
+        result.marks[key] = Span(mark.line + 1, mark.column + 1, mark.index, mark.index + len(key))
+    return result
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def load_yaml(text: str, *, file: str) -> Document:
+    """The tree of a YAML document."""
+    try:
+        data = yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else file
+        raise SpecInvalid(f"{where}: {error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
+        raise SpecInvalid(
+            f"{file}: {str(error).splitlines()[0] if str(error) else 'cannot be read'}"
+        ) from None
+    return _document(data, text=text, file=file)
+
+
+def load_json(text: str, *, file: str) -> Document:
+    """The tree of a JSON document."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SpecInvalid(f"{file}:{error.lineno}:{error.colno}: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        raise SpecInvalid(f"{file}: {error}") from None
+    return _document(data, text=text, file=file)
+
+
+def document_of(data: Mapping[str, Any], *, file: str = "<spec>") -> Document:
+    """The tree of data that is already read, as it is stored."""
+    return _document(data, text="", file=file)
+
+
+def _document(data: Any, *, text: str, file: str) -> Document:
+    if not isinstance(data, Mapping):
+        raise SpecInvalid(f"{file}: a spec is an object with `app` and `queues`")
+    name = data.get("app")
+    body = tuple(
+        entry
+        for key, value in data.items()
+        if key != "app"
+        for entry in _entries(key, value, _mark(data, key), 0)
+    )
+    label = _scalar(name, _mark(data, "app")) if isinstance(name, str) else None
+    return Document(file=file, text=text, app=Entry("app", NOWHERE, NOWHERE, label=label, body=body))
+
+
+def _mark(data: Any, key: str) -> Span:
+    return data.marks.get(key, NOWHERE) if isinstance(data, _Marked) else NOWHERE
+
+
+def _entries(key: str, value: Any, span: Span, depth: int) -> list[Entry]:
+    """The entries that one key of an object stands for: named blocks give several."""
+    if depth > MAX_DEPTH:
+        raise SpecInvalid(f"`{key}` is nested too deep")
+    if key in _PLURALS and isinstance(value, Mapping):
+        kind = _PLURALS[key]
+        return [
+            Entry(
+                kind,
+                _mark(value, name),
+                _mark(value, name),
+                label=_scalar(str(name), _mark(value, name)),
+                body=_body(part, depth),
+            )
+            for name, part in value.items()
+        ]
+    if isinstance(value, Mapping):
+        return [_block(key, value, span, depth)]
+    return [Entry(key, span, span, value=_value(key, value, span))]
+
+
+def _body(value: Any, depth: int) -> tuple[Entry, ...] | None:
+    if value is None:
+        return ()
+    if not isinstance(value, Mapping):
+        return None
+    return tuple(
+        entry
+        for key, part in value.items()
+        for entry in _entries(str(key), part, _mark(value, str(key)), depth + 1)
+    )
+
+
+def _block(key: str, value: Mapping[str, Any], span: Span, depth: int) -> Entry:
+    """An object: a plain block, or one of the forms that text writes as `key: value { … }`."""
+    match key:
+        case "map_to":
+            entity = value.get("entity", value.get("entity_type"))
+            target = Scalar(Kind.PATH, f"{entity}.{value.get('command')}", "", span)
+            return Entry(key, span, span, value=target, body=_inputs(value))
+        case "enqueue":
+            return Entry(key, span, span, value=_scalar(value.get("queue"), span), body=_inputs(value))
+        case "deliver":
+            rest = _Marked((name, part) for name, part in value.items() if name != "url")
+            rest.marks = getattr(value, "marks", {})
+            target = Scalar(Kind.URL, str(value.get("url")), "", span)
+            return Entry(key, span, span, value=target, body=_body(rest, depth))
+        case "verify":
+            rest = _Marked((name, part) for name, part in value.items() if name != "scheme")
+            rest.marks = getattr(value, "marks", {})
+            if value.get("scheme") == "hmac":
+                return Entry("verify_hmac", span, span, body=_body(rest, depth))
+            return Entry(
+                key, span, span, label=_scalar(str(value.get("scheme")), span), body=_body(rest, depth)
+            )
+        case "message_type":
+            return Entry(key, span, span, body=_fields(value))
+        case "when":
+            return Entry(key, span, span, value=_condition(value, span))
+    return Entry(key, span, span, body=_body(value, depth))
+
+
+def _fields(value: Mapping[str, Any]) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(str(name), place, place, value=Scalar(Kind.TYPE, str(kind), str(kind), place))
+        for name, kind in value.items()
+        for place in (_mark(value, str(name)),)
+    )
+
+
+def _inputs(value: Mapping[str, Any]) -> tuple[Entry, ...]:
+    inputs: Mapping[str, Any] = next(
+        (value[name] for name in _EXPRESSIONS if isinstance(value.get(name), Mapping)), {}
+    )
+    return tuple(
+        Entry(
+            str(name),
+            _mark(inputs, str(name)),
+            _mark(inputs, str(name)),
+            value=Scalar(Kind.EXPRESSION, one_line(str(text)), str(text), _mark(inputs, str(name))),
+        )
+        for name, text in inputs.items()
+    )
+
+
+def _condition(value: Mapping[str, Any], span: Span) -> Condition | None:
+    threshold = _scalar(value.get("threshold"), span)
+    operator = value.get("operator")
+    if operator not in (">", ">=", "<", "<=") or threshold is None or threshold.kind is not Kind.NUMBER:
+        return None
+    return Condition(Scalar(Kind.WORD, str(value.get("metric")), "", span), operator, threshold, span)
+
+
+def _value(key: str, value: Any, span: Span) -> Value | None:
+    if isinstance(value, list):
+        return Listing(
+            tuple(item for item in (_scalar(one, span) for one in value) if item is not None), span
+        )
+    if key == "map_to" and isinstance(value, str):
+        return Scalar(Kind.PATH, value.removeprefix("command").strip(), value, span)
+    if key == "deliver" and isinstance(value, str):
+        return Scalar(Kind.URL, value, value, span)
+    if key == "when" and isinstance(value, str):
+        return _condition_text(value, span)
+    if key in _DURATIONS and isinstance(value, str):
+        return _duration(value, span) or _scalar(value, span)
+    return _scalar(value, span)
+
+
+def _condition_text(text: str, span: Span) -> Condition | None:
+    parts = text.split()
+    if len(parts) != 3:
+        return None
+    try:
+        threshold: float = float(parts[2])
+    except ValueError:
+        return None
+    return _condition({"metric": parts[0], "operator": parts[1], "threshold": threshold}, span)
+
+
+def _scalar(value: Any, span: Span) -> Scalar | None:
+    match value:
+        case bool():
+            return Scalar(Kind.FLAG, value, str(value).lower(), span)
+        case int() | float():
+            return Scalar(Kind.NUMBER, value, str(value), span)
+        case str():
+            return Scalar(Kind.STRING, value, value, span)
+    return None
+
+
+def _duration(text: str, span: Span) -> Scalar | None:
+    """JSON has no other way to write `30s`."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        return None
+    return Scalar(Kind.DURATION, round(float(found[1]) * UNITS_MS[found[2]]), text, span)

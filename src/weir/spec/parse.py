@@ -1,0 +1,252 @@
+"""Text to syntax tree: the Lark grammar, its transformer, and errors that say what was expected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextvars import ContextVar
+from functools import cache
+from importlib.resources import files
+
+from lark import Lark, Token, Transformer, v_args
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from weir.errors import SpecInvalid
+from weir.spec.problems import Problem, invalid, nearest
+from weir.spec.syntax import Comment, Condition, Document, Entry, Kind, Listing, Scalar, Span
+
+MAX_BYTES = 4 * 1024 * 1024
+MAX_BRACKETS = 12
+
+_comments: ContextVar[list[Comment]] = ContextVar("comments")
+_TEXT = r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'"
+UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+_SPACES = re.compile(rf"({_TEXT})|\s+")
+_WORDS = {
+    "RBRACE": "`}`",
+    "LBRACE": "`{`",
+    "COLON": "`:`",
+    "COMMA": "`,`",
+    "ANGLE": "`>`",
+    "MORETHAN": "`>`",
+    "LESSTHAN": "`<`",
+    "BRACKET": "`]`",
+    "LSQB": "`[`",
+    "APP": "`app`",
+    "COMMAND": "`command`",
+    "WORD": "a word",
+    "STRING": "a text in double quotes",
+    "NUMBER": "a number",
+    "DURATION": "a duration such as `30s`",
+    "EXPR": "an expression",
+    "PATH": "`Entity.Command`",
+    "URL": "a URL",
+    "OPERATOR": "a comparison",
+    "MAYBE": "`?`",
+    "$END": "the end of the file",
+}
+_KEYWORDS = ("message_type", "map_to", "enqueue", "deliver")
+
+
+def parse(text: str, *, file: str = "<spec>") -> Document:
+    """The syntax tree of a spec; SpecInvalid shows the place where it cannot be read."""
+    if len(text) > MAX_BYTES:
+        raise SpecInvalid(f"{file}: a spec has {len(text)} characters; at most {MAX_BYTES} are allowed")
+    comments: list[Comment] = []
+    token = _comments.set(comments)
+    try:
+        app: Entry = _parser().parse(text)  # type: ignore[assignment]
+    except UnexpectedInput as error:
+        raise invalid([_problem(error, text)], file=file, text=text) from None
+    finally:
+        _comments.reset(token)
+    return Document(file=file, text=text, app=app, comments=tuple(comments))
+
+
+@cache
+def _parser() -> Lark:
+    grammar = files("weir.spec").joinpath("grammar.lark").read_text()
+    return Lark(
+        grammar.replace("@EXPRESSION@", _expression_pattern()),
+        parser="lalr",
+        transformer=_ToTree(),
+        lexer_callbacks={"COMMENT": _keep_comment},
+    )
+
+
+def _expression_pattern() -> str:
+    """A run of texts, balanced brackets and other characters, written out for `MAX_BRACKETS` levels."""
+    inside = ""
+    for _ in range(MAX_BRACKETS):
+        inside = rf"[(\[{{](?:{_TEXT}|{inside + '|' if inside else ''}[^()\[\]{{}}\"'])*[)\]}}]"
+    unit = rf"(?:{_TEXT}|{inside}|\/(?!\/)|[^\s,()\[\]{{}}\"'\/])"
+    return rf"{unit}(?:[ \t]*{unit})*"
+
+
+def _keep_comment(token: Token) -> Token:
+    _comments.get().append(Comment(token.rstrip(), _span(token)))
+    return token
+
+
+def _span(token: Token) -> Span:
+    return Span(token.line or 1, token.column or 1, token.start_pos or 0, token.end_pos or 0)
+
+
+def _across(first: Span, last: Span) -> Span:
+    return Span(first.line, first.column, first.start, last.end)
+
+
+def unescaped(text: str) -> str:
+    """What a quoted text means."""
+
+    def meaning(found: re.Match[str]) -> str:
+        escape = found[1]
+        if escape[0] == "u" and len(escape) == 5:
+            return chr(int(escape[1:], 16))
+        return _ESCAPES.get(escape, escape)
+
+    return _ESCAPE.sub(meaning, text[1:-1])
+
+
+def one_line(expression: str) -> str:
+    """An expression with every run of white space outside its texts as one space."""
+    return _SPACES.sub(lambda found: found[1] or " ", expression.strip())
+
+
+@v_args(inline=True)
+class _ToTree(Transformer[Token, Entry]):
+    """Rules to nodes of the tree, called while the parser runs."""
+
+    def start(self, app: Entry) -> Entry:
+        return app
+
+    def app(self, name: Scalar, body: tuple[Entry, ...], close: Token) -> Entry:
+        end = _span(close)
+        return Entry("app", name.span, _across(name.span, end), label=name, body=body)
+
+    def body(self, *items: Entry) -> tuple[Entry, ...]:
+        return items
+
+    def property(self, key: Token, value: Scalar | Listing | Condition) -> Entry:
+        span = _span(key)
+        return Entry(str(key), span, _across(span, value.span), value=value)
+
+    def block(self, key: Token, *rest: object) -> Entry:
+        span = _span(key)
+        label = rest[0] if isinstance(rest[0], Scalar) else None
+        *_, body, close = rest
+        return Entry(str(key), span, _across(span, _span(close)), label=label, body=body)  # type: ignore[arg-type]
+
+    def message_type(self, key: Token, *rest: object) -> Entry:
+        *fields, close = rest
+        span = _span(key)
+        return Entry(str(key), span, _across(span, _span(close)), body=tuple(fields))  # type: ignore[arg-type]
+
+    def field(self, key: Token, value: Scalar) -> Entry:
+        span = _span(key)
+        return Entry(str(key), span, _across(span, value.span), value=value)
+
+    def type(self, word: Token, *rest: object) -> Scalar:
+        inner = [part for part in rest if isinstance(part, Scalar)]
+        tokens = [part for part in rest if isinstance(part, Token)]
+        text = str(word) + (f"<{', '.join(str(part.value) for part in inner)}>" if inner else "")
+        maybe = "?" if tokens and tokens[-1].type == "MAYBE" else ""
+        span = _across(_span(word), _span(tokens[-1] if tokens else word))
+        return Scalar(Kind.TYPE, text + maybe, text + maybe, span)
+
+    def map_to(self, key: Token, command: Token, path: Token, *inputs: Entry) -> Entry:
+        return _action(key, Scalar(Kind.PATH, str(path), str(path), _span(path)), inputs)
+
+    def enqueue(self, key: Token, target: Scalar, *inputs: Entry) -> Entry:
+        return _action(key, target, inputs)
+
+    def deliver(self, key: Token, target: Token, *options: Entry) -> Entry:
+        value = unescaped(target) if target.type == "STRING" else str(target)
+        return _action(key, Scalar(Kind.URL, value, str(target), _span(target)), options)
+
+    def inputs(self, *rest: object) -> Entry:
+        *entries, close = rest
+        return Entry("", _span(close), _span(close), body=tuple(entries))  # type: ignore[arg-type]
+
+    def options(self, body: tuple[Entry, ...], close: Token) -> Entry:
+        return Entry("", _span(close), _span(close), body=body)
+
+    def input(self, key: Token, expression: Token) -> Entry:
+        value = Scalar(Kind.EXPRESSION, one_line(expression), str(expression), _span(expression))
+        return Entry(str(key), _span(key), _across(_span(key), value.span), value=value)
+
+    def name(self, token: Token) -> Scalar:
+        if token.type == "STRING":
+            return Scalar(Kind.STRING, unescaped(token), str(token), _span(token))
+        if token in ("true", "false"):
+            return Scalar(Kind.FLAG, token == "true", str(token), _span(token))
+        return Scalar(Kind.WORD, str(token), str(token), _span(token))
+
+    def number(self, token: Token) -> Scalar:
+        return _number(token)
+
+    def listing(self, *rest: Scalar | Token) -> Listing:
+        items = tuple(part for part in rest if isinstance(part, Scalar))
+        end = _span(rest[-1]) if isinstance(rest[-1], Token) else rest[-1].span
+        return Listing(items, _across(items[0].span if items else end, end))
+
+    def condition(self, metric: Token, operator: Token, threshold: Token) -> Condition:
+        word = Scalar(Kind.WORD, str(metric), str(metric), _span(metric))
+        number = _number(threshold)
+        return Condition(word, str(operator), number, _across(word.span, number.span))
+
+
+def _number(token: Token) -> Scalar:
+    text = str(token)
+    if token.type == "DURATION":
+        digits = text.rstrip("mshd")
+        return Scalar(Kind.DURATION, round(float(digits) * UNITS_MS[text[len(digits) :]]), text, _span(token))
+    value = float(text) if "." in text else int(text)
+    return Scalar(Kind.NUMBER, value, text, _span(token))
+
+
+def _action(key: Token, target: Scalar, parts: Sequence[Entry]) -> Entry:
+    span = _span(key)
+    end = parts[0].span if parts else target.span
+    return Entry(str(key), span, _across(span, end), value=target, body=parts[0].body if parts else None)
+
+
+def _problem(error: UnexpectedInput, text: str) -> Problem:
+    line, column = max(1, error.line), max(1, error.column)
+    start = error.pos_in_stream or 0
+    if isinstance(error, UnexpectedToken):
+        # Outside its place an expression swallows the line; show the first word of it alone.
+        expected = error.expected
+        found = _word_at(text, start) if error.token.type == "EXPR" else str(error.token)
+        if error.token.type == "$END":
+            lines = text.split("\n")
+            last = Span(len(lines), len(lines[-1]) + 1, len(text), len(text))
+            return Problem(message=f"the text ends too early; expected {_spoken(expected)}", span=last)
+    else:
+        expected = error.allowed if isinstance(error, UnexpectedCharacters) and error.allowed else set()
+        found = _word_at(text, start)
+    hint = nearest(found, _known(expected)) if found.isidentifier() else ""
+    shown = found if len(found) <= 40 else found[:40] + "…"
+    return Problem(
+        message=f"`{shown}` does not belong here; expected {_spoken(expected)}",
+        span=Span(line, column, start, start + max(1, len(found))),
+        hint=hint,
+    )
+
+
+def _word_at(text: str, start: int) -> str:
+    found = re.compile(r"\w+|\S|\s").match(text, start)
+    return found[0] if found else ""
+
+
+def _known(expected: set[str]) -> list[str]:
+    return [name.lower() for name in expected if name.lower() in (*_KEYWORDS, "app", "command")]
+
+
+def _spoken(expected: set[str]) -> str:
+    words = sorted({_WORDS.get(name, f"`{name.lower()}`") for name in expected} - {"`,`"})
+    if len(words) > 4 and "a word" in words:
+        words = [word for word in words if word.strip("`") not in _KEYWORDS]
+    return " or ".join(words) if words else "something else"

@@ -1,0 +1,200 @@
+"""Reading one block: each property by name and kind, with every mistake noted at its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from weir.errors import InvalidInput
+from weir.model.names import check_name
+from weir.spec.problems import Problem, nearest, one_of
+from weir.spec.syntax import Entry, Kind, Listing, Scalar, Span
+
+Path = tuple[str, ...]
+MAX_DURATION_MS = 10 * 365 * 86_400_000
+MAX_NUMBER = 2**31 - 1
+_TEXTS = (Kind.STRING, Kind.WORD, Kind.URL, Kind.PATH, Kind.TYPE, Kind.EXPRESSION)
+
+
+class Notes:
+    """The problems found so far, and where each part of the result came from."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.places: dict[Path, Span] = {}
+
+    def add(self, message: str, span: Span, *, hint: str = "") -> None:
+        self.problems.append(Problem(message=message, span=span, hint=hint))
+
+
+class Section:
+    """The entries of one block. `finish` reports what nobody asked for."""
+
+    def __init__(self, entries: Sequence[Entry], *, what: str, path: Path, notes: Notes) -> None:
+        self.what = what
+        self.path = path
+        self.notes = notes
+        self._asked: list[str] = []
+        self._single: dict[str, Entry] = {}
+        self._entries = entries
+        self._repeated: list[Entry] = []
+        for entry in entries:
+            if entry.key in self._single:
+                self._repeated.append(entry)
+            else:
+                self._single[entry.key] = entry
+
+    def take(self, key: str) -> Entry | None:
+        """The entry of that name, if any; its place is remembered."""
+        self._asked.append(key)
+        entry = self._single.get(key)
+        if entry is not None:
+            self.notes.places[(*self.path, key)] = entry.value.span if entry.value else entry.key_span
+        return entry
+
+    def every(self, key: str) -> list[Entry]:
+        """All entries of a name that may stand more than once."""
+        self._asked.append(key)
+        self._repeated = [entry for entry in self._repeated if entry.key != key]
+        return [entry for entry in self._entries if entry.key == key]
+
+    def body(self, key: str, *, what: str | None = None) -> Section | None:
+        """The block of that name as a section of its own."""
+        entry = self.take(key)
+        if entry is None:
+            return None
+        if entry.body is None or entry.value is not None:
+            self.notes.add(f"`{key}` is a block; write `{key} {{ … }}`", entry.key_span)
+            return None
+        return Section(entry.body, what=what or key, path=(*self.path, key), notes=self.notes)
+
+    def scalar(self, key: str, kinds: Iterable[Kind], *, expected: str) -> Scalar | None:
+        entry = self.take(key)
+        if entry is None:
+            return None
+        if isinstance(entry.value, Scalar) and entry.value.kind in kinds and entry.body is None:
+            return entry.value
+        span = entry.value.span if entry.value else entry.key_span
+        self.notes.add(f"`{key}` is wrong here; expected {expected}", span)
+        return None
+
+    def whole(self, key: str, *, at_least: int = 0, at_most: int = MAX_NUMBER) -> int | None:
+        """A whole number within bounds."""
+        value = self.scalar(key, (Kind.NUMBER,), expected="a whole number")
+        if value is None:
+            return None
+        if not isinstance(value.value, int) or not at_least <= value.value <= at_most:
+            self.notes.add(
+                f"`{key}` is {value.text}; expected a whole number from {at_least} to {at_most}", value.span
+            )
+            return None
+        return value.value
+
+    def ratio(self, key: str) -> float | None:
+        value = self.scalar(key, (Kind.NUMBER,), expected="a number from 0 to 1")
+        if value is None:
+            return None
+        if not isinstance(value.value, (int, float)) or not 0 <= value.value <= 1:
+            self.notes.add(f"`{key}` is {value.text}; expected a number from 0 to 1", value.span)
+            return None
+        return float(value.value)
+
+    def duration_ms(self, key: str, *, at_least_ms: int = 1) -> int | None:
+        """A time as `key: 24h`, `key_seconds: 86400` or `key_ms: 86400000`; one of the three."""
+        given = [
+            (value, factor)
+            for name, kinds, factor, expected in (
+                (key, (Kind.DURATION,), 1, "a duration such as `30s`"),
+                (f"{key}_seconds", (Kind.NUMBER,), 1_000, "a number of seconds"),
+                (f"{key}_ms", (Kind.NUMBER,), 1, "a number of milliseconds"),
+            )
+            if (value := self.scalar(name, kinds, expected=expected)) is not None
+        ]
+        if not given:
+            return None
+        if len(given) > 1:
+            self.notes.add(f"`{key}` is given twice in different units; keep one", given[1][0].span)
+        value, factor = given[0]
+        result = round(float(value.value) * factor)
+        self.notes.places[(*self.path, key)] = value.span
+        if not at_least_ms <= result <= MAX_DURATION_MS:
+            self.notes.add(
+                f"`{key}` is {value.text}; expected at least {at_least_ms} ms and at most ten years",
+                value.span,
+            )
+            return None
+        return result
+
+    def text(self, key: str) -> str | None:
+        value = self.scalar(key, _TEXTS, expected="a text")
+        return None if value is None else str(value.value)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """One text, or a list of them."""
+        entry = self.take(key)
+        if entry is None:
+            return ()
+        values = entry.value.items if isinstance(entry.value, Listing) else (entry.value,)
+        if not values or not all(isinstance(value, Scalar) and value.kind in _TEXTS for value in values):
+            span = entry.value.span if entry.value else entry.key_span
+            self.notes.add(f"`{key}` is wrong here; expected a text or a list of texts", span)
+            return ()
+        return tuple(str(value.value) for value in values if isinstance(value, Scalar))
+
+    def name(self, key: str) -> str | None:
+        """The name of a queue, in words or in quotes."""
+        value = self.scalar(key, (Kind.WORD, Kind.STRING), expected="a name")
+        return None if value is None else checked_name(value, what=key, notes=self.notes)
+
+    def flag(self, key: str) -> bool | None:
+        value = self.scalar(key, (Kind.FLAG,), expected="`true` or `false`")
+        return None if value is None else bool(value.value)
+
+    def choice(self, key: str, choices: Iterable[str]) -> str | None:
+        """One of a closed list of words."""
+        value = self.scalar(key, (Kind.WORD, Kind.STRING), expected=one_of(choices))
+        if value is None:
+            return None
+        known = list(choices)
+        if value.value not in known:
+            self.notes.add(
+                f"`{key}` is `{value.value}`; expected {one_of(known)}",
+                value.span,
+                hint=nearest(str(value.value), known),
+            )
+            return None
+        return str(value.value)
+
+    def finish(self) -> None:
+        """Report the entries that were never asked for, and those that stand twice."""
+        for entry in self._entries:
+            if entry.key not in self._asked:
+                self.notes.add(
+                    f"`{entry.key}` does not belong in {_article(self.what)}; it takes "
+                    f"{one_of(sorted(set(self._shown())))}",
+                    entry.key_span,
+                    hint=nearest(entry.key, self._asked),
+                )
+        for entry in self._repeated:
+            if entry.key in self._asked:
+                self.notes.add(f"`{entry.key}` stands twice in this {self.what}; keep one", entry.key_span)
+
+    def _shown(self) -> list[str]:
+        """What was asked for, durations once."""
+        return [
+            key
+            for key in self._asked
+            if not (key.endswith(("_seconds", "_ms")) and key.rsplit("_", 1)[0] in self._asked)
+        ]
+
+
+def checked_name(scalar: Scalar, *, what: str, notes: Notes) -> str | None:
+    """The name that a scalar gives, if it is a legal one."""
+    try:
+        return check_name(str(scalar.value), what=what)
+    except InvalidInput as error:
+        notes.add(error.message, scalar.span)
+        return None
+
+
+def _article(word: str) -> str:
+    return f"an {word}" if word[0] in "aeiou" else f"a {word}"

@@ -1,0 +1,92 @@
+"""The syntax tree: entries with their places in the text; the same from spec text, JSON and YAML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where something stands: line and column from 1, offsets from 0, the end not included."""
+
+    line: int
+    column: int
+    start: int
+    end: int
+
+
+NOWHERE = Span(1, 1, 0, 0)
+
+
+class Kind(Enum):
+    """How a value was written, in the words that an error message uses."""
+
+    WORD = "a word"
+    STRING = "a text"
+    NUMBER = "a number"
+    DURATION = "a duration"
+    FLAG = "true or false"
+    URL = "a URL"
+    TYPE = "a type"
+    PATH = "a command"
+    EXPRESSION = "an expression"
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """One value; `text` is what stands in the source, `value` what it means."""
+
+    kind: Kind
+    value: str | int | float | bool
+    text: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    items: tuple[Scalar, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`backlog > 1000`."""
+
+    metric: Scalar
+    operator: str
+    threshold: Scalar
+    span: Span
+
+
+Value = Scalar | Listing | Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A property, a block, or both: `key label: value { body }`, each part where it applies."""
+
+    key: str
+    key_span: Span
+    span: Span
+    label: Scalar | None = None
+    value: Value | None = None
+    body: tuple[Entry, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A comment that the formatter must keep."""
+
+    text: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One source: its name, its text, its app and its comments in order."""
+
+    file: str
+    text: str
+    app: Entry
+    comments: tuple[Comment, ...] = ()
