@@ -2,88 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
-from uuid import uuid4
 
 import pytest
 
 from weir.errors import InvalidInput, WarehouseUnavailable
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.testing.clocks import ManualClock
 from weir.testing.history import Moment, land_gap, land_moments, land_worker
-from weir.testing.urls import with_database
-from weir.warehouse.connection import Connection
-from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
-from weir.warehouse.reading.freshness import FreshnessReader, GapReader, Position, TrustReader
-from weir.warehouse.reading.periods import HOUR_MS, MINUTE_MS, Resolution, Window, window_for
+from weir.testing.warehouse import NOW_MS
+from weir.testing.warehouse import WarehouseRig as Rig
+from weir.warehouse.reading.periods import HOUR_MS, MINUTE_MS, Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant, operator_queries, tenant_queries
-from weir.warehouse.reading.queues import HistoryReader
 from weir.warehouse.reading.reader import Question, Reader
 from weir.warehouse.reading.series import Kind
-from weir.warehouse.reading.top import By, TopReader
-from weir.warehouse.reading.workers import Health, WorkerReader
-
-NOW_MS = int(time.time()) // 5 * 5_000
-"""Real time, for the warehouse drops what is older than its tier keeps."""
-
-
-class FixedTails:
-    """Stream ends that the test sets."""
-
-    def __init__(self) -> None:
-        self.by_shard: dict[int, Position] = {}
-
-    async def tails(self, metric: str) -> Mapping[int, Position]:
-        return self.by_shard
-
-
-class Rig:
-    def __init__(self, url: str, connection: Connection) -> None:
-        self.connection = connection
-        self.clock = ManualClock(NOW_MS)
-        self.tails = FixedTails()
-        self.reader = Reader(url)
-        self.freshness = FreshnessReader(self.reader, self.tails, clock=self.clock, max_age_ms=0)
-        trust = TrustReader(self.freshness, GapReader(self.reader))
-        self.history = HistoryReader(self.reader, trust, clock=self.clock, shards=1)
-        self.top = TopReader(self.reader)
-        self.workers = WorkerReader(self.reader, self.freshness, clock=self.clock)
-
-    def last(self, period_ms: int) -> Window:
-        return window_for(start_ms=NOW_MS - period_ms, end_ms=NOW_MS, now_ms=NOW_MS)
-
-
-@pytest.fixture(scope="module")
-def shared_url(clickhouse_url: str) -> Iterator[str]:
-    """A warehouse that tests share: each has a tenant of its own."""
-    url = with_database(clickhouse_url, f"t_{uuid4().hex}")
-    asyncio.run(migrate_warehouse(url))
-    yield url
-    asyncio.run(drop_warehouse(url))
-
-
-async def rig_on(url: str) -> AsyncIterator[Rig]:
-    connection = Connection(url)
-    rig = Rig(url, connection)
-    yield rig
-    await rig.reader.aclose()
-    connection.close()
-
-
-@pytest.fixture
-async def rig(shared_url: str) -> AsyncIterator[Rig]:
-    async for rig in rig_on(shared_url):
-        yield rig
-
-
-@pytest.fixture
-async def lone(warehouse_url: str) -> AsyncIterator[Rig]:
-    """For what belongs to no tenant: gaps and processes."""
-    async for rig in rig_on(warehouse_url):
-        yield rig
+from weir.warehouse.reading.top import By
+from weir.warehouse.reading.workers import Health
 
 
 @pytest.fixture
@@ -106,7 +39,7 @@ async def test_a_series_has_counts_maxima_percentiles_and_odometers(rig: Rig, qu
     land_moments(
         rig.connection, [first, replace(first, at_ms=at_ms + 1_000, counts={"enqueued": 2}, waits_ms=())]
     )
-    history = await rig.history.of_queue(queue, rig.last(30 * MINUTE_MS))
+    history = await rig.warehouse.history.of_queue(queue, rig.last(30 * MINUTE_MS))
     assert len(history.points) == 360
     measured = [point for point in history.points if point.kind is Kind.MEASURED]
     assert len(measured) == 1
@@ -124,7 +57,7 @@ async def test_a_row_split_over_several_inserts_is_one_point(rig: Rig, queue: Qu
         land_moments(
             rig.connection, [Moment(queue=queue, at_ms=NOW_MS - 60_000 + number, counts={"acked": 1})]
         )
-    history = await rig.history.of_queue(queue, rig.last(30 * MINUTE_MS))
+    history = await rig.warehouse.history.of_queue(queue, rig.last(30 * MINUTE_MS))
     assert [point.values["acked"] for point in history.points if point.kind is Kind.MEASURED] == [3]
 
 
@@ -134,7 +67,7 @@ async def test_the_seed_comes_from_before_the_window_however_long_ago(
 ) -> None:
     moment = Moment(queue=queue, at_ms=NOW_MS - idle_ms, gauges={"queue_length": 500}, odometers={"acked": 9})
     land_moments(rig.connection, [moment])
-    history = await rig.history.of_queue(queue, rig.last(30 * MINUTE_MS))
+    history = await rig.warehouse.history.of_queue(queue, rig.last(30 * MINUTE_MS))
     assert {point.values["queue_length"] for point in history.points} == {500}
     assert {point.values["acked_total"] for point in history.points} == {9}
 
@@ -146,7 +79,7 @@ async def test_a_day_and_a_year_hold_the_same_sums(rig: Rig, queue: QueueRef) ->
     ]
     land_moments(rig.connection, moments)
     for period_ms in (30 * MINUTE_MS, 24 * HOUR_MS, 7 * 24 * HOUR_MS, 90 * 24 * HOUR_MS):
-        history = await rig.history.of_queue(queue, rig.last(period_ms))
+        history = await rig.warehouse.history.of_queue(queue, rig.last(period_ms))
         assert sum(point.values["acked"] or 0 for point in history.points) == sum(range(1, 200))
         assert len(history.points) <= 1_500
 
@@ -154,7 +87,7 @@ async def test_a_day_and_a_year_hold_the_same_sums(rig: Rig, queue: QueueRef) ->
 async def test_a_gap_shows_as_unknown(lone: Rig, queue: QueueRef) -> None:
     land_moments(lone.connection, [Moment(queue=queue, at_ms=NOW_MS - 600_000, gauges={"queue_length": 3})])
     land_gap(lone.connection, start_ms=NOW_MS - 300_000, end_ms=NOW_MS - 290_000)
-    points = (await lone.history.of_queue(queue, lone.last(30 * MINUTE_MS))).points
+    points = (await lone.warehouse.history.of_queue(queue, lone.last(30 * MINUTE_MS))).points
     unknown = [point for point in points if point.kind is Kind.UNKNOWN]
     assert [point.time_ms for point in unknown] == [NOW_MS - 300_000, NOW_MS - 295_000]
     assert all(value is None for point in unknown for value in point.values.values())
@@ -163,11 +96,11 @@ async def test_a_gap_shows_as_unknown(lone: Rig, queue: QueueRef) -> None:
 async def test_events_on_their_way_make_the_newest_points_unknown(lone: Rig, queue: QueueRef) -> None:
     land_moments(lone.connection, [Moment(queue=queue, at_ms=NOW_MS - 600_000, gauges={"queue_length": 3})])
     lone.tails.by_shard = {0: (NOW_MS - 600_000, 0)}
-    idle = await lone.history.of_queue(queue, lone.last(30 * MINUTE_MS))
+    idle = await lone.warehouse.history.of_queue(queue, lone.last(30 * MINUTE_MS))
     assert idle.complete_until_ms == NOW_MS
     assert idle.points[-1].kind is Kind.CARRIED
     lone.tails.by_shard = {0: (NOW_MS - 1_000, 0)}
-    behind = await lone.history.of_queue(queue, lone.last(30 * MINUTE_MS))
+    behind = await lone.warehouse.history.of_queue(queue, lone.last(30 * MINUTE_MS))
     assert behind.complete_until_ms == NOW_MS - 600_000
     assert [point.kind for point in behind.points[-3:]] == [Kind.UNKNOWN] * 3
 
@@ -186,7 +119,7 @@ async def test_an_environment_adds_its_queues_up(rig: Rig, environment: Environm
                 )
             ],
         )
-    history = await rig.history.of_environment(environment, rig.last(2 * HOUR_MS))
+    history = await rig.warehouse.history.of_environment(environment, rig.last(2 * HOUR_MS))
     measured = next(point for point in history.points if point.kind is Kind.MEASURED)
     assert (measured.values["acked"], measured.values["wait_mean_ms"]) == (30, 10)
     assert history.points[-1].values["environment_length"] == 42
@@ -206,7 +139,7 @@ async def test_queues_can_be_ranked_by_every_figure(rig: Rig, environment: Envir
     ]
     land_moments(rig.connection, moments)
     for by in By:
-        ranked = await rig.top.of(environment, rig.last(24 * HOUR_MS), by=by, limit=2)
+        ranked = await rig.warehouse.top.of(environment, rig.last(24 * HOUR_MS), by=by, limit=2)
         assert [totals.queue for totals in ranked] == ["q4", "q3"], by
         assert (ranked[0].utilisation_pct, ranked[0].wait_mean_ms) == (40, 400)
 
@@ -214,7 +147,7 @@ async def test_queues_can_be_ranked_by_every_figure(rig: Rig, environment: Envir
 async def test_a_ranking_of_none_or_too_many_is_refused(rig: Rig, environment: EnvironmentRef) -> None:
     for limit in (0, -1, 1_001):
         with pytest.raises(InvalidInput):
-            await rig.top.of(environment, rig.last(HOUR_MS), by=By.ACKED, limit=limit)
+            await rig.warehouse.top.of(environment, rig.last(HOUR_MS), by=By.ACKED, limit=limit)
 
 
 async def test_nothing_of_another_tenant_is_seen(rig: Rig, environment: EnvironmentRef) -> None:
@@ -226,11 +159,11 @@ async def test_nothing_of_another_tenant_is_seen(rig: Rig, environment: Environm
     moments = [Moment(queue=other.queue("q"), at_ms=NOW_MS - 60_000, counts={"acked": 1}) for other in others]
     land_moments(rig.connection, moments)
     window = rig.last(30 * MINUTE_MS)
-    queue_history = await rig.history.of_queue(environment.queue("q"), window)
-    environment_history = await rig.history.of_environment(environment, window)
+    queue_history = await rig.warehouse.history.of_queue(environment.queue("q"), window)
+    environment_history = await rig.warehouse.history.of_environment(environment, window)
     for history in (queue_history, environment_history):
         assert {point.kind for point in history.points} == {Kind.CARRIED}
-    assert await rig.top.of(environment, window, by=By.ACKED, limit=10) == []
+    assert await rig.warehouse.top.of(environment, window, by=By.ACKED, limit=10) == []
 
 
 def test_every_tenant_query_names_the_tenant_wherever_it_reads() -> None:
@@ -276,7 +209,7 @@ async def test_every_query_can_be_explained_on_a_migrated_warehouse(
             "$TENANT", ask_tenant("queue_series", environment).sql.split("WHERE ")[1].split(" AND queue")[0]
         )
         used = {key: value for key, value in parameters.items() if f"{{{key}:" in sql}
-        assert await rig.reader.ask(Question(sql=f"EXPLAIN {sql}", parameters=used))
+        assert await rig.warehouse.reader.ask(Question(sql=f"EXPLAIN {sql}", parameters=used))
 
 
 async def test_processes_are_weighted_by_their_samples(lone: Rig) -> None:
@@ -309,25 +242,27 @@ async def test_processes_are_weighted_by_their_samples(lone: Rig) -> None:
         lag_ms_sum=0,
     )
     land_worker(lone.connection, at_ms=NOW_MS - 120_000, worker_id="w2", samples=1, pushes=1, role="worker")
-    summaries = {item.worker_id: item for item in await lone.workers.summaries(lone.last(10 * MINUTE_MS))}
+    summaries = {
+        item.worker_id: item for item in await lone.warehouse.workers.summaries(lone.last(10 * MINUTE_MS))
+    }
     first = summaries["w1"]
     assert first.figures["event_loop_lag_mean_ms"] == 3
     assert (first.figures["lag_mean_ms"], first.figures["lag_max_ms"]) == (10, 100)
     assert (first.figures["free_slots_mean"], first.figures["free_slots_min"]) == (4, 2)
     assert first.health is Health.HEALTHY
     assert summaries["w2"].health is Health.SILENT
-    series = await lone.workers.series(lone.last(10 * MINUTE_MS))
+    series = await lone.warehouse.workers.series(lone.last(10 * MINUTE_MS))
     assert sum(point.values["pushes"] or 0 for point in series) == 51
     busy = next(point for point in series if point.values["pushes"] == 50)
     assert busy.values["pushes_per_s"] == 10
-    alone = await lone.workers.series(lone.last(10 * MINUTE_MS), worker_id="w2")
+    alone = await lone.warehouse.workers.series(lone.last(10 * MINUTE_MS), worker_id="w2")
     assert sum(point.values["pushes"] or 0 for point in alone) == 1
 
 
 async def test_a_process_is_not_called_silent_when_telemetry_is_behind(lone: Rig) -> None:
     land_worker(lone.connection, at_ms=NOW_MS - 120_000, worker_id="w", samples=1, free_slots_min=1)
     lone.tails.by_shard = {0: (NOW_MS - 1, 0)}
-    (summary,) = await lone.workers.summaries(lone.last(10 * MINUTE_MS))
+    (summary,) = await lone.warehouse.workers.summaries(lone.last(10 * MINUTE_MS))
     assert summary.health is Health.HEALTHY
 
 

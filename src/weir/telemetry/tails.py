@@ -1,0 +1,36 @@
+"""Where the metric streams end right now, so that a reader can tell idle from behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError, ResponseError
+
+from weir.errors import BrokerUnavailable
+from weir.telemetry.streams import stream_key
+
+
+class RedisTails:
+    """Asks Redis for the newest id of each shard's stream."""
+
+    def __init__(self, client: Redis, *, shards: int) -> None:
+        self._client = client
+        self._shards = shards
+
+    async def tails(self, metric: str) -> Mapping[int, tuple[int, int]]:
+        """The newest id ever written, by shard; shards that never had an event are left out."""
+        found = await asyncio.gather(*(self._tail(metric, shard) for shard in range(self._shards)))
+        return {shard: tail for shard, tail in enumerate(found) if tail is not None}
+
+    async def _tail(self, metric: str, shard: int) -> tuple[int, int] | None:
+        try:
+            info = await self._client.xinfo_stream(stream_key(metric, shard))
+        except ResponseError:
+            return None
+        except (RedisError, OSError) as error:
+            raise BrokerUnavailable(f"Redis does not answer ({error}); try again", retry_after_s=1) from error
+        text = info["last-generated-id"]
+        time_ms, _, sequence = (text.decode() if isinstance(text, bytes) else text).partition("-")
+        return int(time_ms), int(sequence)

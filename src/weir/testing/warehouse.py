@@ -1,0 +1,45 @@
+"""A warehouse under a test's control: its clock, its stream ends, and every reader on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from weir.testing.clocks import ManualClock
+from weir.warehouse.connection import Connection
+from weir.warehouse.reading.freshness import Position
+from weir.warehouse.reading.periods import Window, window_for
+from weir.warehouse.reading.warehouse import open_warehouse
+
+NOW_MS = int(time.time()) // 5 * 5_000
+"""Real time, for the warehouse drops what is older than its tier keeps."""
+
+
+class FixedTails:
+    """Stream ends that the test sets."""
+
+    def __init__(self) -> None:
+        self.by_shard: dict[int, Position] = {}
+
+    async def tails(self, metric: str) -> Mapping[int, Position]:
+        return self.by_shard
+
+
+class WarehouseRig:
+    """Every reader on one warehouse, at a time that stands still."""
+
+    def __init__(self, url: str, *, now_ms: int = NOW_MS) -> None:
+        self.clock = ManualClock(now_ms)
+        self.tails = FixedTails()
+        self.connection = Connection(url)
+        self.warehouse = open_warehouse(
+            url, tails=self.tails, shards=1, clock=self.clock, freshness_max_age_ms=0
+        )
+
+    def last(self, period_ms: int) -> Window:
+        now_ms = self.clock.now_ms()
+        return window_for(start_ms=now_ms - period_ms, end_ms=now_ms, now_ms=now_ms)
+
+    async def aclose(self) -> None:
+        await self.warehouse.aclose()
+        self.connection.close()

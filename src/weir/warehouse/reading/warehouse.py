@@ -1,0 +1,61 @@
+"""The reading half of the warehouse, put together once for a process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weir.model.clock import Clock, SystemClock
+from weir.warehouse.reading.freshness import FreshnessReader, GapReader, Tails, TrustReader
+from weir.warehouse.reading.periods import DEFAULT_RETENTION_MS, Resolution
+from weir.warehouse.reading.queues import HistoryReader
+from weir.warehouse.reading.reader import Reader
+from weir.warehouse.reading.top import TopReader
+from weir.warehouse.reading.workers import WorkerReader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warehouse:
+    """Everything that can be asked about the past."""
+
+    clock: Clock
+    shards: int
+    retention_ms: Mapping[Resolution, int]
+    reader: Reader
+    freshness: FreshnessReader
+    gaps: GapReader
+    history: HistoryReader
+    top: TopReader
+    workers: WorkerReader
+
+    async def aclose(self) -> None:
+        await self.reader.aclose()
+
+
+def open_warehouse(
+    url: str,
+    *,
+    tails: Tails,
+    shards: int,
+    clock: Clock | None = None,
+    retention_ms: Mapping[Resolution, int] = DEFAULT_RETENTION_MS,
+    freshness_max_age_ms: int = 500,
+) -> Warehouse:
+    """A warehouse by URL; nothing is connected before the first question."""
+    clock = clock or SystemClock()
+    reader = Reader(url)
+    freshness = FreshnessReader(reader, tails, clock=clock, max_age_ms=freshness_max_age_ms)
+    gaps = GapReader(reader)
+    return Warehouse(
+        clock=clock,
+        shards=shards,
+        retention_ms=retention_ms,
+        reader=reader,
+        freshness=freshness,
+        gaps=gaps,
+        history=HistoryReader(
+            reader, TrustReader(freshness, gaps), clock=clock, shards=shards, retention_ms=retention_ms
+        ),
+        top=TopReader(reader),
+        workers=WorkerReader(reader, freshness, clock=clock),
+    )

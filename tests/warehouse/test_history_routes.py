@@ -1,0 +1,172 @@
+"""History over HTTP, in the documented shape and within the caller's tenant."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import pytest
+
+from weir.api.app import create_app
+from weir.api.direct import DirectPusher, DirectSettler
+from weir.api.history import EnvironmentMetrics, QueueMetrics, WorkerList, WorkerMetrics
+from weir.api.services import Services
+from weir.control.principals import Principal, Role
+from weir.errors import Unauthenticated
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.testing.history import Moment, land_moments, land_worker
+from weir.testing.memory import MemoryBroker
+from weir.testing.warehouse import NOW_MS, WarehouseRig
+
+
+class NamedTokens:
+    """Tokens that a test gives out: text to principal."""
+
+    def __init__(self) -> None:
+        self.principals: dict[str, Principal] = {}
+
+    async def authenticate(self, text: str) -> Principal:
+        if text not in self.principals:
+            raise Unauthenticated("no such token")
+        return self.principals[text]
+
+    def forget(self, token_id: str) -> None: ...
+
+    def of(self, environment: EnvironmentRef, role: Role = Role.READ) -> dict[str, str]:
+        text = f"token-{len(self.principals)}"
+        self.principals[text] = Principal(
+            token_id=text,
+            role=role,
+            organization=environment.organization,
+            project=environment.project,
+            environment=environment.environment,
+        )
+        return {"authorization": f"Bearer {text}"}
+
+
+@pytest.fixture
+def tokens() -> NamedTokens:
+    return NamedTokens()
+
+
+@pytest.fixture
+async def client(rig: WarehouseRig, tokens: NamedTokens) -> AsyncIterator[httpx2.AsyncClient]:
+    broker = MemoryBroker()
+    services = Services(
+        broker=broker,
+        authenticator=tokens,
+        pusher=DirectPusher(broker),
+        settler=DirectSettler(broker),
+        warehouse=rig.warehouse,
+        clock=rig.clock,
+    )
+    transport = httpx2.ASGITransport(app=create_app(services))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://weir") as client:
+        yield client
+
+
+def moment(queue: QueueRef, **values: Any) -> Moment:
+    return Moment(queue=queue, at_ms=NOW_MS - 60_000, **values)
+
+
+async def test_the_source_shape_comes_with_percentiles_totals_and_kinds(
+    client: httpx2.AsyncClient, rig: WarehouseRig, tokens: NamedTokens, environment: EnvironmentRef
+) -> None:
+    queue = environment.queue("a/b:c ✓")
+    land_moments(
+        rig.connection,
+        [
+            moment(
+                queue,
+                counts={"enqueued": 3, "dequeued": 2, "acked": 2, "nacked": 2},
+                gauges={"queue_length": 120, "running": 8, "queue_limit": 10, "oldest_age_ms": 8_200},
+                odometers={"acked": 77},
+                waits_ms=[1_000, 2_000],
+            )
+        ],
+    )
+    path = f"/api/v1/queues/{quote(queue.queue, safe='')}/metrics"
+    response = await client.get(path, params={"period": "30m"}, headers=tokens.of(environment))
+    assert response.status_code == 200, response.text
+    document = response.json()
+    QueueMetrics.model_validate(document)
+    assert (document["queue"], document["resolution"], len(document["timeseries"])) == ("a/b:c ✓", "5s", 360)
+    point = next(point for point in document["timeseries"] if point["kind"] == "measured")
+    assert point["throughput"] == {"enqueued": 3, "dequeued": 2, "completed": 2, "completed_per_s": 0.4}
+    assert point["queue_depth"] == {"max": 120}
+    assert point["latency"]["avg_wait_ms"] == 1_500
+    assert point["concurrency"] == {"max": 8, "limit": 10, "utilization_pct": 80}
+    assert point["failures"]["error_rate"] == 0.5
+    assert point["totals"]["acked"] == 77
+    assert document["timeseries"][-1]["kind"] == "carried"
+
+
+async def test_an_environment_has_totals_and_top_queues(
+    client: httpx2.AsyncClient, rig: WarehouseRig, tokens: NamedTokens, environment: EnvironmentRef
+) -> None:
+    queues = [environment.queue(f"q{number}") for number in range(3)]
+    land_moments(
+        rig.connection,
+        [moment(queue, counts={"acked": number}, waits_ms=[number]) for number, queue in enumerate(queues)],
+    )
+    path = f"/api/v1/environments/{quote(environment.environment, safe='')}/queue-metrics"
+    response = await client.get(
+        path, params={"by": "wait_p95_ms", "top": 2, "period": "24h"}, headers=tokens.of(environment)
+    )
+    assert response.status_code == 200, response.text
+    EnvironmentMetrics.model_validate(response.json())
+    assert [rank["queue"] for rank in response.json()["top_queues"]] == ["q2", "q1"]
+
+
+async def test_another_tenant_reads_nothing(
+    client: httpx2.AsyncClient, rig: WarehouseRig, tokens: NamedTokens, environment: EnvironmentRef
+) -> None:
+    land_moments(rig.connection, [moment(environment.queue("q"), counts={"acked": 1})])
+    other = replace(environment, organization="other")
+    headers = tokens.of(other)
+    answer = await client.get("/api/v1/queues/q/metrics", headers=headers)
+    assert {point["kind"] for point in answer.json()["timeseries"]} == {"carried"}
+    path = f"/api/v1/environments/{quote(environment.environment, safe='')}/queue-metrics"
+    assert (await client.get(path, headers=headers)).json()["top_queues"] == []
+    path = "/api/v1/environments/elsewhere/queue-metrics"
+    assert (await client.get(path, headers=headers)).status_code == 404
+    assert (await client.get("/api/v1/queues/q/metrics")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"period": "0m"},
+        {"period": "5 parsecs"},
+        {"period": "30m", "from": "2026-01-01T00:00:00Z"},
+        {"from": "yesterday"},
+        {"from": "99999999999999"},
+        {"from": "2026-01-02", "to": "2026-01-01"},
+        {"to": "1"},
+        {"resolution": "2s"},
+        {"from": "0001-01-01T00:00:00+23:59"},
+    ],
+)
+async def test_a_period_that_makes_no_sense_is_a_problem(
+    client: httpx2.AsyncClient, tokens: NamedTokens, environment: EnvironmentRef, query: dict[str, str]
+) -> None:
+    response = await client.get("/api/v1/queues/q/metrics", params=query, headers=tokens.of(environment))
+    assert (response.status_code, response.json()["code"]) == (422, "invalid_input")
+
+
+async def test_workers_show_their_hosts_to_admins_alone(
+    client: httpx2.AsyncClient, rig: WarehouseRig, tokens: NamedTokens, environment: EnvironmentRef
+) -> None:
+    land_worker(rig.connection, at_ms=NOW_MS - 5_000, worker_id="w", samples=5, free_slots_min=1, pushes=5)
+    seen = await client.get("/api/v1/workers", headers=tokens.of(environment))
+    WorkerList.model_validate(seen.json())
+    assert [worker["hostname"] for worker in seen.json()["workers"]] == [None]
+    trusted = await client.get("/api/v1/workers", headers=tokens.of(environment, Role.ADMIN))
+    assert [worker["hostname"] for worker in trusted.json()["workers"]] == ["host"]
+    for path in ("/api/v1/workers/metrics", "/api/v1/workers/w/metrics"):
+        series = await client.get(path, headers=tokens.of(environment))
+        WorkerMetrics.model_validate(series.json())
+        assert sum(point["figures"]["pushes"] or 0 for point in series.json()["timeseries"]) == 5
