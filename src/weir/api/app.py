@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote_to_bytes
 
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -73,6 +73,11 @@ def create_control(
 
     app.openapi = openapi  # type: ignore[method-assign]
     return app
+
+
+def describe() -> dict[str, Any]:
+    """The OpenAPI description, which needs no store to be written."""
+    return create_control(cast(Services, None)).openapi()
 
 
 async def decode_path(request: Request) -> None:

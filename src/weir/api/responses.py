@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from weir.api.schemas import Problem
-
 _TEXTS = {
     400: "The request cannot be read.",
     401: "No credential, or one that does not hold.",
     403: "The role of the token does not suffice.",
     404: "There is no such thing in the scope of the token.",
-    405: "The route does not take this method.",
     408: "The body did not arrive in time.",
     409: "The state does not allow it now.",
     413: "Over a stated limit.",
@@ -21,16 +18,17 @@ _TEXTS = {
     500: "A defect.",
     503: "A store is out of reach or out of room; retry after the stated delay.",
 }
+_EVERY = (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503)
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The declarations for these statuses, and for those that any authenticated route may give."""
-    every = sorted({400, 401, 403, 404, 422, 500, 503, *statuses})
+    return {status: problem_answer(status) for status in sorted({*_EVERY, *statuses})}
+
+
+def problem_answer(status: int) -> dict[str, Any]:
+    """One status, answered by a problem."""
     return {
-        status: {
-            "model": Problem,
-            "description": _TEXTS[status],
-            "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
-        }
-        for status in every
+        "description": _TEXTS.get(status, "A problem."),
+        "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }

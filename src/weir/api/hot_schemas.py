@@ -1,0 +1,148 @@
+"""The shapes of the hot path for the description; at run time `fields` checks by hand, to the same rules."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from weir.api.routes.pop import MAX_LEASE_MS, MIN_LEASE_MS
+from weir.api.schemas import Problem
+from weir.model.message import MAX_BATCH, MAX_PRIORITY
+
+EXAMPLE_ID = "0199a3c2-7c1e-7c62-9d0b-1f1f3f1b2a77"
+EXAMPLE_LEASE = "0199a3c2-7d55-7001-8a3c-6f0e9c1d2b34"
+
+Short = Annotated[str, Field(min_length=1, max_length=255)]
+Id = Annotated[str, Field(examples=[EXAMPLE_ID])]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class PushItemBody(Body):
+    """One message. Exactly one of `payload` (any JSON value, kept byte for byte) and `payload_base64`."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"oneOf": [{"required": ["payload"]}, {"required": ["payload_base64"]}]},
+    )
+
+    queue: Short = Field(examples=["orders"])
+    payload: Any = Field(default=None, examples=[{"order": 42}])
+    payload_base64: str | None = None
+    key: Short | None = Field(default=None, description="Ordering key; `partition` is another word for it.")
+    partition: Short | None = None
+    priority: int | None = Field(default=None, ge=0, le=MAX_PRIORITY)
+    deliver_at_ms: int | None = Field(default=None, ge=0)
+    delay_ms: int | None = Field(default=None, ge=0)
+    ttl_ms: int | None = Field(default=None, ge=1)
+    idempotency_key: Short | None = None
+    headers: dict[str, str] | None = None
+
+
+class PushBody(Body):
+    items: list[PushItemBody] = Field(min_length=1, max_length=MAX_BATCH)
+
+
+class PushAnswerBody(BaseModel):
+    """What became of one item."""
+
+    status: Literal["accepted", "duplicate", "queued", "refused"]
+    id: str | None = Field(default=None, description="The message's id.", examples=[EXAMPLE_ID])
+    operation_id: str | None = None
+    position: int | None = None
+    estimated_wait_ms: int | None = None
+    reason: str | None = None
+    problem: Problem | None = None
+
+
+class PushAnswers(BaseModel):
+    items: list[PushAnswerBody]
+
+
+class PopBody(Body):
+    """Which messages to hand out; without a queue, from any queue of the environment."""
+
+    queue: Short | None = Field(default=None, examples=["orders"])
+    limit: int | None = Field(default=None, ge=1, le=MAX_BATCH, examples=[10])
+    wait_ms: int | None = Field(default=None, ge=0, description="Wait that long for the first one.")
+    lease_ms: int | None = Field(default=None, ge=MIN_LEASE_MS, le=MAX_LEASE_MS)
+    consumer: Short | None = None
+
+
+class MessageBody(BaseModel):
+    """A message under a lease; a payload that is not JSON comes as `payload_base64`."""
+
+    id: Id
+    queue: str
+    lease: str = Field(examples=[EXAMPLE_LEASE])
+    payload: Any = None
+    payload_base64: str | None = None
+    headers: dict[str, str]
+    key: str | None
+    priority: int
+    attempt: int = Field(ge=1)
+    enqueued_at_ms: int
+    available_at_ms: int
+    lease_until_ms: int
+    wait_ms: int
+    idempotency_key: str | None
+    last_error: str | None
+
+
+class Messages(BaseModel):
+    messages: list[MessageBody]
+
+
+class LeaseBody(Body):
+    queue: Short = Field(examples=["orders"])
+    id: Id
+    lease: Short = Field(examples=[EXAMPLE_LEASE])
+
+
+class AckBody(LeaseBody):
+    """A message that is done; with `status: failed`, one that is not."""
+
+    status: Literal["completed", "failed"] | None = None
+    error: str | None = None
+
+
+class AckBatchBody(Body):
+    acknowledgments: list[AckBody] = Field(min_length=1, max_length=MAX_BATCH)
+    consumer: Short | None = None
+
+
+class NackBody(LeaseBody):
+    """A message that failed: tried again, or given up with `dead_letter`."""
+
+    error: str | None = Field(default=None, examples=["timeout while calling the bank"])
+    delay_ms: int | None = Field(default=None, ge=0)
+    dead_letter: bool | None = None
+
+
+class ExtendBody(LeaseBody):
+    lease_ms: int = Field(ge=MIN_LEASE_MS, le=MAX_LEASE_MS, examples=[30_000])
+
+
+class SettleAnswerBody(BaseModel):
+    """What became of one lease's message."""
+
+    id: Id
+    status: Literal["acked", "nacked", "dead", "lapsed", "queued", "refused"]
+    operation_id: str | None = None
+    position: int | None = None
+    estimated_wait_ms: int | None = None
+    reason: str | None = None
+    problem: Problem | None = None
+
+
+class SettleAnswers(BaseModel):
+    items: list[SettleAnswerBody]
+
+
+class Extended(BaseModel):
+    id: Id
+    status: Literal["extended"]
+    lease_until_ms: int
