@@ -1,0 +1,69 @@
+"""Every named query can be prepared on a migrated database, and somebody uses it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import psycopg
+
+import weir
+from weir.control.sql import Query, parse_queries
+
+SOURCE = Path(weir.__file__).parent
+NOT_POSTGRES = {"warehouse"}
+PREPARABLE = {"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "VALUES", "WITH"}
+PARAMETER = re.compile(r"%\((\w+)\)[sbt]")
+
+
+def named_queries() -> list[tuple[str, Query]]:
+    found = []
+    for file in sorted(SOURCE.rglob("*.sql")):
+        room = file.relative_to(SOURCE).parts[0]
+        if file.parent.name != "migrations" and room not in NOT_POSTGRES:
+            origin = str(file.relative_to(SOURCE))
+            found += [(origin, query) for query in parse_queries(file.read_text(), origin=origin).values()]
+    return found
+
+
+def numbered(text: str) -> str:
+    """psycopg's named parameters as PostgreSQL's numbered ones."""
+    names: list[str] = []
+
+    def number(match: re.Match[str]) -> str:
+        if match[1] not in names:
+            names.append(match[1])
+        return f"${names.index(match[1]) + 1}"
+
+    return PARAMETER.sub(number, text).replace("%%", "%")
+
+
+def try_out(connection: psycopg.Connection, query: Query, *, name: str) -> None:
+    """Prepare it; what cannot be prepared, such as LOCK and SET, runs in a transaction that is undone."""
+    text = numbered(query.text)
+    if text.split(None, 1)[0].upper() in PREPARABLE:
+        connection.execute(f"PREPARE {name} AS {text}".encode())
+        return
+    with connection.transaction(force_rollback=True):
+        connection.execute(text.encode())
+
+
+def test_every_query_prepares_on_a_migrated_database(database_url: str) -> None:
+    failures = []
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for index, (origin, query) in enumerate(named_queries()):
+            try:
+                try_out(connection, query, name=f"q{index}")
+            except psycopg.Error as error:
+                failures.append(f"{origin}: `{query.name}`: {str(error).splitlines()[0]}")
+    assert failures == []
+
+
+def test_every_query_is_used() -> None:
+    code = "\n".join(file.read_text() for file in SOURCE.rglob("*.py"))
+    unused = [
+        f"{origin}: `{query.name}`"
+        for origin, query in named_queries()
+        if f'"{query.name}"' not in code and f"'{query.name}'" not in code
+    ]
+    assert unused == []
