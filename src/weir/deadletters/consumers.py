@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from weir.control.database import Connection, Database, execute, fetch
 from weir.control.queues import queue_names
 from weir.control.sql import load_queries
-from weir.errors import NotFound
 from weir.model.names import EnvironmentRef, QueueRef
 
 SQL = load_queries("weir.deadletters", "consumers.sql")
@@ -36,21 +35,17 @@ async def consumer_key(database: Database, queue: QueueRef) -> int | None:
 
 async def consumer_keys(database: Database, environment: EnvironmentRef) -> list[int]:
     """The keys of all consumers of an environment."""
-    rows = await database.fetch(
-        SQL["consumers_of"],
-        organization=environment.organization,
-        project=environment.project,
-        environment=environment.environment,
-    )
+    rows = await database.fetch(SQL["consumers_of"], **scope_names(environment))
     return [row["consumer_key"] for row in rows]
 
 
-async def known_consumer_key(database: Database, queue: QueueRef) -> int:
-    """Like `consumer_key`, for callers that name a queue which must have been seen."""
-    key = await consumer_key(database, queue)
-    if key is None:
-        raise NotFound(f"no dead letter of a queue `{queue.queue}` was ever seen here")
-    return key
+def scope_names(environment: EnvironmentRef) -> dict[str, str]:
+    """The three names of an environment as query parameters."""
+    return {
+        "organization": environment.organization,
+        "project": environment.project,
+        "environment": environment.environment,
+    }
 
 
 def _columns(queues: list[QueueRef]) -> dict[str, list[str]]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from weir.control.database import Connection, Database, Row, execute, fetch
 from weir.control.sql import load_queries
+from weir.deadletters.consumers import scope_names
 from weir.deadletters.fingerprint import Fingerprint
 from weir.deadletters.summary import SQL as SUMMARY
 from weir.model.names import EnvironmentRef
@@ -97,14 +97,14 @@ async def list_groups(
 ) -> list[Group]:
     """The groups of an environment or of one of its queues that hold dead letters, the largest first."""
     rows = await database.fetch(
-        SQL["list_groups"], queue=queue, limit=limit, now_ms=now_ms, **_scope(environment)
+        SQL["list_groups"], queue=queue, limit=limit, now_ms=now_ms, **scope_names(environment)
     )
     return [_group(row) for row in rows]
 
 
 async def group_keys(database: Database, environment: EnvironmentRef, fingerprint: str) -> dict[int, int]:
     """The groups of one fingerprint in an environment, by consumer."""
-    rows = await database.fetch(SQL["group_keys"], fingerprint=fingerprint, **_scope(environment))
+    rows = await database.fetch(SQL["group_keys"], fingerprint=fingerprint, **scope_names(environment))
     return {row["consumer_key"]: row["group_key"] for row in rows}
 
 
@@ -138,14 +138,6 @@ async def _add(
         errors=[death.error for death in everyone],
         times=[death.died_at_ms for death in everyone],
     )
-
-
-def _scope(environment: EnvironmentRef) -> dict[str, Any]:
-    return {
-        "organization": environment.organization,
-        "project": environment.project,
-        "environment": environment.environment,
-    }
 
 
 def _group(row: Row) -> Group:

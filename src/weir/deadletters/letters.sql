@@ -98,11 +98,3 @@ LIMIT %(limit)s;
 -- name: which_died
 -- Which of these ids are dead letters, whatever was done about them since.
 SELECT id FROM weir.dead_letters WHERE id = ANY(%(ids)s::uuid[]);
-
--- name: forget_replayed
--- Let go of lineage that is older than anybody asks for, a few rows at a time.
-DELETE FROM weir.dead_letters
-WHERE id IN (
-    SELECT id FROM weir.dead_letters WHERE replayed_at_ms < %(before_ms)s
-    ORDER BY replayed_at_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-);

@@ -1,0 +1,170 @@
+"""Recounts what the summary says, repairs it and publishes the drift, which must be 0.
+
+One audit at a time over the whole installation, under a lock, at most once an interval. The checkpoint is
+each consumer's `last_checked_at_ms`: a run takes those that were checked longest ago, up to a bound of
+letters, so its cost does not grow with the table. Count and summary are read in one snapshot and a repair
+is a difference, so deaths go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
+from weir.control.sql import load_queries
+from weir.deadletters.summary import Tally, apply_tally, bootstrap
+from weir.errors import WeirError
+from weir.model.clock import Clock, SystemClock
+
+SQL = load_queries("weir.deadletters", "audit.sql")
+log = structlog.get_logger(__name__)
+
+DEFAULT_INTERVAL_MS = 600_000
+DEFAULT_MAX_LETTERS = 5_000_000
+DEFAULT_KEEP_REPLAYED_MS = 30 * 24 * 3_600_000
+FORGET_BATCH = 1_000
+LOOK_S = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """What one audit saw: `drift` is the sum of what it had to repair, without signs."""
+
+    started_at_ms: int
+    finished_at_ms: int
+    consumers: int
+    letters: int
+    drift: int
+
+
+class Auditor:
+    """Run one in every process; the lock and the interval let one of them work at a time."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock | None = None,
+        interval_ms: int = DEFAULT_INTERVAL_MS,
+        max_letters: int = DEFAULT_MAX_LETTERS,
+        keep_replayed_ms: int = DEFAULT_KEEP_REPLAYED_MS,
+    ) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+        self._interval_ms = interval_ms
+        self._max_letters = max_letters
+        self._keep_replayed_ms = keep_replayed_ms
+
+    async def run(self) -> None:
+        while True:
+            try:
+                audit = await self.audit()
+                if audit is not None:
+                    log.info("dead letters audited", consumers=audit.consumers, drift=audit.drift)
+                    await self._forget_replayed()
+            except WeirError as error:
+                log.warning("the audit of dead letters waits", error=str(error))
+            await asyncio.sleep(min(LOOK_S, self._interval_ms / 1000))
+
+    async def audit(self, *, force: bool = False) -> Audit | None:
+        """Check what is due; None while another one works or the interval is not over."""
+        async with self._database.transaction() as guard:
+            row = await fetch_one(guard, SQL["try_lock_audit"])
+            if row is None or not row["locked"]:
+                return None
+            last = await fetch_one(guard, SQL["last_audit"])
+            age_ms = self._clock.now_ms() - (0 if last is None else last["started_at_ms"])
+            if age_ms < self._interval_ms and not force:
+                return None
+            audit = await self._checked(everything=force)
+            await _save(guard, audit)
+        return audit
+
+    async def _checked(self, *, everything: bool) -> Audit:
+        """Check consumer by consumer, each in its own transaction, so that counting one locks none."""
+        started_at_ms = self._clock.now_ms()
+        async with self._database.transaction() as connection:
+            await bootstrap(connection, now_ms=started_at_ms)
+        due = await self._due(everything=everything)
+        found = [await self._check(key) for key in due]
+        return Audit(
+            started_at_ms=started_at_ms,
+            finished_at_ms=self._clock.now_ms(),
+            consumers=len(due),
+            letters=sum(one.letters for one in found),
+            drift=sum(one.drift for one in found),
+        )
+
+    async def _check(self, key: int) -> Found:
+        async with self._database.transaction() as connection:
+            return await check_consumer(connection, key, now_ms=self._clock.now_ms())
+
+    async def _due(self, *, everything: bool) -> list[int]:
+        """The consumers that were checked longest ago, as many as the bound of letters allows."""
+        due: list[int] = []
+        letters = 0
+        for row in await self._database.fetch(SQL["oldest_checked"]):
+            if due and not everything and letters + row["dead_count"] > self._max_letters:
+                break
+            due.append(row["consumer_key"])
+            letters += row["dead_count"]
+        return due
+
+    async def _forget_replayed(self) -> None:
+        """Let lineage go that is older than the retention, in small transactions."""
+        before_ms = self._clock.now_ms() - self._keep_replayed_ms
+        forgotten = FORGET_BATCH
+        while forgotten == FORGET_BATCH:
+            forgotten = await self._database.execute(
+                SQL["forget_replayed"], before_ms=before_ms, limit=FORGET_BATCH
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    letters: int
+    drift: int
+
+
+async def last_audit(database: Database) -> Audit | None:
+    """The latest audit, for the drift to be published."""
+    row = await database.fetch_one(SQL["last_audit"])
+    return None if row is None else Audit(**{name: value for name, value in row.items() if name != "id"})
+
+
+async def check_consumer(connection: Connection, key: int, *, now_ms: int) -> Found:
+    """Compare one consumer's counts with its letters in one snapshot, and repair by the difference."""
+    counted = await fetch_one(connection, SQL["recount_consumer"], key=key)
+    groups = await fetch(connection, SQL["recount_groups"], key=key)
+    if counted is None:
+        return Found(letters=0, drift=0)
+    tally = Tally()
+    tally.consumers[key] = counted["counted"] - counted["dead_count"]
+    for row in groups:
+        tally.groups[row["group_key"]] = row["counted"] - row["dead_count"]
+    drift = _drift(counted, groups)
+    if drift:
+        log.error("the dead-letter summary had drifted and was repaired", consumer=key, drift=drift)
+        await apply_tally(connection, tally, now_ms=now_ms)
+    await execute(connection, SQL["mark_checked"], key=key, now_ms=now_ms)
+    return Found(letters=counted["counted"], drift=drift)
+
+
+def _drift(counted: Row, groups: list[Row]) -> int:
+    return sum(abs(row["counted"] - row["dead_count"]) for row in (counted, *groups))
+
+
+async def _save(connection: Connection, audit: Audit) -> None:
+    await execute(
+        connection,
+        SQL["save_audit"],
+        started_at_ms=audit.started_at_ms,
+        finished_at_ms=audit.finished_at_ms,
+        consumers=audit.consumers,
+        letters=audit.letters,
+        drift=audit.drift,
+    )
+    await execute(connection, SQL["trim_audits"])

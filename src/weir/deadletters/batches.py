@@ -1,0 +1,211 @@
+"""One batch of a task: read a window of its lane, pick the letters that are meant, and deal with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from weir.broker.broker import Broker
+from weir.control.database import Connection, Row, fetch
+from weir.control.queues import QueueDefinitions
+from weir.deadletters.filters import compile_known, predicate
+from weir.deadletters.letters import SQL, DeadLetter, letter_of, lock_letters
+from weir.deadletters.patch import Patch, compile_patch
+from weir.deadletters.replay import Replays, delete, replay
+from weir.deadletters.tasks import NIL, CanaryState, Task, TaskKind
+from weir.errors import InvalidInput
+from weir.model.message import MAX_BATCH
+from weir.model.names import QueueRef
+
+FULL_DELAY_MS = 1_000
+PACE_MS = 500
+"""A limited task works about this often, each time on that share of its rate."""
+DELETE_BATCH = 2_000
+COUNT_BATCH = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What a batch did and where it stopped."""
+
+    scanned: int = 0
+    matched: int = 0
+    done: int = 0
+    skipped: int = 0
+    replayed: tuple[str, ...] = ()
+    samples: tuple[str, ...] = ()
+    after_enqueued_at_ms: int = -1
+    after_id: str = NIL
+    lane_walked: bool = False
+    delay_ms: int = 0
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meant:
+    """The rows of a window that are meant, and what the expression had no answer for."""
+
+    rows: list[Row]
+    unanswered: int = 0
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Who does a batch, with what."""
+
+    connection: Connection
+    broker: Broker
+    definitions: QueueDefinitions
+    now_ms: int
+
+
+async def do_batch(work: Work, task: Task) -> Batch:
+    """One small step of a task's current lane, in the transaction of `work`."""
+    window = await _window(work.connection, task)
+    if not window:
+        return Batch(lane_walked=True)
+    meant = await _meant(work.connection, task, window)
+    taken = meant.rows[: _room(task)]
+    # Past the whole window, unless what is meant had to be cut off.
+    last = window[-1] if len(taken) == len(meant.rows) else taken[-1]
+    batch = _reached(window, last, matched=len(taken), samples=taken)
+    if last is window[-1]:
+        batch = replace(batch, skipped=meant.unanswered, note=meant.problem)
+    if task.dry_run or not taken:
+        return batch
+    if task.kind is TaskKind.PURGE:
+        done = await delete(work.connection, [row["id"] for row in taken], now_ms=work.now_ms)
+        return replace(batch, done=done, delay_ms=_pause_ms(task, done))
+    return await _redriven(work, task, window, taken, batch)
+
+
+async def _window(connection: Connection, task: Task) -> list[Row]:
+    query = SQL["window_by_group" if task.by_group else "window_by_consumer"]
+    return await fetch(
+        connection,
+        query,
+        lane=task.lanes[task.lane],
+        after_ms=task.after_enqueued_at_ms,
+        after_id=task.after_id,
+        limit=_window_size(task),
+    )
+
+
+def _window_size(task: Task) -> int:
+    if task.filter.expression is not None:
+        return MAX_BATCH
+    if task.dry_run:
+        return COUNT_BATCH
+    return DELETE_BATCH if task.kind is TaskKind.PURGE else MAX_BATCH
+
+
+async def _meant(connection: Connection, task: Task, window: Sequence[Row]) -> Meant:
+    exhausted_only = task.kind is TaskKind.PURGE and not task.filter.include_unexhausted
+    admitted = [
+        row
+        for row in window
+        if task.filter.admits(row, high_water=task.high_water, exhausted_only=exhausted_only)
+    ]
+    if task.filter.expression is None or not admitted:
+        return Meant(rows=admitted)
+    return await _answered(connection, task.filter.expression, admitted)
+
+
+async def _answered(connection: Connection, expression: str, rows: Sequence[Row]) -> Meant:
+    """Ask the expression about whole letters; one that it cannot answer for is not meant, and is counted."""
+    holds = predicate(compile_known(expression))
+    whole = await fetch(connection, SQL["select_letters"], ids=[row["id"] for row in rows])
+    letters = {row["id"]: letter_of(row) for row in whole}
+    meant, unanswered, problem = [], 0, None
+    for row in rows:
+        try:
+            if row["id"] in letters and holds(letters[row["id"]]):
+                meant.append(row)
+        except InvalidInput as error:
+            unanswered, problem = unanswered + 1, error.message
+    return Meant(rows=meant, unanswered=unanswered, problem=problem)
+
+
+async def _redriven(
+    work: Work, task: Task, window: Sequence[Row], taken: Sequence[Row], batch: Batch
+) -> Batch:
+    letters = await lock_letters(work.connection, [row["id"] for row in taken])
+    if not letters:
+        return batch
+    patch = None if task.patch is None else await _patch(work, task.patch, letters[0].queue)
+    replays = await replay(
+        work.connection, work.broker, letters, now_ms=work.now_ms, task_id=task.id, patch=patch
+    )
+    batch = replace(
+        batch,
+        done=len(replays.replayed),
+        skipped=batch.skipped + len(replays.skipped),
+        replayed=tuple(replays.replayed),
+        delay_ms=_pause_ms(task, len(replays.replayed)),
+        note=batch.note or next(iter(replays.skipped.values()), None),
+    )
+    return _stopped_short(task, window, letters, replays, batch) if replays.full else batch
+
+
+def _stopped_short(
+    task: Task, window: Sequence[Row], letters: Sequence[DeadLetter], replays: Replays, batch: Batch
+) -> Batch:
+    """The queue was full: go back to the last letter that was dealt with, and wait a moment."""
+    handled = []
+    for letter in letters:
+        if letter.id not in replays.replayed and letter.id not in replays.skipped:
+            break
+        handled.append(letter.id)
+    skipped = len([letter_id for letter_id in handled if letter_id in replays.skipped])
+    note = f"the queue `{letters[0].queue.queue}` is full; waiting for room"
+    delayed = replace(batch, delay_ms=FULL_DELAY_MS, note=note, skipped=skipped)
+    if not handled:
+        return replace(
+            delayed,
+            scanned=0,
+            matched=0,
+            samples=(),
+            after_enqueued_at_ms=task.after_enqueued_at_ms,
+            after_id=task.after_id,
+        )
+    last = next(row for row in window if str(row["id"]) == handled[-1])
+    reached = _reached(window, last, matched=len(handled), samples=())
+    return replace(
+        delayed,
+        scanned=reached.scanned,
+        matched=reached.matched,
+        after_enqueued_at_ms=reached.after_enqueued_at_ms,
+        after_id=reached.after_id,
+    )
+
+
+async def _patch(work: Work, text: str, queue: QueueRef) -> Patch:
+    definition = await work.definitions.find(queue)
+    return compile_patch(text, () if definition is None else definition.spec.message_type)
+
+
+def _reached(window: Sequence[Row], last: Row, *, matched: int, samples: Sequence[Row]) -> Batch:
+    return Batch(
+        scanned=next(index for index, row in enumerate(window, start=1) if row is last),
+        matched=matched,
+        samples=tuple(str(row["id"]) for row in samples[:10]),
+        after_enqueued_at_ms=last["enqueued_at_ms"],
+        after_id=str(last["id"]),
+    )
+
+
+def _room(task: Task) -> int:
+    """How many letters this batch may touch."""
+    if task.dry_run:
+        return COUNT_BATCH
+    room = DELETE_BATCH if task.kind is TaskKind.PURGE else MAX_BATCH
+    if task.rate_per_s is not None:
+        room = min(room, max(1, int(task.rate_per_s * PACE_MS / 1000)))
+    if task.canary_state is CanaryState.SENDING:
+        room = min(room, task.canary - len(task.canary_ids))
+    return room
+
+
+def _pause_ms(task: Task, done: int) -> int:
+    return 0 if task.rate_per_s is None else round(done / task.rate_per_s * 1000)

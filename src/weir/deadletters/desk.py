@@ -1,0 +1,144 @@
+"""Where redrives and purges are asked for, looked up, paused, resumed and cancelled, each on record."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from weir.control.audit import Change, record
+from weir.control.database import Connection, Database, execute
+from weir.control.sql import load_queries
+from weir.deadletters.consumers import consumer_key, consumer_keys, scope_names
+from weir.deadletters.groups import group_keys
+from weir.deadletters.tasks import CanaryState, NewTask, Task, TaskState, task_of_row
+from weir.errors import Conflict, NotFound
+from weir.model.clock import Clock, SystemClock
+from weir.model.ids import check_id, new_id
+from weir.model.names import EnvironmentRef
+
+SQL = load_queries("weir.deadletters", "tasks.sql")
+
+
+class TaskDesk:
+    """The tasks of an environment. Runners do the work; nothing here waits for them."""
+
+    def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    async def create(self, environment: EnvironmentRef, new: NewTask, *, by: str) -> Task:
+        """Fix what the task is about (lanes and high-water mark) and leave it for a runner."""
+        by_group, lanes = await self._lanes(environment, new)
+        task_id = new_id()
+        async with self._database.transaction() as connection:
+            await execute(
+                connection,
+                SQL["create_task"],
+                **_columns(new),
+                **scope_names(environment),
+                id=task_id,
+                by_group=by_group,
+                lanes=lanes,
+                created_by=by,
+                now_ms=self._clock.now_ms(),
+            )
+            await self._record(connection, environment, by, f"dlq.{new.kind}", task_id, dry_run=new.dry_run)
+        return await self.find(environment, task_id)
+
+    async def find(self, environment: EnvironmentRef, task_id: str) -> Task:
+        checked = check_id(task_id, what="task")
+        row = await self._database.fetch_one(SQL["find_task"], id=checked, **scope_names(environment))
+        if row is None:
+            raise NotFound(f"there is no task `{checked}` here")
+        return task_of_row(row)
+
+    async def newest(self, environment: EnvironmentRef, *, limit: int = 50) -> list[Task]:
+        rows = await self._database.fetch(SQL["list_tasks"], limit=limit, **scope_names(environment))
+        return [task_of_row(row) for row in rows]
+
+    async def pause(self, environment: EnvironmentRef, task_id: str, *, by: str) -> Task:
+        allowed = (TaskState.PENDING, TaskState.RUNNING)
+        return await self._change(environment, task_id, TaskState.PAUSED, allowed, by=by)
+
+    async def resume(self, environment: EnvironmentRef, task_id: str, *, by: str) -> Task:
+        """Go on. A redrive that its canary stopped sends a new canary first."""
+        task = await self.find(environment, task_id)
+        allowed = (TaskState.PAUSED, TaskState.STOPPED_BY_CANARY)
+        again = task.state is TaskState.STOPPED_BY_CANARY
+        return await self._change(environment, task_id, TaskState.RUNNING, allowed, by=by, again=again)
+
+    async def cancel(self, environment: EnvironmentRef, task_id: str, *, by: str) -> Task:
+        allowed = (TaskState.PENDING, TaskState.RUNNING, TaskState.PAUSED)
+        return await self._change(environment, task_id, TaskState.CANCELLED, allowed, by=by)
+
+    async def _change(
+        self,
+        environment: EnvironmentRef,
+        task_id: str,
+        state: TaskState,
+        allowed: tuple[TaskState, ...],
+        *,
+        by: str,
+        again: bool = False,
+    ) -> Task:
+        now_ms = self._clock.now_ms()
+        task = await self.find(environment, task_id)
+        async with self._database.transaction() as connection:
+            changed = await execute(
+                connection,
+                SQL["change_state"],
+                id=task.id,
+                state=state,
+                allowed=[str(one) for one in allowed],
+                again=again,
+                note=None,
+                now_ms=now_ms,
+                finished_at_ms=now_ms if state.over else None,
+                **scope_names(environment),
+            )
+            if not changed:
+                raise Conflict(f"the task `{task.id}` is {task.state}, so it cannot become {state}")
+            await self._record(connection, environment, by, f"dlq.task.{state}", task.id)
+        return await self.find(environment, task_id)
+
+    async def _lanes(self, environment: EnvironmentRef, new: NewTask) -> tuple[bool, list[int]]:
+        """The consumers to walk or, with a fingerprint, their groups."""
+        queue, fingerprint = new.filter.queue, new.filter.fingerprint
+        if queue is None:
+            consumers = await consumer_keys(self._database, environment)
+        else:
+            key = await consumer_key(self._database, environment.queue(queue))
+            consumers = [] if key is None else [key]
+        if fingerprint is None:
+            return False, consumers
+        groups = await group_keys(self._database, environment, fingerprint)
+        return True, [group for consumer, group in groups.items() if consumer in set(consumers)]
+
+    async def _record(
+        self,
+        connection: Connection,
+        environment: EnvironmentRef,
+        actor: str,
+        action: str,
+        target: str,
+        **details: Any,
+    ) -> None:
+        change = Change.inside(environment, actor=actor, action=action, target=target, **details)
+        await record(connection, change, at_ms=self._clock.now_ms())
+
+
+def _columns(new: NewTask) -> dict[str, Any]:
+    canary = CanaryState.SENDING if new.canary and not new.dry_run else CanaryState.OFF
+    return {
+        "kind": new.kind,
+        "dry_run": new.dry_run,
+        "filter": Jsonb(asdict(new.filter)),
+        "rate_per_s": new.rate_per_s,
+        "canary": new.canary,
+        "canary_tolerance": new.canary_tolerance,
+        "canary_patience_ms": new.canary_patience_ms,
+        "canary_state": canary,
+        "patch": new.patch,
+    }

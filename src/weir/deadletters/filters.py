@@ -1,0 +1,109 @@
+"""Which dead letters are meant: plain fields that the indexes know, and a CEL expression over the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from weir.control.database import Row
+from weir.deadletters.letters import DeadLetter
+from weir.errors import InvalidInput
+from weir.model.message import DeathReason
+from weir.spec.cel import Expression, compile_expression
+
+VARIABLES = frozenset(
+    ("payload", "headers", "key", "priority", "queue", "error", "reason", "fingerprint", "attempts",
+     "max_attempts", "enqueued_at_ms", "died_at_ms", "id")
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Everything that is given must hold. `expression` is CEL over `VARIABLES`."""
+
+    queue: str | None = None
+    fingerprint: str | None = None
+    reason: str | None = None
+    died_from_ms: int | None = None
+    died_to_ms: int | None = None
+    expression: str | None = None
+    include_unexhausted: bool = False
+    """Purges take only letters that used up their attempts, unless this is set."""
+
+    def __post_init__(self) -> None:
+        if self.reason is not None and self.reason not in set(DeathReason):
+            known = ", ".join(DeathReason)
+            raise InvalidInput(f"`{self.reason:.64}` is not a reason of death; expected one of {known}")
+        if None not in (self.died_from_ms, self.died_to_ms) and self.died_from_ms > self.died_to_ms:  # type: ignore[operator]
+            raise InvalidInput("`died_from_ms` is after `died_to_ms`; swap them")
+        if self.expression is not None:
+            compile_known(self.expression)
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is asked for, so everything would match."""
+        named = (self.queue, self.fingerprint, self.reason, self.died_from_ms, self.died_to_ms)
+        return self.expression is None and all(value is None for value in named)
+
+    def admits(self, row: Row, *, high_water: int, exhausted_only: bool) -> bool:
+        """Whether the plain fields admit a row of a window."""
+        return (
+            row["seq"] <= high_water
+            and (self.reason is None or row["reason"] == self.reason)
+            and (self.died_from_ms is None or row["died_at_ms"] >= self.died_from_ms)
+            and (self.died_to_ms is None or row["died_at_ms"] <= self.died_to_ms)
+            and (not exhausted_only or row["attempts"] >= row["max_attempts"])
+        )
+
+
+def compile_known(text: str) -> Expression:
+    """Compile an expression over a dead letter; unknown names are refused before anything is touched."""
+    expression = compile_expression(text)
+    unknown = sorted(expression.variables - VARIABLES)
+    if unknown:
+        known = ", ".join(sorted(VARIABLES))
+        raise InvalidInput(f"`{text:.80}`: a dead letter has no `{unknown[0]}`; it has {known}")
+    return expression
+
+
+def predicate(expression: Expression) -> Callable[[DeadLetter], bool]:
+    """The expression as a test of one letter; InvalidInput if it has no answer for it."""
+
+    def holds(letter: DeadLetter) -> bool:
+        value = expression.evaluate(variables_of(letter, expression))
+        if not isinstance(value, bool):
+            raise InvalidInput(f"`{expression.text}` answers {value!r:.80}; expected true or false")
+        return value
+
+    return holds
+
+
+def variables_of(letter: DeadLetter, expression: Expression) -> dict[str, Any]:
+    """What an expression sees of a letter; the payload is read only if it is asked for."""
+    values: dict[str, Any] = {
+        "headers": dict(letter.headers),
+        "key": letter.key,
+        "priority": letter.priority,
+        "queue": letter.queue.queue,
+        "error": letter.error,
+        "reason": letter.reason,
+        "fingerprint": letter.fingerprint,
+        "attempts": letter.attempts,
+        "max_attempts": letter.max_attempts,
+        "enqueued_at_ms": letter.enqueued_at_ms,
+        "died_at_ms": letter.died_at_ms,
+        "id": letter.id,
+    }
+    if "payload" in expression.variables:
+        values["payload"] = payload_of(letter)
+    return values
+
+
+def payload_of(letter: DeadLetter) -> Any:
+    """The payload as a JSON value; null if it is none."""
+    try:
+        return json.loads(letter.payload)
+    except (ValueError, RecursionError):
+        return None

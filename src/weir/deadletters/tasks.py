@@ -1,0 +1,160 @@
+"""Redrives and purges as values: what was asked, in which state it is, and how far it has come."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from weir.control.database import Row
+from weir.deadletters.filters import Filter
+from weir.deadletters.patch import compile_patch
+from weir.errors import InvalidInput
+from weir.model.message import MAX_BATCH
+from weir.model.names import EnvironmentRef
+
+DEFAULT_PATIENCE_MS = 300_000
+NIL = "00000000-0000-0000-0000-000000000000"
+
+
+class TaskKind(StrEnum):
+    REDRIVE = "redrive"
+    PURGE = "purge"
+
+
+class TaskState(StrEnum):
+    """pending -> running -> completed, failed, cancelled or stopped_by_canary; paused and back in between."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    PAUSED = "paused"
+    CANCELLED = "cancelled"
+    STOPPED_BY_CANARY = "stopped_by_canary"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+    @property
+    def live(self) -> bool:
+        """A runner works on it."""
+        return self in (TaskState.PENDING, TaskState.RUNNING)
+
+    @property
+    def over(self) -> bool:
+        """Nothing happens any more, unless somebody resumes it."""
+        return not self.live and self is not TaskState.PAUSED
+
+
+class CanaryState(StrEnum):
+    OFF = "off"
+    SENDING = "sending"
+    WATCHING = "watching"
+    PASSED = "passed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTask:
+    """What is asked for. A canary of N sends N, waits for what becomes of them, and stops if too many die."""
+
+    kind: TaskKind
+    filter: Filter
+    dry_run: bool = False
+    rate_per_s: float | None = None
+    canary: int = 0
+    canary_tolerance: float = 0.0
+    """The share of replayed letters that may die again before the redrive stops."""
+    canary_patience_ms: int = DEFAULT_PATIENCE_MS
+    patch: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind is TaskKind.PURGE:
+            self._check_purge()
+        if self.rate_per_s is not None and not 0 < self.rate_per_s <= 1_000_000:
+            raise InvalidInput("`rate_per_s` must be above 0; leave it out for no limit")
+        if not 0 <= self.canary <= MAX_BATCH:
+            raise InvalidInput(f"`canary` must be between 0 and {MAX_BATCH}")
+        if not 0 <= self.canary_tolerance < 1:
+            raise InvalidInput("`canary_tolerance` is a share from 0 to below 1")
+        if self.canary_patience_ms <= 0:
+            raise InvalidInput("`canary_patience_ms` must be positive")
+        if self.patch is not None:
+            compile_patch(self.patch)
+
+    def _check_purge(self) -> None:
+        if self.filter.empty:
+            raise InvalidInput("a purge without a filter would delete everything; name at least a queue")
+        if self.patch is not None or self.canary:
+            raise InvalidInput("a purge replays nothing, so it takes neither a patch nor a canary")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A task as it stands in the table."""
+
+    id: str
+    environment: EnvironmentRef
+    kind: TaskKind
+    state: TaskState
+    dry_run: bool
+    filter: Filter
+    rate_per_s: float | None
+    canary: int
+    canary_tolerance: float
+    canary_patience_ms: int
+    canary_state: CanaryState
+    canary_ids: tuple[str, ...]
+    canary_since_ms: int | None
+    patch: str | None
+    by_group: bool
+    lanes: tuple[int, ...]
+    lane: int
+    after_enqueued_at_ms: int
+    after_id: str
+    high_water: int
+    expected: int
+    scanned: int
+    matched: int
+    done: int
+    skipped: int
+    died_again: int
+    samples: tuple[str, ...]
+    note: str | None
+    created_by: str
+    created_at_ms: int
+    started_at_ms: int | None
+    finished_at_ms: int | None
+    next_at_ms: int
+
+    def described(self) -> dict[str, Any]:
+        """What an answer shows of a task."""
+        shown = (
+            "id", "kind", "state", "dry_run", "rate_per_s", "canary", "canary_tolerance", "canary_state",
+            "patch", "high_water", "expected", "scanned", "matched", "done", "skipped", "died_again", "note",
+            "created_by", "created_at_ms", "started_at_ms", "finished_at_ms",
+        )  # fmt: skip
+        answer: dict[str, Any] = {name: getattr(self, name) for name in shown}
+        answer["filter"] = {name: value for name, value in asdict(self.filter).items() if value is not None}
+        answer["samples"] = list(self.samples)
+        return answer
+
+
+def task_of_row(row: Row) -> Task:
+    """The task that a row describes."""
+    values = dict(row)
+    environment = EnvironmentRef(
+        organization=values.pop("organization"),
+        project=values.pop("project"),
+        environment=values.pop("environment"),
+    )
+    values |= {
+        "id": str(row["id"]),
+        "environment": environment,
+        "kind": TaskKind(row["kind"]),
+        "state": TaskState(row["state"]),
+        "filter": Filter(**row["filter"]),
+        "canary_state": CanaryState(row["canary_state"]),
+        "canary_ids": tuple(str(id_) for id_ in row["canary_ids"]),
+        "lanes": tuple(row["lanes"]),
+        "after_id": str(row["after_id"]),
+        "samples": tuple(str(id_) for id_ in row["samples"]),
+    }
+    return Task(**values)

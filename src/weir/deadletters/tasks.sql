@@ -1,0 +1,74 @@
+-- name: create_task
+-- Write down a new task with its lanes, its high-water mark and what to expect at most.
+INSERT INTO weir.dead_letter_tasks (
+    id, organization, project, environment, kind, state, dry_run, filter, rate_per_s,
+    canary, canary_tolerance, canary_patience_ms, canary_state, patch,
+    by_group, lanes, high_water, expected, created_by, created_at_ms, next_at_ms
+)
+VALUES (
+    %(id)s, %(organization)s, %(project)s, %(environment)s, %(kind)s, 'pending', %(dry_run)s, %(filter)s,
+    %(rate_per_s)s, %(canary)s, %(canary_tolerance)s, %(canary_patience_ms)s, %(canary_state)s, %(patch)s,
+    %(by_group)s, %(lanes)s::bigint[],
+    coalesce((SELECT last_value FROM weir.dead_letters_seq_seq WHERE is_called), 0),
+    CASE WHEN %(by_group)s
+        THEN coalesce((SELECT sum(dead_count) FROM weir.dead_letter_groups WHERE group_key = ANY(%(lanes)s::bigint[])), 0)
+        ELSE coalesce((SELECT sum(dead_count) FROM weir.dlq_summary WHERE consumer_key = ANY(%(lanes)s::bigint[])), 0)
+    END,
+    %(created_by)s, %(now_ms)s, %(now_ms)s
+);
+
+-- name: find_task
+-- One task of an environment, with the deaths that followed it.
+SELECT t.*, coalesce(d.deaths, 0) AS died_again
+FROM weir.dead_letter_tasks AS t
+LEFT JOIN weir.redrive_deaths AS d ON d.task_id = t.id
+WHERE t.id = %(id)s::uuid AND t.organization = %(organization)s AND t.project = %(project)s
+  AND t.environment = %(environment)s;
+
+-- name: list_tasks
+-- The newest tasks of an environment.
+SELECT t.*, coalesce(d.deaths, 0) AS died_again
+FROM weir.dead_letter_tasks AS t
+LEFT JOIN weir.redrive_deaths AS d ON d.task_id = t.id
+WHERE t.organization = %(organization)s AND t.project = %(project)s AND t.environment = %(environment)s
+ORDER BY t.id DESC
+LIMIT %(limit)s;
+
+-- name: claim_task
+-- Lock the live task that is due longest, or a given one; whoever holds the row does the next batch.
+SELECT t.*, coalesce((SELECT deaths FROM weir.redrive_deaths WHERE task_id = t.id), 0) AS died_again
+FROM weir.dead_letter_tasks AS t
+WHERE t.state IN ('pending', 'running') AND t.next_at_ms <= %(now_ms)s
+  AND (%(id)s::uuid IS NULL OR t.id = %(id)s::uuid)
+ORDER BY t.next_at_ms
+LIMIT 1
+FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: save_task
+-- Keep what a batch changed, in the transaction of the batch.
+UPDATE weir.dead_letter_tasks
+SET state = %(state)s, canary_state = %(canary_state)s, canary_ids = %(canary_ids)s::uuid[],
+    canary_since_ms = %(canary_since_ms)s, lane = %(lane)s, after_enqueued_at_ms = %(after_enqueued_at_ms)s,
+    after_id = %(after_id)s::uuid, scanned = %(scanned)s, matched = %(matched)s, done = %(done)s,
+    skipped = %(skipped)s, samples = %(samples)s::uuid[], note = %(note)s, started_at_ms = %(started_at_ms)s,
+    finished_at_ms = %(finished_at_ms)s, next_at_ms = %(next_at_ms)s
+WHERE id = %(id)s::uuid;
+
+-- name: postpone_task
+-- Look at a task again later, because a store that it needs is out of reach.
+UPDATE weir.dead_letter_tasks SET next_at_ms = %(next_at_ms)s, note = %(note)s
+WHERE id = %(id)s::uuid AND state IN ('pending', 'running');
+
+-- name: fail_task
+-- End a task that cannot go on.
+UPDATE weir.dead_letter_tasks SET state = 'failed', note = %(note)s, finished_at_ms = %(now_ms)s
+WHERE id = %(id)s::uuid AND state IN ('pending', 'running');
+
+-- name: change_state
+-- Pause, resume or cancel; nothing if the task is not in a state that allows it.
+UPDATE weir.dead_letter_tasks
+SET state = %(state)s, next_at_ms = %(now_ms)s, finished_at_ms = %(finished_at_ms)s, note = %(note)s,
+    canary_state = CASE WHEN %(again)s AND canary > 0 THEN 'sending' ELSE canary_state END,
+    canary_ids = CASE WHEN %(again)s THEN '{}' ELSE canary_ids END
+WHERE id = %(id)s::uuid AND state = ANY(%(allowed)s::text[])
+  AND organization = %(organization)s AND project = %(project)s AND environment = %(environment)s;
