@@ -24,7 +24,6 @@ from weir.operations.reach import Reach
 log = logging.getLogger(__name__)
 
 LEASE_MS = 2_000
-EVERY_S = 0.5
 _BATCH = 1_000
 
 
@@ -38,13 +37,12 @@ class Keeper:
         broker: Broker,
         reach: Reach,
         lease_ms: int = LEASE_MS,
-        every_s: float = EVERY_S,
     ) -> None:
         self._database = database
         self._broker = broker
         self._reach = reach
         self._lease_ms = lease_ms
-        self._every_s = every_s
+        self._every_s = lease_ms / 4_000
         self._granted: dict[int, int] = {}
 
     async def run(self) -> None:
@@ -89,7 +87,7 @@ class Keeper:
 
     async def _close_open_gates(self, shards: list[int]) -> int:
         async with self._database.transaction() as connection:
-            await execute(connection, QUERIES["bound_keeper"])
+            await fetch(connection, QUERIES["bound_keeper"])
             rows = await fetch(connection, QUERIES["ungated_operations"], shards=shards, limit=_BATCH)
             if rows:
                 await self._close(rows)

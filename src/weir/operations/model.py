@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -67,6 +67,10 @@ class NewOperation:
     @property
     def priority(self) -> int:
         return PRIORITIES[self.type]
+
+    def without_gate(self) -> NewOperation:
+        """The same operation, whose gate could not be closed."""
+        return replace(self, gated=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,6 +101,10 @@ class OperationQueue:
     async def publish_rate(self, *, process: str, per_s: float, floor_ms: float) -> None:
         await self._database.execute(QUERIES["publish_rate"], process=process, per_s=per_s, floor_ms=floor_ms)
 
+    async def forget_rates(self) -> None:
+        """Drop the rates of processes that are gone."""
+        await self._database.execute(QUERIES["forget_rates"])
+
     async def read_rate(self, *, within_ms: int) -> tuple[float, float]:
         """Operations a second of all processes together, and the least wait of an empty queue."""
         row = await self._database.fetch_one(QUERIES["read_rate"], within_ms=within_ms)

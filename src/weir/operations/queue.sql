@@ -120,7 +120,7 @@ SELECT id FROM weir.operations WHERE id = ANY(%(id)s::uuid[]) AND status IN ('pe
 
 -- name: bound_keeper
 -- Let a keeper that hangs inside its transaction lose it, so that another can go on.
-SET LOCAL idle_in_transaction_session_timeout = '5s';
+SELECT set_config('idle_in_transaction_session_timeout', '5s', true);
 
 -- name: ungated_operations
 -- Operations whose gate is still to be closed, oldest first, locked against other keepers.

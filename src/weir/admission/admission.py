@@ -1,0 +1,64 @@
+"""Who gets in, for one process: readings, the limit and the last decisions, without any I/O."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from weir.admission.decide import Decision, decide, full
+from weir.admission.kinds import OperationType
+from weir.admission.limit import AdaptiveLimit
+from weir.admission.policy import Policy
+from weir.admission.pressure import Pressure
+
+
+class Admission:
+    """Holds what others measured (lag, depth, connections) and counts what is in flight itself."""
+
+    def __init__(
+        self, *, policy: Policy | None = None, limit: AdaptiveLimit | None = None, enabled: bool = True
+    ) -> None:
+        self.policy = policy or Policy()
+        self.limit = limit or AdaptiveLimit()
+        self.enabled = enabled
+        self.in_flight = 0
+        self.lag_ms = 0.0
+        self.depth = 0
+        self.busy_connections = 0
+        self.connections = 0
+        self._last: dict[OperationType, Decision] = {}
+
+    @property
+    def pressure(self) -> Pressure:
+        return Pressure(
+            busy_connections=self.busy_connections,
+            connections=self.connections,
+            in_flight=self.in_flight,
+            limit=self.limit.limit,
+            lag_ms=self.lag_ms,
+            depth=self.depth,
+        )
+
+    def decide(self, kind: OperationType) -> Decision:
+        if not self.enabled:
+            return Decision.EXECUTE
+        last = self._last.get(kind, Decision.EXECUTE)
+        decision = decide(kind, self.pressure, self.policy, last=last)
+        self._last[kind] = decision
+        return decision
+
+    def full(self, kind: OperationType) -> bool:
+        """Whether an operation that must keep its order could not be queued any more."""
+        return full(kind, self.pressure, self.policy, last=self._last.get(kind, Decision.EXECUTE))
+
+    @contextmanager
+    def executing(self) -> Iterator[None]:
+        """Count one direct operation in flight and learn from how long it took."""
+        self.in_flight += 1
+        running, started = self.in_flight, time.perf_counter()
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+            self.limit.observe(latency_ms=(time.perf_counter() - started) * 1000, in_flight=running)

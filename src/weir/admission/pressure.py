@@ -1,0 +1,25 @@
+"""How hard the process is pressed, as one frozen reading."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weir.admission.policy import KNEE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pressure:
+    """One reading. `busy_connections` counts connections in use, not those merely opened."""
+
+    busy_connections: int = 0
+    connections: int = 0
+    """0: the store has no fixed number of connections, or nobody counts them."""
+    in_flight: int = 0
+    limit: int = 1
+    lag_ms: float = 0.0
+    depth: int = 0
+
+    def utilization(self, *, lag_limit_ms: float) -> float:
+        """The worst of busy connections, operations in flight against the limit, and event-loop lag."""
+        pool = self.busy_connections / self.connections if self.connections else 0.0
+        return max(pool, KNEE * self.in_flight / max(1, self.limit), self.lag_ms / lag_limit_ms)

@@ -1,0 +1,121 @@
+"""The desk: what stands in the queue of an environment, and cancel and retry by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from weir.broker.broker import Broker, Gated
+from weir.control.database import Database, Row
+from weir.control.sql import load_queries
+from weir.errors import BrokerUnavailable, Conflict, NotFound
+from weir.model.ids import OperationId, check_id
+from weir.model.names import EnvironmentRef
+from weir.operations.model import Status
+
+QUERIES = load_queries("weir.operations", "desk.sql")
+MAX_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    operations: list[Row]
+    next_before: int | None
+    """Ask for operations before this position to go on; None at the end."""
+
+
+class Desk:
+    """Everything here is bound to one environment; operations of others do not exist."""
+
+    def __init__(self, *, database: Database, broker: Broker) -> None:
+        self._database = database
+        self._broker = broker
+
+    async def read(self, environment: EnvironmentRef, operation: str) -> Row:
+        """One operation; while it waits, with its position."""
+        operation_id = check_id(operation, what="operation")
+        row = await self._database.fetch_one(
+            QUERIES["read_operation"], id=operation_id, **_scope(environment)
+        )
+        if row is None:
+            raise NotFound(f"there is no operation `{operation_id}` here; finished ones are kept for an hour")
+        if row["status"] == Status.PENDING:
+            place = await self._database.fetch_one(QUERIES["position_of"], id=operation_id)
+            row["position"] = place["position"] if place else None
+        return _plain(row)
+
+    async def page(
+        self,
+        environment: EnvironmentRef,
+        *,
+        status: Status | None = None,
+        queue: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> Page:
+        limit = max(1, min(limit, MAX_PAGE))
+        rows = await self._database.fetch(
+            QUERIES["list_operations"],
+            **_scope(environment),
+            status=status,
+            queue=queue,
+            before=before,
+            limit=limit,
+        )
+        next_before = rows[-1]["position"] if len(rows) == limit else None
+        return Page(operations=[_plain(row) for row in rows], next_before=next_before)
+
+    async def stats(self, environment: EnvironmentRef) -> list[Row]:
+        return await self._database.fetch(QUERIES["operation_stats"], **_scope(environment))
+
+    async def cancel(self, environment: EnvironmentRef, operation: str) -> Row:
+        """Take back an operation that nobody runs yet."""
+        operation_id = check_id(operation, what="operation")
+        row = await self._database.fetch_one(
+            QUERIES["cancel_operation"], id=operation_id, **_scope(environment)
+        )
+        if row is None:
+            found = await self.read(environment, operation_id)
+            raise Conflict(
+                f"the operation `{operation_id}` is {found['status']}; only a pending one can be cancelled"
+            )
+        if row["type"] == "PUSH":
+            await self._let_go(environment, row, OperationId(operation_id))
+        return await self.read(environment, operation_id)
+
+    async def retry(self, environment: EnvironmentRef, operation: str) -> Row:
+        """Put a failed operation back, behind what is queued now."""
+        found = await self.read(environment, operation)
+        if found["status"] != Status.FAILED:
+            raise Conflict(
+                f"the operation `{found['id']}` is {found['status']}; only a failed one can be retried"
+            )
+        gate = Gated(key=found["partition"], operation=found["id"])
+        if found["type"] == "PUSH":
+            await self._broker.close_gates(environment.queue(found["queue"]), [gate])
+        row = await self._database.fetch_one(
+            QUERIES["retry_operation"], id=found["id"], **_scope(environment)
+        )
+        if row is None:
+            raise Conflict(f"the operation `{found['id']}` was changed by someone else; look again")
+        return await self.read(environment, found["id"])
+
+    async def _let_go(self, environment: EnvironmentRef, row: Row, operation: OperationId) -> None:
+        """Open the gate. With the broker away it stays closed until the processor finds it an orphan."""
+        gate = Gated(key=row["partition"], operation=operation)
+        try:
+            await self._broker.open_gates(environment.queue(row["queue"]), [gate])
+        except BrokerUnavailable:
+            return
+
+
+def _scope(environment: EnvironmentRef) -> dict[str, Any]:
+    return {
+        "organization": environment.organization,
+        "project": environment.project,
+        "environment": environment.environment,
+    }
+
+
+def _plain(row: Row) -> Row:
+    return {**row, "id": str(row["id"])}

@@ -1,0 +1,192 @@
+"""Run claimed operations through the broker: many a call, in order, and each at most once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weir.admission.kinds import OperationType
+from weir.broker.broker import Broker
+from weir.errors import BrokerUnavailable, InvalidInput, Unavailable, WeirError
+from weir.model.message import MAX_BATCH, Enqueue, Enqueued, NewMessage
+from weir.model.names import QueueRef
+from weir.operations.intake import settle_through
+from weir.operations.model import Claimed, Settled, Status
+from weir.operations.payload import decode_push, decode_settle
+
+OUTAGE_DELAY_MS = 250
+FULL_DELAY_MS = 250
+RETRY_DELAY_MS = 200
+MAX_RETRY_DELAY_MS = 10_000
+_SETTLING = (OperationType.ACK_BATCH, OperationType.ACK_SINGLE)
+
+
+class GateLost(WeirError):
+    """The operation is not on its gate: someone else finished it, or the broker lost the gate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    """A push that is decoded, without what an earlier direct attempt had put in."""
+
+    claimed: Claimed
+    messages: tuple[NewMessage, ...]
+    total: int
+
+
+async def execute(broker: Broker, claimed: Sequence[Claimed]) -> list[Settled]:
+    """Run operations of any queues; those of one queue in the order given, queues side by side."""
+    by_queue: dict[QueueRef, list[Claimed]] = defaultdict(list)
+    alone: list[Claimed] = []
+    for operation in claimed:
+        if operation.type == OperationType.PUSH:
+            by_queue[operation.queue].append(operation)
+        else:
+            alone.append(operation)
+    runs = [_pushes(broker, queue, operations) for queue, operations in by_queue.items()]
+    runs += [_alone(broker, operation) for operation in alone]
+    return [settled for results in await asyncio.gather(*runs) for settled in results]
+
+
+async def _alone(broker: Broker, operation: Claimed) -> list[Settled]:
+    try:
+        if operation.type not in _SETTLING:
+            raise InvalidInput(f"there is no operation of type `{operation.type}`")
+        settle = decode_settle(operation.payload)
+        outcomes = await settle_through(broker, settle.verb, settle.failures)
+    except WeirError as error:
+        return [failed(operation, error)]
+    return [_completed(operation, {"settlements": [outcome.value for outcome in outcomes]})]
+
+
+async def _pushes(broker: Broker, queue: QueueRef, operations: list[Claimed]) -> list[Settled]:
+    """Pushes of one queue. A lane stops at its first operation that must be tried again."""
+    results: list[Settled] = []
+    ready: list[_Ready] = []
+    stopped: dict[int, Settled] = {}
+    for operation in operations:
+        if operation.lane in stopped:
+            results.append(_behind(operation, stopped[operation.lane]))
+            continue
+        try:
+            ready.append(await _prepare(broker, operation))
+        except WeirError as error:
+            result = failed(operation, error)
+            results.append(result)
+            if result.status is Status.PENDING:
+                stopped[operation.lane] = result
+    for chunk in _chunks(ready):
+        results += await _chunk(broker, queue, chunk, stopped)
+    return results
+
+
+async def _prepare(broker: Broker, operation: Claimed) -> _Ready:
+    push = decode_push(operation.payload)
+    messages = push.messages
+    if push.call is not None:
+        put_in = await broker.settle_call(operation.queue, push.call)
+        if put_in:
+            messages = tuple(m for m, n in zip(messages, push.places, strict=True) if not put_in[n])
+    return _Ready(claimed=operation, messages=messages, total=len(push.messages))
+
+
+def _chunks(ready: Sequence[_Ready]) -> Iterator[list[_Ready]]:
+    """Whole operations, up to the broker's batch."""
+    chunk: list[_Ready] = []
+    size = 0
+    for one in ready:
+        if chunk and size + len(one.messages) > MAX_BATCH:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(one)
+        size += len(one.messages)
+    if chunk:
+        yield chunk
+
+
+async def _chunk(
+    broker: Broker, queue: QueueRef, chunk: list[_Ready], stopped: dict[int, Settled]
+) -> list[Settled]:
+    """One call for all; if it fails for a reason of its own, one call each, to find whose it is."""
+    running = [one for one in chunk if one.claimed.lane not in stopped]
+    results = [_behind(o.claimed, stopped[o.claimed.lane]) for o in chunk if o.claimed.lane in stopped]
+    if not running:
+        return results
+    try:
+        answers = await _enqueue(broker, queue, running)
+    except WeirError as error:
+        if len(running) > 1 and not isinstance(error, BrokerUnavailable):
+            for one in running:
+                results += await _chunk(broker, queue, [one], stopped)
+            return results
+        answers = {one.claimed.id: error for one in running}
+    for one in running:
+        result = _result(one, answers[one.claimed.id], stopped)
+        results.append(result)
+        if result.status is Status.PENDING:
+            stopped.setdefault(one.claimed.lane, result)
+    return results
+
+
+async def _enqueue(
+    broker: Broker, queue: QueueRef, running: list[_Ready]
+) -> dict[str, list[Enqueued] | WeirError]:
+    messages = [message for one in running for message in one.messages]
+    operations = [one.claimed.id for one in running for _ in one.messages]
+    answers = await broker.enqueue(queue, messages, operations=operations) if messages else []
+    by_operation: dict[str, list[Enqueued] | WeirError] = {}
+    at = 0
+    for one in running:
+        by_operation[one.claimed.id] = answers[at : at + len(one.messages)]
+        at += len(one.messages)
+    return by_operation
+
+
+def _result(one: _Ready, answer: list[Enqueued] | WeirError, stopped: dict[int, Settled]) -> Settled:
+    operation = one.claimed
+    if operation.lane in stopped:
+        return _behind(operation, stopped[operation.lane])
+    if isinstance(answer, WeirError):
+        return failed(operation, answer)
+    outcomes = [enqueued.outcome for enqueued in answer]
+    if Enqueue.GATED in outcomes:
+        return _again(operation, delay_ms=0, error=GateLost.__name__)
+    if Enqueue.FULL in outcomes:
+        text = f"the queue `{operation.queue.queue}` is full; the operation waits for room"
+        return _again(operation, delay_ms=FULL_DELAY_MS, error=text)
+    rows = [{"id": e.message_id, "status": e.outcome.value} for e in answer]
+    return _completed(operation, {"messages": rows} if rows else {"messages": [], "executed": one.total})
+
+
+def _completed(operation: Claimed, result: dict[str, Any]) -> Settled:
+    return Settled(id=operation.id, lane=operation.lane, status=Status.COMPLETED, result=result)
+
+
+def failed(operation: Claimed, error: WeirError) -> Settled:
+    """An outage is waited out; anything else counts, and the last time ends the operation."""
+    text = f"{error.code}: {error}"
+    if isinstance(error, Unavailable):
+        return _again(operation, delay_ms=OUTAGE_DELAY_MS, error=text)
+    if operation.retry_count >= operation.max_retries:
+        return Settled(id=operation.id, lane=operation.lane, status=Status.FAILED, counted=True, error=text)
+    delay_ms = min(MAX_RETRY_DELAY_MS, RETRY_DELAY_MS << operation.retry_count)
+    return _again(operation, delay_ms=delay_ms, error=text, counted=True)
+
+
+def _again(operation: Claimed, *, delay_ms: int, error: str, counted: bool = False) -> Settled:
+    return Settled(
+        id=operation.id,
+        lane=operation.lane,
+        status=Status.PENDING,
+        counted=counted,
+        error=error,
+        delay_ms=delay_ms,
+    )
+
+
+def _behind(operation: Claimed, head: Settled) -> Settled:
+    """Not run, because the one before it in its lane must be tried again first."""
+    return Settled(id=operation.id, lane=operation.lane, status=Status.PENDING, delay_ms=head.delay_ms)

@@ -1,0 +1,131 @@
+"""The processor: claim, run, settle, open gates. Any process may run one; they share the work by lanes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from weir.broker.broker import Broker, Gated
+from weir.errors import WeirError
+from weir.model.clock import Clock, SystemClock
+from weir.model.ids import id_time_ms, new_id
+from weir.model.names import QueueRef
+from weir.operations.estimate import RateMeter
+from weir.operations.execute import GateLost, execute
+from weir.operations.model import Claimed, Settled, Status
+from weir.operations.queue import OperationQueue
+
+log = logging.getLogger(__name__)
+
+LANES = 256
+RUN = 200
+TOTAL = 500
+IDLE_S = 0.1
+TROUBLE_S = 0.5
+ORPHAN_MS = 30_000
+"""After this long a gate whose operation is not in PostgreSQL was left by a process that died."""
+
+
+class Processor:
+    """Drains the operation queue until cancelled; survives outages of either store."""
+
+    def __init__(
+        self,
+        *,
+        queue: OperationQueue,
+        broker: Broker,
+        meter: RateMeter,
+        worker: str | None = None,
+        clock: Clock | None = None,
+        lanes: int = LANES,
+        run: int = RUN,
+        total: int = TOTAL,
+    ) -> None:
+        self._queue = queue
+        self._broker = broker
+        self._meter = meter
+        self.worker = worker or new_id()
+        self._clock = clock or SystemClock()
+        self._sizes = {"lanes": lanes, "run": run, "total": total}
+        self._woken = asyncio.Event()
+
+    def wake(self, depth: int = 0) -> None:
+        """Something was queued; do not wait for the next look."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                busy = await self.round()
+            except WeirError as error:
+                log.warning("the operation queue is not drained for now: %s", error)
+                await asyncio.sleep(TROUBLE_S)
+                continue
+            if not busy:
+                await self._rest()
+
+    async def _rest(self) -> None:
+        self._woken.clear()
+        try:
+            async with asyncio.timeout(IDLE_S):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+
+    async def round(self) -> int:
+        """Claim and run once; how many operations were finished."""
+        started = time.perf_counter()
+        claimed = await self._queue.claim(worker=self.worker, **self._sizes)
+        if not claimed:
+            return 0
+        results = await execute(self._broker, claimed)
+        results = await self._reclose(claimed, results)
+        ages = await self._queue.settle(results, worker=self.worker)
+        finished = {r.id for r in results if r.status is not Status.PENDING and r.id in ages}
+        await self._open([operation for operation in claimed if operation.id in finished])
+        self._meter.round(
+            operations=len(finished),
+            busy_s=time.perf_counter() - started,
+            ages_ms=[ages[operation_id] for operation_id in finished],
+            emptied=len(claimed) < self._sizes["total"],
+        )
+        return len(finished)
+
+    async def _reclose(self, claimed: Sequence[Claimed], results: list[Settled]) -> list[Settled]:
+        """Operations that were not on their gate: if they are still ours, the broker lost the gate."""
+        lost = [result.id for result in results if result.error == GateLost.__name__]
+        if not lost:
+            return results
+        mine = await self._queue.still_mine(lost, worker=self.worker)
+        for queue, gates in _gates(c for c in claimed if c.id in mine).items():
+            log.warning("closing %d gates of `%s` again that the broker lost", len(gates), queue.queue)
+            await self._broker.close_gates(queue, gates)
+        return [result for result in results if result.id in mine or result.id not in lost]
+
+    async def _open(self, finished: list[Claimed]) -> None:
+        """Let direct enqueues through again where nothing is queued any more."""
+        for queue, gates in _gates(c for c in finished if c.type == "PUSH").items():
+            left = await self._broker.open_gates(queue, gates)
+            old = [gate for gate in left if self._is_old(gate.operation)]
+            if old:
+                await self._open_orphans(queue, old)
+
+    def _is_old(self, operation: str) -> bool:
+        return id_time_ms(operation) < self._clock.now_ms() - ORPHAN_MS
+
+    async def _open_orphans(self, queue: QueueRef, gates: list[Gated]) -> None:
+        alive = await self._queue.unfinished([gate.operation for gate in gates])
+        orphans = [gate for gate in gates if gate.operation not in alive]
+        if orphans:
+            log.warning("opening %d gates of `%s` that nobody holds any more", len(orphans), queue.queue)
+            await self._broker.open_gates(queue, orphans)
+
+
+def _gates(operations: Iterable[Claimed]) -> dict[QueueRef, list[Gated]]:
+    gates: dict[QueueRef, list[Gated]] = defaultdict(list)
+    for operation in operations:
+        gates[operation.queue].append(Gated(key=operation.key, operation=operation.id))
+    return gates

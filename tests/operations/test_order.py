@@ -1,0 +1,60 @@
+"""Operations take effect in the order of their responses, direct and queued mixed."""
+
+from __future__ import annotations
+
+from weir.model.message import Enqueue
+from weir.model.names import QueueRef
+from weir.operations.model import Reason
+from weir.operations.service import OperationService
+from weir.testing.memory import MemoryBroker
+
+from .conftest import busy, drained, idle, item, running, wait_for
+
+
+async def test_ordering_under_load(service: OperationService, broker: MemoryBroker, queue: QueueRef) -> None:
+    """Direct, queued for load, queued to keep the order, and direct again once drained."""
+    first = (await service.intake.push([item(queue, "1", key="a")]))[0]
+    busy(service.admission)
+    second = (await service.intake.push([item(queue, "2", key="a")]))[0]
+    idle(service.admission)
+    third = (await service.intake.push([item(queue, "3", key="a")]))[0]
+    assert first.outcome is Enqueue.ACCEPTED
+    assert second.ticket is not None
+    assert second.ticket.reason is Reason.SYSTEM_BUSY
+    assert third.ticket is not None
+    assert third.ticket.reason is Reason.MAINTAINING_ORDER
+    assert await service.processor.round() == 2
+    fourth = (await service.intake.push([item(queue, "4", key="a")]))[0]
+    assert fourth.outcome is Enqueue.ACCEPTED
+    assert await drained(broker, queue) == ["1", "2", "3", "4"]
+
+
+async def test_another_partition_goes_direct_meanwhile(
+    service: OperationService, broker: MemoryBroker, queue: QueueRef
+) -> None:
+    busy(service.admission)
+    await service.intake.push([item(queue, "1", key="a")])
+    idle(service.admission)
+    answers = await service.intake.push(
+        [item(queue, "2", key="a"), item(queue, "3", key="b"), item(queue, "4", key=None)]
+    )
+    assert [answer.ticket is not None for answer in answers] == [True, False, False]
+    assert [answer.outcome for answer in answers] == [None, Enqueue.ACCEPTED, Enqueue.ACCEPTED]
+    await service.processor.round()
+    assert sorted(await drained(broker, queue)) == ["1", "2", "3", "4"]
+
+
+async def test_a_running_processor_drains_by_itself(
+    service: OperationService, broker: MemoryBroker, queue: QueueRef
+) -> None:
+    async with running(service):
+        busy(service.admission)
+        for n in range(50):
+            service.admission.in_flight = 10_000
+            await service.intake.push([item(queue, str(n), key="a")])
+
+        async def empty() -> bool:
+            return await service.queue.depth() == 0
+
+        await wait_for(empty)
+    assert await drained(broker, queue) == [str(n) for n in range(50)]
