@@ -75,7 +75,8 @@ RETURNING o.id;
 -- Forget finished operations: completed and cancelled ones after a while, failed ones much later.
 DELETE FROM weir.operations WHERE id IN (
     SELECT id FROM weir.operations
-    WHERE finished_ms < weir.clock_ms() - CASE WHEN status = 'failed' THEN %(failed_ms)s::bigint ELSE %(done_ms)s::bigint END
+    WHERE finished_ms < weir.clock_ms()
+        - CASE WHEN status = 'failed' THEN %(failed_ms)s::bigint ELSE %(done_ms)s::bigint END
     ORDER BY finished_ms
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 );
