@@ -1,0 +1,80 @@
+"""An API over real stores, two tenants with tokens of their own, and a client for each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import httpx2
+import pytest
+
+from weir.api.app import create_app
+from weir.api.direct import DirectPusher, DirectSettler
+from weir.api.edge import Edge
+from weir.api.services import Services
+from weir.broker.broker import Broker
+from weir.control.audit import AuditLog
+from weir.control.authentication import CachedAuthenticator
+from weir.control.database import Database
+from weir.control.queues import QueueDefinitions
+from weir.control.tenants import Tenants
+from weir.control.tokens import Tokens
+from weir.serve.server import bind, listening
+from weir.testing.memory import MemoryBroker
+
+from .harness import Tenant, define, make_tenant
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return MemoryBroker()
+
+
+@pytest.fixture
+def services(broker: Broker, database: Database) -> Services:
+    tokens = Tokens(database)
+    return Services(
+        broker=broker,
+        authenticator=CachedAuthenticator(tokens, fresh_s=0),
+        pusher=DirectPusher(broker),
+        settler=DirectSettler(broker),
+        tokens=tokens,
+        tenants=Tenants(database),
+        definitions=QueueDefinitions(database),
+        audit=AuditLog(database),
+    )
+
+
+@pytest.fixture
+def app(services: Services) -> Edge:
+    return create_app(services)
+
+
+@pytest.fixture
+async def base_url(app: Edge, services: Services) -> AsyncIterator[str]:
+    """The API on a socket of its own."""
+    async with listening(app, bind("127.0.0.1", 0), stopping=services.stopping.set, grace_s=5) as url:
+        yield url
+
+
+@pytest.fixture
+async def tenant(app: Edge, services: Services) -> AsyncIterator[Tenant]:
+    async with AsyncExitStack() as stack:
+        yield await make_tenant(stack, app, services)
+
+
+@pytest.fixture
+async def other(app: Edge, services: Services) -> AsyncIterator[Tenant]:
+    async with AsyncExitStack() as stack:
+        yield await make_tenant(stack, app, services)
+
+
+@pytest.fixture
+def client(tenant: Tenant) -> httpx2.AsyncClient:
+    return tenant.client
+
+
+@pytest.fixture
+async def queue(tenant: Tenant, services: Services) -> str:
+    """A defined queue of the tenant, with an awkward name."""
+    return await define(services, tenant.environment, "or/ders: ✓")
