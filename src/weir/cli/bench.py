@@ -13,7 +13,9 @@ from weir.errors import Misconfigured
 
 app = typer.Typer()
 
-BENCHES: dict[str, str] = {}
+BENCHES: dict[str, str] = {
+    "query": "how fast the warehouse answers on full tiers",
+}
 """Name -> one line of what it measures. Each is a module of `weir.benches` with `run(*, quick) -> dict`."""
 
 

@@ -1,0 +1,86 @@
+-- name: fill_queues
+-- Full buckets of a range of queues in one tier.
+INSERT INTO {table:Identifier} (organization, project, environment, queue, bucket_start, events, enqueued, dequeued, acked, nacked, dead, expired, lapsed, refused, max_queue_length, max_running, max_queue_limit, max_environment_length, max_environment_running, max_environment_limit, max_paused, max_oldest_age_ms, enqueued_total, dequeued_total, acked_total, nacked_total, dead_total, expired_total, lapsed_total, refused_total, last, wait_count, wait_sum_ms, wait_max_ms, wait_digest)
+WITH
+    cityHash64(number, {first:UInt32}) AS h,
+    arrayMap(i -> toUInt32(cityHash64(h, i) % 5000), range({waits:UInt32})) AS waits
+SELECT
+    toString({organization:String}) AS organization,
+    toString({project:String}) AS project,
+    toString({environment:String}) AS environment,
+    concat('queue-', toString({first:UInt32} + intDiv(number, {buckets:UInt32}))) AS queue,
+    toDateTime({start_s:UInt32} + (number % {buckets:UInt32}) * {step_s:UInt32}, 'UTC') AS bucket_start,
+    20 AS events,
+    10 + h % 7 AS enqueued,
+    10 + h % 5 AS dequeued,
+    9 + h % 5 AS acked,
+    h % 3 AS nacked,
+    toUInt64(h % 97 = 0) AS dead,
+    0 AS expired,
+    toUInt64(h % 89 = 0) AS lapsed,
+    0 AS refused,
+    h % 1000 AS max_queue_length,
+    h % 1000 AS max_running,
+    50 AS max_queue_limit,
+    h % 1000 AS max_environment_length,
+    h % 1000 AS max_environment_running,
+    500 AS max_environment_limit,
+    0 AS max_paused,
+    h % 60000 AS max_oldest_age_ms,
+    (number % {buckets:UInt32}) * 10 AS enqueued_total,
+    (number % {buckets:UInt32}) * 10 AS dequeued_total,
+    (number % {buckets:UInt32}) * 10 AS acked_total,
+    (number % {buckets:UInt32}) * 10 AS nacked_total,
+    (number % {buckets:UInt32}) * 10 AS dead_total,
+    (number % {buckets:UInt32}) * 10 AS expired_total,
+    (number % {buckets:UInt32}) * 10 AS lapsed_total,
+    (number % {buckets:UInt32}) * 10 AS refused_total,
+    tuple(toDateTime64(bucket_start, 3, 'UTC'), 0, h % 900, h % 40, 50, h % 9000, h % 400, 500, 0, h % 60000) AS last,
+    length(waits) AS wait_count,
+    arraySum(waits) AS wait_sum_ms,
+    arrayMax(waits) AS wait_max_ms,
+    arrayReduce('quantilesTDigestState(0.5, 0.95, 0.99)', waits) AS wait_digest
+FROM numbers({rows:UInt64})
+
+-- name: fill_environment
+-- Full buckets of one environment in one tier.
+INSERT INTO {table:Identifier} (organization, project, environment, bucket_start, events, enqueued, dequeued, acked, nacked, dead, expired, lapsed, refused, max_environment_length, max_environment_running, max_environment_limit, max_oldest_age_ms, last, wait_count, wait_sum_ms, wait_max_ms, wait_digest)
+WITH
+    cityHash64(number, {first:UInt32}) AS h,
+    arrayMap(i -> toUInt32(cityHash64(h, i) % 5000), range({waits:UInt32})) AS waits
+SELECT
+    toString({organization:String}) AS organization,
+    toString({project:String}) AS project,
+    toString({environment:String}) AS environment,
+    toDateTime({start_s:UInt32} + (number % {buckets:UInt32}) * {step_s:UInt32}, 'UTC') AS bucket_start,
+    20 AS events,
+    10 + h % 7 AS enqueued,
+    10 + h % 5 AS dequeued,
+    9 + h % 5 AS acked,
+    h % 3 AS nacked,
+    toUInt64(h % 97 = 0) AS dead,
+    0 AS expired,
+    toUInt64(h % 89 = 0) AS lapsed,
+    0 AS refused,
+    h % 1000 AS max_environment_length,
+    h % 1000 AS max_environment_running,
+    500 AS max_environment_limit,
+    h % 60000 AS max_oldest_age_ms,
+    tuple(toDateTime64(bucket_start, 3, 'UTC'), 0, h % 9000, h % 400, 500) AS last,
+    length(waits) AS wait_count,
+    arraySum(waits) AS wait_sum_ms,
+    arrayMax(waits) AS wait_max_ms,
+    arrayReduce('quantilesTDigestState(0.5, 0.95, 0.99)', waits) AS wait_digest
+FROM numbers({rows:UInt64})
+
+-- name: merges
+-- How many merges are under way.
+SELECT count() AS merges FROM system.merges WHERE database = currentDatabase()
+
+-- name: sizes
+-- Rows and bytes on disk of every tier.
+SELECT table, sum(rows) AS rows, sum(bytes_on_disk) AS bytes
+FROM system.parts
+WHERE active AND database = currentDatabase() AND table LIKE '%\_metrics\_%'
+GROUP BY table
+ORDER BY table
