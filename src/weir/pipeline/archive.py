@@ -1,0 +1,124 @@
+"""The archive: every event that landed, as Parquet, partitioned by metric and hour.
+
+    <root>/metric=queue/hour=2026-11-16T00/<token>.parquet
+
+A file is named for the lane's token, that is for the ids in it. A replayed batch writes the same file
+again, and a rename makes it appear whole or not at all, so each event is there once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from weir.pipeline.definition import MetricDefinition
+
+HOUR_MS = 3_600_000
+_RANGES = b"weir.ranges"
+ShardRange = tuple[int, str, str]
+"""A shard, and the ids that a file covers: after the first, up to the second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveFile:
+    path: str
+    hour_ms: int
+
+
+class Archive:
+    """A folder of Parquet files, local or wherever pyarrow can write."""
+
+    def __init__(self, root: str) -> None:
+        self._files, self._root = fs.FileSystem.from_uri(root)
+
+    def write(
+        self, definition: MetricDefinition, events: pa.Table, *, token: str, ranges: Sequence[ShardRange]
+    ) -> None:
+        """Store the events of one lane, a file an hour."""
+        hours = np.asarray(events["at_ms"].to_numpy(), np.uint64) // HOUR_MS
+        for hour in np.unique(hours):
+            mine = events if hours.min() == hours.max() else events.filter(pa.array(hours == hour))
+            folder = self._folder(definition.name, int(hour) * HOUR_MS)
+            self._write_file(folder, f"{token}.parquet", _with_ranges(mine, ranges), definition)
+
+    def files(self, metric: str, *, from_ms: int, to_ms: int) -> list[ArchiveFile]:
+        """The files that may hold events from `from_ms` until before `to_ms`, in order of time."""
+        selector = fs.FileSelector(f"{self._root}/metric={metric}", recursive=True, allow_not_found=True)
+        found = [
+            ArchiveFile(path=info.path, hour_ms=_hour_of(info.path))
+            for info in self._files.get_file_info(selector)
+            if info.type is fs.FileType.File and info.path.endswith(".parquet")
+        ]
+        wanted = [file for file in found if from_ms - HOUR_MS < file.hour_ms < to_ms]
+        return sorted(wanted, key=lambda file: (file.hour_ms, file.path))
+
+    def hours(self, metric: str) -> list[int]:
+        """The hours of which there is anything."""
+        return sorted({file.hour_ms for file in self.files(metric, from_ms=0, to_ms=2**62)})
+
+    def read(self, path: str) -> tuple[pa.Table, list[ShardRange]]:
+        """The events of one file and the id ranges that it covers."""
+        with self._files.open_input_file(path) as stream:
+            table = pq.read_table(stream)
+        texts = (table.schema.metadata or {}).get(_RANGES, b"[]")
+        return table, [(shard, after, until) for shard, after, until in json.loads(texts)]
+
+    def _folder(self, metric: str, hour_ms: int) -> str:
+        hour = datetime.fromtimestamp(hour_ms / 1_000, UTC).strftime("%Y-%m-%dT%H")
+        return f"{self._root}/metric={metric}/hour={hour}"
+
+    def _write_file(self, folder: str, name: str, events: pa.Table, definition: MetricDefinition) -> None:
+        self._files.create_dir(folder, recursive=True)
+        draft = f"{folder}/.{uuid4().hex}.draft"
+        try:
+            with self._files.open_output_stream(draft) as stream:
+                dictionaries = list(definition.kind.dimensions)
+                pq.write_table(
+                    events, stream, compression="zstd", compression_level=1, use_dictionary=dictionaries
+                )
+            self._files.move(draft, f"{folder}/{name}")
+        except BaseException:
+            with suppress(OSError):
+                self._files.delete_file(draft)
+            raise
+
+
+def covered_once(ranges: Sequence[tuple[str, list[ShardRange]]]) -> Iterator[tuple[str, dict[int, str]]]:
+    """For files in any order: each file with, per shard, the id after which its events count.
+
+    Ranges overlap only where a start without checkpoint planned other batches than before. Each file
+    holds all events of its ranges, so what an earlier file covers is skipped in a later one.
+    """
+    covered: dict[int, tuple[int, int]] = {}
+    for path, mine in sorted(
+        ranges, key=lambda item: min((_key(after) for _, after, _ in item[1]), default=(0, 0))
+    ):
+        floors = {}
+        for shard, after, until in mine:
+            floor = max(covered.get(shard, (0, 0)), _key(after))
+            floors[shard] = f"{floor[0]}-{floor[1]}"
+            covered[shard] = max(floor, _key(until))
+        yield path, floors
+
+
+def _key(text: str) -> tuple[int, int]:
+    ms, _, sequence = text.partition("-")
+    return int(ms), int(sequence or 0)
+
+
+def _with_ranges(events: pa.Table, ranges: Sequence[ShardRange]) -> pa.Table:
+    return events.replace_schema_metadata({_RANGES: json.dumps(list(ranges)).encode()})
+
+
+def _hour_of(path: str) -> int:
+    hour = path.rsplit("/", 2)[1].removeprefix("hour=")
+    return int(datetime.strptime(hour, "%Y-%m-%dT%H").replace(tzinfo=UTC).timestamp()) * 1_000

@@ -1,0 +1,102 @@
+"""Segments into events: decoded, placed in time, and what cannot be counted set aside with a reason.
+
+An event's time is that of its stream id. Rules, by the moment its batch was planned:
+
+- ahead of it by more than `FUTURE_MS`: Redis' clock jumped. It counts at the planning time (clamped).
+- older than the finest tier keeps: it counts in the coarser tiers only (late).
+- older than every tier keeps: set aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from weir.pipeline.definition import MetricDefinition
+from weir.pipeline.segments import Segment
+from weir.telemetry.columns import REASONS, decode
+from weir.telemetry.entries import Entries
+from weir.warehouse.ingest import RejectRow
+
+FUTURE_MS = 60_000
+DAY_MS = 86_400_000
+MAX_SAMPLES = 3
+SAMPLE_BYTES = 96
+SET_ASIDE, CLAMPED, LATE = "set_aside", "clamped", "late"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ages:
+    """How old an event may be for the finest tier, and for any."""
+
+    late_ms: int = 2 * DAY_MS
+    too_old_ms: int = 400 * DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Events:
+    """The events of a segment and what was noted about the others."""
+
+    table: pa.Table
+    rejects: tuple[RejectRow, ...]
+
+
+def events_of(definition: MetricDefinition, segment: Segment, entries: Entries, *, ages: Ages) -> Events:
+    decoded = decode(definition.kind, entries)
+    good = decoded.codes == 0
+    notes = _Notes(segment, entries)
+    for code in np.unique(decoded.codes[~good]):
+        notes.add(np.flatnonzero(decoded.codes == code), REASONS[code], SET_ASIDE)
+    kept = np.flatnonzero(good)
+    stream_ms = entries.ids[kept, 0]
+    future = stream_ms > segment.at_ms + FUTURE_MS
+    age_ms = np.maximum(segment.at_ms - np.minimum(stream_ms, 2**62).astype(np.int64), 0)
+    too_old = age_ms > ages.too_old_ms
+    notes.add(kept[future], "from the future", CLAMPED)
+    notes.add(kept[too_old], "older than every tier", SET_ASIDE)
+    notes.add(kept[(age_ms > ages.late_ms) & ~too_old], "older than the finest tier", LATE)
+    at_ms = np.where(future, np.uint64(segment.at_ms), stream_ms)
+    table = pa.Table.from_batches([decoded.events])
+    table = table.append_column("at_ms", pa.array(at_ms))
+    table = table.append_column("shard", pa.array(np.full(len(kept), segment.shard, np.uint16)))
+    return Events(table=table.filter(pa.array(~too_old)) if too_old.any() else table, rejects=notes.rows)
+
+
+class _Notes:
+    """Collects what is noted about entries of one segment."""
+
+    def __init__(self, segment: Segment, entries: Entries) -> None:
+        self._segment = segment
+        self._entries = entries
+        self.rows: tuple[RejectRow, ...] = ()
+
+    def add(self, positions: NDArray[np.int64], reason: str, action: str) -> None:
+        if len(positions):
+            self.rows += (
+                RejectRow(
+                    metric=self._segment.metric,
+                    shard=self._segment.shard,
+                    reason=reason,
+                    action=action,
+                    events=len(positions),
+                    first_id=self._id(positions[0]),
+                    last_id=self._id(positions[-1]),
+                    samples=self._samples(positions[:MAX_SAMPLES]),
+                ),
+            )
+
+    def _id(self, position: int) -> str:
+        ms, sequence = self._entries.ids[position]
+        return f"{ms}-{sequence}"
+
+    def _samples(self, positions: Sequence[int] | NDArray[np.int64]) -> tuple[str, ...]:
+        ends = np.cumsum(self._entries.lengths, dtype=np.int64)
+        starts = ends - self._entries.lengths
+        return tuple(
+            self._entries.data[starts[at] : min(ends[at], starts[at] + SAMPLE_BYTES)].hex()
+            for at in positions
+        )

@@ -1,0 +1,90 @@
+"""The streaming job: joins the source, the transforms and the sink, and thinks nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from weir.pipeline.definition import DEFINITIONS, MetricDefinition, by_name
+from weir.pipeline.events import Ages
+from weir.pipeline.sink import RESULT_SCHEMA, SinkOptions, land
+from weir.pipeline.source import FORMAT, SourceOptions, StreamsDataSource
+
+QUERY = "weir-metrics"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineOptions:
+    """Everything that a run of the pipeline depends on."""
+
+    redis_url: str
+    clickhouse_url: str
+    checkpoint: str
+    archive: str | None
+    shards: int
+    definitions: tuple[MetricDefinition, ...] = DEFINITIONS
+    trigger_ms: int = 500
+    max_events: int = 200_000
+    max_lanes: int = 2
+    ages: Ages = field(default_factory=Ages)
+
+    @property
+    def source(self) -> SourceOptions:
+        return SourceOptions(
+            redis_url=self.redis_url,
+            clickhouse_url=self.clickhouse_url,
+            metrics=tuple(by_name(self.definitions)),
+            shards=self.shards,
+            max_events=self.max_events,
+            max_lanes=self.max_lanes,
+        )
+
+    @property
+    def sink(self) -> SinkOptions:
+        return SinkOptions(
+            clickhouse_url=self.clickhouse_url,
+            archive=self.archive,
+            definitions=by_name(self.definitions),
+            ages=self.ages,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """What one lane landed of one metric."""
+
+    metric: str
+    events: int
+    rows: int
+    rejected: int
+    gaps: int
+    newest_ms: int
+    busy_s: float
+
+
+Observe = Callable[[int, Sequence[Landed]], None]
+
+
+def start(
+    spark: SparkSession, options: PipelineOptions, *, observe: Observe, available_now: bool = False
+) -> StreamingQuery:
+    """Start moving events; with `available_now`, stop at what the streams hold at this moment."""
+    spark.dataSource.register(StreamsDataSource)
+    entries = spark.readStream.format(FORMAT).option("options", options.source.as_text()).load()
+    writer = (
+        entries.writeStream.queryName(QUERY)
+        .option("checkpointLocation", options.checkpoint)
+        .foreachBatch(partial(_run_batch, options=options.sink, observe=observe))
+    )
+    if available_now:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{options.trigger_ms} milliseconds").start()
+
+
+def _run_batch(entries: DataFrame, number: int, *, options: SinkOptions, observe: Observe) -> None:
+    rows = entries.mapInArrow(partial(land, options=options), RESULT_SCHEMA).collect()
+    observe(number, [Landed(**row.asDict()) for row in rows])

@@ -1,0 +1,150 @@
+"""The end of a task: a lane's events into the archive and, once, into the warehouse.
+
+Order matters. The archive comes first, so that whatever the warehouse holds can be rebuilt. Every
+insert has a token that follows from the ids in it, so that repeating any of this changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import pyarrow as pa
+
+from weir.errors import WarehouseUnavailable
+from weir.pipeline.archive import Archive, ShardRange
+from weir.pipeline.definition import MetricDefinition
+from weir.pipeline.events import Ages, events_of
+from weir.pipeline.landing import landing_rows
+from weir.pipeline.memory import settle_memory
+from weir.pipeline.segments import Segment, segments_in
+from weir.warehouse.connection import Connection
+from weir.warehouse.ingest import GapRow, RejectRow, insert_gaps, insert_rejects
+
+SLICE_ROWS = 200_000
+"""Rows an insert. More than that in a lane is cut at fixed places, each part with its own token."""
+
+ATTEMPTS = 3
+RESULT_SCHEMA = (
+    "metric string, events long, rows long, rejected long, gaps long, newest_ms long, busy_s double"
+)
+_RESULT = pa.schema(
+    [
+        ("metric", pa.string()),
+        ("events", pa.int64()),
+        ("rows", pa.int64()),
+        ("rejected", pa.int64()),
+        ("gaps", pa.int64()),
+        ("newest_ms", pa.int64()),
+        ("busy_s", pa.float64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """Where lanes land; travels to the tasks with the function that uses it."""
+
+    clickhouse_url: str
+    archive: str | None
+    definitions: Mapping[str, MetricDefinition]
+    ages: Ages = field(default_factory=Ages)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Collected:
+    """What a lane brought for one metric."""
+
+    definition: MetricDefinition
+    token: str
+    tables: list[pa.Table] = field(default_factory=list)
+    rejects: list[RejectRow] = field(default_factory=list)
+    gaps: list[GapRow] = field(default_factory=list)
+    ranges: dict[int, ShardRange] = field(default_factory=dict)
+
+
+def land(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Iterator[pa.RecordBatch]:
+    """Take one lane's segments to their end; yields a row of figures a metric."""
+    settle_memory()
+    began = time.perf_counter()
+    lane: dict[str, _Collected] = {}
+    for segment in segments_in(batches):
+        _collect(lane, segment, options)
+    for collected in lane.values():
+        row = _store(collected, options)
+        yield pa.RecordBatch.from_pylist([{**row, "busy_s": time.perf_counter() - began}], _RESULT)
+
+
+def _collect(lane: dict[str, _Collected], segment: Segment, options: SinkOptions) -> None:
+    definition = options.definitions[segment.metric]
+    mine = lane.setdefault(segment.metric, _Collected(definition=definition, token=segment.token))
+    mine.ranges[segment.shard] = (segment.shard, segment.after, segment.until)
+    if segment.gap is not None:
+        mine.gaps.append(
+            GapRow(
+                metric=segment.metric,
+                shard=segment.shard,
+                from_id=segment.gap.after,
+                to_id=segment.gap.until,
+                reason="dropped before it was read",
+                entries=segment.gap.entries,
+            )
+        )
+    if segment.entries is not None:
+        events = events_of(definition, segment, segment.entries, ages=options.ages)
+        mine.tables.append(events.table)
+        mine.rejects.extend(events.rejects)
+
+
+def _store(mine: _Collected, options: SinkOptions) -> dict[str, object]:
+    events = pa.concat_tables(mine.tables) if mine.tables else None
+    rows = 0
+    if events is not None and events.num_rows:
+        if options.archive is not None:
+            ranges = list(mine.ranges.values())
+            Archive(options.archive).write(mine.definition, events, token=mine.token, ranges=ranges)
+        landing = landing_rows(mine.definition, events)
+        rows = landing.num_rows
+        for start in range(0, rows, SLICE_ROWS):
+            token = mine.token if start == 0 else f"{mine.token}-{start}"
+            _insert(options, mine.definition.landing, landing.slice(start, SLICE_ROWS), token)
+    _note(mine, options)
+    return {
+        "metric": mine.definition.name,
+        "events": events.num_rows if events is not None else 0,
+        "rows": rows,
+        "rejected": sum(reject.events for reject in mine.rejects),
+        "gaps": len(mine.gaps),
+        "newest_ms": max((table["at_ms"].to_numpy().max(initial=0) for table in mine.tables), default=0),
+    }
+
+
+def _insert(options: SinkOptions, table: str, rows: pa.Table, token: str) -> None:
+    """Insert with a few attempts; the token makes an attempt of unknown outcome safe to repeat."""
+    for attempt in range(ATTEMPTS):
+        try:
+            connection(options.clickhouse_url).insert(table, rows, token=token)
+            return
+        except WarehouseUnavailable:
+            connection.cache_clear()
+            if attempt + 1 == ATTEMPTS:
+                raise
+            time.sleep(0.25 * 4**attempt)
+
+
+def _note(mine: _Collected, options: SinkOptions) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    if mine.gaps:
+        insert_gaps(connection(options.clickhouse_url), mine.gaps, token=f"{mine.token}-gaps", now_ms=now_ms)
+    if mine.rejects:
+        insert_rejects(
+            connection(options.clickhouse_url), mine.rejects, token=f"{mine.token}-rejects", now_ms=now_ms
+        )
+
+
+@lru_cache(maxsize=2)
+def connection(url: str) -> Connection:
+    """One connection a worker process; opening one asks the server several questions."""
+    return Connection(url)

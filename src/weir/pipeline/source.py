@@ -1,0 +1,199 @@
+"""The streams as a Spark source: offsets into lanes on the driver, entries out of Redis in the tasks.
+
+Any exception in a method that Spark calls on the driver ends the query, so those methods try a few
+times and then behave as if there were nothing new. A failed `read` fails its task, which Spark repeats.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import structlog
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from weir.errors import BrokerUnavailable
+from weir.pipeline.offsets import Lane, Offset, Stream, lanes_between
+from weir.pipeline.planning import Bounds, fallback_offset, next_offset
+from weir.pipeline.segments import SPARK_SCHEMA, record_batch, segment_of
+from weir.telemetry.ids import parse_id
+from weir.telemetry.store import StreamStore, Tail
+from weir.telemetry.streams import stream_key
+from weir.warehouse.connection import Connection
+from weir.warehouse.ingest import landed_positions
+
+_log = structlog.get_logger(__name__)
+
+FORMAT = "weir-streams"
+PLAN = "plan"
+"""The note beside the streams that mirrors the batch which Spark journaled last."""
+
+_ATTEMPTS = 3
+_NO_TAILS: Mapping[Stream, Tail] = {}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What the source needs to know; travels through Spark as one JSON option."""
+
+    redis_url: str
+    clickhouse_url: str
+    metrics: tuple[str, ...]
+    shards: int
+    max_events: int = 200_000
+    max_lanes: int = 2
+
+    def as_text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> SourceOptions:
+        values = json.loads(text)
+        return cls(**{**values, "metrics": tuple(values["metrics"])})
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        return tuple((metric, shard) for metric in self.metrics for shard in range(self.shards))
+
+
+class StreamsDataSource(DataSource):
+    """`spark.readStream.format("weir-streams")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return SPARK_SCHEMA
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+        return StreamsReader(SourceOptions.from_text(self.options["options"]))
+
+
+@dataclass
+class LanePartition(InputPartition):
+    lane: Lane
+
+
+class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches on the driver; `read` runs in the tasks, on a copy of its own."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._store: StreamStore | None = None
+        self._target: Offset | None = None
+        self._settled: Offset | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_store": None, "_target": None, "_settled": None}
+
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802
+        """Where to begin without a checkpoint: at the batch planned last, or behind what has landed."""
+        plan = self._patiently(lambda: self._streams().remembered(PLAN))
+        if plan is not None:
+            return Offset.from_json(plan["start"]).as_json()
+        return fallback_offset(landed_positions(Connection(self._options.clickhouse_url))).as_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self._options.max_events)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
+        begin = Offset.from_json(start)
+        max_events = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_events
+        bounds = Bounds(max_events=max_events, max_lanes=self._options.max_lanes)
+        end = self._patiently(lambda: self._plan(begin, bounds), otherwise=begin)
+        return end.as_json()
+
+    def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
+        tails = self._patiently(self._tails, otherwise=_NO_TAILS)
+        return Offset(positions={stream: tail.last_id for stream, tail in tails.items()}).as_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        tails = self._patiently(self._tails, otherwise=_NO_TAILS)
+        self._target = Offset(positions={stream: tail.last_id for stream, tail in tails.items()})
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One partition a lane. The plan is mirrored beside the streams, in case the checkpoint is lost."""
+        self._patiently(lambda: self._streams().remember(PLAN, {"start": start, "end": end}))
+        return [LanePartition(lane) for lane in lanes_between(Offset.from_json(start), Offset.from_json(end))]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        with suppress(BrokerUnavailable):
+            self._patiently(lambda: self._settle(Offset.from_json(end)))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The lane's entries, a run at a time."""
+        assert isinstance(partition, LanePartition)
+        store = StreamStore(self._options.redis_url)
+        try:
+            for piece in partition.lane.ranges:
+                key = stream_key(piece.metric, piece.shard)
+                for content in store.read(key, after=piece.after, until=piece.until):
+                    yield record_batch(segment_of(partition.lane, piece, content))
+        finally:
+            store.close()
+
+    def ids_after(self, stream: Stream, position: str, *, count: int) -> list[str]:
+        return self._streams().ids_after(stream_key(*stream), position, count=count)
+
+    def ids_until(self, stream: Stream, position: str, *, count: int) -> list[str]:
+        return self._streams().ids_until(stream_key(*stream), position, count=count)
+
+    def _plan(self, start: Offset, bounds: Bounds) -> Offset:
+        """The next batch. Spark asks only once the previous one is durable, so that one can be settled."""
+        if self._streams().held():
+            return start
+        plan = self._streams().remembered(PLAN)
+        if plan is not None and plan["start"] == start.as_json() and plan["end"] != plan["start"]:
+            return Offset.from_json(plan["end"])
+        self._settle(start)
+        tails = self._tails()
+        if self._target is not None:
+            tails = {stream: _capped(tail, self._target.position(stream)) for stream, tail in tails.items()}
+        return next_offset(start, tails, bounds=bounds, probe=self, now_ms=time.time_ns() // 1_000_000)
+
+    def _settle(self, offset: Offset) -> None:
+        """Trim and publish what is done, noting first that a new start would begin behind it."""
+        if offset == self._settled:
+            return
+        done, plan = offset.as_json(), self._streams().remembered(PLAN)
+        if plan is None or plan["start"] != done:
+            self._streams().remember(PLAN, {"start": done, "end": done})
+        self._streams().settle({stream_key(*stream): at for stream, at in offset.positions.items()})
+        self._settled = offset
+
+    def _tails(self) -> Mapping[Stream, Tail]:
+        streams = self._options.streams
+        tails = self._streams().tails([stream_key(*stream) for stream in streams])
+        return {stream: tail for stream, tail in zip(streams, tails, strict=True) if tail is not None}
+
+    def _streams(self) -> StreamStore:
+        if self._store is None:
+            self._store = StreamStore(self._options.redis_url, timeout_s=5)
+        return self._store
+
+    def _patiently(self, call: Callable[[], T], *, otherwise: T | None = None) -> T:
+        """Try a few times; then answer as if nothing were new, or fail where there is no such answer."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return call()
+            except BrokerUnavailable as error:
+                _log.warning("the streams are out of reach", attempt=attempt + 1, error=str(error))
+                if attempt + 1 == _ATTEMPTS and otherwise is None:
+                    raise
+                time.sleep(0.1 * 4**attempt)
+        assert otherwise is not None
+        return otherwise
+
+
+def _capped(tail: Tail, position: str) -> Tail:
+    """The same stream as if nothing had come after `position`."""
+    last = min(tail.last_id, position, key=parse_id)
+    return Tail(length=tail.length, first_id=tail.first_id, last_id=last, dropped=tail.dropped)

@@ -1,0 +1,195 @@
+"""The streams as the pipeline sees them: how long, what is in a range, how far it was read.
+
+Blocking, because Spark's Python workers are. Every call is bounded in time and retries nothing by
+itself; a failure is `BrokerUnavailable`, and callers decide how often to try again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, ResponseError
+from redis.retry import Retry
+
+from weir.errors import BrokerUnavailable
+from weir.telemetry.entries import Entries, entries_of
+from weir.telemetry.ids import ORIGIN, is_after
+from weir.telemetry.streams import GROUP
+
+CHUNK = 5_000
+"""Entries a read; larger replies take Redis longer than a queue's clients should wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """What a stream holds right now."""
+
+    length: int
+    first_id: str
+    last_id: str
+    dropped: int | None
+    """Entries that are no longer there, ever; unknown before Redis 7."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Entries after `after` and before `until` were dropped before they were read."""
+
+    after: str
+    until: str
+    entries: int | None
+
+
+class StreamStore:
+    """Streams of one Redis."""
+
+    def __init__(self, url: str, *, timeout_s: float = 10) -> None:
+        self._redis = Redis.from_url(
+            url,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+            retry=Retry(NoBackoff(), 0),
+        )
+
+    def tails(self, keys: Sequence[str]) -> list[Tail | None]:
+        """What each stream holds; None where there is no entry."""
+        with _translating():
+            pipeline = self._redis.pipeline(transaction=False)
+            for key in keys:
+                pipeline.xinfo_stream(key)
+            return [_tail(reply) for reply in pipeline.execute(raise_on_error=False)]
+
+    def read(self, key: str, *, after: str, until: str, chunk: int = CHUNK) -> Iterator[Entries | Gap]:
+        """The entries after `after` up to `until`, in runs, with a gap wherever entries are missing.
+
+        Each read begins with the entry before it. That one is never trimmed by the pipeline, so if it
+        is gone, Redis dropped it and perhaps others after it.
+        """
+        position = after
+        while is_after(until, position):
+            reply = self._range(key, position, until, count=chunk + 1)
+            if position != ORIGIN:
+                if not reply or reply[0][0].decode() != position:
+                    yield self._gap(key, position, reply[0][0].decode() if reply else until)
+                else:
+                    reply = reply[1:]
+            if not reply:
+                return
+            position = reply[-1][0].decode()
+            yield entries_of(reply)
+
+    def ids_after(self, key: str, position: str, *, count: int) -> list[str]:
+        """The next few ids."""
+        start = "-" if position == ORIGIN else f"({position}"
+        return [entry[0].decode() for entry in self._call("XRANGE", key, start, "+", "COUNT", count)]
+
+    def ids_until(self, key: str, position: str, *, count: int) -> list[str]:
+        """The few ids up to and including `position`, latest first."""
+        return [entry[0].decode() for entry in self._call("XREVRANGE", key, position, "-", "COUNT", count)]
+
+    def settle(self, positions: Mapping[str, str]) -> None:
+        """What is before these positions is done: trim it, and publish the positions as a group's.
+
+        The entry at the position itself stays, for `read` to notice when Redis drops more than was read.
+        """
+        with _translating():
+            pipeline = self._redis.pipeline(transaction=False)
+            for key, position in positions.items():
+                pipeline.xtrim(key, minid=position, approximate=False)
+                pipeline.xgroup_create(key, GROUP, id=position)
+                pipeline.xgroup_setid(key, GROUP, id=position)
+                pipeline.xinfo_stream(key)
+            replies = pipeline.execute(raise_on_error=False)
+            self._note_dropped(dict(zip(positions.items(), replies[3::4], strict=True)))
+
+    def remember(self, name: str, value: Mapping[str, Any]) -> None:
+        """Keep a small value beside the streams."""
+        with _translating():
+            self._redis.set(_note_key(name), json.dumps(value))
+
+    def remembered(self, name: str) -> dict[str, Any] | None:
+        with _translating():
+            text = self._redis.get(_note_key(name))
+            return json.loads(text) if text else None
+
+    def hold(self, seconds: float) -> None:
+        """Ask the pipeline to plan no batch for a while."""
+        with _translating():
+            self._redis.set(_note_key("hold"), "1", px=int(seconds * 1_000))
+
+    def release(self) -> None:
+        with _translating():
+            self._redis.delete(_note_key("hold"))
+
+    def held(self) -> bool:
+        with _translating():
+            return bool(self._redis.exists(_note_key("hold")))
+
+    def close(self) -> None:
+        self._redis.close()
+
+    def _range(self, key: str, start: str, until: str, *, count: int) -> list[Any]:
+        return self._call("XRANGE", key, start, until, "COUNT", count)
+
+    def _call(self, *command: Any) -> list[Any]:
+        """The reply as the parser made it: building dictionaries would halve the speed."""
+        with _translating():
+            connection: Any = self._redis.connection_pool.get_connection()
+            try:
+                connection.send_command(*command)
+                reply: list[Any] = connection.read_response(disable_decoding=True)
+            except BaseException:
+                connection.disconnect()
+                raise
+            finally:
+                self._redis.connection_pool.release(connection)
+            return reply
+
+    def _gap(self, key: str, after: str, until: str) -> Gap:
+        tail = self.tails([key])[0]
+        noted = self.remembered(f"read:{key}")
+        entries = None
+        if tail is not None and tail.dropped is not None and noted and noted["position"] == after:
+            entries = max(0, tail.dropped - noted["count"])
+        return Gap(after=after, until=until, entries=entries)
+
+    def _note_dropped(self, replies: Mapping[tuple[str, str], Any]) -> None:
+        """Where Redis counts what it ever added, note how many entries a position stands for."""
+        for (key, position), reply in replies.items():
+            tail = _tail(reply)
+            if tail is not None and tail.dropped is not None and tail.first_id == position:
+                self.remember(f"read:{key}", {"position": position, "count": tail.dropped + 1})
+
+
+def _note_key(name: str) -> str:
+    return f"weir:pipeline:{name}"
+
+
+def _tail(reply: Any) -> Tail | None:
+    if isinstance(reply, ResponseError):
+        return None
+    if isinstance(reply, Exception):
+        raise reply
+    if not reply["first-entry"]:
+        return None
+    added = reply.get("entries-added")
+    return Tail(
+        length=reply["length"],
+        first_id=reply["first-entry"][0].decode(),
+        last_id=reply["last-entry"][0].decode(),
+        dropped=None if added is None else added - reply["length"],
+    )
+
+
+@contextmanager
+def _translating() -> Iterator[None]:
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        raise BrokerUnavailable(f"Redis does not answer ({error}); try again", retry_after_s=1) from error

@@ -1,0 +1,90 @@
+"""What the pipeline writes beside its landing inserts, and what it reads back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from weir.warehouse import tables
+from weir.warehouse.connection import Connection
+
+Stream = tuple[str, int]
+_POSITIONS = f"""
+SELECT metric, shard, toUnixTimestamp64Milli(max(position).at) AS ms, max(position).sequence AS sequence
+FROM {tables.OFFSETS}
+GROUP BY metric, shard
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapRow:
+    """A span of one stream that was dropped before it was read."""
+
+    metric: str
+    shard: int
+    from_id: str
+    to_id: str
+    reason: str
+    entries: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectRow:
+    """Events of one stream that were not taken as they came, with one reason."""
+
+    metric: str
+    shard: int
+    reason: str
+    action: str
+    events: int
+    first_id: str
+    last_id: str
+    samples: tuple[str, ...]
+
+
+def landed_positions(connection: Connection) -> dict[Stream, str]:
+    """The last id of every stream that has landed."""
+    rows = connection.rows(_POSITIONS)
+    return {(row["metric"], row["shard"]): f"{row['ms']}-{row['sequence']}" for row in rows}
+
+
+def insert_gaps(connection: Connection, gaps: Sequence[GapRow], *, token: str, now_ms: int) -> None:
+    rows: list[Mapping[str, object]] = [
+        {
+            "metric": gap.metric,
+            "shard": gap.shard,
+            "from_id": gap.from_id,
+            "to_id": gap.to_id,
+            "from_at": _time(int(gap.from_id.partition("-")[0])),
+            "to_at": _time(int(gap.to_id.partition("-")[0])),
+            "reason": gap.reason,
+            "entries": gap.entries,
+            "detected_at": _time(now_ms),
+        }
+        for gap in gaps
+    ]
+    connection.insert_rows(tables.GAPS, rows, token=token)
+
+
+def insert_rejects(connection: Connection, rejects: Sequence[RejectRow], *, token: str, now_ms: int) -> None:
+    rows: list[Mapping[str, object]] = [
+        {
+            "metric": reject.metric,
+            "shard": reject.shard,
+            "reason": reject.reason,
+            "action": reject.action,
+            "events": reject.events,
+            "first_id": reject.first_id,
+            "last_id": reject.last_id,
+            "samples": list(reject.samples),
+            "detected_at": _time(now_ms),
+        }
+        for reject in rejects
+    ]
+    connection.insert_rows(tables.REJECTS, rows, token=token)
+
+
+def _time(ms: int) -> datetime:
+    """A time that ClickHouse can hold, whatever an id claims."""
+    return datetime.fromtimestamp(min(ms, 4_102_444_800_000) / 1_000, UTC)
