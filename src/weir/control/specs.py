@@ -1,0 +1,245 @@
+"""Applied specs: revisions in PostgreSQL, applied as one transaction together with the queues they define."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from psycopg.types.json import Json
+
+from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
+from weir.control.queues import SQL as QUEUES_SQL
+from weir.control.queues import QueueDefinitions, define_queue, queue_names
+from weir.control.sql import load_queries
+from weir.control.tenants import SQL as TENANTS_SQL
+from weir.control.tenants import ensure_environment
+from weir.errors import Conflict, WeirError
+from weir.model.clock import Clock, SystemClock
+from weir.model.message import QueueState
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.spec.dump import dumped
+from weir.spec.ir import AppSpec, QueueSpec
+from weir.spec.language import spec_of
+from weir.spec.plan import Effect, Holding, Plan, plan
+
+SQL = load_queries("weir.control", "specs.sql")
+
+
+class Queues(Protocol):
+    """What applying needs of a broker."""
+
+    async def define(self, queue: QueueRef, spec: QueueSpec) -> None: ...
+
+    async def forget(self, queue: QueueRef) -> None: ...
+
+    async def limit(self, environment: EnvironmentRef, concurrency: int | None) -> None: ...
+
+    async def states(self, environment: EnvironmentRef) -> list[QueueState]: ...
+
+
+Companion = Callable[[Connection, EnvironmentRef, AppSpec], Awaitable[None]]
+"""What else an app changes, such as channels and alert rules, inside the same transaction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedSpec:
+    """A revision as it is stored."""
+
+    revision: int
+    app: AppSpec
+    source: str
+    file: str
+    actor: str
+    applied_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What applying did."""
+
+    revision: int
+    plan: Plan
+    hooks: Mapping[str, bool]
+    """Each webhook, and whether its short address `/hook/{name}` is its own."""
+
+
+class Specs:
+    """The register of applied specs."""
+
+    def __init__(
+        self,
+        database: Database,
+        queues: Queues,
+        *,
+        companions: Sequence[Companion] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        self._database = database
+        self._queues = queues
+        self._companions = companions
+        self._clock = clock or SystemClock()
+
+    async def current(self, environment: EnvironmentRef) -> AppliedSpec | None:
+        row = await self._database.fetch_one(SQL["current_spec"], **_names(environment))
+        return None if row is None else _applied(row)
+
+    async def history(self, environment: EnvironmentRef, *, limit: int = 50) -> list[AppliedSpec]:
+        """The revisions, newest first."""
+        rows = await self._database.fetch(SQL["spec_history"], **_names(environment), limit=limit)
+        return [_applied(row) for row in rows]
+
+    async def plan(self, environment: EnvironmentRef, app: AppSpec) -> Plan:
+        """What applying `app` would change, and what stands against it."""
+        before = await self._before(environment, app)
+        return plan(before, app, await self._holdings(environment))
+
+    async def apply(
+        self, environment: EnvironmentRef, app: AppSpec, *, source: str, file: str, actor: str
+    ) -> Applied:
+        """Make `app` hold: all of it or none. Conflict if messages would be lost."""
+        found = await self.plan(environment, app)
+        if not found.allowed:
+            raise Conflict("; ".join(found.refusals), refusals=list(found.refusals))
+        before = await self._before(environment, app)
+        async with self._database.transaction() as connection:
+            await fetch(connection, SQL["lock_specs"])
+            revision = await self._store(connection, environment, app, source=source, file=file, actor=actor)
+            removed = _removed(found)
+            await self._define(connection, environment, app, removed=removed)
+            hooks = await self._claim(connection, environment, app)
+            for companion in self._companions:
+                await companion(connection, environment, app)
+            # Last, so that a refusal of the broker undoes everything above.
+            await self._tell(environment, app, before=before, removed=removed)
+        return Applied(revision=revision, plan=found, hooks=hooks)
+
+    async def _before(self, environment: EnvironmentRef, app: AppSpec) -> AppSpec | None:
+        """What holds now. Queues are taken from their definitions, which the API may have changed since."""
+        current = await self.current(environment)
+        definitions = await QueueDefinitions(self._database).of(environment)
+        concerned = {queue.name for queue in app.queues}
+        if current is not None:
+            concerned |= {queue.name for queue in current.app.queues}
+        queues = tuple(one.spec for one in definitions if one.queue.queue in concerned)
+        if current is None and not queues:
+            return None
+        return replace(current.app if current else AppSpec(name=app.name), queues=queues)
+
+    async def _holdings(self, environment: EnvironmentRef) -> dict[str, Holding]:
+        rows = await self._database.fetch(SQL["dead_counts"], **_names(environment))
+        dead = {row["queue"]: int(row["dead_count"]) for row in rows}
+        states = {state.queue.queue: state for state in await self._queues.states(environment)}
+        return {
+            name: Holding(
+                waiting=states[name].depth if name in states else 0,
+                running=states[name].running if name in states else 0,
+                oldest_age_ms=states[name].oldest_age_ms if name in states else 0,
+                dead=dead.get(name, 0),
+            )
+            for name in {*states, *dead}
+        }
+
+    async def _store(
+        self,
+        connection: Connection,
+        environment: EnvironmentRef,
+        app: AppSpec,
+        *,
+        source: str,
+        file: str,
+        actor: str,
+    ) -> int:
+        now_ms = self._clock.now_ms()
+        await ensure_environment(connection, environment, now_ms=now_ms)
+        row = await fetch_one(connection, SQL["current_spec"], **_names(environment))
+        revision = 1 if row is None else int(row["revision"]) + 1
+        await execute(
+            connection,
+            SQL["store_spec"],
+            **_names(environment),
+            revision=revision,
+            spec=Json(dumped(app)),
+            source=source,
+            file=file,
+            actor=actor,
+            now_ms=now_ms,
+        )
+        return revision
+
+    async def _define(
+        self, connection: Connection, environment: EnvironmentRef, app: AppSpec, *, removed: Sequence[str]
+    ) -> None:
+        now_ms = self._clock.now_ms()
+        for queue in app.queues:
+            await define_queue(connection, environment.queue(queue.name), queue, now_ms=now_ms)
+        for name in removed:
+            await execute(connection, QUEUES_SQL["forget_queue"], **queue_names(environment.queue(name)))
+        await execute(
+            connection,
+            TENANTS_SQL["limit_environment"],
+            **_names(environment),
+            concurrency=app.concurrency,
+        )
+
+    async def _claim(
+        self, connection: Connection, environment: EnvironmentRef, app: AppSpec
+    ) -> dict[str, bool]:
+        """Take the short addresses that are free, and give back those that are not used any more."""
+        names = [webhook.name for webhook in app.webhooks]
+        scope = _names(environment)
+        await execute(connection, SQL["release_hook_names"], names=names, **scope)
+        await execute(connection, SQL["claim_hook_names"], names=names, **scope)
+        rows = await fetch(connection, SQL["hook_names"])
+        own = {row["name"] for row in rows if all(row[key] == value for key, value in scope.items())}
+        return {name: name in own for name in names}
+
+    async def _tell(
+        self,
+        environment: EnvironmentRef,
+        app: AppSpec,
+        *,
+        before: AppSpec | None,
+        removed: Sequence[str],
+    ) -> None:
+        """Tell the broker; if it refuses a part, what it was told already is taken back."""
+        old = {queue.name: queue for queue in before.queues} if before else {}
+        told: list[QueueSpec] = []
+        try:
+            for queue in app.queues:
+                await self._queues.define(environment.queue(queue.name), queue)
+                told.append(queue)
+            for name in removed:
+                await self._queues.forget(environment.queue(name))
+            await self._queues.limit(environment, app.concurrency)
+        except WeirError:
+            for queue in told:
+                with suppress(WeirError):
+                    ref = environment.queue(queue.name)
+                    earlier = old.get(queue.name)
+                    await (self._queues.define(ref, earlier) if earlier else self._queues.forget(ref))
+            raise
+
+
+def _removed(found: Plan) -> list[str]:
+    return [one.name for one in found.changes if one.kind == "queue" and one.effect is Effect.REMOVE]
+
+
+def _applied(row: Row) -> AppliedSpec:
+    return AppliedSpec(
+        revision=row["revision"],
+        app=spec_of(row["spec"]),
+        source=row["source"],
+        file=row["file"],
+        actor=row["actor"],
+        applied_at_ms=row["applied_at_ms"],
+    )
+
+
+def _names(environment: EnvironmentRef) -> dict[str, Any]:
+    return {
+        "organization": environment.organization,
+        "project": environment.project,
+        "environment": environment.environment,
+    }

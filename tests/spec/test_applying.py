@@ -1,0 +1,141 @@
+"""Applying: atomic, with a history, refused where messages would be lost, seen by every process."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from weir.control.queues import QueueDefinitions
+from weir.control.registry import SpecRegistry
+from weir.control.specs import Specs
+from weir.errors import Conflict, NotFound
+from weir.model.message import NewMessage
+from weir.spec.ir import MapToCommand
+from weir.spec.language import read_spec
+from weir.testing.memory import MemoryBroker
+
+FIRST = """
+app Shop {
+  concurrency: 7
+  queue Orders { ordering: fifo  map_to: command Order.Place }
+  queue Mail {}
+  webhook Shop { queue: Orders }
+}
+"""
+
+
+@pytest.fixture
+def broker():
+    return MemoryBroker()
+
+
+@pytest.fixture
+def specs(database, broker):
+    return Specs(database, broker)
+
+
+async def apply(specs, environment, text):
+    return await specs.apply(environment, read_spec(text), source=text, file="shop.weir", actor="test")
+
+
+async def test_an_applied_spec_defines_its_queues_and_is_kept_with_its_source(
+    specs, broker, database, environment
+):
+    applied = await apply(specs, environment, FIRST)
+    assert applied.revision == 1
+    assert applied.hooks == {"Shop": True}
+    assert [state.queue.queue for state in await broker.states(environment)] == ["Mail", "Orders"]
+    assert (await broker.state(environment.queue("Mail"))).environment_limit == 7
+    current = await specs.current(environment)
+    assert (current.source, current.app) == (FIRST, read_spec(FIRST))
+    definition = await QueueDefinitions(database).find(environment.queue("Orders"))
+    assert definition.spec.action == MapToCommand(entity="Order", command="Place")
+
+
+async def test_a_queue_that_holds_messages_is_not_removed_and_nothing_changes(specs, broker, environment):
+    await apply(specs, environment, FIRST)
+    await broker.enqueue(environment.queue("Mail"), [NewMessage(payload=b"1")])
+    smaller = FIRST.replace("queue Mail {}", "").replace("concurrency: 7", "concurrency: 9")
+    with pytest.raises(Conflict, match="still holds 1 messages"):
+        await apply(specs, environment, smaller)
+    assert (await specs.current(environment)).revision == 1
+    assert (await broker.state(environment.queue("Mail"))).environment_limit == 7
+
+
+async def test_a_removed_queue_is_gone_from_broker_and_definitions(specs, broker, database, environment):
+    await apply(specs, environment, FIRST)
+    await apply(specs, environment, FIRST.replace("queue Mail {}", ""))
+    with pytest.raises(NotFound):
+        await broker.state(environment.queue("Mail"))
+    assert await QueueDefinitions(database).find(environment.queue("Mail")) is None
+    assert [one.revision for one in await specs.history(environment)] == [2, 1]
+
+
+async def test_a_refusal_of_the_broker_undoes_the_whole_apply(
+    specs, broker, database, environment, monkeypatch
+):
+    await apply(specs, environment, FIRST)
+    define = broker.define
+
+    async def refusing(queue, spec):
+        if queue.queue == "Zebra":
+            raise Conflict("no zebras")
+        await define(queue, spec)
+
+    monkeypatch.setattr(broker, "define", refusing)
+    with pytest.raises(Conflict, match="zebras"):
+        await apply(
+            specs, environment, FIRST.replace("queue Mail {}", "queue Mail {} queue Ant {} queue Zebra {}")
+        )
+    assert (await specs.current(environment)).revision == 1
+    assert [state.queue.queue for state in await broker.states(environment)] == ["Mail", "Orders"]
+    assert len(await QueueDefinitions(database).of(environment)) == 2
+
+
+async def test_a_companion_that_fails_undoes_the_whole_apply(database, broker, environment):
+    async def failing(connection, environment, app):
+        raise Conflict("no")
+
+    specs = Specs(database, broker, companions=[failing])
+    with pytest.raises(Conflict):
+        await apply(specs, environment, FIRST)
+    assert await specs.current(environment) is None
+    assert await broker.states(environment) == []
+
+
+async def test_a_queue_defined_by_the_api_is_adopted_and_its_changes_are_seen_by_the_plan(
+    specs, broker, database, environment
+):
+    await apply(specs, environment, FIRST)
+    changed = read_spec(FIRST.replace("queue Mail {}", "queue Mail { concurrency: 3 }")).queues[1]
+    await QueueDefinitions(database).define(environment.queue("Mail"), changed)
+    found = await specs.plan(environment, read_spec(FIRST))
+    assert [(change.path, change.before, change.after) for change in found.changes] == [
+        (("concurrency",), 3, None)
+    ]
+
+
+async def test_the_short_address_of_a_webhook_belongs_to_who_asked_first(specs, environment):
+    other = type(environment)(organization="other", project="p", environment="e")
+    assert (await apply(specs, environment, FIRST)).hooks == {"Shop": True}
+    assert (await apply(specs, other, FIRST)).hooks == {"Shop": False}
+    await apply(specs, environment, "app Shop {}")
+    assert (await apply(specs, other, FIRST)).hooks == {"Shop": True}
+
+
+async def test_every_registry_sees_an_apply_without_a_restart(specs, database, environment):
+    registry = SpecRegistry(database, every_s=0.01)
+    running = asyncio.create_task(registry.run())
+    while not registry.book.hooks:
+        await apply(specs, environment, FIRST)
+        await asyncio.wait_for(registry.changed(), 5)
+    assert registry.book.hooks["Shop"].environment == environment
+    assert [queue.queue for queue, _ in registry.book.working()] == ["Orders"]
+    changing = asyncio.create_task(registry.changed())
+    await asyncio.sleep(0)
+    await apply(specs, environment, "app Shop { queue Orders { ordering: fifo } }")
+    await asyncio.wait_for(changing, 5)
+    assert registry.book.hooks == {}
+    assert registry.book.working() == []
+    running.cancel()
