@@ -110,6 +110,7 @@ class MemoryBroker:
             self._limits.pop(environment, None)
         else:
             self._limits[environment] = concurrency
+        self._join(environment, self._environment_servable(environment))
         self._wake()
 
     async def pause(self, queue: QueueRef) -> None:
@@ -222,7 +223,7 @@ class MemoryBroker:
             environment = min(ready, key=self._turn_of)
             share = math.ceil((limit - len(deliveries)) / min(len(ready), MAX_SHARE))
             got = self._serve_environment(environment, share, serve, visits=visits)
-            self._turns[environment] = self._next_turn()
+            self._take_turn(environment)
             deliveries += got
             if next(visits, None) is None:
                 break
@@ -239,7 +240,7 @@ class MemoryBroker:
                 break
             model = min(ready, key=lambda model: self._turn_of(model.ref))
             share = math.ceil((limit - len(deliveries)) / min(len(ready), MAX_SHARE))
-            self._turns[model.ref] = self._next_turn()
+            self._take_turn(model.ref)
             deliveries += serve(model, share)
         return deliveries
 
@@ -335,6 +336,10 @@ class MemoryBroker:
         for message_id in message_ids:
             self._outboxes[shard].pop(message_id, None)
 
+    async def holds(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[bool]:
+        held = self._model(queue).entries.keys() | self._outboxes[self._shard(queue.scope)].keys()
+        return [message_id in held for message_id in message_ids]
+
     async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
         self._gates.close(queue, gates)
 
@@ -384,26 +389,25 @@ class MemoryBroker:
         models = self._models(environment)
         return self._environment_room(environment) > 0 and any(model.servable for model in models)
 
-    def _next_turn(self) -> int:
+    def _take_turn(self, ref: QueueRef | EnvironmentRef) -> None:
         self._turn += 1
-        return self._turn
+        if ref in self._turns:
+            self._turns[ref] = self._turn
 
     def _turn_of(self, ref: QueueRef | EnvironmentRef) -> tuple[int, QueueRef | EnvironmentRef]:
         return self._turns.get(ref, 0), ref
 
     def _refresh(self, model: QueueModel) -> None:
         """A queue or environment that becomes servable joins behind those that already wait their turn."""
-        scope = model.ref.scope
-        both: list[tuple[QueueRef | EnvironmentRef, bool]] = [
-            (model.ref, model.servable),
-            (scope, self._environment_servable(scope)),
-        ]
-        for ref, ready in both:
-            if not ready:
-                self._turns.pop(ref, None)
-            elif ref not in self._turns:
-                self._turns[ref] = self._turn
-                self._wake()
+        self._join(model.ref, model.servable)
+        self._join(model.ref.scope, self._environment_servable(model.ref.scope))
+
+    def _join(self, ref: QueueRef | EnvironmentRef, servable: bool) -> None:
+        if not servable:
+            self._turns.pop(ref, None)
+        elif ref not in self._turns:
+            self._turns[ref] = self._turn
+            self._wake()
 
     def _wake(self) -> None:
         self._changed.set()

@@ -1,0 +1,70 @@
+"""Where Redis' exceptions end: each becomes an error of the tree, or passes as a bug of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from redis import exceptions
+
+from weir.errors import BrokerUnavailable, Misconfigured, WeirError
+
+RETRY_AFTER_S = 1.0
+
+PASSING: tuple[type[Exception], ...] = (
+    exceptions.ConnectionError,
+    exceptions.TimeoutError,
+    exceptions.ClusterDownError,
+    exceptions.TryAgainError,
+    exceptions.MasterDownError,
+    exceptions.ReadOnlyError,
+    exceptions.SlotNotCoveredError,
+    OSError,
+)
+"""Passing trouble: the same call may well succeed in a moment."""
+
+_REFUSED: tuple[type[Exception], ...] = (
+    exceptions.AuthenticationError,
+    exceptions.AuthenticationWrongNumberOfArgsError,
+    exceptions.AuthorizationError,
+    exceptions.NoPermissionError,
+    exceptions.ExternalAuthProviderError,
+)
+
+_WORDS = {
+    "OOM": "Redis is out of memory; acknowledge or dead-letter messages, or raise `maxmemory`",
+    "MISCONF": "Redis cannot write to its disk; free space there",
+    "LOADING": "Redis is loading its data; try again in a moment",
+    "READONLY": "this Redis is a read-only replica; point Weir at the primary",
+    "NOREPLICAS": "Redis has too few replicas to accept writes",
+    "BUSY": "Redis is busy with a script; try again in a moment",
+    "CLUSTERDOWN": "the Redis cluster is down",
+    "MASTERDOWN": "the Redis primary is down",
+    "TRYAGAIN": "the Redis cluster is moving this slot; try again in a moment",
+    "UNKILLABLE": "Redis is busy with a script; try again in a moment",
+}
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether the call may be sent again right away."""
+    return isinstance(error, PASSING) and not isinstance(error, _REFUSED)
+
+
+def translate(error: Exception) -> WeirError:
+    """The error of the tree for an exception of the driver."""
+    if isinstance(error, _REFUSED):
+        return Misconfigured(f"Redis refused the credentials: {error}; check the Redis URL")
+    word = str(error).partition(" ")[0]
+    if isinstance(error, exceptions.OutOfMemoryError):
+        word = "OOM"
+    reason = _WORDS.get(word) or f"Redis did not do it: {type(error).__name__}: {error}"
+    return BrokerUnavailable(reason, retry_after_s=RETRY_AFTER_S)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Let no exception of the driver pass."""
+    try:
+        yield
+    except (exceptions.RedisError, OSError) as error:
+        raise translate(error) from error

@@ -1,0 +1,98 @@
+"""Leases of any queues in one call: grouped by shard and queue, answered in the caller's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weir.broker import layout
+from weir.broker.checks import error_text
+from weir.broker.keys import queue_ident
+from weir.model.message import Failure, LeaseRef, Settlement
+from weir.model.names import QueueRef
+from weir.model.shards import shard_of
+
+_NO_TOKEN = bytes(16)
+
+
+class Groups:
+    """Positions of items, by shard and queue."""
+
+    def __init__(self, queues: Sequence[QueueRef], *, shard_of_queue: Callable[[QueueRef], int]) -> None:
+        self._count = len(queues)
+        by_queue: dict[QueueRef, list[int]] = {}
+        last, positions = None, []
+        for position, queue in enumerate(queues):
+            if queue is not last:
+                last, positions = queue, by_queue.setdefault(queue, [])
+            positions.append(position)
+        self.shards: dict[int, list[tuple[QueueRef, list[int]]]] = {}
+        for queue, places in by_queue.items():
+            self.shards.setdefault(shard_of_queue(queue), []).append((queue, places))
+
+    def scatter(self, answers: dict[int, list[Settlement]]) -> list[Settlement]:
+        """The shards' answers in the order of the items."""
+        results = [Settlement.LAPSED] * self._count
+        for shard, settled in answers.items():
+            positions = (position for _, places in self.shards[shard] for position in places)
+            for position, answer in zip(positions, settled, strict=True):
+                results[position] = answer
+        return results
+
+
+def token_bytes(token: str) -> bytes:
+    """A token as the scripts compare it; what is no token of ours matches no lease."""
+    try:
+        data = bytes.fromhex(token)
+    except ValueError:
+        return _NO_TOKEN
+    return data if len(data) == 16 else _NO_TOKEN
+
+
+def lease_arguments(leases: Sequence[LeaseRef], groups: list[tuple[QueueRef, list[int]]]) -> list[bytes]:
+    arguments: list[bytes] = []
+    for queue, places in groups:
+        parts = []
+        for place in places:
+            lease = leases[place]
+            parts.append(layout.id_bytes(lease.message_id))
+            parts.append(token_bytes(lease.token))
+        arguments += (queue_ident(queue), b"".join(parts))
+    return arguments
+
+
+def failure_arguments(
+    failures: Sequence[Failure], groups: list[tuple[QueueRef, list[int]]], *, chance: Callable[[], float]
+) -> list[bytes]:
+    arguments: list[bytes] = []
+    for queue, places in groups:
+        items: list[bytes] = []
+        errors: list[bytes] = []
+        for place in places:
+            failure = failures[place]
+            error = error_text(failure.error).encode()
+            items.append(
+                layout.FAILURE.pack(
+                    layout.id_bytes(failure.lease.message_id),
+                    token_bytes(failure.lease.token),
+                    0 if failure.delay_ms is None else failure.delay_ms + 1,
+                    int(chance() * (1 << 32)),
+                )
+            )
+            errors += (len(error).to_bytes(2, "big"), error)
+        arguments += (queue_ident(queue), b"".join(items), b"".join(errors))
+    return arguments
+
+
+def shard_finder(shards: int) -> Callable[[QueueRef], int]:
+    """The shard of a queue, remembered: hashing names is dear in a hot loop."""
+    known: dict[QueueRef, int] = {}
+
+    def find(queue: QueueRef) -> int:
+        shard = known.get(queue)
+        if shard is None:
+            if len(known) > 65_536:
+                known.clear()
+            shard = known[queue] = shard_of(queue.scope, shards=shards)
+        return shard
+
+    return find

@@ -1,0 +1,142 @@
+"""The one place where Redis keys are spelled, for Python and for the scripts alike.
+
+    weir:epoch                           which life of this Redis it is; gone after FLUSHALL
+    weir:{shard-3}:active                zset    environments that may be served -> their turn
+    weir:{shard-3}:turn                  string  the last turn that was given
+    weir:{shard-3}:timers                zset    queues -> when time alone next changes them, or earlier
+    weir:{shard-3}:touched               zset    non-empty queues -> when they last emitted an event
+    weir:{shard-3}:outbox                zset    ids of dead messages -> when they died
+    weir:{shard-3}:dead                  hash    id -> packed dead message
+    weir:{shard-3}:wake                  channel queues or environments that became servable
+    weir:{shard-3}:op:SLOT               string  number and reply of the last call in a client's slot
+    weir:{shard-3}:e:ENV                 hash    limit, depth, running of an environment
+    weir:{shard-3}:e:ENV:active          zset    its queues that may be served -> their turn
+    weir:{shard-3}:e:ENV:queues          zset    its defined queues, all with score 0
+    weir:{shard-3}:q:QUEUE               hash    c: packed promises, s: packed state, paused
+    weir:{shard-3}:q:QUEUE:ready         zset    members that are available -> priority band + time
+    weir:{shard-3}:q:QUEUE:heads         zset    ordered queues: the members that may be handed out
+    weir:{shard-3}:q:QUEUE:lanes         zset    ordered queues: key + member of those behind a head
+    weir:{shard-3}:q:QUEUE:locks         hash    ordered queues: keys that have a head
+    weir:{shard-3}:q:QUEUE:delayed       zset    members that wait for their time or a retry -> time
+    weir:{shard-3}:q:QUEUE:expiry        zset    members whose expiry is out of line with `ready` -> time
+    weir:{shard-3}:q:QUEUE:leases        hash    id -> packed lease and member
+    weir:{shard-3}:q:QUEUE:deadlines     zset    id -> end of its lease
+    weir:{shard-3}:q:QUEUE:bodies        hash    id -> packed body, from enqueue to the end
+    weir:{shard-3}:q:QUEUE:errors        hash    id -> last error
+    weir:{shard-3}:q:QUEUE:seen          hash    idempotency key -> packed answer
+    weir:{shard-3}:q:QUEUE:seen_until    zset    idempotency key -> end of its window
+    weir:{shard-3}:q:QUEUE:gates         hash    partition -> how many operations hold its gate closed
+    weir:{shard-3}:q:QUEUE:gate_ops      hash    partition and operation -> 1
+
+The metric stream of a shard is spelled in `telemetry.streams` and carries the same hash tag, so a
+script never leaves its cluster slot. ENV and QUEUE are idents: the three or four names, each after one
+byte with its length. Names may hold any character; since the lengths come first, no two lists of names
+share an ident and none runs into what follows it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.telemetry.streams import hash_tag
+
+EPOCH = b"weir:epoch"
+EVERY_WAKE = f"weir:{hash_tag(0).replace('0', '*')}:wake".encode()
+"""A pattern that matches the wake-up channel of every shard."""
+
+SHARD_PARTS = ("active", "turn", "timers", "touched", "outbox", "dead", "wake")
+ENVIRONMENT_PARTS = ("active", "queues")
+QUEUE_PARTS = (
+    "ready",
+    "heads",
+    "lanes",
+    "locks",
+    "delayed",
+    "expiry",
+    "leases",
+    "deadlines",
+    "bodies",
+    "errors",
+    "seen",
+    "seen_until",
+    "gates",
+    "gate_ops",
+)
+
+
+@lru_cache(maxsize=4_096)
+def prefix(shard: int) -> bytes:
+    """What every key of a shard starts with."""
+    return f"weir:{hash_tag(shard)}:".encode()
+
+
+def shard_key(shard: int, part: str) -> bytes:
+    if part not in SHARD_PARTS:
+        raise KeyError(part)
+    return prefix(shard) + part.encode()
+
+
+def slot_key(shard: int, slot: bytes) -> bytes:
+    """Where the reply of a client's last call is kept, so that a retry answers the same."""
+    return prefix(shard) + b"op:" + slot
+
+
+def _counted(*names: str) -> bytes:
+    return b"".join(bytes((len(data),)) + data for data in (name.encode() for name in names))
+
+
+@lru_cache(maxsize=65_536)
+def environment_ident(environment: EnvironmentRef) -> bytes:
+    return _counted(environment.organization, environment.project, environment.environment)
+
+
+@lru_cache(maxsize=65_536)
+def queue_ident(queue: QueueRef) -> bytes:
+    return _counted(queue.organization, queue.project, queue.environment, queue.queue)
+
+
+@lru_cache(maxsize=65_536)
+def queue_of(ident: bytes) -> QueueRef:
+    """The queue that an ident names."""
+    names, start = [], 0
+    while start < len(ident):
+        end = start + 1 + ident[start]
+        names.append(ident[start + 1 : end].decode())
+        start = end
+    organization, project, environment, queue = names
+    return QueueRef(organization=organization, project=project, environment=environment, queue=queue)
+
+
+def environment_part(ident: bytes) -> bytes:
+    """The ident of the environment that a queue's ident starts with."""
+    end = 0
+    for _ in range(3):
+        end += 1 + ident[end]
+    return ident[:end]
+
+
+def _suffixes(parts: tuple[str, ...], *, lead: str = "") -> str:
+    return "{" + ", ".join(f"{part} = '{lead}{part}'" for part in parts) + "}"
+
+
+def lua_block() -> str:
+    """The same spelling for the scripts: `shard_key.timers`, `queue_keys(ident).ready` and so on."""
+    return f"""
+local function key_table(base, suffixes)
+  return setmetatable({{base = base}}, {{__index = function(known, part)
+    local key = base .. suffixes[part]
+    rawset(known, part, key)
+    return key
+  end}})
+end
+local queue_suffixes = {_suffixes(QUEUE_PARTS, lead=":")}
+local environment_suffixes = {_suffixes(ENVIRONMENT_PARTS, lead=":")}
+local shard_key = key_table(PREFIX, {_suffixes(SHARD_PARTS)})
+local function queue_keys(ident)
+  return key_table(PREFIX .. 'q:' .. ident, queue_suffixes)
+end
+local function environment_keys(ident)
+  return key_table(PREFIX .. 'e:' .. ident, environment_suffixes)
+end
+"""

@@ -1,0 +1,52 @@
+-- ack: done; remove the messages for good.
+-- ARGV  7… for each queue its ident and the leases, each id (16 bytes) and token (16 bytes)
+-- Reply {'ok', one letter a lease: d done, l lapsed} | {'stale'}
+--- include "call"
+--- include "clock"
+--- include "layout"
+--- include "recorded"
+--- include "record"
+--- include "allow_draining"
+--- include "load_queue"
+--- include "held"
+--- include "let_go"
+--- include "release"
+--- include "tally"
+--- include "finish"
+local before = recorded()
+if before == 'stale' then return {'stale'} end
+if before then return {'ok', before} end
+local now = clock()
+allow_draining()
+local answers = {}
+for at = FIRST_ARGUMENT, #ARGV, 2 do
+  local q, items = load_queue(ARGV[at]), ARGV[at + 1]
+  if not q then
+    answers[#answers + 1] = string.rep('l', #items / 32)
+  else
+    local leases, ids = held(q, now, items, 32)
+    local done, letters, retried = {}, {}, false
+    for i, lease in ipairs(leases) do
+      if lease then
+        local _, _, name, start = struct.unpack(LEASE, lease)
+        local _, _, attempts, _, _, _, _, rest = struct.unpack(MEMBER, lease, start + name)
+        retried = retried or attempts > 1
+        done[#done + 1] = ids[i]
+        if q.ordered then release(q, string.sub(lease, rest)) end
+      end
+      letters[i] = lease and 'd' or 'l'
+    end
+    if #done > 0 then
+      let_go(q, done)
+      redis.call('HDEL', q.key.bodies, unpack(done))
+      if retried then redis.call('HDEL', q.key.errors, unpack(done)) end
+      local counts = {}
+      tally(q, counts, 'acked', #done)
+      finish(q, 'ack', counts, {}, now)
+    end
+    answers[#answers + 1] = table.concat(letters)
+  end
+end
+local reply = table.concat(answers)
+record(reply)
+return {'ok', reply}

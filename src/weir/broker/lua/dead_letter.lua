@@ -1,0 +1,29 @@
+-- dead_letter: give up on messages at once, whatever attempts are left.
+-- ARGV  7… for each queue its ident, the failures and their errors (see `failures`)
+-- Reply {'ok', one letter a failure: d done, l lapsed} | {'stale'}
+--- include "call"
+--- include "clock"
+--- include "layout"
+--- include "recorded"
+--- include "record"
+--- include "allow_draining"
+--- include "failures"
+--- include "release"
+--- include "bury"
+--- include "tally"
+local before = recorded()
+if before == 'stale' then return {'stale'} end
+if before then return {'ok', before} end
+local now = clock()
+allow_draining()
+local function step(q, lease, error, _, _, counts)
+  local _, _, name, start = struct.unpack(LEASE, lease)
+  local _, id, attempts, enqueued, _, _, priority, rest = struct.unpack(MEMBER, lease, start + name)
+  bury(q, now, id, attempts, enqueued, priority, 1, error)
+  release(q, string.sub(lease, rest))
+  tally(q, counts, 'dead', 1)
+  return 'd'
+end
+local reply = failures(FIRST_ARGUMENT, now, 'dead_letter', step)
+record(reply)
+return {'ok', reply}

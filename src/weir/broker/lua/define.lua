@@ -1,0 +1,24 @@
+-- define: create a queue, or change what it promises from now on.
+-- ARGV  7 ident, 8 packed promises
+-- Reply {'ok'} | {'ordering'} if it holds messages and its ordering would change
+--- include "call"
+--- include "keys"
+--- include "layout"
+--- include "load_queue"
+--- include "depth"
+--- include "save_queue"
+local ident, promises = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1]
+local q = load_queue(ident)
+if not q then
+  local zeros = {}
+  for i = 1, struct.size(STATE) / 8 do zeros[i] = 0 end
+  redis.call('HSET', queue_keys(ident).base, 'c', promises, 's', struct.pack(STATE, unpack(zeros)))
+  q = load_queue(ident)
+  redis.call('ZADD', q.environment_key.queues, 0, ident)
+  return {'ok'}
+end
+local stored = redis.call('HGET', q.key.base, 'c')
+if string.byte(stored) ~= string.byte(promises) and depth(q) + q.running > 0 then return {'ordering'} end
+redis.call('HSET', q.key.base, 'c', promises)
+save_queue(load_queue(ident))
+return {'ok'}

@@ -1,0 +1,82 @@
+-- dequeue: hand out messages under leases, fairly, after letting time act on what is due.
+-- ARGV  7 'queue', 'environment' or 'shard', 8 ident ('' for a shard), 9 limit, 10 lease in ms (0: the
+--       queue's own), 11 token (16 bytes), 12 consumer
+-- Reply {'ok', ms until time alone changes something (-1: nothing will), then for each queue that gave
+--       something its ident, how many, and the packed messages} | {'unknown'} | {'stale'}
+--- include "call"
+--- include "clock"
+--- include "keys"
+--- include "recorded"
+--- include "record"
+--- include "allow_draining"
+--- include "load_queue"
+--- include "tend"
+--- include "serve"
+--- include "serve_environment"
+--- include "rotate"
+--- include "hand_again"
+local kind, ident, limit = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1], tonumber(ARGV[FIRST_ARGUMENT + 2])
+local lease_ms, token, consumer =
+  tonumber(ARGV[FIRST_ARGUMENT + 3]), ARGV[FIRST_ARGUMENT + 4], ARGV[FIRST_ARGUMENT + 5]
+local before = recorded()
+if before == 'stale' then return {'stale'} end
+if before then return hand_again(before, clock(), token) end
+local now = clock()
+local queue
+if kind == 'queue' then
+  queue = load_queue(ident)
+  if not queue then return {'unknown'} end
+end
+allow_draining()
+if queue then
+  local timer = redis.call('ZSCORE', shard_key.timers, ident)
+  if timer and tonumber(timer) <= now then tend(queue, now, 200) end
+else
+  for _, due in ipairs(redis.call('ZRANGEBYSCORE', shard_key.timers, '-inf', now, 'LIMIT', 0, 8)) do
+    local q = load_queue(due)
+    if q then tend(q, now, 100) else redis.call('ZREM', shard_key.timers, due) end
+  end
+end
+local reply, handed = {'ok', -1}, {}
+local function serve_one(q, share)
+  return serve(q, now, share, lease_ms, token, consumer, reply, handed)
+end
+local visits = {left = 64}
+if queue then
+  serve_one(queue, limit)
+elseif kind == 'environment' then
+  serve_environment(ident, limit, visits, serve_one)
+else
+  local got = 0
+  while got < limit and visits.left > 0 do
+    local environment = redis.call('ZRANGE', shard_key.active, 0, 0)[1]
+    if not environment then break end
+    local share = math.ceil((limit - got) / math.min(redis.call('ZCARD', shard_key.active), 16))
+    got = got + serve_environment(environment, share, visits, serve_one)
+    rotate(shard_key.active, environment)
+    visits.left = visits.left - 1
+    if redis.call('EXISTS', environment_keys(environment).active) == 0 then
+      redis.call('ZREM', shard_key.active, environment)
+    end
+  end
+end
+if #handed == 0 then
+  local timer
+  if queue then
+    timer = redis.call('ZSCORE', shard_key.timers, ident)
+  else
+    timer = redis.call('ZRANGE', shard_key.timers, 0, 0, 'WITHSCORES')[2]
+  end
+  if timer then reply[2] = math.max(0, tonumber(timer) - now) end
+else
+  local summary = {}
+  local at = 3
+  while reply[at] do
+    local ids = {}
+    for i = 1, reply[at + 1] do ids[i] = string.sub(reply[at + 1 + i], 1, 16) end
+    summary[#summary + 1] = struct.pack('>I2I2', #reply[at], #ids) .. reply[at] .. table.concat(ids)
+    at = at + 2 + #ids
+  end
+  record(table.concat(summary))
+end
+return reply

@@ -1,0 +1,12 @@
+-- drop_dead: these dead messages were carried off; forget them.
+-- ARGV  7 ids, 16 bytes each
+-- Reply {'ok'}
+--- include "call"
+--- include "keys"
+local blob, ids = ARGV[FIRST_ARGUMENT], {}
+for at = 1, #blob, 16 do ids[#ids + 1] = string.sub(blob, at, at + 15) end
+if #ids > 0 then
+  redis.call('ZREM', shard_key.outbox, unpack(ids))
+  redis.call('HDEL', shard_key.dead, unpack(ids))
+end
+return {'ok'}

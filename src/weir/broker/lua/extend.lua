@@ -1,0 +1,44 @@
+-- extend: keep leases for longer, counted from now.
+-- ARGV  7 lease in ms, 8… for each queue its ident and the leases, each id (16) and token (16)
+-- Reply {'ok', one letter a lease: d done, l lapsed} | {'stale'}
+--- include "call"
+--- include "clock"
+--- include "recorded"
+--- include "record"
+--- include "allow_draining"
+--- include "load_queue"
+--- include "held"
+--- include "alarm"
+--- include "finish"
+local before = recorded()
+if before == 'stale' then return {'stale'} end
+if before then return {'ok', before} end
+local now = clock()
+local deadline = now + tonumber(ARGV[FIRST_ARGUMENT])
+allow_draining()
+local answers = {}
+for at = FIRST_ARGUMENT + 1, #ARGV, 2 do
+  local q, items = load_queue(ARGV[at]), ARGV[at + 1]
+  if not q then
+    answers[#answers + 1] = string.rep('l', #items / 32)
+  else
+    local leases, ids = held(q, now, items, 32)
+    local letters, some = {}, false
+    for i, lease in ipairs(leases) do
+      if lease then
+        redis.call('HSET', q.key.leases, ids[i], struct.pack('>I8', deadline) .. string.sub(lease, 9))
+        redis.call('ZADD', q.key.deadlines, deadline, ids[i])
+        some = true
+      end
+      letters[i] = lease and 'd' or 'l'
+    end
+    if some then
+      alarm(q, deadline)
+      finish(q, 'extend', {}, {}, now, true)
+    end
+    answers[#answers + 1] = table.concat(letters)
+  end
+end
+local reply = table.concat(answers)
+record(reply)
+return {'ok', reply}

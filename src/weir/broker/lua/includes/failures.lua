@@ -1,0 +1,38 @@
+--- include "call"
+--- include "layout"
+--- include "load_queue"
+--- include "held"
+--- include "let_go"
+--- include "finish"
+-- Settle failed messages: for each queue in the arguments from `at` its ident, the failures (FAILURE)
+-- and their errors (each after two bytes with its length). `step` settles one and answers its letter.
+local function failures(at, now, operation, step)
+  local answers, stride = {}, struct.size(FAILURE)
+  for group = at, #ARGV, 3 do
+    local q, items, errors = load_queue(ARGV[group]), ARGV[group + 1], ARGV[group + 2]
+    if not q then
+      answers[#answers + 1] = string.rep('l', #items / stride)
+    else
+      local leases, ids = held(q, now, items, stride)
+      local done, letters, counts, from = {}, {}, {}, 1
+      for i, lease in ipairs(leases) do
+        if lease then done[#done + 1] = ids[i] end
+      end
+      let_go(q, done)
+      for i, lease in ipairs(leases) do
+        local size, start = struct.unpack('>I2', errors, from)
+        local error = string.sub(errors, start, start + size - 1)
+        from = start + size
+        letters[i] = 'l'
+        if lease then
+          local _, _, delay, chance = struct.unpack(FAILURE, items, (i - 1) * stride + 1)
+          if error == '' then error = redis.call('HGET', q.key.errors, ids[i]) or '' end
+          letters[i] = step(q, lease, error, delay - 1, chance / 4294967296, counts)
+        end
+      end
+      if #done > 0 then finish(q, operation, counts, {}, now) end
+      answers[#answers + 1] = table.concat(letters)
+    end
+  end
+  return table.concat(answers)
+end

@@ -1,0 +1,31 @@
+--- include "layout"
+--- include "tally"
+--- include "place"
+--- include "release"
+--- include "bury"
+-- Return messages whose lease lapsed, or bury them after their last attempt. At most `bound`.
+local function lapse(q, now, counts, bound)
+  local ids = redis.call('ZRANGEBYSCORE', q.key.deadlines, '-inf', now, 'LIMIT', 0, bound)
+  if #ids == 0 then return 0 end
+  local leases = redis.call('HMGET', q.key.leases, unpack(ids))
+  redis.call('ZREM', q.key.deadlines, unpack(ids))
+  redis.call('HDEL', q.key.leases, unpack(ids))
+  for i, id in ipairs(ids) do
+    local deadline, _, size, start = struct.unpack(LEASE, leases[i])
+    local consumer = string.sub(leases[i], start, start + size - 1)
+    local sequence, _, attempts, enqueued, _, expires, priority, rest =
+      struct.unpack(MEMBER, leases[i], start + size)
+    local lane = string.sub(leases[i], rest)
+    q.running = q.running - 1
+    if attempts >= q.max_attempts then
+      local error = redis.call('HGET', q.key.errors, id) or ('the lease of `' .. consumer .. '` lapsed')
+      bury(q, now, id, attempts, enqueued, priority, 3, error)
+      release(q, lane)
+      tally(q, counts, 'dead', 1)
+    else
+      place(q, id, attempts, enqueued, deadline, expires, priority, lane, true, sequence)
+    end
+  end
+  tally(q, counts, 'lapsed', #ids)
+  return #ids
+end

@@ -1,0 +1,26 @@
+--- include "layout"
+--- include "alarm"
+-- Put an available message in its place. In an ordered queue it waits in its lane if its key has a
+-- head already, unless it is that head coming back (`returning`).
+-- `expiry` lists only members that would be found too late by looking at the front of `ready`.
+local function place(q, id, attempts, enqueued, available, expires, priority, lane, returning, sequence)
+  if not (returning and q.ordered) then
+    q.sequence = q.sequence + 1
+    sequence = q.sequence
+  end
+  local member = struct.pack(MEMBER, sequence, id, attempts, enqueued, available, expires, priority) .. lane
+  redis.call('ZADD', q.key.ready, q.ordered and available or (9 - priority) * BAND + available, member)
+  if available >= q.top_available and expires >= q.top_expires then
+    q.top_available, q.top_expires = available, expires
+  else
+    redis.call('ZADD', q.key.expiry, expires, member)
+  end
+  alarm(q, expires)
+  if q.ordered then
+    if returning or redis.call('HSETNX', q.key.locks, lane, '1') == 1 then
+      redis.call('ZADD', q.key.heads, available, member)
+    else
+      redis.call('ZADD', q.key.lanes, 0, struct.pack('>I2', #lane) .. lane .. member)
+    end
+  end
+end

@@ -1,0 +1,9 @@
+--- include "layout"
+--- include "alarm"
+-- Let a message wait until it becomes available.
+local function postpone(q, sequence, id, attempts, enqueued, available, expires, priority, lane)
+  local member = struct.pack(MEMBER, sequence, id, attempts, enqueued, available, expires, priority) .. lane
+  redis.call('ZADD', q.key.delayed, available, member)
+  redis.call('ZADD', q.key.expiry, expires, member)
+  alarm(q, math.min(available, expires))
+end

@@ -1,0 +1,27 @@
+--- include "keys"
+--- include "load_queue"
+--- include "serve"
+--- include "rotate"
+-- Hand out up to `limit` messages of an environment: its queues take turns, each gets its share.
+-- `visits` bounds the queues looked at in the whole call.
+local function serve_environment(environment, limit, visits, serve_one)
+  local keys = environment_keys(environment)
+  local rotation = keys.active
+  local got = 0
+  while got < limit and visits.left > 0 do
+    local ident = redis.call('ZRANGE', rotation, 0, 0)[1]
+    local totals = redis.call('HMGET', keys.base, 'limit', 'running')
+    local full = totals[1] and tonumber(totals[2] or 0) >= tonumber(totals[1])
+    if full or not ident then break end
+    visits.left = visits.left - 1
+    local share = math.ceil((limit - got) / math.min(redis.call('ZCARD', rotation), 16))
+    rotate(rotation, ident)
+    local q = load_queue(ident)
+    if q then
+      got = got + serve_one(q, share)
+    else
+      redis.call('ZREM', rotation, ident)
+    end
+  end
+  return got
+end

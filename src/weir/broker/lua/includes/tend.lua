@@ -1,0 +1,20 @@
+--- include "lapse"
+--- include "promote"
+--- include "expire"
+--- include "forget_seen"
+--- include "rearm"
+--- include "finish"
+-- Let time act on one queue: lapsed leases, due messages, expiry. How much of `bound` was used, and
+-- what happened.
+local function tend(q, now, bound)
+  local lapses, expiries = {}, {}
+  local used = lapse(q, now, lapses, bound)
+  used = used + promote(q, now, bound - used)
+  if used > 0 then finish(q, 'lapse', lapses, {}, now) end
+  local gone = expire(q, now, expiries, bound - used)
+  if gone > 0 then finish(q, 'expire', expiries, {}, now) end
+  used = used + gone
+  used = used + forget_seen(q, now, bound - used)
+  rearm(q)
+  return used, lapses, expiries
+end

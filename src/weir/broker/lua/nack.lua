@@ -1,0 +1,41 @@
+-- nack: failed; wait for the next attempt, or die after the last one.
+-- ARGV  7… for each queue its ident, the failures and their errors (see `failures`)
+-- Reply {'ok', one letter a failure: d done, x dead, l lapsed} | {'stale'}
+--- include "call"
+--- include "clock"
+--- include "layout"
+--- include "recorded"
+--- include "record"
+--- include "allow_draining"
+--- include "failures"
+--- include "postpone"
+--- include "release"
+--- include "bury"
+--- include "tally"
+local before = recorded()
+if before == 'stale' then return {'stale'} end
+if before then return {'ok', before} end
+local now = clock()
+allow_draining()
+local function step(q, lease, error, delay, chance, counts)
+  local _, _, name, start = struct.unpack(LEASE, lease)
+  local sequence, id, attempts, enqueued, _, expires, priority, rest = struct.unpack(MEMBER, lease, start + name)
+  local lane = string.sub(lease, rest)
+  if attempts >= q.max_attempts then
+    bury(q, now, id, attempts, enqueued, priority, 0, error)
+    release(q, lane)
+    tally(q, counts, 'dead', 1)
+    return 'x'
+  end
+  if delay < 0 then
+    delay = math.min(q.initial * 2 ^ math.min(attempts - 1, 40), q.cap)
+    delay = math.floor(delay - delay * q.jitter / JITTER_SCALE * chance)
+  end
+  if error ~= '' then redis.call('HSET', q.key.errors, id, error) end
+  postpone(q, sequence, id, attempts, enqueued, now + delay, expires, priority, lane)
+  tally(q, counts, 'nacked', 1)
+  return 'd'
+end
+local reply = failures(FIRST_ARGUMENT, now, 'nack', step)
+record(reply)
+return {'ok', reply}

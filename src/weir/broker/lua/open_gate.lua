@@ -1,0 +1,12 @@
+-- open_gate: this operation no longer holds the partition's gate closed.
+-- ARGV  7 ident, 8 partition ('' for messages without a key), 9 operation
+-- Reply {'ok'}
+--- include "call"
+--- include "keys"
+local keys, partition, operation =
+  queue_keys(ARGV[FIRST_ARGUMENT]), ARGV[FIRST_ARGUMENT + 1], ARGV[FIRST_ARGUMENT + 2]
+local holder = struct.pack('>I2', #partition) .. partition .. operation
+if redis.call('HDEL', keys.gate_ops, holder) == 1 then
+  if redis.call('HINCRBY', keys.gates, partition, -1) < 1 then redis.call('HDEL', keys.gates, partition) end
+end
+return {'ok'}

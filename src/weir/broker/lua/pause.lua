@@ -1,0 +1,15 @@
+-- pause: hand out nothing more until resume; what is leased may still be settled.
+-- ARGV  7 ident
+-- Reply {'ok'} | {'unknown'}
+--- include "call"
+--- include "clock"
+--- include "load_queue"
+--- include "allow_draining"
+--- include "finish"
+local q = load_queue(ARGV[FIRST_ARGUMENT])
+if not q then return {'unknown'} end
+allow_draining()
+q.paused = true
+redis.call('HSET', q.key.base, 'paused', '1')
+finish(q, 'pause', {}, {}, clock(), true)
+return {'ok'}

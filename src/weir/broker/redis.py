@@ -1,0 +1,292 @@
+"""The broker on Redis: every verb is one script, one slot, one round trip."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weir.broker import checks, grouping, keys, layout, replies
+from weir.broker.broker import Source, Swept
+from weir.broker.failures import translated
+from weir.broker.runner import METRICS_SWITCH, Connection, ScriptRunner, connect
+from weir.broker.waiting import Wakeups
+from weir.model.clock import Clock
+from weir.model.ids import MessageId
+from weir.model.message import (
+    DeadMessage,
+    Delivery,
+    Enqueued,
+    Failure,
+    LeaseRef,
+    NewMessage,
+    QueueState,
+    Settlement,
+)
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.shards import shard_of
+from weir.spec.ir import QueueSpec
+from weir.telemetry.streams import DEFAULT_MAX_LENGTH
+
+HEARTBEAT_MS = 5_000
+LONGEST_NAP_S = 5.0
+"""A waiting consumer looks again after this long, whatever happened to the wake-ups."""
+_STATES_PAGE = 200
+
+
+class RedisBroker:
+    """A `Broker` on Redis or Valkey 6.2+, standalone or Cluster.
+
+    `clock` replaces the server's time in tests; `chance` draws the random part of back-off delays.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        shards: int = 4,
+        metrics: bool = True,
+        stream_length: int = DEFAULT_MAX_LENGTH,
+        max_payload: int = checks.MAX_PAYLOAD_BYTES,
+        clock: Clock | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        checks.check_number(shards, what="the number of shards", least=1, most=4_096)
+        self._shards = shards
+        self._max_payload = max_payload
+        self._chance = chance
+        self._runner = ScriptRunner(
+            connect(connection), clock=clock, metrics=metrics, stream_length=stream_length
+        )
+        self._wakeups = Wakeups(connection)
+        self._shard_of_queue = grouping.shard_finder(shards)
+
+    @property
+    def shards(self) -> int:
+        return self._shards
+
+    # describing queues
+
+    async def define(self, queue: QueueRef, spec: QueueSpec) -> None:
+        checks.check_spec(spec)
+        await self._about(queue, "define", layout.pack_promises(spec))
+
+    async def forget(self, queue: QueueRef) -> None:
+        await self._about(queue, "forget")
+
+    async def pause(self, queue: QueueRef) -> None:
+        await self._about(queue, "pause")
+
+    async def resume(self, queue: QueueRef) -> None:
+        await self._about(queue, "resume")
+
+    async def limit(self, environment: EnvironmentRef, concurrency: int | None) -> None:
+        checks.check_concurrency(concurrency)
+        shard = shard_of(environment, shards=self._shards)
+        await self._runner.run("limit", shard, keys.environment_ident(environment), concurrency or 0)
+
+    async def close_gate(self, queue: QueueRef, key: str | None, *, operation: str) -> None:
+        await self._about(queue, "close_gate", (key or "").encode(), operation.encode())
+
+    async def open_gate(self, queue: QueueRef, key: str | None, *, operation: str) -> None:
+        await self._about(queue, "open_gate", (key or "").encode(), operation.encode())
+
+    async def _about(self, queue: QueueRef, verb: str, *args: bytes) -> None:
+        """Run a script about one queue that may run twice without harm."""
+        reply = await self._runner.run(verb, self._shard_of_queue(queue), keys.queue_ident(queue), *args)
+        replies.check(reply, queue=queue.queue)
+
+    # moving messages
+
+    async def enqueue(
+        self,
+        queue: QueueRef,
+        messages: Sequence[NewMessage],
+        *,
+        through_gate: bool = False,
+        operation: str | None = None,
+    ) -> list[Enqueued]:
+        checks.check_messages(messages, max_payload=self._max_payload)
+        if not messages:
+            await self.state(queue)
+            return []
+        arguments: list[bytes] = [keys.queue_ident(queue), b"1" if through_gate else b"0"]
+        for message in messages:
+            arguments += layout.pack_arrival(message)
+        shard = self._shard_of_queue(queue)
+        if operation is None:
+            reply = await self._runner.change("enqueue", shard, *arguments)
+        else:
+            reply = await self._runner.change_once("enqueue", shard, operation, *arguments)
+        return replies.enqueued(messages, replies.check(reply, queue=queue.queue)[1])
+
+    async def dequeue(
+        self,
+        source: Source,
+        *,
+        consumer: str,
+        limit: int = 1,
+        lease_ms: int | None = None,
+        wait_ms: int = 0,
+    ) -> list[Delivery]:
+        checks.check_dequeue(consumer=consumer, limit=limit, lease_ms=lease_ms, wait_ms=wait_ms)
+        kind, ident, shard = self._place(source)
+        arguments = (kind, ident, limit, lease_ms or 0, consumer.encode())
+        if wait_ms == 0:
+            found, _ = await self._take(source, shard, arguments)
+            return found
+        return await self._wait(source, shard, arguments, give_up=time.monotonic() + wait_ms / 1_000)
+
+    async def _take(
+        self, source: Source, shard: int, arguments: tuple[Any, ...]
+    ) -> tuple[list[Delivery], int]:
+        """What can be had now, and in how many ms time alone may bring more (-1: never)."""
+        kind, ident, limit, lease_ms, consumer = arguments
+        token = os.urandom(16)
+        reply = await self._runner.change("dequeue", shard, kind, ident, limit, lease_ms, token, consumer)
+        name = source.queue if isinstance(source, QueueRef) else ""
+        replies.check(reply, queue=name)
+        return replies.deliveries(reply, token=token.hex()), reply[1]
+
+    async def _wait(
+        self, source: Source, shard: int, arguments: tuple[Any, ...], *, give_up: float
+    ) -> list[Delivery]:
+        found, _ = await self._take(source, shard, arguments)
+        if found:
+            return found
+        await self._wakeups.listen()
+        with self._wakeups.waiter(shard, arguments[1]) as woken:
+            while True:
+                woken.clear()
+                found, next_ms = await self._take(source, shard, arguments)
+                left = give_up - time.monotonic()
+                if found or left <= 0:
+                    return found
+                nap = min(left, LONGEST_NAP_S, next_ms / 1_000 + 0.001 if next_ms >= 0 else left)
+                await _sleep_until(woken, nap)
+
+    def _place(self, source: Source) -> tuple[bytes, bytes, int]:
+        if isinstance(source, QueueRef):
+            return b"queue", keys.queue_ident(source), self._shard_of_queue(source)
+        if isinstance(source, EnvironmentRef):
+            return b"environment", keys.environment_ident(source), shard_of(source, shards=self._shards)
+        checks.check_shard(source.number, shards=self._shards)
+        return b"shard", b"", source.number
+
+    async def ack(self, leases: Sequence[LeaseRef]) -> list[Settlement]:
+        checks.check_leases(leases)
+        groups = grouping.Groups([lease.queue for lease in leases], shard_of_queue=self._shard_of_queue)
+        return await self._settle(groups, "ack", lambda group: grouping.lease_arguments(leases, group))
+
+    async def extend(self, leases: Sequence[LeaseRef], *, lease_ms: int) -> list[Settlement]:
+        checks.check_leases(leases)
+        checks.check_lease(lease_ms)
+        groups = grouping.Groups([lease.queue for lease in leases], shard_of_queue=self._shard_of_queue)
+        span = str(lease_ms).encode()
+        return await self._settle(
+            groups, "extend", lambda group: [span, *grouping.lease_arguments(leases, group)]
+        )
+
+    async def nack(self, failures: Sequence[Failure]) -> list[Settlement]:
+        return await self._fail("nack", failures)
+
+    async def dead_letter(self, failures: Sequence[Failure]) -> list[Settlement]:
+        return await self._fail("dead_letter", failures)
+
+    async def _fail(self, verb: str, failures: Sequence[Failure]) -> list[Settlement]:
+        checks.check_failures(failures)
+        queues = [failure.lease.queue for failure in failures]
+        groups = grouping.Groups(queues, shard_of_queue=self._shard_of_queue)
+        return await self._settle(
+            groups, verb, lambda group: grouping.failure_arguments(failures, group, chance=self._chance)
+        )
+
+    async def _settle(
+        self,
+        groups: grouping.Groups,
+        verb: str,
+        arguments: Callable[[list[tuple[QueueRef, list[int]]]], list[bytes]],
+    ) -> list[Settlement]:
+        """One script a shard; the shards side by side."""
+
+        async def settle(shard: int, group: list[tuple[QueueRef, list[int]]]) -> list[Settlement]:
+            reply = await self._runner.change(verb, shard, *arguments(group))
+            return replies.settlements(replies.check(reply)[1])
+
+        shards = list(groups.shards.items())
+        if len(shards) == 1:
+            return groups.scatter({shards[0][0]: await settle(*shards[0])})
+        answers = await asyncio.gather(*(settle(shard, group) for shard, group in shards))
+        return groups.scatter({shard: answer for (shard, _), answer in zip(shards, answers, strict=True)})
+
+    # keeping order
+
+    async def sweep(self, shard: int, *, limit: int = 1_000) -> Swept:
+        checks.check_shard(shard, shards=self._shards)
+        return replies.swept(await self._runner.run("sweep", shard, limit))
+
+    async def heartbeat(self, shard: int, *, limit: int = 1_000) -> int:
+        checks.check_shard(shard, shards=self._shards)
+        emitted: int = (await self._runner.run("heartbeat", shard, HEARTBEAT_MS, limit))[1]
+        return emitted
+
+    async def state(self, queue: QueueRef) -> QueueState:
+        reply = await self._runner.run(
+            "state", self._shard_of_queue(queue), keys.queue_ident(queue), b"queue", b"", 1
+        )
+        return replies.states(replies.check(reply, queue=queue.queue))[0]
+
+    async def states(self, environment: EnvironmentRef) -> list[QueueState]:
+        shard, ident = shard_of(environment, shards=self._shards), keys.environment_ident(environment)
+        results: list[QueueState] = []
+        after = b""
+        while True:
+            reply = await self._runner.run("state", shard, ident, b"environment", after, _STATES_PAGE)
+            page = replies.states(replies.check(reply))
+            results += page
+            if len(page) < _STATES_PAGE:
+                return sorted(results, key=lambda state: state.queue.queue)
+            after = keys.queue_ident(page[-1].queue)
+
+    async def take_dead(self, shard: int, *, limit: int = 1_000) -> list[DeadMessage]:
+        checks.check_shard(shard, shards=self._shards)
+        return replies.dead_messages(await self._runner.run("take_dead", shard, limit))
+
+    async def drop_dead(self, shard: int, message_ids: Sequence[MessageId]) -> None:
+        checks.check_shard(shard, shards=self._shards)
+        for at in range(0, len(message_ids), 1_000):
+            blob = b"".join(layout.id_bytes(message_id) for message_id in message_ids[at : at + 1_000])
+            await self._runner.run("drop_dead", shard, blob)
+
+    # the server behind it
+
+    async def epoch(self) -> str | None:
+        """Which life of this Redis it is; None when it lost its data or never belonged to a Weir."""
+        with translated():
+            stored = await self._runner.client.execute_command("GET", keys.EPOCH)
+        return None if stored is None else stored.decode()
+
+    async def begin_epoch(self, epoch: str) -> str:
+        """Name this Redis' life if it has no name yet; the name that holds."""
+        with translated():
+            await self._runner.client.execute_command("SETNX", keys.EPOCH, epoch.encode())
+        return await self.epoch() or epoch
+
+    async def switch_metrics(self, on: bool) -> None:
+        """Let the scripts of every process emit events, or stop them; they notice within 10 s."""
+        with translated():
+            await self._runner.client.execute_command("SET", METRICS_SWITCH, b"1" if on else b"0")
+
+    async def aclose(self) -> None:
+        await self._wakeups.aclose()
+        await self._runner.aclose()
+
+
+async def _sleep_until(event: asyncio.Event, timeout_s: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), timeout_s)
+    except TimeoutError:
+        return

@@ -1,0 +1,175 @@
+"""From the scripts' replies to results and errors of the tree: every word a script may say stands here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+from weir.broker import layout
+from weir.broker.broker import Swept
+from weir.broker.keys import queue_of
+from weir.errors import BrokerUnavailable, Conflict, NotFound
+from weir.model.ids import MessageId
+from weir.model.message import (
+    DeadMessage,
+    DeathReason,
+    Delivery,
+    Enqueue,
+    Enqueued,
+    LeaseRef,
+    NewMessage,
+    QueueState,
+    Settlement,
+)
+from weir.telemetry.events import QUEUE_COUNTERS
+
+
+class Word(StrEnum):
+    """The first element of every reply."""
+
+    OK = "ok"
+    UNKNOWN = "unknown"
+    STALE = "stale"
+    ORDERING = "ordering"
+    BUSY = "busy"
+
+
+_OUTCOMES = {
+    ord("a"): Enqueue.ACCEPTED,
+    ord("d"): Enqueue.DUPLICATE,
+    ord("k"): Enqueue.KEY_REUSED,
+    ord("f"): Enqueue.FULL,
+    ord("g"): Enqueue.GATED,
+}
+_SETTLEMENTS = {ord("d"): Settlement.DONE, ord("x"): Settlement.DEAD, ord("l"): Settlement.LAPSED}
+_REASONS = tuple(DeathReason)
+_ACCEPTED = Enqueue.ACCEPTED
+
+
+def check(reply: Sequence[Any], *, queue: str = "") -> Sequence[Any]:
+    """The reply, if its word is `ok`; else the error that the word stands for."""
+    word = reply[0].decode()
+    if word == Word.OK:
+        return reply
+    if word == Word.UNKNOWN:
+        raise NotFound(f"there is no queue `{queue}` here; define it first")
+    if word == Word.ORDERING:
+        raise Conflict(f"the queue `{queue}` holds messages, so its ordering cannot change; drain it first")
+    if word == Word.BUSY:
+        raise Conflict(f"the queue `{queue}` still holds {reply[1]} messages; drain it first")
+    raise BrokerUnavailable("this call was overtaken by a later one of the same client; try again")
+
+
+def enqueued(messages: Sequence[NewMessage], answer: bytes) -> list[Enqueued]:
+    """One answer a message; those of duplicates carry the first message's id."""
+    count = len(messages)
+    originals = iter(range(count, len(answer), 16))
+    results = []
+    for message, letter in zip(messages, answer[:count], strict=True):
+        outcome = _OUTCOMES[letter]
+        message_id = message.id
+        if outcome is Enqueue.DUPLICATE or outcome is Enqueue.KEY_REUSED:
+            start = next(originals)
+            message_id = MessageId(layout.id_text(answer[start : start + 16]))
+        results.append(Enqueued(outcome=outcome, message_id=message_id))
+    return results
+
+
+def settlements(letters: bytes) -> list[Settlement]:
+    return [_SETTLEMENTS[letter] for letter in letters]
+
+
+def deliveries(reply: Sequence[Any], *, token: str) -> list[Delivery]:
+    """The messages of a dequeue reply, queue by queue."""
+    results: list[Delivery] = []
+    at = 2
+    while at < len(reply):
+        queue, count = queue_of(reply[at]), reply[at + 1]
+        at += 2
+        results += [_delivery(queue, packed, token) for packed in reply[at : at + count]]
+        at += count
+    return results
+
+
+def _delivery(queue: Any, packed: bytes, token: str) -> Delivery:
+    raw_id, attempt, enqueued_at, available_at, deadline, wait, priority, error_size = (
+        layout.HANDED.unpack_from(packed)
+    )
+    body_at = layout.HANDED.size + error_size
+    key, idempotency_key, headers, payload = layout.unpack_body(packed, body_at)
+    return Delivery(
+        lease=LeaseRef(queue=queue, message_id=MessageId(layout.id_text(raw_id)), token=token),
+        payload=payload,
+        headers=headers,
+        key=key,
+        priority=priority,
+        attempt=attempt,
+        enqueued_at_ms=enqueued_at,
+        available_at_ms=available_at,
+        lease_until_ms=deadline,
+        wait_ms=wait,
+        idempotency_key=idempotency_key,
+        last_error=packed[layout.HANDED.size : body_at].decode() if error_size else None,
+    )
+
+
+def dead_messages(reply: Sequence[Any]) -> list[DeadMessage]:
+    return [_dead_message(reply[at], reply[at + 1]) for at in range(1, len(reply), 2)]
+
+
+def _dead_message(raw_id: bytes, packed: bytes) -> DeadMessage:
+    ident_size, attempts, max_attempts, reason, enqueued_at, died_at, priority, error_size = (
+        layout.DEAD.unpack_from(packed)
+    )
+    error_at = layout.DEAD.size + ident_size
+    body_at = error_at + error_size
+    key, idempotency_key, headers, payload = layout.unpack_body(packed, body_at)
+    return DeadMessage(
+        queue=queue_of(packed[layout.DEAD.size : error_at]),
+        message_id=MessageId(layout.id_text(raw_id)),
+        payload=payload,
+        headers=headers,
+        key=key,
+        priority=priority,
+        idempotency_key=idempotency_key,
+        attempts=attempts,
+        max_attempts=max_attempts,
+        reason=_REASONS[reason],
+        error=packed[error_at:body_at].decode(),
+        enqueued_at_ms=enqueued_at,
+        died_at_ms=died_at,
+    )
+
+
+_STATE_SIZE = 11
+
+
+def states(reply: Sequence[Any]) -> list[QueueState]:
+    return [_state(reply[at : at + _STATE_SIZE]) for at in range(1, len(reply), _STATE_SIZE)]
+
+
+def _state(values: Sequence[Any]) -> QueueState:
+    (ident, depth, delayed, running, limit, environment_depth, environment_running, environment_limit) = (
+        values[:8]
+    )
+    age, paused, packed = values[8:]
+    totals = layout.STATE.unpack(packed)
+    return QueueState(
+        queue=queue_of(ident),
+        depth=depth,
+        delayed=delayed,
+        running=running,
+        limit=limit or None,
+        environment_depth=environment_depth,
+        environment_running=environment_running,
+        environment_limit=environment_limit or None,
+        oldest_age_ms=age,
+        paused=paused == b"1",
+        odometers=dict(zip(QUEUE_COUNTERS, totals, strict=False)),
+    )
+
+
+def swept(reply: Sequence[Any]) -> Swept:
+    _, lapsed, expired, dead, orphans, more = reply
+    return Swept(lapsed=lapsed, expired=expired, dead=dead, orphans=orphans, more=more == b"1")

@@ -1,0 +1,185 @@
+"""How scripts are sent: routed by shard, retried here and nowhere else, safe to run twice.
+
+Every call that changes something takes a *slot*: a name of this client and a number that grows. The
+script keeps its reply under the slot until the slot's next call. A retry carries the same number, so it
+gets the first reply again instead of running twice. The slot of a call whose outcome stayed unknown is
+never used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError
+
+from weir.broker import keys
+from weir.broker.failures import is_passing, translate, translated
+from weir.broker.scripts import Script, script
+from weir.model.clock import Clock
+from weir.telemetry.events import QUEUE
+from weir.telemetry.streams import DEFAULT_MAX_LENGTH, stream_key
+
+KEEP_REPLY_MS = 60_000
+KEEP_OPERATION_MS = 86_400_000
+METRICS_SWITCH = b"weir:metrics"
+"""Set to 0 to stop the scripts' events; every process notices within 10 s."""
+_SWITCH_PERIOD_S = 10.0
+_RETRY_DELAYS_S = (0.02, 0.2)
+
+Client = Redis | RedisCluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """How to reach Redis."""
+
+    url: str
+    cluster: bool = False
+    timeout_s: float = 3.0
+    connect_timeout_s: float = 1.0
+    max_connections: int = 64
+
+
+def connect(connection: Connection, *, timeout_s: float | None = None) -> Client:
+    """A client that never retries by itself."""
+    options: dict[str, Any] = {
+        "socket_timeout": timeout_s or connection.timeout_s,
+        "socket_connect_timeout": connection.connect_timeout_s,
+        "socket_read_size": 1 << 18,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+    }
+    if connection.cluster:
+        return RedisCluster.from_url(connection.url, max_connections=connection.max_connections, **options)
+    pool = BlockingConnectionPool.from_url(
+        connection.url,
+        max_connections=connection.max_connections,
+        timeout=connection.timeout_s,
+        **options,
+    )
+    return Redis.from_pool(pool)
+
+
+class _Slot:
+    __slots__ = ("name", "number")
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.number = 0
+
+
+class ScriptRunner:
+    """Runs scripts on one Redis or Redis Cluster."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock | None = None,
+        metrics: bool = True,
+        stream_length: int = DEFAULT_MAX_LENGTH,
+    ) -> None:
+        self.client = client
+        self._clock = clock
+        self._metrics = metrics
+        self._metrics_seen = metrics
+        self._switch_read_at = 0.0
+        self._stream_length = str(stream_length).encode()
+        self._process = os.urandom(9).hex().encode()
+        self._slots: list[_Slot] = []
+        self._slot_count = 0
+        self._heads: dict[int, tuple[bytes, bytes, bytes]] = {}
+
+    async def change(self, verb: str, shard: int, *args: bytes | int) -> list[Any]:
+        """Run a script that changes something; at most one of its tries takes effect."""
+        slot = self._take_slot()
+        reply = await self._send(
+            script(verb), shard, slot=slot.name, number=slot.number, keep_ms=KEEP_REPLY_MS, args=args
+        )
+        self._slots.append(slot)
+        return reply
+
+    async def change_once(self, verb: str, shard: int, operation: str, *args: bytes | int) -> list[Any]:
+        """Run a script that takes effect once for an operation id, whoever sends it how often in a day."""
+        slot = b"o" + operation.encode()
+        return await self._send(
+            script(verb), shard, slot=slot, number=1, keep_ms=KEEP_OPERATION_MS, args=args
+        )
+
+    async def run(self, verb: str, shard: int, *args: bytes | int) -> list[Any]:
+        """Run a script that only reads, or that may run twice without harm."""
+        return await self._send(script(verb), shard, slot=b"none", number=0, keep_ms=0, args=args)
+
+    def _take_slot(self) -> _Slot:
+        if self._slots:
+            slot = self._slots.pop()
+        else:
+            self._slot_count += 1
+            slot = _Slot(b"s%s-%d" % (self._process, self._slot_count))
+        slot.number += 1
+        return slot
+
+    async def _send(
+        self,
+        wanted: Script,
+        shard: int,
+        *,
+        slot: bytes,
+        number: int,
+        keep_ms: int,
+        args: Sequence[bytes | int],
+    ) -> list[Any]:
+        timers, stream, prefix = self._head(shard)
+        now = b"" if self._clock is None else self._clock.now_ms()
+        metrics = await self._metrics_flag()
+        call: tuple[Any, ...] = (
+            3, timers, stream, keys.slot_key(shard, slot),
+            prefix, now, metrics, self._stream_length, number, keep_ms, *args,
+        )  # fmt: skip
+        for delay in _RETRY_DELAYS_S:
+            try:
+                return await self._once(wanted, call)
+            except (RedisError, OSError) as error:
+                if not is_passing(error):
+                    raise translate(error) from error
+            await asyncio.sleep(delay)
+        with translated():
+            return await self._once(wanted, call)
+
+    async def _once(self, wanted: Script, call: tuple[Any, ...]) -> list[Any]:
+        reply: list[Any]
+        try:
+            reply = await self.client.execute_command("EVALSHA", wanted.sha, *call)
+        except NoScriptError:
+            reply = await self.client.execute_command("EVAL", wanted.source, *call)
+        return reply
+
+    def _head(self, shard: int) -> tuple[bytes, bytes, bytes]:
+        head = self._heads.get(shard)
+        if head is None:
+            stream = stream_key(QUEUE.name, shard).encode()
+            head = self._heads[shard] = (keys.shard_key(shard, "timers"), stream, keys.prefix(shard))
+        return head
+
+    async def _metrics_flag(self) -> bytes:
+        """Whether scripts emit events: the switch in Redis, read every 10 s."""
+        now = time.monotonic()
+        if self._metrics and now - self._switch_read_at >= _SWITCH_PERIOD_S:
+            self._switch_read_at = now
+            with contextlib.suppress(RedisError, OSError):
+                self._metrics_seen = await self.client.execute_command("GET", METRICS_SWITCH) != b"0"
+        return b"1" if self._metrics and self._metrics_seen else b"0"
+
+    async def aclose(self) -> None:
+        with translated():
+            await self.client.aclose()

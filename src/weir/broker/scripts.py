@@ -1,0 +1,94 @@
+"""The scripts of the broker: `lua/VERB.lua` with its includes resolved, ready to be sent to Redis.
+
+A line `--- include "NAME"` stands for `lua/includes/NAME.lua`, or for a block that is generated from its
+description: keys, packed layouts, the metrics block. Each include appears once, before its first use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from weir.broker import keys, layout, metrics
+
+_INCLUDE = re.compile(r'^--- include "([a-z_]+)"$', re.MULTILINE)
+_LUA = files("weir.broker") / "lua"
+
+GENERATED: Mapping[str, Callable[[], str]] = {
+    "keys": keys.lua_block,
+    "layout": layout.lua_block,
+    "emit": metrics.lua_block,
+}
+
+VERBS = (
+    "ack",
+    "close_gate",
+    "dead_letter",
+    "define",
+    "dequeue",
+    "drop_dead",
+    "enqueue",
+    "extend",
+    "forget",
+    "heartbeat",
+    "limit",
+    "nack",
+    "open_gate",
+    "pause",
+    "resume",
+    "state",
+    "sweep",
+    "take_dead",
+)
+
+
+class ScriptError(ValueError):
+    """An include is missing or includes itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One verb as Redis runs it."""
+
+    name: str
+    source: str
+    sha: str
+
+
+@cache
+def script(name: str) -> Script:
+    source = resolve((_LUA / f"{name}.lua").read_text(), include=_include)
+    return Script(name=name, source=source, sha=hashlib.sha1(source.encode()).hexdigest())
+
+
+def _include(name: str) -> str:
+    if name in GENERATED:
+        return GENERATED[name]()
+    path = _LUA / "includes" / f"{name}.lua"
+    if not path.is_file():
+        raise ScriptError(f"there is no include `{name}`")
+    return path.read_text()
+
+
+def resolve(source: str, *, include: Callable[[str], str]) -> str:
+    """`source` with every include in its place, each once, dependencies first."""
+    done: set[str] = set()
+
+    def expand(text: str, open_names: tuple[str, ...]) -> str:
+        def put(match: re.Match[str]) -> str:
+            name = match[1]
+            if name in open_names:
+                raise ScriptError(f"the include `{name}` includes itself")
+            if name in done:
+                return ""
+            expanded = expand(include(name), (*open_names, name))
+            done.add(name)
+            return expanded
+
+        return _INCLUDE.sub(put, text)
+
+    return expand(source, ())

@@ -1,0 +1,99 @@
+"""Long polling: consumers that found nothing sleep until a script says that their queue may be served.
+
+The scripts publish the ident of a queue or an environment when it becomes servable. One connection of
+this process listens for all its consumers; nobody polls. Should the connection break, everyone is woken
+when it is back, since a word may have been missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from redis.exceptions import RedisError
+
+from weir.broker import keys
+from weir.broker.runner import Client, Connection, connect
+
+_RECONNECT_S = 0.2
+_CONNECT_S = 1.0
+
+
+class Wakeups:
+    """Who waits for what, and the task that wakes them."""
+
+    def __init__(self, connection: Connection) -> None:
+        # Publications reach every node of a cluster, so listening to one of them is enough.
+        self._connection = Connection(url=connection.url, connect_timeout_s=connection.connect_timeout_s)
+        self._waiters: dict[bytes, set[asyncio.Event]] = {}
+        self._listening = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def waiter(self, shard: int, ident: bytes) -> Iterator[asyncio.Event]:
+        """An event that is set when the queue, environment or (`b""`) any of the shard may be served."""
+        event = asyncio.Event()
+        place = keys.shard_key(shard, "wake") + ident
+        self._waiters.setdefault(place, set()).add(event)
+        try:
+            yield event
+        finally:
+            self._waiters[place].discard(event)
+            if not self._waiters[place]:
+                del self._waiters[place]
+
+    async def listen(self) -> None:
+        """Return once wake-ups arrive, or after a moment if Redis is away."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="weir-wakeups")
+        if not self._listening.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._listening.wait(), _CONNECT_S)
+
+    async def aclose(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        self._wake_all()
+
+    async def _run(self) -> None:
+        while True:
+            client = connect(self._connection)
+            try:
+                await self._serve(client)
+            except (RedisError, OSError):
+                await asyncio.sleep(_RECONNECT_S)
+            finally:
+                self._listening.clear()
+                with contextlib.suppress(RedisError, OSError):
+                    await client.aclose()
+
+    async def _serve(self, client: Client) -> None:
+        async with client.pubsub() as channel:
+            await channel.psubscribe(keys.EVERY_WAKE)
+            async for message in channel.listen():
+                if message["type"] == "psubscribe":
+                    self._listening.set()
+                    self._wake_all()
+                elif message["type"] == "pmessage":
+                    self._wake(message["channel"], message["data"])
+
+    def _wake(self, channel: bytes, ident: bytes) -> None:
+        """Wake those who wait for this queue or environment, for its environment, or for the shard."""
+        environment = keys.environment_part(ident)
+        places = [channel + ident, channel + environment, channel]
+        if ident == environment:
+            places = [place for place in self._waiters if place.startswith(channel + ident)]
+            places.append(channel)
+        for place in places:
+            for event in self._waiters.get(place, ()):
+                event.set()
+
+    def _wake_all(self) -> None:
+        for events in self._waiters.values():
+            for event in events:
+                event.set()
