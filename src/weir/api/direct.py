@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Sequence
 
 from weir.broker.broker import Broker
-from weir.errors import KeyReused, QueueFull, Unavailable, WeirError
+from weir.errors import WeirError
 from weir.model.exchange import (
     PushAnswer,
-    Pushed,
     PushItem,
     Refused,
     SettleAnswer,
     Settled,
     SettleItem,
     Verb,
+    push_answer,
 )
-from weir.model.message import Enqueue, Enqueued, Failure, NewMessage, Settlement
+from weir.model.message import Failure, NewMessage, Settlement
 from weir.model.names import QueueRef
 
 
@@ -48,24 +48,6 @@ class DirectPusher:
         except WeirError as error:
             return [Refused(error=error)] * len(messages)
         return [push_answer(queue, one) for one in enqueued]
-
-
-def push_answer(queue: QueueRef, enqueued: Enqueued) -> PushAnswer:
-    """What the broker did with one message, in the words of the seam."""
-    match enqueued.outcome:
-        case Enqueue.ACCEPTED:
-            return Pushed(message_id=enqueued.message_id)
-        case Enqueue.DUPLICATE:
-            return Pushed(message_id=enqueued.message_id, duplicate=True)
-        case Enqueue.KEY_REUSED:
-            return Refused(
-                error=KeyReused("the idempotency key was used with another payload; use a new one")
-            )
-        case Enqueue.FULL:
-            return Refused(error=QueueFull(f"the queue `{queue.queue}` is full; try again", retry_after_s=1))
-        case Enqueue.GATED:
-            text = f"operations of `{queue.queue}` are queued ahead of this one; try again"
-            return Refused(error=Unavailable(text, retry_after_s=1))
 
 
 class DirectSettler:

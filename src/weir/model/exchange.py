@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from weir.errors import WeirError
+from weir.errors import KeyReused, QueueFull, Unavailable, WeirError
 from weir.model.ids import MessageId, OperationId
-from weir.model.message import LeaseRef, NewMessage, Settlement
+from weir.model.message import Enqueue, Enqueued, LeaseRef, NewMessage, Settlement
 from weir.model.names import QueueRef
 
 
@@ -90,3 +90,21 @@ class Settler(Protocol):
 
     async def settle(self, items: Sequence[SettleItem], *, consumer: str) -> list[SettleAnswer]:
         """Answer for each item in order."""
+
+
+def push_answer(queue: QueueRef, enqueued: Enqueued) -> PushAnswer:
+    """What the broker did with one message, in the words of the seam."""
+    match enqueued.outcome:
+        case Enqueue.ACCEPTED:
+            return Pushed(message_id=enqueued.message_id)
+        case Enqueue.DUPLICATE:
+            return Pushed(message_id=enqueued.message_id, duplicate=True)
+        case Enqueue.KEY_REUSED:
+            return Refused(
+                error=KeyReused("the idempotency key was used with another payload; use a new one")
+            )
+        case Enqueue.FULL:
+            return Refused(error=QueueFull(f"the queue `{queue.queue}` is full; try again", retry_after_s=1))
+        case Enqueue.GATED:
+            text = f"operations of `{queue.queue}` are queued ahead of this one; try again"
+            return Refused(error=Unavailable(text, retry_after_s=1))
