@@ -10,21 +10,17 @@ import pytest
 
 from weir.admission.admission import Admission
 from weir.control.database import Database
+from weir.model.exchange import PushItem
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.operations.intake import PushItem
 from weir.operations.service import OperationService
 from weir.spec.ir import Ordering, QueueSpec
 from weir.testing.memory import MemoryBroker
 
 
-class Outage(MemoryBroker):
-    """A memory broker that can be cut off; a cut call may still take effect, as on a real network."""
-
-
 async def wait_for(condition: Callable[[], Awaitable[bool]], *, timeout_s: float = 20.0) -> None:
     async with asyncio.timeout(timeout_s):
-        while not await condition():
+        while not await condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 

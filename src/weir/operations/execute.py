@@ -13,9 +13,9 @@ from weir.broker.broker import Broker
 from weir.errors import BrokerUnavailable, InvalidInput, Unavailable, WeirError
 from weir.model.message import MAX_BATCH, Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
-from weir.operations.intake import settle_through
 from weir.operations.model import Claimed, Settled, Status
 from weir.operations.payload import decode_push, decode_settle
+from weir.operations.settling import settle_through
 
 OUTAGE_DELAY_MS = 250
 FULL_DELAY_MS = 250

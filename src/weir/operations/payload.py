@@ -10,6 +10,7 @@ import orjson
 
 from weir.broker.broker import Call
 from weir.errors import InvalidInput
+from weir.model.exchange import Verb
 from weir.model.ids import MessageId
 from weir.model.message import DEFAULT_PRIORITY, Failure, LeaseRef, NewMessage
 from weir.model.names import QueueRef
@@ -32,7 +33,7 @@ class Push:
 class Settle:
     """Acks or nacks of leases; `verb` is the broker's."""
 
-    verb: str
+    verb: Verb
     failures: tuple[Failure, ...]
 
 
@@ -75,13 +76,13 @@ def encode_settle(settle: Settle) -> bytes:
         for failure in settle.failures
         for lease in (failure.lease,)
     ]
-    return _frame({"verb": settle.verb, "leases": rows}, [])
+    return _frame({"verb": settle.verb.value, "leases": rows}, [])
 
 
 def decode_settle(data: bytes) -> Settle:
     head, _ = _unframe(data)
     try:
-        return Settle(verb=head["verb"], failures=tuple(_failure(row) for row in head["leases"]))
+        return Settle(verb=Verb(head["verb"]), failures=tuple(_failure(row) for row in head["leases"]))
     except (KeyError, TypeError, ValueError) as error:
         raise _unreadable(error) from None
 

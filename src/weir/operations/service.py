@@ -14,9 +14,11 @@ from weir.operations.estimate import RateMeter
 from weir.operations.intake import Intake
 from weir.operations.keeper import LEASE_MS, Keeper
 from weir.operations.maintenance import Cleaner, DepthSampler, LagSampler
+from weir.operations.overflow import Overflow
 from weir.operations.processor import Processor
 from weir.operations.queue import OperationQueue
 from weir.operations.reach import Reach
+from weir.operations.settling import Settlements
 from weir.operations.writer import OperationWriter
 
 
@@ -44,14 +46,21 @@ class OperationService:
             queue=self.queue, admission=self.admission, meter=self.meter, process=process
         )
         self.writer = OperationWriter(self.queue, added=self._added)
-        self.intake = Intake(
+        overflow = Overflow(
             broker=broker,
             writer=self.writer,
             admission=self.admission,
             reach=self.reach,
-            calls=CallLanes(process),
             rate=self.sampler.current,
         )
+        self.intake = Intake(
+            broker=broker,
+            overflow=overflow,
+            admission=self.admission,
+            reach=self.reach,
+            calls=CallLanes(process),
+        )
+        self.settlements = Settlements(broker=broker, overflow=overflow, reach=self.reach)
         self.desk = Desk(database=database, broker=broker)
         self.cleaner = Cleaner(database=database, queue=self.queue)
         self._lag = LagSampler(self.admission)

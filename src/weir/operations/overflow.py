@@ -1,0 +1,113 @@
+"""The way into the operation queue: gate first, then PostgreSQL, then the ticket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weir.admission.admission import Admission
+from weir.admission.kinds import OperationType
+from weir.broker.broker import Broker, Gated
+from weir.errors import BrokerUnavailable, Overloaded
+from weir.model.names import QueueRef
+from weir.model.shards import shard_of
+from weir.operations.estimate import UNKNOWN, Rate
+from weir.operations.model import NewOperation, Reason, Ticket
+from weir.operations.queue import NotQueued
+from weir.operations.reach import Reach
+from weir.operations.writer import OperationWriter
+
+MAX_BACKLOG = 2_000
+"""Requests that may wait for this process's next commits; more is rejected."""
+
+
+class Overflow:
+    """Queues operations and says where they stand."""
+
+    def __init__(
+        self,
+        *,
+        broker: Broker,
+        writer: OperationWriter,
+        admission: Admission,
+        reach: Reach,
+        rate: Callable[[], Rate],
+    ) -> None:
+        self._broker = broker
+        self._writer = writer
+        self._admission = admission
+        self._reach = reach
+        self._rate = rate
+        self._shards = broker.shards
+        self._known: dict[QueueRef, int] = {}
+
+    def shard(self, queue: QueueRef) -> int:
+        shard = self._known.get(queue)
+        if shard is None:
+            if len(self._known) > 10_000:
+                self._known.clear()
+            shard = self._known[queue] = shard_of(queue.scope, shards=self._shards)
+        return shard
+
+    def overloaded(self) -> Overloaded:
+        """The refusal; come back once a tenth of the queue has drained."""
+        depth = self._admission.depth
+        wait_ms = self._rate().wait_ms(max(1, depth // 10)) or 5_000
+        return Overloaded(
+            f"this process is busy and {depth} operations are queued; try again later",
+            retry_after_s=max(1.0, min(30.0, wait_ms / 1000)),
+        )
+
+    async def add(self, queue: QueueRef, operations: list[NewOperation], *, reason: Reason) -> list[Ticket]:
+        """Queue pushes of one queue, in order with everything else of their partitions."""
+        if self._is_full():
+            raise self.overloaded()
+        gates = [Gated(key=operation.key, operation=operation.id) for operation in operations]
+        if not await self._close(queue, gates):
+            operations = [operation.without_gate() for operation in operations]
+            reason = Reason.BROKER_UNAVAILABLE
+        try:
+            depth = await self._writer.add(operations)
+        except NotQueued:
+            if operations[0].gated:
+                await self._open(queue, gates)
+            raise
+        return self._tickets(operations, depth=depth, reason=reason)
+
+    async def add_alone(self, operation: NewOperation) -> Ticket:
+        """Queue an operation that needs neither order nor a gate."""
+        depth = await self._writer.add([operation])
+        return self._tickets([operation], depth=depth, reason=Reason.BROKER_UNAVAILABLE)[0]
+
+    def _is_full(self) -> bool:
+        full = self._admission.full(OperationType.PUSH) or self._writer.backlog > MAX_BACKLOG
+        return self._admission.enabled and full
+
+    async def _close(self, queue: QueueRef, gates: list[Gated]) -> bool:
+        shard = self.shard(queue)
+        if not self._reach.reachable(shard):
+            return False
+        try:
+            await self._broker.close_gates(queue, gates)
+        except BrokerUnavailable:
+            self._reach.lost(shard)
+            return False
+        return True
+
+    async def _open(self, queue: QueueRef, gates: list[Gated]) -> None:
+        try:
+            await self._broker.open_gates(queue, gates)
+        except BrokerUnavailable:
+            self._reach.lost(self.shard(queue))
+
+    def _tickets(self, operations: list[NewOperation], *, depth: int, reason: Reason) -> list[Ticket]:
+        rate = UNKNOWN if reason is Reason.BROKER_UNAVAILABLE else self._rate()
+        first = max(1, depth - len(operations) + 1)
+        return [
+            Ticket(
+                operation_id=operation.id,
+                position=position,
+                estimated_wait_ms=rate.wait_ms(position),
+                reason=reason,
+            )
+            for position, operation in enumerate(operations, start=first)
+        ]
