@@ -121,6 +121,23 @@ async def test_an_environment_has_totals_and_top_queues(
     assert [rank["queue"] for rank in response.json()["top_queues"]] == ["q2", "q1"]
 
 
+async def test_every_queue_at_a_glance_has_its_depth_over_time(
+    client: httpx2.AsyncClient, rig: WarehouseRig, tokens: NamedTokens, environment: EnvironmentRef
+) -> None:
+    land_moments(
+        rig.connection,
+        [moment(environment.queue("q"), counts={"acked": 4}, gauges={"queue_length": 7}, waits_ms=[250])],
+    )
+    path = f"/api/v1/environments/{quote(environment.environment, safe='')}/queue-overview"
+    response = await client.get(path, params={"period": "30m"}, headers=tokens.of(environment))
+    assert response.status_code == 200, response.text
+    (glance,) = response.json()["queues"]
+    assert (glance["queue"], glance["p95_ms"], glance["counters"]["acked"]) == ("q", 250, 4)
+    assert glance["depth"] == [None] * 29 + [7]
+    stranger = tokens.of(replace(environment, organization="other"))
+    assert (await client.get(path, headers=stranger)).json()["queues"] == []
+
+
 async def test_another_tenant_reads_nothing(
     client: httpx2.AsyncClient, rig: WarehouseRig, tokens: NamedTokens, environment: EnvironmentRef
 ) -> None:

@@ -5,10 +5,17 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from weir.api.hot import HotRoute
-from weir.api.routes import health, history, pop, push, queues, settle, tenants, tokens
+from weir.api.routes import health, history, overview, pop, push, queues, settle, tenants, tokens
 
 HOT: tuple[HotRoute, ...] = (*push.ROUTES, *pop.ROUTES, *settle.ROUTES)
 """Plain endpoints; their descriptions stand in `weir.api.described`."""
 
-ROUTERS: tuple[APIRouter, ...] = (queues.router, history.router, tenants.router, tokens.router, health.router)
+ROUTERS: tuple[APIRouter, ...] = (
+    queues.router,
+    history.router,
+    overview.router,
+    tenants.router,
+    tokens.router,
+    health.router,
+)
 """The control plane."""

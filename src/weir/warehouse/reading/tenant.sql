@@ -261,3 +261,21 @@ FROM
     GROUP BY t.queue, t.bucket_start
 ) AS b
 GROUP BY queue, recent
+
+-- name: sparklines
+-- The greatest depth of every active queue in a few wide slots of a span.
+SELECT s.queue AS queue, groupArray(s.slot) AS slots, groupArray(s.depth) AS depths
+FROM
+(
+    SELECT
+        t.queue AS queue,
+        intDiv(toUnixTimestamp(t.bucket_start) - {start_s:UInt32}, {slot_s:UInt32}) AS slot,
+        max(t.max_queue_length) AS depth
+    FROM {table:Identifier} AS t
+    WHERE $TENANT
+        AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+    GROUP BY t.queue, slot
+) AS s
+GROUP BY s.queue
+ORDER BY s.queue
+LIMIT {limit:UInt32}

@@ -10,6 +10,7 @@ from weir.warehouse.reading.freshness import FreshnessReader, GapReader, Tails, 
 from weir.warehouse.reading.periods import DEFAULT_RETENTION_MS, Resolution
 from weir.warehouse.reading.queues import HistoryReader
 from weir.warehouse.reading.reader import Reader
+from weir.warehouse.reading.sparklines import SparklineReader
 from weir.warehouse.reading.top import TopReader
 from weir.warehouse.reading.workers import WorkerReader
 
@@ -26,6 +27,7 @@ class Warehouse:
     gaps: GapReader
     history: HistoryReader
     top: TopReader
+    sparklines: SparklineReader
     workers: WorkerReader
 
     async def aclose(self) -> None:
@@ -57,5 +59,6 @@ def open_warehouse(
             reader, TrustReader(freshness, gaps), clock=clock, shards=shards, retention_ms=retention_ms
         ),
         top=TopReader(reader),
+        sparklines=SparklineReader(reader),
         workers=WorkerReader(reader, freshness, clock=clock),
     )
