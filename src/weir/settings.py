@@ -10,7 +10,7 @@ import difflib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -61,6 +61,27 @@ class EmbeddedSettings(Section):
     clickhouse_port: Port = Field(default=0, description="0 picks a free one")
 
 
+class ApiSettings(Section):
+    """Where the API listens, and how much it takes."""
+
+    host: str = "127.0.0.1"
+    port: Port = Field(default=8420, description="0 picks a free one")
+    max_body_bytes: Annotated[int, Field(ge=1_024, le=67_108_864)] = 1_048_576
+    max_concurrency: Annotated[int, Field(ge=1)] = 1_000
+    max_polls: Annotated[int, Field(ge=1)] = 10_000
+    body_timeout_s: Annotated[float, Field(gt=0)] = 10.0
+    token_fresh_s: Annotated[float, Field(ge=0)] = Field(
+        default=15.0, description="a revoked token ends within this time everywhere"
+    )
+    token_stale_s: Annotated[float, Field(ge=0)] = Field(
+        default=600.0, description="known tokens hold this long while PostgreSQL is away"
+    )
+    postgres_connections: Annotated[int, Field(ge=2)] = 10
+    min_free_disk_bytes: Annotated[int, Field(ge=0)] = 67_108_864
+    metrics_token: str | None = Field(default=None, description="shows every tenant in /metrics")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+
 class Settings(BaseSettings):
     """Everything that can be set."""
 
@@ -72,7 +93,11 @@ class Settings(BaseSettings):
     postgres_url: PostgresUrl | None = Field(default=None, description="unset: embedded")
     clickhouse_url: ClickHouseUrl | None = Field(default=None, description="unset: embedded")
     durable: bool = Field(default=False, description="on disk before the reply, not within a second")
+    shards: Annotated[int, Field(ge=1, le=4_096)] = Field(
+        default=4, description="fixed once there are messages"
+    )
     embedded: EmbeddedSettings = EmbeddedSettings()
+    api: ApiSettings = ApiSettings()
 
 
 def load_settings(**overrides: Any) -> Settings:

@@ -63,7 +63,7 @@ class Edge:
         if reply is not None:
             await _send(send, reply, request_id)
         status = 499 if reply is None else reply.status
-        self._finish(scope["method"], route.path, status, time.perf_counter() - started, hot=True)
+        self._finish(scope, route.path, status, time.perf_counter() - started, hot=True)
 
     async def _answer_hot(
         self, scope: Scope, receive: Receive, *, route: HotRoute, parameters: Mapping[str, str]
@@ -118,7 +118,7 @@ class Edge:
                 await _send(send, error_reply(internal(), request_id), request_id)
             watch.status = 500
         template = getattr(scope.get("route"), "path", "unmatched")
-        self._finish(scope["method"], template, watch.status, time.perf_counter() - started, hot=False)
+        self._finish(scope, template, watch.status, time.perf_counter() - started, hot=False)
 
     async def _bounded(self, scope: Scope, receive: Receive) -> Receive:
         """Read the body under the limits, then hand it on in one piece."""
@@ -147,12 +147,19 @@ class Edge:
         else:
             self.in_flight -= 1
 
-    def _finish(self, method: str, route: str, status: int, took_s: float, *, hot: bool) -> None:
-        self._instruments.observe(method=method, route=route, status=status, took_s=took_s)
+    def _finish(self, scope: Scope, route: str, status: int, took_s: float, *, hot: bool) -> None:
+        self._instruments.observe(method=scope["method"], route=route, status=status, took_s=took_s)
         if status >= 500 and self._services.activity is not None:
             self._services.activity.failed()
         if not hot or status >= 500 or (took_s > _SLOW_S and status >= 400):
-            log.info("request", method=method, route=route, status=status, ms=round(took_s * 1000, 1))
+            log.info(
+                "request",
+                method=scope["method"],
+                route=route,
+                status=status,
+                ms=round(took_s * 1000, 1),
+                request_id=scope[REQUEST_ID],
+            )
 
 
 class _Replay:

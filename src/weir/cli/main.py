@@ -17,6 +17,8 @@ from weir.errors import Misconfigured, WeirError
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "Everything up, with lifelike traffic to look at."),
     "up": ("up", "The embedded servers, until Ctrl-C."),
+    "serve": ("serve", "The HTTP API and its loops, until Ctrl-C."),
+    "token": ("token", "Who may ask: create, list, rotate, revoke."),
     "migrate": ("migrate", "Bring PostgreSQL and ClickHouse up to date."),
     "doctor": ("doctor", "What runs, how it is, and what is misconfigured."),
     "config": ("config", "What is set, to what, and by whom."),

@@ -1,0 +1,42 @@
+"""`weir serve`: the API and its loops, until Ctrl-C."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weir.api.logs import configure_logs
+from weir.cli.options import DataDirOption, settings_with
+from weir.cli.running import run_until_done
+from weir.embedded.urls import resolve_urls, running_urls
+from weir.serve.run import serve as serve_forever
+
+app = typer.Typer()
+
+
+@app.command()
+def serve(
+    data_dir: DataDirOption = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free one.")] = None,
+    new_epoch: Annotated[
+        bool, typer.Option("--new-epoch", help="Accept that Redis has lost its data, or is another one.")
+    ] = False,
+) -> None:
+    """Serve HTTP over the stores that are set, or over those that `weir up` runs."""
+    settings = settings_with(data_dir)
+    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    settings = settings.model_copy(update={"api": settings.api.model_copy(update=given)})
+    configure_logs(level=settings.api.log_level)
+    embedded = running_urls(settings.embedded.data_dir) is not None
+    run_until_done(
+        serve_forever(
+            settings,
+            resolve_urls(settings),
+            accept_loss=new_epoch,
+            token_dir=settings.embedded.data_dir if embedded else None,
+            ready=lambda url: typer.echo(f"serving {url}; Ctrl-C stops it"),
+        ),
+        fast=True,
+    )

@@ -1,0 +1,125 @@
+"""From settings to a process: every part is constructed here, once, and closed in reverse order."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from weir.api.direct import DirectPusher, DirectSettler
+from weir.api.limits import Limits
+from weir.api.services import Services
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import Connection
+from weir.control.audit import AuditLog
+from weir.control.authentication import CachedAuthenticator
+from weir.control.database import Database
+from weir.control.epochs import Epochs
+from weir.control.migrate import verify_postgres
+from weir.control.queues import QueueDefinitions
+from weir.control.tenants import Tenants
+from weir.control.tokens import Tokens
+from weir.embedded.urls import Urls
+from weir.serve.housekeeping import Heart, Sweeper
+from weir.serve.loops import Loop, Supervisor
+from weir.serve.probes import disk_probe, epoch_probe, postgres_probe, redis_probe
+from weir.serve.restore import restore
+from weir.settings import ApiSettings, Settings
+from weir.telemetry.connection import connect
+from weir.telemetry.emitter import MetricsEmitter
+from weir.telemetry.sampler import Probes as SamplerProbes
+from weir.telemetry.sampler import ProcessIdentity, ProcessSampler
+from weir.telemetry.tails import RedisTails
+from weir.warehouse.reading.warehouse import open_warehouse
+
+_START_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process of Weir, ready to serve."""
+
+    services: Services
+    supervisor: Supervisor
+
+
+@asynccontextmanager
+async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) -> AsyncIterator[Process]:
+    """Everything that the settings describe, connected and restored."""
+    async with AsyncExitStack() as stack:
+        database = await _database(stack, settings, urls)
+        broker = RedisBroker(Connection(url=urls.redis), shards=settings.shards)
+        stack.push_async_callback(broker.aclose)
+        epochs = Epochs(database, broker)
+        await epochs.agree(accept_loss=accept_loss)
+        definitions, tenants = QueueDefinitions(database), Tenants(database)
+        await restore(broker, definitions=definitions, tenants=tenants)
+        redis = connect(urls.redis)
+        stack.push_async_callback(redis.aclose)
+        emitter = MetricsEmitter(redis, shards=settings.shards)
+        sampler = ProcessSampler(ProcessIdentity(role="api"), emitter, probes=_looked_at(database))
+        warehouse = open_warehouse(
+            urls.clickhouse, tails=RedisTails(redis, shards=settings.shards), shards=settings.shards
+        )
+        stack.push_async_callback(warehouse.aclose)
+        tokens = Tokens(database)
+        authenticator = CachedAuthenticator(
+            tokens, fresh_s=settings.api.token_fresh_s, stale_s=settings.api.token_stale_s
+        )
+        supervisor = Supervisor(
+            (
+                Loop(name="sweeper", run=Sweeper(broker).run),
+                Loop(name="heartbeat", run=Heart(broker).run),
+                Loop(name="emitter", run=emitter.run),
+                Loop(name="sampler", run=sampler.run),
+                Loop(name="last-used", run=authenticator.run),
+            )
+        )
+        services = Services(
+            broker=broker,
+            authenticator=authenticator,
+            pusher=DirectPusher(broker),
+            settler=DirectSettler(broker),
+            limits=_limits(settings.api),
+            tokens=tokens,
+            tenants=tenants,
+            definitions=definitions,
+            audit=AuditLog(database),
+            warehouse=warehouse,
+            activity=sampler,
+            probes=(
+                redis_probe(broker),
+                epoch_probe(epochs),
+                postgres_probe(database),
+                disk_probe(settings.embedded.data_dir, min_free_bytes=settings.api.min_free_disk_bytes),
+            ),
+            metric_sources=(supervisor.families,),
+            metrics_token=settings.api.metrics_token,
+        )
+        yield Process(services=services, supervisor=supervisor)
+
+
+async def _database(stack: AsyncExitStack, settings: Settings, urls: Urls) -> Database:
+    database = Database(urls.postgres, max_size=settings.api.postgres_connections, name="weir-api")
+    stack.push_async_callback(database.aclose)
+    await database.open(wait_s=_START_S)
+    await verify_postgres(database)
+    return database
+
+
+def _limits(settings: ApiSettings) -> Limits:
+    return Limits(
+        max_body_bytes=settings.max_body_bytes,
+        max_concurrency=settings.max_concurrency,
+        max_polls=settings.max_polls,
+        body_timeout_s=settings.body_timeout_s,
+    )
+
+
+def _looked_at(database: Database) -> SamplerProbes:
+    """The connections of PostgreSQL are this process's pool."""
+    return SamplerProbes(
+        free_slots=lambda: database.state().max_size - database.state().busy,
+        pool_size=lambda: database.state().max_size,
+        internal_queue=lambda: database.state().waiting,
+    )

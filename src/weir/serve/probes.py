@@ -1,0 +1,59 @@
+"""What must work before a process takes traffic."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+from weir.api.services import Probe
+from weir.broker.broker import Broker
+from weir.control.database import Database
+from weir.control.epochs import Epochs
+from weir.control.sql import Query
+from weir.errors import ControlUnavailable, Unavailable
+from weir.model.names import EnvironmentRef
+
+_ONE = Query(name="one", sentence="Answer at all.", text="SELECT 1 AS one")
+_PROBE_SCOPE = EnvironmentRef(organization="weir", project="weir", environment="readiness")
+
+
+def redis_probe(broker: Broker) -> Probe:
+    """Redis takes writes: a full disk or a read-only replica answers reads and refuses this."""
+
+    async def check() -> None:
+        await broker.limit(_PROBE_SCOPE, None)
+
+    return Probe(name="redis", check=check)
+
+
+def postgres_probe(database: Database) -> Probe:
+    """PostgreSQL answers. Not essential: known tokens and the hot path go on without it for a while."""
+
+    async def check() -> None:
+        await database.fetch_one(_ONE)
+
+    return Probe(name="postgres", check=check, essential=False)
+
+
+def epoch_probe(epochs: Epochs) -> Probe:
+    """Redis is the one that PostgreSQL knows; while PostgreSQL is away nothing can be said."""
+
+    async def check() -> None:
+        try:
+            await epochs.check()
+        except ControlUnavailable:
+            return
+
+    return Probe(name="epoch", check=check)
+
+
+def disk_probe(path: Path, *, min_free_bytes: int) -> Probe:
+    """There is room where this process and its embedded servers write."""
+
+    async def check() -> None:
+        found = await asyncio.to_thread(shutil.disk_usage, path)
+        if found.free < min_free_bytes:
+            raise Unavailable(f"only {found.free} bytes are free in `{path}`; make room")
+
+    return Probe(name="disk", check=check)

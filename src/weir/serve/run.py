@@ -1,0 +1,58 @@
+"""Serve until cancelled: stores, loops and HTTP, brought up in order and taken down in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import structlog
+
+from weir.api.app import create_app
+from weir.embedded.urls import Urls
+from weir.serve.bootstrap import FILE, bootstrap_token
+from weir.serve.build import built
+from weir.serve.server import bind, listening
+from weir.settings import Settings
+
+log = structlog.get_logger("weir.serve")
+
+
+@asynccontextmanager
+async def served(
+    settings: Settings, urls: Urls, *, accept_loss: bool = False, token_dir: Path | None = None
+) -> AsyncIterator[str]:
+    """Answer requests while the block runs; yields the base URL.
+
+    With `token_dir`, an admin token of the default environment is kept there (`admin.token`).
+    """
+    listener = bind(settings.api.host, settings.api.port)
+    try:
+        async with built(settings, urls, accept_loss=accept_loss) as process:
+            services = process.services
+            if token_dir is not None and services.tokens is not None:
+                await bootstrap_token(services.tokens, token_dir / FILE)
+            async with (
+                process.supervisor.running(),
+                listening(create_app(services), listener, stopping=services.stopping.set) as url,
+            ):
+                log.info("serving", url=url)
+                yield url
+                log.info("stopping")
+    finally:
+        listener.close()
+
+
+async def serve(
+    settings: Settings,
+    urls: Urls,
+    *,
+    accept_loss: bool = False,
+    token_dir: Path | None = None,
+    ready: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Serve until cancelled."""
+    async with served(settings, urls, accept_loss=accept_loss, token_dir=token_dir) as url:
+        ready(url)
+        await asyncio.Event().wait()
