@@ -1,0 +1,80 @@
+// The shapes of the public API that the pages read.
+
+import type { Environment } from "../state/session";
+import type { Kind } from "../ui/chart";
+
+export type Role = "read" | "write" | "admin";
+export type Me = { role: Role; organization: string; environments: Environment[] };
+
+export type QueueNow = {
+  name: string;
+  depth: number;
+  delayed: number;
+  running: number;
+  limit: number | null;
+  utilisation: number | null;
+  oldest_age_ms: number;
+  paused: boolean;
+};
+
+export type QueueGlance = {
+  queue: string;
+  depth: (number | null)[];
+  p95_ms: number | null;
+  error_rate: number | null;
+  drain_ms: number | null;
+  counters: { enqueued: number; acked: number; dead: number; expired: number };
+};
+
+/** A queue as the overview shows it: now, and over the last half hour. */
+export type QueueRow = QueueNow & {
+  spark: (number | null)[];
+  p95_ms: number | null;
+  error_rate: number | null;
+  drain_ms: number | null;
+  growing: boolean;
+};
+
+export type Point = {
+  time_ms: number;
+  kind: Kind;
+  throughput: { enqueued: number | null; dequeued: number | null; completed: number | null };
+  queue_depth: { max: number | null };
+  latency: {
+    avg_wait_ms: number | null;
+    max_age_ms: number | null;
+    p50_ms: number | null;
+    p95_ms: number | null;
+    p99_ms: number | null;
+  };
+  concurrency: { max: number | null; limit: number | null; utilization_pct: number | null };
+  failures: { nack: number | null; dlq: number | null; ttl_expired: number | null };
+};
+
+export type Series = {
+  period: { start: string; end: string };
+  resolution: string;
+  bucket_ms: number;
+  complete_until: string;
+  timeseries: Point[];
+};
+
+export type Worker = {
+  worker_id: string;
+  role: string;
+  hostname: string | null;
+  pid: string | null;
+  health: "healthy" | "struggling" | "silent" | "unknown";
+  last_seen: string;
+  pool_size: number;
+  figures: Record<string, number | null>;
+};
+
+export type WorkerSeries = {
+  bucket_ms: number;
+  timeseries: { time_ms: number; kind: Kind; figures: Record<string, number | null> }[];
+};
+
+export type Explanation = { cause: string; summary: string; evidence: string[] };
+
+export type ActiveAlert = { id: string; rule_name: string; queue: string | null; state: string };

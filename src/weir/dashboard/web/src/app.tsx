@@ -1,0 +1,127 @@
+// The frame around every page: who is looking, where, and whether the numbers can be trusted.
+
+import { useEffect } from "preact/hooks";
+import type { Me } from "./api/types";
+import { get } from "./api/http";
+import { ago } from "./lib/format";
+import { Alerts } from "./pages/alerts";
+import { DeadLetters } from "./pages/dead-letters";
+import { Environments } from "./pages/environments";
+import { Operations } from "./pages/operations";
+import { Overview } from "./pages/overview";
+import { Pipeline } from "./pages/pipeline";
+import { Queue } from "./pages/queue";
+import { SignIn } from "./pages/sign-in";
+import { Specs } from "./pages/specs";
+import { Workers } from "./pages/workers";
+import { usePoll } from "./state/poll";
+import { go, href, route } from "./state/route";
+import { environment, environmentPath, forget, signIn, token, type Environment } from "./state/session";
+import { stale } from "./state/stale";
+import { theme, toggleTheme } from "./state/theme";
+import { Failed, Loading, Toasts } from "./ui/bits";
+
+const PAGES: [path: string, label: string, page: (props: { me: Me }) => preact.JSX.Element][] = [
+  ["", "Overview", Overview],
+  ["dead-letters", "Dead letters", DeadLetters],
+  ["workers", "Workers", Workers],
+  ["operations", "Operations", Operations],
+  ["alerts", "Alerts", Alerts],
+  ["pipeline", "Pipeline", Pipeline],
+  ["specs", "Specs", Specs],
+];
+
+export function App() {
+  useSignInLink();
+  if (!token.value) return <SignIn />;
+  return <SignedIn key={token.value} />;
+}
+
+/** A link from the terminal carries the token; it is taken out of the address at once. */
+function useSignInLink() {
+  const { path, query } = route.value;
+  const given = path[0] === "sign-in" ? query.get("token") : null;
+  useEffect(() => {
+    if (!given) return;
+    signIn(given);
+    history.replaceState(null, "", location.pathname);
+    go([]);
+  }, [given]);
+}
+
+function SignedIn() {
+  const me = usePoll(() => get<Me>("/api/v1/me"), [], 60_000);
+  const here = environment.value;
+  const only = me.data?.environments.length === 1 ? me.data.environments[0] : undefined;
+  useEffect(() => {
+    if (!here && only && !route.value.path.length) go(environmentPath(only));
+  }, [here, only]);
+  return (
+    <>
+      <a class="skip" href="#content">
+        Skip to content
+      </a>
+      {stale.since.value && (
+        <div class="banner" role="alert">
+          The server has not answered since {ago(stale.since.value)}. What you see is old; trying again.
+        </div>
+      )}
+      <Bar here={here} />
+      <main id="content" tabIndex={-1}>
+        <Failed error={me.data ? null : me.error} />
+        {me.data ? <Current me={me.data} here={here} /> : me.error ? null : <Loading />}
+      </main>
+      <Toasts />
+    </>
+  );
+}
+
+function Current({ me, here }: { me: Me; here: Environment | null }) {
+  if (!here) return <Environments me={me} />;
+  const name = route.value.path[4] ?? "";
+  if (name === "queue") return <Queue me={me} />;
+  const found = PAGES.find(([path]) => path === name);
+  if (!found) return <p class="empty">There is no such page.</p>;
+  const Shown = found[2];
+  return <Shown me={me} />;
+}
+
+function Bar({ here }: { here: Environment | null }) {
+  const current = route.value.path[4] ?? "";
+  useEffect(() => {
+    document.title = here ? `${here.environment} · Weir` : "Weir";
+  }, [here?.environment]);
+  return (
+    <header class="bar">
+      <a class="brand" href={href([])}>
+        Weir
+      </a>
+      {here && (
+        <nav aria-label="Pages">
+          {PAGES.map(([path, label]) => (
+            <a
+              key={path}
+              href={href(environmentPath(here, ...(path ? [path] : [])))}
+              aria-current={current === path || (path === "" && current === "queue") ? "page" : undefined}
+            >
+              {label}
+            </a>
+          ))}
+        </nav>
+      )}
+      <div class="row">
+        {here && (
+          <a href={href([])} title="Other environments">
+            {here.project} / {here.environment}
+          </a>
+        )}
+        <button type="button" class="plain" onClick={toggleTheme} aria-label={`Switch to the ${theme.value === "dark" ? "light" : "dark"} theme`}>
+          {theme.value === "dark" ? "☀" : "☾"}
+        </button>
+        <button type="button" onClick={() => forget()}>
+          Sign out
+        </button>
+      </div>
+    </header>
+  );
+}

@@ -1,0 +1,60 @@
+// Numbers, durations and times as people read them. Times are shown in the reader's zone.
+
+const compact = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 });
+const plain = new Intl.NumberFormat();
+const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+export const NONE = "–";
+
+export function count(value: number | null | undefined): string {
+  if (value == null) return NONE;
+  return Math.abs(value) < 10_000 ? plain.format(value) : compact.format(value);
+}
+
+export function exact(value: number | null | undefined): string {
+  return value == null ? NONE : plain.format(value);
+}
+
+export function rate(perSecond: number | null | undefined): string {
+  if (perSecond == null) return NONE;
+  const digits = perSecond >= 100 ? 0 : perSecond >= 1 ? 1 : 2;
+  return `${perSecond.toFixed(perSecond === 0 ? 0 : digits)}/s`;
+}
+
+export function percent(share: number | null | undefined): string {
+  if (share == null) return NONE;
+  const value = share * 100;
+  return `${value.toFixed(value > 0 && value < 10 ? 1 : 0)} %`;
+}
+
+const STEPS: [number, string][] = [
+  [86_400_000, "d"],
+  [3_600_000, "h"],
+  [60_000, "min"],
+  [1_000, "s"],
+];
+
+export function duration(ms: number | null | undefined): string {
+  if (ms == null) return NONE;
+  if (ms < 1) return "0 ms";
+  if (ms < 1_000) return `${Math.round(ms)} ms`;
+  if (ms < 10_000) return `${(ms / 1_000).toFixed(1)} s`;
+  const [size, unit] = STEPS.find(([step]) => ms >= step)!;
+  const whole = Math.floor(ms / size);
+  const next = STEPS[STEPS.findIndex(([step]) => step === size) + 1];
+  const rest = next ? Math.floor((ms - whole * size) / next[0]) : 0;
+  return rest && next ? `${whole} ${unit} ${rest} ${next[1]}` : `${whole} ${unit}`;
+}
+
+export function moment(time: number | string | null | undefined): string {
+  if (time == null) return NONE;
+  const date = new Date(time);
+  return Number.isNaN(date.getTime()) ? NONE : clock.format(date);
+}
+
+export function ago(time: number | string | null | undefined, now = Date.now()): string {
+  if (time == null) return NONE;
+  const elapsed = now - new Date(time).getTime();
+  if (Number.isNaN(elapsed)) return NONE;
+  return elapsed < 1_000 ? "just now" : `${duration(elapsed)} ago`;
+}

@@ -1,0 +1,43 @@
+// The state of an environment in one sentence: the worst thing first.
+
+import type { ActiveAlert, QueueRow } from "../api/types";
+import { count, duration } from "./format";
+import type { Tone } from "../ui/bits";
+
+export type Verdict = { tone: Tone; text: string; queue?: string };
+
+const STUCK_MS = 60_000;
+const SLOW_DRAIN_MS = 15 * 60_000;
+
+export function healthOf(rows: QueueRow[], alerts: ActiveAlert[]): Verdict {
+  const firing = alerts.filter((alert) => alert.state === "firing");
+  if (firing.length) {
+    const worst = firing[0]!;
+    const rest = firing.length > 1 ? ` and ${firing.length - 1} more` : "";
+    return { tone: "bad", text: `${worst.rule_name}${worst.queue ? ` on ${worst.queue}` : ""} is firing${rest}.`, ...at(worst.queue) };
+  }
+  const stuck = worstBy(rows, (row) => (row.paused || row.running > 0 || row.depth === 0 ? 0 : row.oldest_age_ms));
+  if (stuck && stuck.oldest_age_ms > STUCK_MS)
+    return { tone: "bad", text: `${stuck.name} has ${count(stuck.depth)} waiting and nobody works on it, for ${duration(stuck.oldest_age_ms)}.`, queue: stuck.name };
+  const slow = worstBy(rows, (row) => row.drain_ms ?? 0);
+  if (slow && (slow.drain_ms ?? 0) > SLOW_DRAIN_MS)
+    return { tone: "warn", text: `${slow.name} is backed up: ${count(slow.depth)} waiting, ${duration(slow.drain_ms)} to drain.`, queue: slow.name };
+  const growing = worstBy(rows, (row) => (row.growing ? row.depth : 0));
+  if (growing && growing.growing && growing.depth > 100)
+    return { tone: "warn", text: `${growing.name} grows faster than it drains: ${count(growing.depth)} waiting.`, queue: growing.name };
+  const paused = rows.filter((row) => row.paused && row.depth > 0);
+  if (paused.length)
+    return { tone: "warn", text: `${paused[0]!.name} is paused with ${count(paused[0]!.depth)} waiting.`, queue: paused[0]!.name };
+  if (!rows.length) return { tone: "calm", text: "No queue yet." };
+  return { tone: "good", text: "All queues flow." };
+}
+
+function worstBy(rows: QueueRow[], weight: (row: QueueRow) => number): QueueRow | undefined {
+  let worst: QueueRow | undefined;
+  for (const row of rows) if (!worst || weight(row) > weight(worst)) worst = row;
+  return worst;
+}
+
+function at(queue: string | null): { queue?: string } {
+  return queue ? { queue } : {};
+}

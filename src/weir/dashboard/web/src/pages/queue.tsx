@@ -1,0 +1,231 @@
+// One queue: what it does now, what it did, and what one can do about it.
+
+import { useMemo, useState } from "preact/hooks";
+import { get, send } from "../api/http";
+import type { Explanation, Me, Point, QueueNow, Series } from "../api/types";
+import { count, duration, percent, rate } from "../lib/format";
+import { usePoll } from "../state/poll";
+import { href, route, setQuery } from "../state/route";
+import { environment, environmentPath } from "../state/session";
+import { act, Badge, Dialog, Failed, Page, Stat } from "../ui/bits";
+import { Chart, type Line } from "../ui/chart";
+import { currentRange, PeriodPicker, shifted, zoomTo, type Range } from "../ui/period";
+
+const COMPARE = { yesterday: 1, "last week": 7 } as const;
+
+export function Queue({ me }: { me: Me }) {
+  const name = route.value.path[5] ?? "";
+  const path = `/api/v1/queues/${encodeURIComponent(name)}`;
+  const now = usePoll(() => get<QueueNow>(path), [path], 2_000);
+  return (
+    <Page title={name} actions={<Actions name={name} path={path} now={now.data} me={me} refresh={now.refresh} />}>
+      <Failed error={now.error} />
+      {now.data && <Now now={now.data} />}
+      <Why path={path} />
+      <History path={path} />
+      <p>
+        <a href={href(environmentPath(environment.value!, "dead-letters"), { queue: name })}>Dead letters of this queue</a>
+      </p>
+    </Page>
+  );
+}
+
+function Now({ now }: { now: QueueNow }) {
+  return (
+    <section class="panel" aria-label="Now">
+      <dl class="stats">
+        <Stat label="Waiting" value={count(now.depth)} note={now.delayed ? `${count(now.delayed)} not due yet` : undefined} />
+        <Stat label="Running" value={count(now.running)} note={now.limit == null ? "no limit" : `limit ${count(now.limit)}`} />
+        <Stat label="Utilisation" value={percent(now.utilisation)} />
+        <Stat label="Oldest waits" value={duration(now.oldest_age_ms)} />
+        <Stat label="State" value={now.paused ? <Badge tone="warn">paused</Badge> : <Badge tone="good">open</Badge>} />
+      </dl>
+    </section>
+  );
+}
+
+/** The verdict of the alerting brain, for this queue at this moment. */
+function Why({ path }: { path: string }) {
+  const why = usePoll(() => get<Explanation>(`${path}/explain`), [path], 15_000);
+  if (!why.data) return null;
+  const tone = why.data.cause === "healthy" ? "" : "warn";
+  return (
+    <section class={`panel verdict ${tone}`} aria-label="Verdict">
+      <div>
+        <b>{why.data.summary}</b>
+        <ul>
+          {why.data.evidence.map((line) => (
+            <li key={line}>{line}</li>
+          ))}
+        </ul>
+      </div>
+    </section>
+  );
+}
+
+function Actions({ name, path, now, me, refresh }: { name: string; path: string; now: QueueNow | null; me: Me; refresh: () => void }) {
+  const [pushing, setPushing] = useState(false);
+  if (me.role === "read") return null;
+  const toggle = async () => {
+    const verb = now?.paused ? "resume" : "pause";
+    await act(`${name}: ${verb}d`, () => send("POST", `${path}/${verb}`));
+    refresh();
+  };
+  return (
+    <>
+      <button type="button" disabled={!now} onClick={toggle}>
+        {now?.paused ? "Resume" : "Pause"}
+      </button>
+      <button type="button" onClick={() => setPushing(true)}>
+        Push a test message
+      </button>
+      <PushDialog name={name} open={pushing} onClose={() => setPushing(false)} />
+    </>
+  );
+}
+
+function PushDialog({ name, open, onClose }: { name: string; open: boolean; onClose: () => void }) {
+  const [text, setText] = useState('{"hello": "world"}');
+  const [key, setKey] = useState("");
+  const [wrong, setWrong] = useState("");
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    let payload: unknown;
+    try {
+      payload = JSON.parse(text);
+    } catch {
+      setWrong("This is not JSON.");
+      return;
+    }
+    setWrong("");
+    const item = key ? { queue: name, key, payload } : { queue: name, payload };
+    if (await act("Pushed one message", () => send("POST", "/api/v1/push", { items: [item] }))) onClose();
+  };
+  return (
+    <Dialog open={open} title={`Push to ${name}`} onClose={onClose}>
+      <form class="form" onSubmit={submit}>
+        <label>
+          Payload (JSON)
+          <textarea rows={6} value={text} onInput={(event) => setText(event.currentTarget.value)} />
+          {wrong && (
+            <small class="failed" role="alert">
+              {wrong}
+            </small>
+          )}
+        </label>
+        <label>
+          Ordering key (optional)
+          <input value={key} onInput={(event) => setKey(event.currentTarget.value)} />
+        </label>
+        <button class="primary" type="submit">
+          Push
+        </button>
+      </form>
+    </Dialog>
+  );
+}
+
+function History({ path }: { path: string }) {
+  const range = currentRange();
+  const compare = route.value.query.get("compare") ?? "";
+  const days = COMPARE[compare as keyof typeof COMPARE];
+  const key = JSON.stringify(range);
+  const series = usePoll(() => fetchSeries(path, range), [path, key], range.from ? 0 : 5_000);
+  const before = usePoll<Series | null>(
+    async () => (days ? fetchSeries(path, shifted(range, days)) : null),
+    [path, key, days],
+    days ? 60_000 : 0,
+  );
+  return (
+    <>
+      <div class="page-head">
+        <PeriodPicker />
+        <label class="row">
+          Compare with
+          <select value={compare} onChange={(event) => setQuery({ compare: event.currentTarget.value })}>
+            <option value="">nothing</option>
+            {Object.keys(COMPARE).map((name) => (
+              <option key={name}>{name}</option>
+            ))}
+          </select>
+        </label>
+      </div>
+      <Failed error={series.error} />
+      {series.data && <Charts series={series.data} before={days ? before.data : null} beforeLabel={compare} />}
+    </>
+  );
+}
+
+function fetchSeries(path: string, range: Range): Promise<Series> {
+  return get<Series>(`${path}/metrics`, { period: range.period, from: range.from, to: range.to });
+}
+
+type Pick = (point: Point) => number | null | undefined;
+
+export function Charts({ series, before, beforeLabel }: { series: Series; before: Series | null; beforeLabel: string }) {
+  const points = series.timeseries;
+  const step = series.bucket_ms / 1000;
+  const shared = useMemo(
+    () => ({ times: points.map((point) => point.time_ms), kinds: points.map((point) => point.kind), onZoom: zoomTo }),
+    [points],
+  );
+  const lines = useMemo(() => {
+    const line = (label: string, tone: number, pick: Pick, dashed = false): Line => ({
+      label,
+      tone,
+      dashed,
+      values: points.map((point) => pick(point) ?? null),
+    });
+    const past = (pick: Pick): Line[] =>
+      before
+        ? [{ label: beforeLabel, tone: 5, dashed: true, values: points.map((_, i) => (before.timeseries[i] ? (pick(before.timeseries[i]!) ?? null) : null)) }]
+        : [];
+    const perSecond = (pick: Pick): Pick => (point) => {
+      const value = pick(point);
+      return value == null ? null : value / step;
+    };
+    const depth: Pick = (point) => point.queue_depth.max;
+    const enqueued = perSecond((point) => point.throughput.enqueued);
+    const p95: Pick = (point) => point.latency.p95_ms;
+    return {
+      depth: [line("depth", 1, depth), ...past(depth)],
+      throughput: [
+        line("in", 1, enqueued),
+        line("out", 2, perSecond((point) => point.throughput.dequeued)),
+        line("done", 4, perSecond((point) => point.throughput.completed)),
+        ...past(enqueued),
+      ],
+      wait: [
+        line("p50", 2, (point) => point.latency.p50_ms),
+        line("p95", 1, p95),
+        line("p99", 3, (point) => point.latency.p99_ms),
+        ...past(p95),
+      ],
+      concurrency: [
+        line("running", 1, (point) => point.concurrency.max),
+        line("limit", 3, (point) => point.concurrency.limit || null, true),
+      ],
+      age: [line("oldest", 4, (point) => point.latency.max_age_ms)],
+      failures: [
+        line("failed", 4, (point) => point.failures.nack),
+        line("dead", 3, (point) => point.failures.dlq),
+        line("expired", 5, (point) => point.failures.ttl_expired),
+      ],
+    };
+  }, [points, before, step]);
+  return (
+    <>
+      <div class="charts">
+        <Chart title="Depth" lines={lines.depth} format={count} {...shared} />
+        <Chart title="Throughput" lines={lines.throughput} format={rate} {...shared} />
+        <Chart title="Wait" lines={lines.wait} format={duration} {...shared} />
+        <Chart title="Concurrency against limit" lines={lines.concurrency} format={count} {...shared} />
+        <Chart title="Oldest message" lines={lines.age} format={duration} {...shared} />
+        <Chart title="Failures" lines={lines.failures} format={count} {...shared} />
+      </div>
+      <p class="legend">
+        Each point covers {duration(series.bucket_ms)}. Tinted parts carry the last known value; hatched parts are unknown. Drag over a chart to zoom.
+      </p>
+    </>
+  );
+}

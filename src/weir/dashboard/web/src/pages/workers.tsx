@@ -1,0 +1,110 @@
+// The processes behind the queues: are they alive, late, out of room.
+
+import { useMemo } from "preact/hooks";
+import { get } from "../api/http";
+import type { Me, Worker, WorkerSeries } from "../api/types";
+import { count, duration, rate } from "../lib/format";
+import { usePoll } from "../state/poll";
+import { route, setQuery } from "../state/route";
+import { Badge, Failed, Loading, Page, When, type Tone } from "../ui/bits";
+import { Chart, type Line } from "../ui/chart";
+import { currentRange, PeriodPicker, zoomTo } from "../ui/period";
+import { Table, type Column } from "../ui/table";
+
+const TONES: Record<Worker["health"], Tone> = { healthy: "good", struggling: "warn", silent: "bad", unknown: "calm" };
+
+export function Workers(_: { me: Me }) {
+  const list = usePoll(() => get<{ workers: Worker[] }>("/api/v1/workers"), [], 5_000);
+  const chosen = route.value.query.get("worker") ?? "";
+  return (
+    <Page title="Workers" actions={<PeriodPicker />}>
+      <Failed error={list.error} />
+      {!list.data && !list.error && <Loading />}
+      {list.data && <List workers={list.data.workers} chosen={chosen} />}
+      <Figures worker={chosen} />
+    </Page>
+  );
+}
+
+function List({ workers, chosen }: { workers: Worker[]; chosen: string }) {
+  const columns: Column<Worker>[] = [
+    {
+      key: "worker",
+      label: "Process",
+      sort: (row) => row.role,
+      cell: (row) => (
+        <button type="button" class="plain" aria-pressed={row.worker_id === chosen} onClick={() => setQuery({ worker: row.worker_id === chosen ? undefined : row.worker_id })}>
+          <a>{row.role}</a> {row.hostname ? `${row.hostname}/${row.pid}` : row.worker_id}
+        </button>
+      ),
+    },
+    { key: "health", label: "Health", sort: (row) => row.health, cell: (row) => <Badge tone={TONES[row.health]}>{row.health}</Badge> },
+    { key: "seen", label: "Seen", sort: (row) => row.last_seen, cell: (row) => <When at={row.last_seen} /> },
+    figure("event_loop_lag_max_ms", "Loop lag, worst", duration),
+    figure("free_slots_min", "Free slots, fewest", count),
+    figure("internal_queue_max", "Inside, most", count),
+    figure("pops_per_s", "Pops", rate),
+    figure("acks_per_s", "Acks", rate),
+    figure("lag_max_ms", "Lag, worst", duration),
+    figure("errors", "Errors", count),
+  ];
+  return (
+    <section class="panel" aria-label="Processes">
+      <Table
+        caption="Processes"
+        rows={workers}
+        columns={columns}
+        rowKey={(row) => row.worker_id}
+        sort={route.value.query.get("sort") ?? "worker"}
+        onSort={(sort) => setQuery({ sort })}
+        empty={
+          <>
+            <p>No process has reported in the last five minutes. Start one:</p>
+            <pre>weir worker --app yourmodule:app</pre>
+          </>
+        }
+      />
+    </section>
+  );
+}
+
+function figure(key: string, label: string, format: (value: number | null | undefined) => string): Column<Worker> {
+  return { key, label, numeric: true, sort: (row) => row.figures[key] ?? null, cell: (row) => format(row.figures[key]) };
+}
+
+function Figures({ worker }: { worker: string }) {
+  const range = currentRange();
+  const path = worker ? `/api/v1/workers/${encodeURIComponent(worker)}/metrics` : "/api/v1/workers/metrics";
+  const key = JSON.stringify(range);
+  const series = usePoll(
+    () => get<WorkerSeries>(path, { period: range.period, from: range.from, to: range.to }),
+    [path, key],
+    range.from ? 0 : 5_000,
+  );
+  const shown = useMemo(() => (series.data ? chartsOf(series.data) : null), [series.data]);
+  if (!shown) return <Failed error={series.error} />;
+  return (
+    <div class="charts">
+      <Chart title="Throughput" lines={shown.throughput} format={rate} {...shown.shared} />
+      <Chart title="Lag at pop" lines={shown.lag} format={duration} {...shown.shared} />
+      <Chart title="Event-loop lag" lines={shown.loop} format={duration} {...shown.shared} />
+      <Chart title="Pool and internal queue" lines={shown.pressure} format={count} {...shown.shared} />
+    </div>
+  );
+}
+
+function chartsOf(series: WorkerSeries) {
+  const points = series.timeseries;
+  const line = (label: string, tone: number, key: string): Line => ({
+    label,
+    tone,
+    values: points.map((point) => point.figures[key] ?? null),
+  });
+  return {
+    shared: { times: points.map((point) => point.time_ms), kinds: points.map((point) => point.kind), onZoom: zoomTo },
+    throughput: [line("pushes", 1, "pushes_per_s"), line("pops", 2, "pops_per_s"), line("acks", 4, "acks_per_s")],
+    lag: [line("mean", 2, "lag_mean_ms"), line("worst", 3, "lag_max_ms")],
+    loop: [line("mean", 2, "event_loop_lag_mean_ms"), line("worst", 3, "event_loop_lag_max_ms")],
+    pressure: [line("free slots, fewest", 2, "free_slots_min"), line("inside, most", 1, "internal_queue_max"), line("backing off", 4, "backoff_max")],
+  };
+}

@@ -1,0 +1,112 @@
+// The small pieces that every page uses.
+
+import type { ComponentChildren } from "preact";
+import { signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { ago, moment } from "../lib/format";
+import type { Problem } from "../api/http";
+
+export type Tone = "good" | "warn" | "bad" | "calm";
+
+export function Badge({ tone, children }: { tone: Tone; children: ComponentChildren }) {
+  return <span class={`badge ${tone}`}>{children}</span>;
+}
+
+export function Stat({ label, value, note }: { label: string; value: ComponentChildren; note?: ComponentChildren }) {
+  return (
+    <div class="stat">
+      <dt>{label}</dt>
+      <dd>
+        <b>{value}</b>
+        {note ? <small>{note}</small> : null}
+      </dd>
+    </div>
+  );
+}
+
+export function When({ at }: { at: number | string | null | undefined }) {
+  if (at == null) return <span>–</span>;
+  return (
+    <time dateTime={new Date(at).toISOString()} title={moment(at)}>
+      {ago(at)}
+    </time>
+  );
+}
+
+export function Failed({ error }: { error: Problem | null }) {
+  if (!error) return null;
+  return (
+    <p class="failed" role="alert">
+      {error.message}
+    </p>
+  );
+}
+
+export function Page({ title, actions, children }: { title: ComponentChildren; actions?: ComponentChildren; children: ComponentChildren }) {
+  return (
+    <>
+      <header class="page-head">
+        <h1>{title}</h1>
+        <div class="actions">{actions}</div>
+      </header>
+      {children}
+    </>
+  );
+}
+
+export function Loading() {
+  return (
+    <p class="loading" role="status">
+      Loading…
+    </p>
+  );
+}
+
+export const toast = signal<{ text: string; tone: Tone } | null>(null);
+let fading: ReturnType<typeof setTimeout> | undefined;
+
+export function say(text: string, tone: Tone = "good"): void {
+  toast.value = { text, tone };
+  clearTimeout(fading);
+  fading = setTimeout(() => (toast.value = null), 6_000);
+}
+
+export function Toasts() {
+  return (
+    <div class="toasts" role="status" aria-live="polite">
+      {toast.value && <p class={`toast ${toast.value.tone}`}>{toast.value.text}</p>}
+    </div>
+  );
+}
+
+/** Run an action of the reader and say how it ended. */
+export async function act(what: string, action: () => Promise<unknown>): Promise<boolean> {
+  try {
+    await action();
+    say(what);
+    return true;
+  } catch (error) {
+    say(error instanceof Error ? error.message : String(error), "bad");
+    return false;
+  }
+}
+
+export function Dialog({ open, title, onClose, children }: { open: boolean; title: string; onClose: () => void; children: ComponentChildren }) {
+  const element = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const dialog = element.current!;
+    if (open && !dialog.open) dialog.showModal();
+    if (!open && dialog.open) dialog.close();
+  }, [open]);
+  return (
+    <dialog ref={element} aria-label={title} onClose={onClose}>
+      <header>
+        <h2>{title}</h2>
+        <button type="button" class="plain" aria-label="Close" onClick={onClose}>
+          ×
+        </button>
+      </header>
+      {open && children}
+    </dialog>
+  );
+}

@@ -1,0 +1,170 @@
+// A time series as a picture, with its numbers beside it for those who do not see it.
+
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { theme } from "../state/theme";
+
+export type Kind = "measured" | "carried" | "unknown";
+export type Line = { label: string; values: (number | null)[]; tone: number; dashed?: boolean; step?: boolean };
+
+export type ChartProps = {
+  title: string;
+  times: number[]; // milliseconds
+  kinds: Kind[];
+  lines: Line[];
+  format: (value: number | null) => string;
+  onZoom?: (fromMs: number, toMs: number) => void;
+  height?: number;
+};
+
+export function Chart({ title, times, kinds, lines, format, onZoom, height = 180 }: ChartProps) {
+  const box = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const zoom = useRef(onZoom);
+  zoom.current = onZoom;
+  const kindsNow = useRef(kinds);
+  kindsNow.current = kinds;
+  const shape = lines.map((line) => `${line.label}${line.tone}${line.dashed}`).join("|");
+
+  useEffect(() => {
+    const element = box.current!;
+    const made = new uPlot(
+      options(element, lines, format, height, kindsNow, zoom),
+      table(times, lines),
+      element,
+    );
+    plot.current = made;
+    const watcher = new ResizeObserver(() => made.setSize({ width: element.clientWidth || 300, height }));
+    watcher.observe(element);
+    const unwatch = theme.subscribe(() => made.redraw(false));
+    return () => {
+      unwatch();
+      watcher.disconnect();
+      made.destroy();
+    };
+  }, [shape, height]);
+
+  useEffect(() => plot.current?.setData(table(times, lines)), [times, lines]);
+
+  const summary = lines.map((line) => `${line.label} ${format(lastKnown(line.values))}`).join(", ");
+  return (
+    <figure class="chart">
+      <figcaption>
+        <h3>{title}</h3>
+        <ul class="legend">
+          {lines.map((line) => (
+            <li key={line.label}>
+              <i class={`swatch tone-${line.tone}${line.dashed ? " dashed" : ""}`} />
+              {line.label} <b>{format(lastKnown(line.values))}</b>
+            </li>
+          ))}
+        </ul>
+      </figcaption>
+      <div ref={box} role="img" aria-label={`${title}: ${summary || "no data"}`} />
+    </figure>
+  );
+}
+
+function table(times: number[], lines: Line[]): uPlot.AlignedData {
+  return [times.map((time) => time / 1000), ...lines.map((line) => line.values)] as uPlot.AlignedData;
+}
+
+export function lastKnown(values: (number | null)[]): number | null {
+  for (let i = values.length - 1; i >= 0; i--) if (values[i] != null) return values[i]!;
+  return null;
+}
+
+/** What a colour variable means in the present theme; a canvas cannot resolve one by itself. */
+function color(name: string): string {
+  probe.style.color = `var(${name})`;
+  return getComputedStyle(probe).color;
+}
+
+const probe = document.createElement("i");
+probe.hidden = true;
+document.body.append(probe);
+
+function options(
+  element: HTMLElement,
+  lines: Line[],
+  format: (value: number | null) => string,
+  height: number,
+  kinds: { current: Kind[] },
+  zoom: { current: ((fromMs: number, toMs: number) => void) | undefined },
+): uPlot.Options {
+  return {
+    width: element.clientWidth || 300,
+    height,
+    legend: { show: false },
+    cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
+    scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] } },
+    axes: [
+      { stroke: () => color("--muted"), grid: { stroke: () => color("--line"), width: 1 }, ticks: { show: false } },
+      {
+        stroke: () => color("--muted"),
+        grid: { stroke: () => color("--line"), width: 1 },
+        ticks: { show: false },
+        size: 64,
+        values: (_, ticks) => ticks.map((tick) => format(tick)),
+      },
+    ],
+    series: [
+      {},
+      ...lines.map((line) => ({
+        label: line.label,
+        stroke: () => color(`--tone-${line.tone}`),
+        width: line.dashed ? 1 : 1.6,
+        ...(line.dashed ? { dash: [5, 4] } : { fill: () => color(`--tone-${line.tone}-fill`) }),
+        points: { show: false },
+        spanGaps: false,
+      })),
+    ],
+    hooks: {
+      drawClear: [(plot) => shade(plot, kinds.current)],
+      setSelect: [
+        (plot) => {
+          if (plot.select.width < 8) return;
+          const from = plot.posToVal(plot.select.left, "x") * 1000;
+          const to = plot.posToVal(plot.select.left + plot.select.width, "x") * 1000;
+          plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+          zoom.current?.(Math.floor(from), Math.ceil(to));
+        },
+      ],
+    },
+  };
+}
+
+/** Parts that are not measured look different: carried is tinted, unknown is hatched. */
+function shade(plot: uPlot, kinds: Kind[]) {
+  const times = plot.data[0];
+  if (!times.length) return;
+  const step = times.length > 1 ? times[1]! - times[0]! : 1;
+  const { ctx } = plot;
+  let start = 0;
+  for (let i = 1; i <= kinds.length; i++) {
+    if (i < kinds.length && kinds[i] === kinds[start]) continue;
+    const kind = kinds[start];
+    if (kind && kind !== "measured") {
+      const left = plot.valToPos(times[start]!, "x", true);
+      const right = plot.valToPos(times[i - 1]! + step, "x", true);
+      ctx.save();
+      ctx.fillStyle = kind === "unknown" ? hatch(ctx) : color("--carried");
+      ctx.fillRect(left, plot.bbox.top, Math.min(right, plot.bbox.left + plot.bbox.width) - left, plot.bbox.height);
+      ctx.restore();
+    }
+    start = i;
+  }
+}
+
+function hatch(ctx: CanvasRenderingContext2D): CanvasPattern | string {
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = 8;
+  const pen = tile.getContext("2d")!;
+  pen.strokeStyle = color("--unknown");
+  pen.beginPath();
+  pen.moveTo(0, 8);
+  pen.lineTo(8, 0);
+  pen.stroke();
+  return ctx.createPattern(tile, "repeat") ?? color("--unknown");
+}
