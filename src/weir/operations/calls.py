@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from weir.broker.broker import Call
 from weir.model.ids import new_id
 
 
 class CallLanes:
-    """Hands out lane names. A lane whose call had an unknown outcome is never given back."""
+    """Names calls. A lane whose call had an unknown outcome is never given back."""
 
     def __init__(self, process: str | None = None) -> None:
         self._process = process or new_id()
         self._free: list[str] = []
         self._made = 0
 
-    def take(self) -> str:
+    def take(self) -> Call:
+        """A fresh call in a lane that no other call uses meanwhile."""
         if self._free:
-            return self._free.pop()
+            return Call(lane=self._free.pop(), id=new_id())
         self._made += 1
-        return f"{self._process}/{self._made}"
+        return Call(lane=f"{self._process}/{self._made}", id=new_id())
 
-    def give_back(self, lane: str) -> None:
-        self._free.append(lane)
+    def give_back(self, call: Call) -> None:
+        """The outcome of the call is known."""
+        self._free.append(call.lane)

@@ -18,7 +18,6 @@ from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker, Call
 from weir.errors import BrokerUnavailable, Overloaded, WeirError
 from weir.model.exchange import PushAnswer, PushItem, Queued, Refused, push_answer
-from weir.model.ids import new_id
 from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
 from weir.operations.calls import CallLanes
@@ -89,8 +88,7 @@ class Intake:
             await self._execute(queue, entries, answers)
 
     async def _execute(self, queue: QueueRef, entries: list[_Entry], answers: Answers) -> None:
-        lane = self._calls.take()
-        call = Call(lane=lane, id=new_id())
+        call = self._calls.take()
         try:
             enqueued = await self._enqueue(queue, entries, call)
         except WeirError as error:
@@ -99,10 +97,10 @@ class Intake:
                 placed = [_Entry(entry.at, entry.message, n) for n, entry in enumerate(entries)]
                 await self._queue(queue, placed, answers, reason=Reason.BROKER_UNAVAILABLE, call=call)
                 return
-            self._calls.give_back(lane)
+            self._calls.give_back(call)
             answers.update((entry.at, Refused(error=error)) for entry in entries)
             return
-        self._calls.give_back(lane)
+        self._calls.give_back(call)
         gated: list[_Entry] = []
         for entry, one in zip(entries, enqueued, strict=True):
             if one.outcome is Enqueue.GATED:
