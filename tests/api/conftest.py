@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from uuid import uuid4
 
 import httpx2
+import psycopg
 import pytest
 
 from weir.api.app import create_app
@@ -13,6 +15,8 @@ from weir.api.direct import DirectPusher, DirectSettler
 from weir.api.edge import Edge
 from weir.api.services import Services
 from weir.broker.broker import Broker
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import Connection
 from weir.control.audit import AuditLog
 from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
@@ -20,14 +24,27 @@ from weir.control.queues import QueueDefinitions
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
 from weir.serve.server import bind, listening
-from weir.testing.memory import MemoryBroker
+from weir.testing.urls import with_database
 
 from .harness import Tenant, define, make_tenant
 
 
+@pytest.fixture(scope="session")
+def database_url(postgres_url: str, migrated_template: str) -> Iterator[str]:
+    """One migrated database for all tests of the API: each has tenants of its own in it."""
+    name = f"api_{uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {migrated_template} STRATEGY FILE_COPY")
+    yield with_database(postgres_url, name)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 @pytest.fixture
-def broker() -> Broker:
-    return MemoryBroker()
+async def broker(redis_url: str) -> AsyncIterator[Broker]:
+    broker = RedisBroker(Connection(url=redis_url))
+    yield broker
+    await broker.aclose()
 
 
 @pytest.fixture

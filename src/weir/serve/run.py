@@ -38,8 +38,10 @@ async def served(
                 listening(create_app(services), listener, stopping=services.stopping.set) as url,
             ):
                 log.info("serving", url=url)
-                yield url
-                log.info("stopping")
+                try:
+                    yield url
+                finally:
+                    log.info("stopping")
     finally:
         listener.close()
 

@@ -20,6 +20,7 @@ from weir.model.message import MAX_BATCH, Delivery, Failure
 
 MIN_LEASE_MS = 100
 MAX_LEASE_MS = 12 * 3_600_000
+_CANCEL_S = 0.1
 _NUMBERS = ("limit", "wait_ms", "lease_ms")
 
 
@@ -60,9 +61,10 @@ async def _waited(call: Call, taking: Any) -> Sequence[Delivery]:
     stop = asyncio.ensure_future(call.services.stopping.wait())
     try:
         await asyncio.wait({take, gone, stop}, return_when=asyncio.FIRST_COMPLETED)
-        if not take.done():
+        while not take.done():
+            # Drivers may swallow one cancellation, so it is asked for until it is heard.
             take.cancel()
-            await asyncio.wait({take})
+            await asyncio.wait({take}, timeout=_CANCEL_S)
         if take.cancelled():
             return []
         deliveries: Sequence[Delivery] = take.result()
