@@ -7,8 +7,10 @@
     weir:{shard-3}:touched               zset    non-empty queues -> when they last emitted an event
     weir:{shard-3}:outbox                zset    ids of dead messages -> when they died
     weir:{shard-3}:dead                  hash    id -> packed dead message
+    weir:{shard-3}:calls                 hash    lane of a named call -> packed id and outcome
+    weir:{shard-3}:direct                string  until when enqueue may go direct; absent: always
     weir:{shard-3}:wake                  channel queues or environments that became servable
-    weir:{shard-3}:op:SLOT               string  number and reply of the last call in a client's slot
+    weir:{shard-3}:op:SLOT               string  number and reply of the last call in a slot
     weir:{shard-3}:e:ENV                 hash    limit, depth, running of an environment
     weir:{shard-3}:e:ENV:active          zset    its queues that may be served -> their turn
     weir:{shard-3}:e:ENV:queues          zset    its defined queues, all with score 0
@@ -25,13 +27,13 @@
     weir:{shard-3}:q:QUEUE:errors        hash    id -> last error
     weir:{shard-3}:q:QUEUE:seen          hash    idempotency key -> packed answer
     weir:{shard-3}:q:QUEUE:seen_until    zset    idempotency key -> end of its window
-    weir:{shard-3}:q:QUEUE:gates         hash    partition -> how many operations hold its gate closed
-    weir:{shard-3}:q:QUEUE:gate_ops      hash    partition and operation -> 1
+    weir:{shard-3}:q:QUEUE:gates         hash    partitions whose gate is closed -> 1
+    weir:{shard-3}:q:QUEUE:gate:KEY      hash    operations that hold one gate -> messages put in so far
 
 The metric stream of a shard is spelled in `telemetry.streams` and carries the same hash tag, so a
 script never leaves its cluster slot. ENV and QUEUE are idents: the three or four names, each after one
 byte with its length. Names may hold any character; since the lengths come first, no two lists of names
-share an ident and none runs into what follows it.
+share an ident and none runs into what follows it. KEY, an ordering key, ends its Redis key.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ EPOCH = b"weir:epoch"
 EVERY_WAKE = f"weir:{hash_tag(0).replace('0', '*')}:wake".encode()
 """A pattern that matches the wake-up channel of every shard."""
 
-SHARD_PARTS = ("active", "turn", "timers", "touched", "outbox", "dead", "wake")
+SHARD_PARTS = ("active", "turn", "timers", "touched", "outbox", "dead", "calls", "direct", "wake")
 ENVIRONMENT_PARTS = ("active", "queues")
 QUEUE_PARTS = (
     "ready",
@@ -61,7 +63,7 @@ QUEUE_PARTS = (
     "seen",
     "seen_until",
     "gates",
-    "gate_ops",
+    "gate",
 )
 
 
@@ -135,6 +137,9 @@ local environment_suffixes = {_suffixes(ENVIRONMENT_PARTS, lead=":")}
 local shard_key = key_table(PREFIX, {_suffixes(SHARD_PARTS)})
 local function queue_keys(ident)
   return key_table(PREFIX .. 'q:' .. ident, queue_suffixes)
+end
+local function gate_key(keys, partition)
+  return keys.gate .. ':' .. partition
 end
 local function environment_keys(ident)
   return key_table(PREFIX .. 'e:' .. ident, environment_suffixes)

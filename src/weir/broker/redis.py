@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weir.broker import checks, grouping, keys, layout, replies
-from weir.broker.broker import Source, Swept
+from weir.broker.broker import Call, Gated, Source, Swept
 from weir.broker.failures import translated
 from weir.broker.runner import METRICS_SWITCH, Connection, ScriptRunner, connect
 from weir.broker.waiting import Wakeups
 from weir.model.clock import Clock
 from weir.model.ids import MessageId
 from weir.model.message import (
+    MAX_BATCH,
     DeadMessage,
     Delivery,
     Enqueued,
@@ -88,16 +89,30 @@ class RedisBroker:
         shard = shard_of(environment, shards=self._shards)
         await self._runner.run("limit", shard, keys.environment_ident(environment), concurrency or 0)
 
-    async def close_gate(self, queue: QueueRef, key: str | None, *, operation: str) -> None:
-        await self._about(queue, "close_gate", (key or "").encode(), operation.encode())
+    async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
+        await self._about(queue, "close_gates", *_gate_arguments(gates))
 
-    async def open_gate(self, queue: QueueRef, key: str | None, *, operation: str) -> None:
-        await self._about(queue, "open_gate", (key or "").encode(), operation.encode())
+    async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
+        return replies.gates(await self._about(queue, "open_gates", *_gate_arguments(gates)))
 
-    async def _about(self, queue: QueueRef, verb: str, *args: bytes) -> None:
+    async def settle_call(self, queue: QueueRef, call: Call) -> list[bool]:
+        shard = self._shard_of_queue(queue)
+        reply = await self._runner.run("settle_call", shard, call.lane.encode(), call.id.encode())
+        return replies.flags(reply)
+
+    async def allow_direct(self, shard: int, *, until_ms: int) -> None:
+        checks.check_shard(shard, shards=self._shards)
+        await self._runner.run("allow_direct", shard, until_ms)
+
+    async def now_ms(self, shard: int) -> int:
+        checks.check_shard(shard, shards=self._shards)
+        now: int = (await self._runner.run("now", shard))[1]
+        return now
+
+    async def _about(self, queue: QueueRef, verb: str, *args: bytes) -> Sequence[Any]:
         """Run a script about one queue that may run twice without harm."""
         reply = await self._runner.run(verb, self._shard_of_queue(queue), keys.queue_ident(queue), *args)
-        replies.check(reply, queue=queue.queue)
+        return replies.check(reply, queue=queue.queue)
 
     # moving messages
 
@@ -107,20 +122,23 @@ class RedisBroker:
         messages: Sequence[NewMessage],
         *,
         through_gate: bool = False,
-        operation: str | None = None,
+        call: Call | None = None,
+        operations: Sequence[str] | None = None,
     ) -> list[Enqueued]:
         checks.check_messages(messages, max_payload=self._max_payload)
         if not messages:
             await self.state(queue)
             return []
-        arguments: list[bytes] = [keys.queue_ident(queue), b"1" if through_gate else b"0"]
-        for message in messages:
-            arguments += layout.pack_arrival(message)
-        shard = self._shard_of_queue(queue)
-        if operation is None:
-            reply = await self._runner.change("enqueue", shard, *arguments)
+        mode = b"2" if operations is not None else b"1" if through_gate else b"0"
+        lane, call_id = (call.lane.encode(), call.id.encode()) if call else (b"", b"")
+        arguments: list[bytes] = [keys.queue_ident(queue), mode, lane, call_id]
+        if operations is None:
+            for message in messages:
+                arguments += layout.pack_arrival(message)
         else:
-            reply = await self._runner.change_once("enqueue", shard, operation, *arguments)
+            for message, operation in zip(messages, operations, strict=True):
+                arguments += (*layout.pack_arrival(message), operation.encode())
+        reply = await self._runner.change("enqueue", self._shard_of_queue(queue), *arguments)
         return replies.enqueued(messages, replies.check(reply, queue=queue.queue)[1])
 
     async def dequeue(
@@ -257,9 +275,16 @@ class RedisBroker:
 
     async def drop_dead(self, shard: int, message_ids: Sequence[MessageId]) -> None:
         checks.check_shard(shard, shards=self._shards)
-        for at in range(0, len(message_ids), 1_000):
-            blob = b"".join(layout.id_bytes(message_id) for message_id in message_ids[at : at + 1_000])
+        for at in range(0, len(message_ids), MAX_BATCH):
+            blob = b"".join(layout.id_bytes(message_id) for message_id in message_ids[at : at + MAX_BATCH])
             await self._runner.run("drop_dead", shard, blob)
+
+    async def holds(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[bool]:
+        results: list[bool] = []
+        for at in range(0, len(message_ids), MAX_BATCH):
+            blob = b"".join(layout.id_bytes(message_id) for message_id in message_ids[at : at + MAX_BATCH])
+            results += replies.flags(await self._about(queue, "holds", blob))
+        return results
 
     # the server behind it
 
@@ -283,6 +308,10 @@ class RedisBroker:
     async def aclose(self) -> None:
         await self._wakeups.aclose()
         await self._runner.aclose()
+
+
+def _gate_arguments(gates: Sequence[Gated]) -> list[bytes]:
+    return [part.encode() for gate in gates for part in (gate.key or "", gate.operation)]
 
 
 async def _sleep_until(event: asyncio.Event, timeout_s: float) -> None:

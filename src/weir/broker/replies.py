@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from weir.broker import layout
-from weir.broker.broker import Swept
+from weir.broker.broker import Gated, Swept
 from weir.broker.keys import queue_of
 from weir.errors import BrokerUnavailable, Conflict, NotFound
 from weir.model.ids import MessageId
@@ -44,7 +44,6 @@ _OUTCOMES = {
 }
 _SETTLEMENTS = {ord("d"): Settlement.DONE, ord("x"): Settlement.DEAD, ord("l"): Settlement.LAPSED}
 _REASONS = tuple(DeathReason)
-_ACCEPTED = Enqueue.ACCEPTED
 
 
 def check(reply: Sequence[Any], *, queue: str = "") -> Sequence[Any]:
@@ -58,7 +57,7 @@ def check(reply: Sequence[Any], *, queue: str = "") -> Sequence[Any]:
         raise Conflict(f"the queue `{queue}` holds messages, so its ordering cannot change; drain it first")
     if word == Word.BUSY:
         raise Conflict(f"the queue `{queue}` still holds {reply[1]} messages; drain it first")
-    raise BrokerUnavailable("this call was overtaken by a later one of the same client; try again")
+    raise BrokerUnavailable("the call was given up by its caller; it changes nothing")
 
 
 def enqueued(messages: Sequence[NewMessage], answer: bytes) -> list[Enqueued]:
@@ -78,6 +77,19 @@ def enqueued(messages: Sequence[NewMessage], answer: bytes) -> list[Enqueued]:
 
 def settlements(letters: bytes) -> list[Settlement]:
     return [_SETTLEMENTS[letter] for letter in letters]
+
+
+def flags(reply: Sequence[Any]) -> list[bool]:
+    """One yes or no an item."""
+    return [letter == ord("y") for letter in reply[1]]
+
+
+def gates(reply: Sequence[Any]) -> list[Gated]:
+    """Who still holds which gate."""
+    return [
+        Gated(key=reply[at].decode() or None, operation=reply[at + 1].decode())
+        for at in range(1, len(reply), 2)
+    ]
 
 
 def deliveries(reply: Sequence[Any], *, token: str) -> list[Delivery]:

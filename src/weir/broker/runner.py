@@ -30,7 +30,6 @@ from weir.telemetry.events import QUEUE
 from weir.telemetry.streams import DEFAULT_MAX_LENGTH, stream_key
 
 KEEP_REPLY_MS = 60_000
-KEEP_OPERATION_MS = 86_400_000
 METRICS_SWITCH = b"weir:metrics"
 """Set to 0 to stop the scripts' events; every process notices within 10 s."""
 _SWITCH_PERIOD_S = 10.0
@@ -108,13 +107,6 @@ class ScriptRunner:
         )
         self._slots.append(slot)
         return reply
-
-    async def change_once(self, verb: str, shard: int, operation: str, *args: bytes | int) -> list[Any]:
-        """Run a script that takes effect once for an operation id, whoever sends it how often in a day."""
-        slot = b"o" + operation.encode()
-        return await self._send(
-            script(verb), shard, slot=slot, number=1, keep_ms=KEEP_OPERATION_MS, args=args
-        )
 
     async def run(self, verb: str, shard: int, *args: bytes | int) -> list[Any]:
         """Run a script that only reads, or that may run twice without harm."""

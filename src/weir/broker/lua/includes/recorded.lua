@@ -1,12 +1,12 @@
 --- include "call"
 -- The reply that this call gave before, if it already ran and its reply was lost; nil the first time.
--- A number below the recorded one is a straggler that its caller gave up: it must change nothing.
+-- 'stale' is a straggler that must change nothing: its caller gave it up and went on.
 local function recorded()
   if CALL_NUMBER == 0 then return nil end
   local record = redis.call('GET', SLOT_KEY)
   if not record then return nil end
   local number = struct.unpack('>I8', record)
-  if number == CALL_NUMBER then return string.sub(record, 9) end
+  if number < CALL_NUMBER then return nil end
   if number > CALL_NUMBER then return 'stale' end
-  return nil
+  return string.sub(record, 9)
 end

@@ -1,0 +1,12 @@
+-- close_gates: from now on enqueue of these partitions answers gated, until every closer opened it.
+-- ARGV  7 ident, 8… for each gate its partition ('' for messages without a key) and the operation
+-- Reply {'ok'} | {'unknown'}
+--- include "call"
+--- include "keys"
+local keys = queue_keys(ARGV[FIRST_ARGUMENT])
+if redis.call('EXISTS', keys.base) == 0 then return {'unknown'} end
+for at = FIRST_ARGUMENT + 1, #ARGV, 2 do
+  redis.call('HSETNX', gate_key(keys, ARGV[at]), ARGV[at + 1], '0')
+  redis.call('HSET', keys.gates, ARGV[at], '1')
+end
+return {'ok'}

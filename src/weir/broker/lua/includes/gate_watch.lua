@@ -1,0 +1,43 @@
+--- include "keys"
+-- Whether messages may enter now, for one enqueue call.
+--   mode '0': gated while their partition's gate is closed or direct entry lapsed
+--   mode '1': through every gate
+--   mode '2': on behalf of operations, each once: what an operation put in before is not put in again
+-- `before` answers a letter that settles the message, or nil; `after` hears what became of it.
+local function gate_watch(keys, mode, now)
+  if mode == '1' then
+    return {before = function() end, after = function() end, save = function() end}
+  end
+  if mode == '0' then
+    local until_ms = redis.call('GET', shard_key.direct)
+    local lapsed = until_ms and tonumber(until_ms) < now
+    local closed = redis.call('EXISTS', keys.gates) == 1
+    local function before(partition)
+      if lapsed or (closed and redis.call('HEXISTS', keys.gates, partition) == 1) then return 'g' end
+    end
+    return {before = before, after = function() end, save = function() end}
+  end
+  local named, held, stopped, changed = {}, {}, {}, {}
+  local function before(partition, operation)
+    local gate = gate_key(keys, partition)
+    local place = struct.pack('>I2', #operation) .. operation .. gate
+    if held[place] == nil then held[place] = tonumber(redis.call('HGET', gate, operation) or -1) end
+    named[operation] = (named[operation] or 0) + 1
+    if held[place] < 0 then return 'g' end
+    if named[operation] <= held[place] then return 'd' end
+    if stopped[operation] then return 's' end
+  end
+  local function after(partition, operation, letter)
+    if letter == 'f' then
+      stopped[operation] = true
+    else
+      local gate = gate_key(keys, partition)
+      held[struct.pack('>I2', #operation) .. operation .. gate] = named[operation]
+      changed[#changed + 1] = {gate, operation, named[operation]}
+    end
+  end
+  local function save()
+    for _, change in ipairs(changed) do redis.call('HSET', unpack(change)) end
+  end
+  return {before = before, after = after, save = save}
+end
