@@ -64,7 +64,7 @@ class Auditor:
                 audit = await self.audit()
                 if audit is not None:
                     log.info("dead letters audited", consumers=audit.consumers, drift=audit.drift)
-                    await self._forget_replayed()
+                    await self.forget_replayed()
             except WeirError as error:
                 log.warning("the audit of dead letters waits", error=str(error))
             await asyncio.sleep(min(LOOK_S, self._interval_ms / 1000))
@@ -113,7 +113,7 @@ class Auditor:
             letters += row["dead_count"]
         return due
 
-    async def _forget_replayed(self) -> None:
+    async def forget_replayed(self) -> None:
         """Let lineage go that is older than the retention, in small transactions."""
         before_ms = self._clock.now_ms() - self._keep_replayed_ms
         forgotten = FORGET_BATCH

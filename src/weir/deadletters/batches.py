@@ -39,6 +39,7 @@ class Batch:
     lane_walked: bool = False
     delay_ms: int = 0
     note: str | None = None
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ async def do_batch(work: Work, task: Task) -> Batch:
     last = window[-1] if len(taken) == len(meant.rows) else taken[-1]
     batch = _reached(window, last, matched=len(taken), samples=taken)
     if last is window[-1]:
-        batch = replace(batch, skipped=meant.unanswered, note=meant.problem)
+        batch = replace(batch, skipped=meant.unanswered, problem=meant.problem)
     if task.dry_run or not taken:
         return batch
     if task.kind is TaskKind.PURGE:
@@ -143,7 +144,7 @@ async def _redriven(
         skipped=batch.skipped + len(replays.skipped),
         replayed=tuple(replays.replayed),
         delay_ms=_pause_ms(task, len(replays.replayed)),
-        note=batch.note or next(iter(replays.skipped.values()), None),
+        problem=next(iter(replays.skipped.values()), batch.problem),
     )
     return _stopped_short(task, window, letters, replays, batch) if replays.full else batch
 

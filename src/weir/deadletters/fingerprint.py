@@ -25,7 +25,7 @@ _PATTERNS = (
     ("<address>", re.compile(rf"(?<![\w.:]){_IPV4}(?![\w.])")),
     ("<address>", re.compile(rf"(?<![\w:]){_IPV6}(?![\w:])", re.IGNORECASE)),
     ("<hex>", re.compile(r"\b0x[0-9a-f]+\b", re.IGNORECASE)),
-    ("<hex>", re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{8,}\b", re.IGNORECASE)),
+    ("<hex>", re.compile(r"\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,}\b", re.IGNORECASE)),
     ("<id>", re.compile(r"\b(?=[A-Za-z_]*\d)(?=\d*[A-Za-z_])[A-Za-z0-9_]{16,}\b")),
     ("<n>", re.compile(_NUMBER, re.IGNORECASE)),
     # What digits are left stand inside words, such as `worker7` or `v2`.

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from weir.broker.broker import Broker
+from weir.broker.checks import check_message
 from weir.control.database import Connection, fetch
 from weir.deadletters.letters import SQL, DeadLetter
 from weir.deadletters.lineage import lineage_headers, replay_id_of, replay_key_of
@@ -90,16 +91,21 @@ def _prepared(
     skipped: dict[str, str] = {}
     for letter in letters:
         try:
-            payload = letter.payload if patch is None else patch.apply(letter)
+            message = _replay_of(letter, task_id, patch)
+            check_message(message)
         except InvalidInput as problem:
             skipped[letter.id] = problem.message
-            continue
-        messages[letter.id] = NewMessage(
-            payload=payload,
-            id=MessageId(replay_id_of(letter.id, died_at_ms=letter.died_at_ms)),
-            headers={**letter.headers, **lineage_headers(letter.id, task_id)},
-            key=letter.key,
-            priority=letter.priority,
-            idempotency_key=replay_key_of(letter.id),
-        )
+        else:
+            messages[letter.id] = message
     return messages, skipped
+
+
+def _replay_of(letter: DeadLetter, task_id: str | None, patch: Patch | None) -> NewMessage:
+    return NewMessage(
+        payload=letter.payload if patch is None else patch.apply(letter),
+        id=MessageId(replay_id_of(letter.id, died_at_ms=letter.died_at_ms)),
+        headers={**letter.headers, **lineage_headers(letter.id, task_id)},
+        key=letter.key,
+        priority=letter.priority,
+        idempotency_key=replay_key_of(letter.id),
+    )

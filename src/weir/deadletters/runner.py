@@ -134,6 +134,7 @@ def _after(task: Task, batch: Batch, *, now_ms: int) -> Task:
         skipped=task.skipped + batch.skipped,
         samples=(task.samples + batch.samples)[:10],
         note=batch.note,
+        problem=batch.problem or task.problem,
         next_at_ms=now_ms + batch.delay_ms,
     )
     if task.canary_state is CanaryState.SENDING:
@@ -172,6 +173,7 @@ async def _save(connection: Connection, task: Task) -> None:
         skipped=task.skipped,
         samples=list(task.samples),
         note=task.note,
+        problem=task.problem,
         started_at_ms=task.started_at_ms,
         finished_at_ms=task.finished_at_ms,
         next_at_ms=task.next_at_ms,

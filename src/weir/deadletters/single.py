@@ -12,7 +12,7 @@ from weir.deadletters.consumers import consumer_key
 from weir.deadletters.groups import group_keys
 from weir.deadletters.letters import SQL, DeadLetter, lock_letters, read_letters
 from weir.deadletters.replay import delete, replay
-from weir.errors import Conflict, NotFound, QueueFull
+from weir.errors import Conflict, InvalidInput, NotFound, QueueFull
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, check_id
 from weir.model.names import QueueRef
@@ -87,6 +87,8 @@ class Letters:
         async with self._database.transaction() as connection:
             locked = await self._still_dead(connection, letter)
             replays = await replay(connection, self._broker, [locked], now_ms=now_ms)
+            if replays.skipped:
+                raise InvalidInput(f"`{letter.id}` cannot be replayed: {replays.skipped[letter.id]}")
             if replays.full:
                 raise QueueFull(f"the queue `{queue.queue}` is full; try again later", retry_after_s=1)
             new_id = replays.replayed[letter.id]

@@ -118,6 +118,9 @@ class Task:
     died_again: int
     samples: tuple[str, ...]
     note: str | None
+    """Why it waits or ended."""
+    problem: str | None
+    """Why letters were skipped: the latest reason."""
     created_by: str
     created_at_ms: int
     started_at_ms: int | None
@@ -129,7 +132,7 @@ class Task:
         shown = (
             "id", "kind", "state", "dry_run", "rate_per_s", "canary", "canary_tolerance", "canary_state",
             "patch", "high_water", "expected", "scanned", "matched", "done", "skipped", "died_again", "note",
-            "created_by", "created_at_ms", "started_at_ms", "finished_at_ms",
+            "problem", "created_by", "created_at_ms", "started_at_ms", "finished_at_ms",
         )  # fmt: skip
         answer: dict[str, Any] = {name: getattr(self, name) for name in shown}
         answer["filter"] = {name: value for name, value in asdict(self.filter).items() if value is not None}

@@ -50,7 +50,8 @@ UPDATE weir.dead_letter_tasks
 SET state = %(state)s, canary_state = %(canary_state)s, canary_ids = %(canary_ids)s::uuid[],
     canary_since_ms = %(canary_since_ms)s, lane = %(lane)s, after_enqueued_at_ms = %(after_enqueued_at_ms)s,
     after_id = %(after_id)s::uuid, scanned = %(scanned)s, matched = %(matched)s, done = %(done)s,
-    skipped = %(skipped)s, samples = %(samples)s::uuid[], note = %(note)s, started_at_ms = %(started_at_ms)s,
+    skipped = %(skipped)s, samples = %(samples)s::uuid[], note = %(note)s, problem = %(problem)s,
+    started_at_ms = %(started_at_ms)s,
     finished_at_ms = %(finished_at_ms)s, next_at_ms = %(next_at_ms)s
 WHERE id = %(id)s::uuid;
 

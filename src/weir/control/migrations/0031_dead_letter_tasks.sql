@@ -31,7 +31,9 @@ CREATE TABLE weir.dead_letter_tasks (
     done bigint NOT NULL DEFAULT 0,
     skipped bigint NOT NULL DEFAULT 0,
     samples uuid[] NOT NULL DEFAULT '{}',
+    -- Why it waits or ended, and why letters were skipped.
     note text,
+    problem text,
     created_by text NOT NULL,
     created_at_ms bigint NOT NULL,
     started_at_ms bigint,

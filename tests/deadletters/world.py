@@ -1,0 +1,127 @@
+"""A small world for tests of dead letters: a memory broker, a real PostgreSQL, and ways to die in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weir.control.database import Database
+from weir.deadletters.audit import Auditor
+from weir.deadletters.desk import TaskDesk
+from weir.deadletters.mover import Mover
+from weir.deadletters.runner import TaskRunner
+from weir.deadletters.single import Letters
+from weir.deadletters.tasks import NewTask, Task
+from weir.model.ids import MessageId
+from weir.model.message import Failure, NewMessage
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.shards import shard_of
+from weir.spec.ir import DeliveryPolicy, Ordering, QueueSpec, Retention
+from weir.testing.clocks import ManualClock
+from weir.testing.memory import MemoryBroker
+
+COUNT = """
+SELECT c.queue, count(l.id) FILTER (WHERE l.replayed_at_ms IS NULL) AS n FROM weir.consumers AS c
+LEFT JOIN weir.dead_letters AS l USING (consumer_key)
+WHERE c.environment = %s GROUP BY c.queue
+"""
+SUMMARY = "SELECT queue, dead_count AS n FROM weir.dlq_summary WHERE environment = %s"
+GROUPS = """
+SELECT g.group_key, g.dead_count, count(l.id) AS n FROM weir.dead_letter_groups AS g
+JOIN weir.consumers AS c USING (consumer_key)
+LEFT JOIN weir.dead_letters AS l ON l.group_key = g.group_key AND l.replayed_at_ms IS NULL
+WHERE c.environment = %s GROUP BY g.group_key, g.dead_count
+"""
+
+
+@dataclass
+class World:
+    database: Database
+    environment: EnvironmentRef
+    clock: ManualClock = field(default_factory=ManualClock)
+    shards: int = 2
+
+    def __post_init__(self) -> None:
+        self.broker = MemoryBroker(shards=self.shards, clock=self.clock)
+        self.mover = Mover(self.broker, self.database, clock=self.clock)
+        self.desk = TaskDesk(self.database, clock=self.clock)
+        self.runner = TaskRunner(self.broker, self.database, clock=self.clock)
+        self.letters = Letters(self.database, self.broker, clock=self.clock)
+        self.auditor = Auditor(self.database, clock=self.clock)
+
+    @property
+    def shard(self) -> int:
+        return shard_of(self.environment, shards=self.shards)
+
+    async def define(self, name: str, **options: Any) -> QueueRef:
+        queue = self.environment.queue(name)
+        attempts = options.pop("max_attempts", 1)
+        depth = options.pop("max_depth", None)
+        spec = QueueSpec(
+            name=name,
+            delivery=DeliveryPolicy(max_attempts=attempts),
+            retention=Retention(max_depth=depth),
+            ordering=options.pop("ordering", Ordering.UNORDERED),
+            **options,
+        )
+        await self.broker.define(queue, spec)
+        return queue
+
+    async def push(self, queue: QueueRef, *payloads: Any, key: str | None = None) -> list[MessageId]:
+        messages = [NewMessage(payload=json.dumps(payload).encode(), key=key) for payload in payloads]
+        return [enqueued.message_id for enqueued in await self.broker.enqueue(queue, messages)]
+
+    async def die(self, queue: QueueRef, *, limit: int = 100, error: str = "boom 42") -> list[MessageId]:
+        """Hand messages out and let their handlers fail until the last attempt is used up."""
+        deliveries = await self.broker.dequeue(queue, consumer="test", limit=limit)
+        failures = [Failure(lease=delivery.lease, error=error) for delivery in deliveries]
+        await self.broker.nack(failures)
+        return [delivery.message_id for delivery in deliveries]
+
+    async def kill(self, queue: QueueRef, *payloads: Any, error: str = "boom 42") -> list[MessageId]:
+        """Push messages, let them die and carry them off."""
+        ids = await self.push(queue, *payloads)
+        await self.die(queue, error=error, limit=len(payloads))
+        await self.move()
+        return ids
+
+    async def move(self) -> None:
+        while await self.mover.round():
+            pass
+
+    async def start(self, new: NewTask) -> Task:
+        return await self.desk.create(self.environment, new, by="test")
+
+    async def work(self, task: Task, *, steps: int = 1000) -> Task:
+        """Step a task until it is over or waits for something."""
+        for _ in range(steps):
+            stepped = await self.runner.step(task.id)
+            if stepped is None or stepped.state.over:
+                break
+        return await self.desk.find(self.environment, task.id)
+
+    async def rows(self, sql: str) -> list[Any]:
+        async with self.database.connection() as connection:
+            cursor = await connection.execute(sql, (self.environment.environment,))
+            return list(await cursor.fetchall())
+
+    async def counts(self) -> dict[str, int]:
+        return {row["queue"]: row["n"] for row in await self.rows(COUNT)}
+
+    async def summary(self) -> dict[str, int]:
+        return {row["queue"]: row["n"] for row in await self.rows(SUMMARY)}
+
+    async def check_exact(self) -> None:
+        assert await self.summary() == await self.counts()
+        assert [row for row in await self.rows(GROUPS) if row["dead_count"] != row["n"]] == []
+
+    async def waiting(self, queue: QueueRef) -> list[bytes]:
+        """The payloads that a queue hands out now, in order."""
+        deliveries = await self.broker.dequeue(queue, consumer="test", limit=1000)
+        return [delivery.payload for delivery in deliveries]
+
+
+def numbers(payloads: Sequence[bytes]) -> list[int]:
+    return [json.loads(payload)["n"] for payload in payloads]
