@@ -82,6 +82,43 @@ class ApiSettings(Section):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
 
+class PipelineSettings(Section):
+    """How Spark moves events from the streams to the warehouse."""
+
+    master: str | None = Field(default=None, description="unset: local, or what was submitted to")
+    memory: str = Field(default="1g", description="heap of the driver and of each executor")
+    checkpoint: str | None = Field(default=None, description="unset: below the data directory")
+    archive: str | None = Field(default=None, description="unset: below the data directory")
+    trigger_ms: Annotated[int, Field(ge=50, le=60_000)] = 500
+    max_events: Annotated[int, Field(ge=1_000)] = Field(default=200_000, description="about, a batch")
+    max_lanes: Annotated[int, Field(ge=1)] = Field(default=2, description="inserts side by side")
+    metrics_port: Port | None = Field(default=None, description="serves the pipeline's own /metrics")
+
+
+class LoadSettings(Section):
+    """What happens when more comes in than can be done at once."""
+
+    admission: bool = Field(default=True, description="false executes everything at once, come what may")
+    push_utilization: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.7, description="above this, pushes are queued"
+    )
+    push_queue_depth: Annotated[int, Field(ge=1)] = Field(
+        default=10_000, description="with more operations queued, pushes are rejected"
+    )
+    initial_limit: Annotated[int, Field(ge=1)] = Field(
+        default=64, description="operations at once, to begin with"
+    )
+    min_limit: Annotated[int, Field(ge=1)] = 8
+    max_limit: Annotated[int, Field(ge=1)] = 1_024
+    target_latency_ms: Annotated[float, Field(gt=0)] = Field(
+        default=50.0, description="the limit is lowered while the broker takes longer"
+    )
+    postgres_connections: Annotated[int, Field(ge=3)] = Field(
+        default=6, description="reserved for the operation queue"
+    )
+    postgres_wait_s: Annotated[float, Field(gt=0)] = 0.5
+
+
 class Settings(BaseSettings):
     """Everything that can be set."""
 
@@ -97,7 +134,9 @@ class Settings(BaseSettings):
         default=4, description="fixed once there are messages"
     )
     embedded: EmbeddedSettings = EmbeddedSettings()
+    pipeline: PipelineSettings = PipelineSettings()
     api: ApiSettings = ApiSettings()
+    load: LoadSettings = LoadSettings()
 
 
 def load_settings(**overrides: Any) -> Settings:

@@ -48,6 +48,12 @@ class Admission:
         self._last[kind] = decision
         return decision
 
+    def peek(self, kind: OperationType) -> Decision:
+        """What would be decided now, without deciding it."""
+        if not self.enabled:
+            return Decision.EXECUTE
+        return decide(kind, self.pressure, self.policy, last=self._last.get(kind, Decision.EXECUTE))
+
     def full(self, kind: OperationType) -> bool:
         """Whether an operation that must keep its order could not be queued any more."""
         return full(kind, self.pressure, self.policy, last=self._last.get(kind, Decision.EXECUTE))

@@ -14,6 +14,7 @@ from weir.errors import (
     InvalidInput,
     Malformed,
     NotFound,
+    Overloaded,
     TooLarge,
     Unauthenticated,
     Unavailable,
@@ -90,6 +91,9 @@ def problem_headers(error: WeirError) -> dict[str, str]:
     headers: dict[str, str] = {}
     if error.status in (429, 503):
         headers["retry-after"] = str(retry_after_s(error))
+    if isinstance(error, Overloaded) and "quota" in error.extra:
+        headers["ratelimit-policy"] = f'"operations";q={error.extra["quota"]};qu="requests"'
+        headers["ratelimit"] = f'"operations";r=0;t={retry_after_s(error)}'
     if error.status == 401:
         headers["www-authenticate"] = 'Bearer realm="weir"'
     return headers

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 from prometheus_client.metrics_core import Metric
 
+from weir.admission.kinds import OperationType
 from weir.api.idempotency import Idempotency
 from weir.api.limits import Limits
 from weir.broker.broker import Broker
@@ -23,6 +24,7 @@ from weir.control.tokens import Tokens
 from weir.errors import Unavailable
 from weir.model.clock import Clock, SystemClock
 from weir.model.exchange import Pusher, Settler
+from weir.operations.service import OperationService
 from weir.warehouse.reading.warehouse import Warehouse
 
 T = TypeVar("T")
@@ -71,6 +73,7 @@ class Services:
     definitions: QueueDefinitions | None = None
     audit: AuditLog | None = None
     warehouse: Warehouse | None = None
+    operations: OperationService | None = None
     activity: Activity | None = None
     probes: tuple[Probe, ...] = ()
     metric_sources: tuple[MetricSource, ...] = ()
@@ -78,6 +81,12 @@ class Services:
     """A credential of the operator: with it `/metrics` shows every tenant."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process shuts down: long polls answer at once."""
+
+
+def admit(services: Services, kind: OperationType) -> None:
+    """Refuse with 429 what this process has no room for, before it costs anything."""
+    if services.operations is not None:
+        services.operations.admit(kind)
 
 
 def present(room: T | None, name: str) -> T:

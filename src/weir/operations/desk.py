@@ -41,7 +41,7 @@ class Desk:
             raise NotFound(f"there is no operation `{operation_id}` here; finished ones are kept for an hour")
         if row["status"] == Status.PENDING:
             place = await self._database.fetch_one(QUERIES["position_of"], id=operation_id)
-            row["position"] = place["position"] if place else None
+            row["queue_position"] = place["position"] if place else None
         return _plain(row)
 
     async def page(

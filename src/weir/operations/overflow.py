@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 from weir.admission.admission import Admission
@@ -52,9 +53,12 @@ class Overflow:
         """The refusal; come back once a tenth of the queue has drained."""
         depth = self._admission.depth
         wait_ms = self._rate().wait_ms(max(1, depth // 10)) or 5_000
+        spread = 1 + random.random() / 2
         return Overloaded(
             f"this process is busy and {depth} operations are queued; try again later",
-            retry_after_s=max(1.0, min(30.0, wait_ms / 1000)),
+            retry_after_s=max(1.0, min(30.0, wait_ms / 1000)) * spread,
+            quota=self._admission.policy.of(OperationType.PUSH).depth,
+            **{"violated-policies": ["operations"]},
         )
 
     async def add(self, queue: QueueRef, operations: list[NewOperation], *, reason: Reason) -> list[Ticket]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from weir.admission.admission import Admission
+from weir.admission.decide import Decision
+from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.model.ids import new_id
@@ -66,14 +69,31 @@ class OperationService:
         self._lag = LagSampler(self.admission)
         self._processing = processing
 
+    def admit(self, kind: OperationType) -> None:
+        """Turn an operation away before anything is read or parsed for it, if that is what would happen."""
+        if self.admission.decide(kind) is Decision.REJECT:
+            raise self.intake.overloaded()
+
     def _added(self, depth: int) -> None:
         self.admission.depth = depth
         self.processor.wake()
 
+    def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """Everything that runs beside the requests, by name."""
+        loops: dict[str, Callable[[], Awaitable[None]]] = {
+            "keeper": self.keeper.run,
+            "operation-depth": self.sampler.run,
+            "operation-cleaner": self.cleaner.run,
+            "event-loop-lag": self._lag.run,
+        }
+        return {**loops, "processor": self.processor.run} if self._processing else loops
+
     async def run(self) -> None:
-        """Everything that runs beside the requests, until cancelled."""
+        """All loops at once, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for loop in (self.keeper, self.sampler, self.cleaner, self._lag):
-                tasks.create_task(loop.run())
-            if self._processing:
-                tasks.create_task(self.processor.run())
+            for loop in self.loops().values():
+                tasks.create_task(_going(loop))
+
+
+async def _going(loop: Callable[[], Awaitable[None]]) -> None:
+    await loop()

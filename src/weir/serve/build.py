@@ -6,7 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from weir.api.direct import DirectPusher, DirectSettler
+from weir.admission.admission import Admission
+from weir.admission.kinds import OperationType
+from weir.admission.limit import AdaptiveLimit
+from weir.admission.policy import DEFAULT_THRESHOLDS, Policy, Threshold
 from weir.api.limits import Limits
 from weir.api.services import Services
 from weir.broker.redis import RedisBroker
@@ -20,6 +23,8 @@ from weir.control.queues import QueueDefinitions
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
 from weir.embedded.urls import Urls
+from weir.operations.events import SystemEvents
+from weir.operations.service import OperationService
 from weir.serve.housekeeping import Heart, Sweeper
 from weir.serve.loops import Loop, Supervisor
 from weir.serve.probes import disk_probe, epoch_probe, postgres_probe, redis_probe
@@ -66,6 +71,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
         authenticator = CachedAuthenticator(
             tokens, fresh_s=settings.api.token_fresh_s, stale_s=settings.api.token_stale_s
         )
+        operations, events = await _operations(stack, settings, urls, broker)
         supervisor = Supervisor(
             (
                 Loop(name="sweeper", run=Sweeper(broker).run),
@@ -73,13 +79,16 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
                 Loop(name="emitter", run=emitter.run),
                 Loop(name="sampler", run=sampler.run),
                 Loop(name="last-used", run=authenticator.run),
+                *(Loop(name=name, run=run) for name, run in operations.loops().items()),
+                Loop(name="system-events", run=events.run),
             )
         )
         services = Services(
             broker=broker,
             authenticator=authenticator,
-            pusher=DirectPusher(broker),
-            settler=DirectSettler(broker),
+            pusher=operations.intake,
+            settler=operations.settlements,
+            operations=operations,
             limits=_limits(settings.api),
             tokens=tokens,
             tenants=tenants,
@@ -105,6 +114,34 @@ async def _database(stack: AsyncExitStack, settings: Settings, urls: Urls) -> Da
     await database.open(wait_s=_START_S)
     await verify_postgres(database)
     return database
+
+
+async def _operations(
+    stack: AsyncExitStack, settings: Settings, urls: Urls, broker: RedisBroker
+) -> tuple[OperationService, SystemEvents]:
+    """The operation queue, on connections that nothing else uses and that nothing waits long for."""
+    load = settings.load
+    reserved = Database(
+        urls.postgres,
+        max_size=load.postgres_connections,
+        timeout_s=load.postgres_wait_s,
+        name="weir-operations",
+    )
+    stack.push_async_callback(reserved.aclose)
+    await reserved.open(wait_s=_START_S)
+    limit = AdaptiveLimit(
+        initial=load.initial_limit,
+        minimum=load.min_limit,
+        maximum=load.max_limit,
+        target_ms=load.target_latency_ms,
+    )
+    thresholds = {
+        **DEFAULT_THRESHOLDS,
+        OperationType.PUSH: Threshold(utilization=load.push_utilization, depth=load.push_queue_depth),
+    }
+    admission = Admission(policy=Policy(thresholds=thresholds), limit=limit, enabled=load.admission)
+    service = OperationService(database=reserved, broker=broker, admission=admission)
+    return service, SystemEvents(database=reserved)
 
 
 def _limits(settings: ApiSettings) -> Limits:

@@ -9,11 +9,13 @@ from typing import Any
 
 import orjson
 
+from weir.admission.kinds import OperationType
 from weir.api.auth import Access, queue_ref
 from weir.api.bodies import JSON_TYPES
 from weir.api.fields import Fields, query_document
 from weir.api.hot import Call, HotRoute
 from weir.api.reply import Reply
+from weir.api.services import admit
 from weir.broker.broker import Source
 from weir.control.principals import Role
 from weir.model.message import MAX_BATCH, Delivery, Failure
@@ -26,12 +28,14 @@ _NUMBERS = ("limit", "wait_ms", "lease_ms")
 
 async def pop_by_query(call: Call) -> Reply:
     """`GET /api/v1/pop`: what to pop stands in the query."""
+    admit(call.services, OperationType.POP)
     access = await call.access(Role.WRITE)
     return await _popped(call, access, Fields(query_document(call.query(), numbers=_NUMBERS), "query"))
 
 
 async def pop(call: Call) -> Reply:
     """`POST /api/v1/pop`: what to pop stands in the body."""
+    admit(call.services, OperationType.POP)
     access = await call.access(Role.WRITE)
     _, document = await call.json_body()
     return await _popped(call, access, Fields(document))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from weir.admission.kinds import OperationType
 from weir.api.auth import Access, queue_ref
 from weir.api.bodies import JSON_TYPES
 from weir.api.fields import Fields, query_document
@@ -14,6 +15,7 @@ from weir.api.idempotency import header_key
 from weir.api.payloads import check_depth, item_slices, parse_json
 from weir.api.problems import problem
 from weir.api.reply import Reply
+from weir.api.services import admit
 from weir.control.principals import Role
 from weir.errors import InvalidInput, WeirError
 from weir.model.exchange import PushAnswer, Pushed, PushItem, Queued, Refused
@@ -26,6 +28,7 @@ BINARY = "application/octet-stream"
 
 async def push(call: Call) -> Reply:
     """`POST /api/v1/push`: a mixed batch."""
+    admit(call.services, OperationType.PUSH)
     access = await call.access(Role.WRITE)
     key = header_key(call.headers)
     body, document = await call.json_body()
@@ -43,6 +46,7 @@ async def push(call: Call) -> Reply:
 
 async def push_raw(call: Call) -> Reply:
     """`POST /api/v1/queues/{queue}/messages`: the body is the payload, byte for byte."""
+    admit(call.services, OperationType.PUSH)
     access = await call.access(Role.WRITE)
     key = header_key(call.headers)
     kind = call.headers.get("content-type", BINARY).partition(";")[0].strip().lower()
@@ -146,8 +150,12 @@ async def _executed(call: Call, access: Access, items: Sequence[PushItem], *, si
     if call.services.activity is not None:
         call.services.activity.pushed(len(items))
     documents = [answer_document(answer) for answer in answers]
-    status = 202 if any(isinstance(answer, Queued) for answer in answers) else 201
-    return Reply.json(documents[0] if single else {"items": documents}, status=status)
+    queued = [answer for answer in answers if isinstance(answer, Queued)]
+    return Reply.json(
+        documents[0] if single else {"items": documents},
+        status=202 if queued else 201,
+        headers=queued_headers(queued),
+    )
 
 
 def uniform_error(answers: Sequence[Any]) -> WeirError | None:
@@ -167,6 +175,17 @@ def answer_document(answer: PushAnswer) -> dict[str, Any]:
             return queued_document(answer)
         case Refused():
             return {"status": "refused", "problem": problem(answer.error)}
+
+
+def queued_headers(queued: Sequence[Queued]) -> tuple[tuple[bytes, bytes], ...]:
+    """Where to ask about the operation, if it is one, and when to ask first."""
+    if not queued:
+        return ()
+    wait_ms = max((answer.estimated_wait_ms or 0 for answer in queued), default=0)
+    headers = [(b"retry-after", str(max(1, -(-wait_ms // 1000))).encode())]
+    if len({answer.operation_id for answer in queued}) == 1:
+        headers.append((b"location", f"/api/v1/operations/{queued[0].operation_id}".encode()))
+    return tuple(headers)
 
 
 def queued_document(answer: Queued) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from weir.api.hot import HotRoute
-from weir.api.routes import health, history, overview, pop, push, queues, settle, tenants, tokens
+from weir.api.routes import health, history, operations, overview, pop, push, queues, settle, tenants, tokens
 
 HOT: tuple[HotRoute, ...] = (*push.ROUTES, *pop.ROUTES, *settle.ROUTES)
 """Plain endpoints; their descriptions stand in `weir.api.described`."""
@@ -14,6 +14,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     queues.router,
     history.router,
     overview.router,
+    operations.router,
     tenants.router,
     tokens.router,
     health.router,

@@ -1,0 +1,184 @@
+"""What was queued: how much, one by one, taken back or tried again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from weir.admission.kinds import OperationType
+from weir.api.auth import App, Reader, Writer
+from weir.api.responses import problems
+from weir.api.services import Services, present
+from weir.control.audit import Change
+from weir.operations.model import Status
+from weir.operations.service import OperationService
+
+router = APIRouter(prefix="/api/v1/operations", tags=["operations"])
+MAX_PAGE = 500
+
+
+class OperationView(BaseModel):
+    """One queued operation."""
+
+    id: str
+    operation_type: str
+    status: Status
+    priority: int = Field(description="1 is critical, 10 can wait.")
+    queue: str
+    partition: str | None
+    messages: int
+    size_bytes: int
+    created_ms: int
+    processing_started_ms: int | None
+    processed_ms: int | None
+    claimed_by_worker: str | None
+    timeout_ms: int
+    retry_count: int
+    max_retries: int
+    error_message: str | None
+    result: dict[str, Any] | None = Field(description="What became of each message, once it is completed.")
+    latency_seconds: float
+    queue_position: int | None = Field(default=None, description="While it is pending.")
+    estimated_wait_ms: int | None = None
+
+
+class OperationList(BaseModel):
+    operations: list[OperationView]
+    next_before: int | None = Field(description="Ask with `before` to go on; null at the end.")
+
+
+class OperationStat(BaseModel):
+    operation_type: str
+    priority: int
+    status: Status
+    count: int
+    oldest_ms: int
+    newest_ms: int
+    avg_latency_seconds: float
+
+
+class SystemHealth(BaseModel):
+    """How hard the answering process is pressed."""
+
+    pool_utilization: float
+    in_flight: int
+    limit: int
+    event_loop_lag_ms: float
+    queue_depth: int
+    drain_per_second: float
+    decision: str = Field(description="What a push would meet now: execute, queue or reject.")
+
+
+class OperationStats(BaseModel):
+    stats: list[OperationStat]
+    system_health: SystemHealth
+
+
+@router.get("/stats", operation_id="operation_stats", responses=problems())
+async def operation_stats(access: Reader, services: App) -> OperationStats:
+    """What the environment has queued, and how pressed this process is."""
+    service = _service(services)
+    rows = await service.desk.stats(access.environment)
+    return OperationStats(
+        stats=[
+            OperationStat(
+                **{name: row[name] for name in ("priority", "status", "count", "oldest_ms", "newest_ms")},
+                operation_type=row["type"],
+                avg_latency_seconds=row["avg_latency_ms"] / 1000,
+            )
+            for row in rows
+        ],
+        system_health=_health(service),
+    )
+
+
+@router.get("", operation_id="list_operations", responses=problems())
+async def list_operations(
+    access: Reader,
+    services: App,
+    status: Status | None = None,
+    queue: Annotated[str | None, Query(min_length=1, max_length=255)] = None,
+    before: Annotated[int | None, Query(ge=1, le=2**62)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+) -> OperationList:
+    """Queued operations of the environment, newest first."""
+    page = await _service(services).desk.page(
+        access.environment, status=status, queue=queue, before=before, limit=limit
+    )
+    return OperationList(operations=[_view(row) for row in page.operations], next_before=page.next_before)
+
+
+@router.get("/{operation}", operation_id="show_operation", responses=problems())
+async def show_operation(operation: str, access: Reader, services: App) -> OperationView:
+    """One operation: where it stands, or what became of it."""
+    service = _service(services)
+    row = await service.desk.read(access.environment, operation)
+    view = _view(row)
+    if view.queue_position is not None:
+        wait_ms = service.sampler.current().wait_ms(view.queue_position)
+        return view.model_copy(update={"estimated_wait_ms": wait_ms})
+    return view
+
+
+@router.post("/{operation}/cancel", operation_id="cancel_operation", responses=problems(409))
+async def cancel_operation(operation: str, access: Writer, services: App) -> OperationView:
+    """Take back an operation that nobody runs yet."""
+    row = await _service(services).desk.cancel(access.environment, operation)
+    await _audit(services, access, "operation.cancel", row)
+    return _view(row)
+
+
+@router.post("/{operation}/retry", operation_id="retry_operation", responses=problems(409))
+async def retry_operation(operation: str, access: Writer, services: App) -> OperationView:
+    """Put a failed operation back, behind what is queued now."""
+    service = _service(services)
+    row = await service.desk.retry(access.environment, operation)
+    service.processor.wake()
+    await _audit(services, access, "operation.retry", row)
+    return _view(row)
+
+
+def _service(services: Services) -> OperationService:
+    return present(services.operations, "the operation queue")
+
+
+def _health(service: OperationService) -> SystemHealth:
+    admission = service.admission
+    pressure = admission.pressure
+    return SystemHealth(
+        pool_utilization=round(pressure.utilization(lag_limit_ms=admission.policy.lag_limit_ms), 4),
+        in_flight=pressure.in_flight,
+        limit=pressure.limit,
+        event_loop_lag_ms=round(pressure.lag_ms, 2),
+        queue_depth=pressure.depth,
+        drain_per_second=round(service.sampler.current().per_s, 1),
+        decision=admission.peek(OperationType.PUSH).value,
+    )
+
+
+def _view(row: dict[str, Any]) -> OperationView:
+    same = (
+        "id", "status", "priority", "queue", "partition", "messages", "size_bytes", "created_ms",
+        "timeout_ms", "retry_count", "max_retries", "result",
+    )  # fmt: skip
+    return OperationView(
+        **{name: row[name] for name in same},
+        operation_type=row["type"],
+        processing_started_ms=row["started_ms"],
+        processed_ms=row["finished_ms"],
+        claimed_by_worker=row["claimed_by"],
+        error_message=row["error"],
+        latency_seconds=row["latency_ms"] / 1000,
+        queue_position=row.get("queue_position"),
+    )
+
+
+async def _audit(services: Services, access: Writer, action: str, row: dict[str, Any]) -> None:
+    if services.audit is not None:
+        await services.audit.record(
+            Change.inside(
+                access.environment, actor=access.actor, action=action, target=row["id"], queue=row["queue"]
+            )
+        )
