@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "The HTTP API and its loops, until Ctrl-C."),
     "token": ("token", "Who may ask: create, list, rotate, revoke."),
     "migrate": ("migrate", "Bring PostgreSQL and ClickHouse up to date."),
+    "pipeline": ("pipeline", "Events on their way to the charts: run, status, rebuild, audit."),
     "doctor": ("doctor", "What runs, how it is, and what is misconfigured."),
     "config": ("config", "What is set, to what, and by whom."),
     "test": ("test", "Run the tests."),

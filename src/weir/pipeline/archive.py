@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from weir.pipeline.definition import MetricDefinition
+from weir.telemetry.ids import StreamId, format_id, parse_id
 
 HOUR_MS = 3_600_000
 _RANGES = b"weir.ranges"
@@ -65,12 +66,16 @@ class Archive:
         """The hours of which there is anything."""
         return sorted({file.hour_ms for file in self.files(metric, from_ms=0, to_ms=2**62)})
 
-    def read(self, path: str) -> tuple[pa.Table, list[ShardRange]]:
-        """The events of one file and the id ranges that it covers."""
+    def read(self, path: str) -> pa.Table:
+        """The events of one file."""
         with self._files.open_input_file(path) as stream:
-            table = pq.read_table(stream)
-        texts = (table.schema.metadata or {}).get(_RANGES, b"[]")
-        return table, [(shard, after, until) for shard, after, until in json.loads(texts)]
+            return pq.read_table(stream)
+
+    def ranges(self, path: str) -> list[ShardRange]:
+        """The id ranges that a file covers."""
+        with self._files.open_input_file(path) as stream:
+            texts = (pq.read_schema(stream).metadata or {}).get(_RANGES, b"[]")
+        return [(shard, after, until) for shard, after, until in json.loads(texts)]
 
     def _folder(self, metric: str, hour_ms: int) -> str:
         hour = datetime.fromtimestamp(hour_ms / 1_000, UTC).strftime("%Y-%m-%dT%H")
@@ -93,26 +98,21 @@ class Archive:
 
 
 def covered_once(ranges: Sequence[tuple[str, list[ShardRange]]]) -> Iterator[tuple[str, dict[int, str]]]:
-    """For files in any order: each file with, per shard, the id after which its events count.
+    """For files of one hour in any order: each file with, per shard, the id after which its events count.
 
     Ranges overlap only where a start without checkpoint planned other batches than before. Each file
     holds all events of its ranges, so what an earlier file covers is skipped in a later one.
     """
-    covered: dict[int, tuple[int, int]] = {}
+    covered: dict[int, StreamId] = {}
     for path, mine in sorted(
-        ranges, key=lambda item: min((_key(after) for _, after, _ in item[1]), default=(0, 0))
+        ranges, key=lambda item: min((parse_id(after) for _, after, _ in item[1]), default=(0, 0))
     ):
         floors = {}
         for shard, after, until in mine:
-            floor = max(covered.get(shard, (0, 0)), _key(after))
-            floors[shard] = f"{floor[0]}-{floor[1]}"
-            covered[shard] = max(floor, _key(until))
+            floor = max(covered.get(shard, (0, 0)), parse_id(after))
+            floors[shard] = format_id(floor)
+            covered[shard] = max(floor, parse_id(until))
         yield path, floors
-
-
-def _key(text: str) -> tuple[int, int]:
-    ms, _, sequence = text.partition("-")
-    return int(ms), int(sequence or 0)
 
 
 def _with_ranges(events: pa.Table, ranges: Sequence[ShardRange]) -> pa.Table:

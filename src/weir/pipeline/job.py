@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from weir.pipeline.definition import DEFINITIONS, MetricDefinition, by_name
 from weir.pipeline.events import Ages

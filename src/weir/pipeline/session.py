@@ -15,6 +15,9 @@ from pyspark.sql import SparkSession
 LOCAL = "local[*,4]"
 """All cores, and four attempts a task: plain `local[*]` ends a query at the first lost connection."""
 
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit for the program that it runs."""
+
 _JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djdk.lang.Process.launchMechanism=VFORK"
 _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
@@ -37,7 +40,8 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
-    master: str = LOCAL
+    master: str | None = None
+    """None is `LOCAL`, or under spark-submit whatever was submitted to."""
     name: str = "weir-pipeline"
     memory: str = "1g"
     """Heap of the driver, and of each executor."""
@@ -47,15 +51,18 @@ def open_session(options: SessionOptions) -> SparkSession:
     """A session by these options; under spark-submit, the one that was submitted."""
     # Workers must run this interpreter: another one on the PATH may lack Weir or differ in version.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.appName(options.name).master(options.master)
-    for name, value in _settings(options).items():
+    master = options.master or (None if SUBMITTED in os.environ else LOCAL)
+    builder = SparkSession.builder.appName(options.name)
+    if master is not None:
+        builder = builder.master(master)
+    for name, value in _settings(options, local=master is not None and master.startswith("local")).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
 
 
-def _settings(options: SessionOptions) -> dict[str, str]:
+def _settings(options: SessionOptions, *, local: bool) -> dict[str, str]:
     settings = {
         **_SETTINGS,
         "spark.driver.memory": options.memory,
@@ -63,6 +70,6 @@ def _settings(options: SessionOptions) -> dict[str, str]:
         "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
         "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
     }
-    if options.master.startswith("local"):
+    if local:
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return settings

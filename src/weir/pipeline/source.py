@@ -148,12 +148,12 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _plan(self, start: Offset, bounds: Bounds) -> Offset:
         """The next batch. Spark asks only once the previous one is durable, so that one can be settled."""
-        if self._streams().held():
-            return start
         plan = self._streams().remembered(PLAN)
         if plan is not None and plan["start"] == start.as_json() and plan["end"] != plan["start"]:
             return Offset.from_json(plan["end"])
         self._settle(start)
+        if self._streams().held():
+            return start
         tails = self._tails()
         if self._target is not None:
             tails = {stream: _capped(tail, self._target.position(stream)) for stream, tail in tails.items()}

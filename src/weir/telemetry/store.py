@@ -108,6 +108,14 @@ class StreamStore:
             replies = pipeline.execute(raise_on_error=False)
             self._note_dropped(dict(zip(positions.items(), replies[3::4], strict=True)))
 
+    def positions(self, keys: Sequence[str]) -> list[str]:
+        """How far each stream was read, as published; the beginning where nothing was."""
+        with _translating():
+            pipeline = self._redis.pipeline(transaction=False)
+            for key in keys:
+                pipeline.xinfo_groups(key)
+            return [_position(reply) for reply in pipeline.execute(raise_on_error=False)]
+
     def remember(self, name: str, value: Mapping[str, Any]) -> None:
         """Keep a small value beside the streams."""
         with _translating():
@@ -185,6 +193,15 @@ def _tail(reply: Any) -> Tail | None:
         last_id=reply["last-entry"][0].decode(),
         dropped=None if added is None else added - reply["length"],
     )
+
+
+def _position(reply: Any) -> str:
+    if isinstance(reply, ResponseError):
+        return ORIGIN
+    if isinstance(reply, Exception):
+        raise reply
+    mine = [group["last-delivered-id"].decode() for group in reply if group["name"].decode() == GROUP]
+    return mine[0] if mine else ORIGIN
 
 
 @contextmanager

@@ -1,0 +1,149 @@
+"""`weir pipeline …`: run it, look at it, rebuild from the archive, audit, repair."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from weir.cli.options import DataDirOption, JsonOption, settings_with
+from weir.cli.running import run_until_done
+from weir.embedded.urls import resolve_urls
+from weir.errors import InvalidInput
+from weir.settings import Settings
+
+app = typer.Typer(no_args_is_help=True, help="Events on their way to the charts.")
+
+
+@app.command()
+def run(
+    master: Annotated[str | None, typer.Option(help="Spark master, such as `spark://host:7077`.")] = None,
+    metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics here.")] = None,
+    drain: Annotated[bool, typer.Option("--drain", help="Stop when the streams are empty.")] = False,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Move events from the streams to ClickHouse and the archive, until Ctrl-C."""
+    from weir.pipeline.runner import run_pipeline
+    from weir.serve.pipeline import session_options
+
+    settings = settings_with(data_dir)
+    run_pipeline(
+        _options(settings),
+        session_options(settings, master=master),
+        metrics_port=metrics_port if metrics_port is not None else settings.pipeline.metrics_port,
+        available_now=drain,
+        on_started=lambda: typer.echo("weir: the pipeline runs", err=True),
+    )
+
+
+@app.command()
+def status(
+    watch: Annotated[bool, typer.Option("--watch", help="Again every second.")] = False,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Offsets, lag in events and seconds, gaps and batch times."""
+    from weir.pipeline.status import read_pipeline, shown
+
+    options = _options(settings_with(data_dir))
+    while True:
+        found = read_pipeline(options)
+        typer.echo(json.dumps(asdict(found)) if as_json else shown(found))
+        if not watch:
+            return
+        sys.stdout.flush()
+        time.sleep(1)
+
+
+@app.command()
+def rebuild(
+    from_: Annotated[str, typer.Option("--from", help="Start, ISO 8601, UTC; widened to the hour.")],
+    to: Annotated[str, typer.Option("--to", help="End, exclusive; widened to the hour.")],
+    metric: Annotated[list[str] | None, typer.Option(help="Only this metric; may be repeated.")] = None,
+    master: Annotated[str | None, typer.Option(help="Spark master.")] = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Replace a span of time in every tier, from the archive."""
+    from weir.pipeline.rebuild import rebuild as rebuild_span
+    from weir.pipeline.session import open_session
+    from weir.serve.pipeline import session_options
+
+    settings = settings_with(data_dir)
+    span = {"from_ms": _time_ms(from_), "to_ms": _time_ms(to)}
+    options = _options(settings)
+    spark = open_session(session_options(settings, master=master))
+    try:
+        done = rebuild_span(spark, options, **span, metrics=tuple(metric or ()))
+    finally:
+        spark.stop()
+    if as_json:
+        typer.echo(json.dumps(asdict(done)))
+    else:
+        counts = ", ".join(f"{count} of `{name}`" for name, count in done.events.items())
+        typer.echo(f"rebuilt from {done.files} files: {counts} events")
+
+
+@app.command()
+def audit(
+    wait_s: Annotated[float, typer.Option(help="How long to wait until everything has landed.")] = 30,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Odometers, tiers and live queues side by side; exit status 1 when anything drifted."""
+    report = run_until_done(_audit(settings_with(data_dir), wait_s))
+    if report is None:
+        return
+    if as_json:
+        typer.echo(report.as_json())
+    else:
+        typer.echo(f"drift {report.drift} over {report.queues} queues and {report.events} events")
+        typer.echo(f"lost in {len(report.gaps)} recorded gaps: {dict(report.lost)}")
+        if not report.complete:
+            typer.echo("not everything has landed yet; live queues were left out")
+    if report.drift:
+        raise typer.Exit(1)
+
+
+@app.command("repair-checkpoint")
+def repair(
+    checkpoint: Annotated[Path | None, typer.Option(help="Which; the pipeline's own by default.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would go.")] = False,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Remove half-written journal entries after a power cut or a full disk. Stop the pipeline first."""
+    from weir.pipeline.checkpoint import broken_files, repair_checkpoint
+
+    folder = checkpoint or Path(pipeline_checkpoint(settings_with(data_dir)))
+    removed = broken_files(folder) if dry_run else repair_checkpoint(folder)
+    typer.echo("\n".join(removed) if removed else "the checkpoint is whole")
+
+
+def pipeline_checkpoint(settings: Settings) -> str:
+    return settings.pipeline.checkpoint or str(settings.embedded.data_dir / "pipeline" / "checkpoint")
+
+
+def _options(settings: Settings) -> Any:
+    from weir.serve.pipeline import pipeline_options
+
+    return pipeline_options(settings, resolve_urls(settings))
+
+
+async def _audit(settings: Settings, wait_s: float) -> Any:
+    from weir.serve.pipeline import audit_pipeline
+
+    return await audit_pipeline(_options(settings), wait_s=wait_s)
+
+
+def _time_ms(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(f"`{text:.40}` is no time; expected something like `2026-11-16T08:00`") from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)

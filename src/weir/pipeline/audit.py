@@ -1,0 +1,163 @@
+"""The audit: odometers, tiers and live queues side by side. Drift is what nothing explains; it must be 0.
+
+A queue's counts must add up to its odometers. What was lost in a recorded gap is known exactly from the
+first event after it, so it is written down as the gap's and explained. The rest is drift.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.pipeline.quiet import quiet, wait_for_landing
+from weir.telemetry.events import QUEUE_COUNTERS
+from weir.telemetry.store import StreamStore
+from weir.warehouse.audit import AuditReader, Counts, GapReport, TierSums, named
+from weir.warehouse.connection import Connection
+
+HOUR_S = 3_600
+KEPT_BY_ALL_S = 46 * HOUR_S
+"""A span that the finest tier still holds whole, whatever the hour."""
+
+Live = Mapping[QueueRef, Counts]
+"""The odometers of queues as Redis has them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditReport:
+    drift: int
+    """Messages that are unaccounted for, over all queues, counters and tiers."""
+    queues: int
+    events: int
+    complete: bool
+    """Everything in the streams had landed and nothing was under way."""
+    lost: Mapping[str, int]
+    """By counter, in gaps that were recorded."""
+    gaps: Sequence[GapReport]
+    rejects: Sequence[Mapping[str, Any]]
+    tiers: Sequence[TierSums]
+    tier_drift: int
+    queue_drift: Sequence[Mapping[str, Any]]
+    live_drift: Sequence[Mapping[str, Any]]
+
+    def as_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+class Auditor:
+    """Compares what the stores hold, at a moment when nothing moves."""
+
+    def __init__(
+        self, store: StreamStore, connection: Connection, *, metrics: Sequence[str], shards: int
+    ) -> None:
+        self._store = store
+        self._reader = AuditReader(connection)
+        self._metrics = metrics
+        self._shards = shards
+
+    def environments(self) -> list[EnvironmentRef]:
+        """Whose live queues are worth asking for."""
+        return self._reader.environments()
+
+    def audit(self, live: Live, *, wait_s: float = 30) -> AuditReport:
+        """Audit everything. `live` was read before, so whatever it says must have landed by now."""
+        landed = wait_for_landing(self._store, metrics=self._metrics, shards=self._shards, wait_s=wait_s)
+        with quiet(self._store) as still:
+            behind = self._behind(live) if landed else {}
+            self._explain()
+            return self._report(behind if landed else {}, complete=landed and still)
+
+    def _report(self, behind: Live, *, complete: bool) -> AuditReport:
+        start_s = (int(time.time()) - KEPT_BY_ALL_S) // HOUR_S * HOUR_S
+        tiers = self._reader.tier_sums(start_s=start_s)
+        differences = self._reader.tier_differences(start_s=start_s)
+        gaps, totals = self._reader.gaps(), self._reader.totals()
+        accounts = self._reader.disagreeing()
+        unseen = _unexplained(behind, gaps, self._reader)
+        tier_drift = _tier_drift(tiers) + len(differences)
+        return AuditReport(
+            drift=sum(_size(account.drift) for account in accounts)
+            + tier_drift
+            + sum(map(_size, unseen.values())),
+            queues=totals["queues"],
+            events=totals["events"],
+            complete=complete,
+            lost=_sum_of_losses(gaps),
+            gaps=gaps,
+            rejects=self._reader.rejects(),
+            tiers=tiers,
+            tier_drift=tier_drift,
+            queue_drift=[_shown(account.queue, account.drift) for account in accounts[:100]],
+            live_drift=[_shown(queue, counts) for queue, counts in list(unseen.items())[:100]],
+        )
+
+    def _behind(self, live: Live) -> dict[QueueRef, Counts]:
+        """By how much each live odometer is ahead of what landed."""
+        found: dict[QueueRef, Counts] = {}
+        for environment in {queue.scope for queue in live}:
+            known = self._reader.odometers(environment)
+            for queue, totals in live.items():
+                if queue.scope == environment:
+                    _, landed = known.get(queue.queue, (0, (0,) * len(QUEUE_COUNTERS)))
+                    ahead = tuple(max(now - then, 0) for now, then in zip(totals, landed, strict=True))
+                    if any(ahead):
+                        found[queue] = ahead
+        return found
+
+    def _explain(self) -> None:
+        """Write down, as the latest gap's of its shard, what queues lost in it."""
+        latest: dict[int, str] = {}
+        for gap in self._reader.gaps(limit=1_000):
+            if gap.metric == "queue":
+                latest.setdefault(gap.shard, gap.from_id)
+        losses = [
+            (account.queue, account.shard, latest[account.shard], account.drift)
+            for account in self._reader.disagreeing()
+            if account.shard in latest and min(account.drift) >= 0
+        ]
+        if losses:
+            self._reader.attribute(losses, token=_token_of(losses))
+
+
+def _unexplained(behind: Live, gaps: Sequence[GapReport], reader: AuditReader) -> dict[QueueRef, Counts]:
+    """Live odometers that are ahead although everything landed: lost, unless a gap in the shard says why."""
+    shards = {gap.shard for gap in gaps if gap.metric == "queue"}
+    found = {}
+    for queue, ahead in behind.items():
+        shard, _ = reader.odometers(queue.scope).get(queue.queue, (-1, ()))
+        if shard not in shards:
+            found[queue] = ahead
+    return found
+
+
+def _token_of(losses: Sequence[tuple[QueueRef, int, str, Counts]]) -> str:
+    text = json.dumps([[asdict(queue), shard, gap, lost] for queue, shard, gap, lost in losses])
+    return f"losses-{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
+
+
+def _tier_drift(tiers: Sequence[TierSums]) -> int:
+    """By how much the tiers differ from the first one, counter by counter."""
+    first = tiers[0]
+    return sum(
+        abs(tier.events - first.events)
+        + abs(tier.waits - first.waits)
+        + _size([mine - other for mine, other in zip(tier.counted, first.counted, strict=True)])
+        for tier in tiers[1:]
+    )
+
+
+def _sum_of_losses(gaps: Sequence[GapReport]) -> dict[str, int]:
+    return {name: sum(gap.lost.get(name, 0) for gap in gaps) for name in QUEUE_COUNTERS}
+
+
+def _size(counts: Sequence[int]) -> int:
+    return sum(abs(count) for count in counts)
+
+
+def _shown(queue: QueueRef, counts: Counts) -> dict[str, Any]:
+    return {**asdict(queue), "drift": {name: count for name, count in named(counts).items() if count}}

@@ -1,0 +1,147 @@
+"""Tiers again from the archive: the same transforms, in batch, over any span of hours.
+
+The span is cleared in every tier and filled anew while the pipeline holds still. A rebuild that was
+interrupted is simply run again. The ledger is not touched: it counts what came, not what is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from weir.errors import Conflict, InvalidInput
+from weir.pipeline.archive import HOUR_MS, Archive, ArchiveFile, covered_once
+from weir.pipeline.definition import MetricDefinition
+from weir.pipeline.job import PipelineOptions
+from weir.pipeline.landing import landing_rows
+from weir.pipeline.quiet import quiet
+from weir.pipeline.sink import SLICE_ROWS, SinkOptions, connection
+from weir.telemetry.ids import StreamId, parse_id
+from weir.telemetry.store import StreamStore
+from weir.warehouse.connection import Connection
+
+FILES_A_TASK = 50
+_PIECES_SCHEMA = "metric string, token string, pieces string"
+_RESULT_SCHEMA = "metric string, events long"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """What a rebuild put back, by metric."""
+
+    from_ms: int
+    to_ms: int
+    files: int
+    events: dict[str, int]
+
+
+def rebuild(
+    spark: SparkSession, options: PipelineOptions, *, from_ms: int, to_ms: int, metrics: Sequence[str] = ()
+) -> Rebuilt:
+    """Replace the hours that `from_ms` until before `to_ms` touch, in every tier of the metrics."""
+    if options.archive is None:
+        raise InvalidInput("there is no archive to rebuild from; set `WEIR_PIPELINE__ARCHIVE`")
+    begin, end = from_ms // HOUR_MS * HOUR_MS, -(-to_ms // HOUR_MS) * HOUR_MS
+    if end <= begin:
+        raise InvalidInput("the span is empty; `--to` must be later than `--from`")
+    chosen = [one for one in options.definitions if not metrics or one.name in metrics]
+    store, warehouse = StreamStore(options.redis_url), Connection(options.clickhouse_url, timeout_s=600)
+    run, files, events = uuid4().hex, 0, {}
+    with quiet(store, wait_s=20) as still:
+        if not still:
+            raise Conflict("a batch is still under way; wait for the pipeline, or restart it if it died")
+        for definition in chosen:
+            found = Archive(options.archive).files(definition.name, from_ms=begin, to_ms=end)
+            files += len(found)
+            clear(warehouse, definition, from_ms=begin, to_ms=end)
+            events[definition.name] = _refill(spark, options.sink, definition, found, run=run, store=store)
+    return Rebuilt(from_ms=begin, to_ms=end, files=files, events=events)
+
+
+def clear(warehouse: Connection, definition: MetricDefinition, *, from_ms: int, to_ms: int) -> None:
+    """Remove a span of hours from every tier."""
+    span = {"from_s": from_ms // 1_000, "to_s": to_ms // 1_000}
+    for table in definition.tiers:
+        warehouse.command(
+            f"DELETE FROM {table} WHERE bucket_start >= toDateTime({{from_s:UInt32}}, 'UTC') "
+            "AND bucket_start < toDateTime({to_s:UInt32}, 'UTC') SETTINGS lightweight_deletes_sync = 2",
+            span,
+        )
+
+
+def _refill(
+    spark: SparkSession,
+    sink: SinkOptions,
+    definition: MetricDefinition,
+    files: Sequence[ArchiveFile],
+    *,
+    run: str,
+    store: StreamStore,
+) -> int:
+    tasks = [
+        (definition.name, f"rebuild-{run}-{number}", json.dumps(pieces))
+        for number, pieces in enumerate(_chunks(_pieces(sink, files)))
+    ]
+    total = 0
+    for start in range(0, len(tasks), 64):
+        store.hold(600)
+        frame = spark.createDataFrame(tasks[start : start + 64], _PIECES_SCHEMA)
+        rows = frame.repartition(min(len(tasks), 64)).mapInArrow(partial(_land, options=sink), _RESULT_SCHEMA)
+        total += sum(row["events"] for row in rows.collect())
+    return total
+
+
+def _pieces(sink: SinkOptions, files: Sequence[ArchiveFile]) -> Iterator[tuple[str, dict[int, str]]]:
+    """Every file with the ids after which its events count; files of one hour may overlap."""
+    archive = Archive(str(sink.archive))
+    for _, of_hour in groupby(files, key=lambda file: file.hour_ms):
+        yield from covered_once([(file.path, archive.ranges(file.path)) for file in of_hour])
+
+
+def _chunks(pieces: Iterable[tuple[str, dict[int, str]]]) -> Iterator[list[tuple[str, dict[int, str]]]]:
+    chunk: list[tuple[str, dict[int, str]]] = []
+    for piece in pieces:
+        chunk.append(piece)
+        if len(chunk) == FILES_A_TASK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _land(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Iterator[pa.RecordBatch]:
+    """A task: the events of some files into the landing table."""
+    archive = Archive(str(options.archive))
+    for batch in batches:
+        for task in batch.to_pylist():
+            definition = options.definitions[task["metric"]]
+            events = pa.concat_tables(
+                [_counting(archive.read(path), floors) for path, floors in json.loads(task["pieces"])]
+            )
+            rows = landing_rows(definition, events, rebuilt=True)
+            for start in range(0, rows.num_rows, SLICE_ROWS):
+                part = rows.slice(start, SLICE_ROWS)
+                connection(options.clickhouse_url).insert(
+                    definition.landing, part, token=f"{task['token']}-{start}"
+                )
+            yield pa.RecordBatch.from_pylist([{"metric": definition.name, "events": events.num_rows}])
+
+
+def _counting(events: pa.Table, floors: dict[str, str]) -> pa.Table:
+    """The events of a file that no other file has counted."""
+    shards = events["shard"].to_numpy()
+    ms, sequences = events["stream_ms"].to_numpy(), events["stream_sequence"].to_numpy()
+    keep = np.ones(events.num_rows, bool)
+    for shard, text in floors.items():
+        floor: StreamId = parse_id(text)
+        counted = (ms < floor[0]) | ((ms == floor[0]) & (sequences <= floor[1]))
+        keep &= ~((shards == int(shard)) & counted)
+    return events if keep.all() else events.filter(pa.array(keep))

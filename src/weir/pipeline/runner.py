@@ -1,0 +1,125 @@
+"""One pipeline process: a session, a supervisor over its query, and what it tells the world."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import structlog
+from prometheus_client import CollectorRegistry, start_http_server
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from weir.errors import WeirError
+from weir.pipeline.job import PipelineOptions, start
+from weir.pipeline.metrics import PipelineMetrics
+from weir.pipeline.session import SessionOptions, open_session
+from weir.pipeline.supervisor import Query, Supervisor
+from weir.telemetry.progress import publish_status, read_lags
+from weir.telemetry.store import StreamStore
+from weir.warehouse.connection import Connection
+
+_log = structlog.get_logger(__name__)
+
+
+class JvmLost(BaseException):
+    """Spark's JVM is gone; no session of this process can be used again."""
+
+
+def run_pipeline(
+    options: PipelineOptions,
+    session: SessionOptions,
+    *,
+    metrics_port: int | None = None,
+    available_now: bool = False,
+    on_started: Callable[[], None] = lambda: None,
+) -> None:
+    """Run until a signal, or with `available_now` until the streams are drained.
+
+    When the JVM dies, the process replaces itself: nothing of a session survives its JVM.
+    """
+    try:
+        _run(options, session, metrics_port, available_now, on_started)
+    except JvmLost:
+        _log.error("the JVM is gone; starting over")
+        time.sleep(1)
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _run(
+    options: PipelineOptions,
+    session: SessionOptions,
+    metrics_port: int | None,
+    available_now: bool,
+    on_started: Callable[[], None],
+) -> None:
+    registry = CollectorRegistry()
+    metrics = PipelineMetrics(registry)
+    store = StreamStore(options.redis_url, timeout_s=2)
+    if metrics_port is not None:
+        start_http_server(metrics_port, addr="127.0.0.1", registry=registry)
+    spark = open_session(session)
+    supervisor = Supervisor(
+        lambda: _start(spark, options, metrics, available_now),
+        stores_answer=lambda: stores_answer(options),
+        metrics=metrics,
+        publish=lambda: _publish(spark, store, metrics, options),
+    )
+    _stop_on_signals(supervisor)
+    on_started()
+    supervisor.run()
+    spark.stop()
+
+
+def _start(
+    spark: SparkSession, options: PipelineOptions, metrics: PipelineMetrics, available_now: bool
+) -> Query:
+    try:
+        query: Any = start(spark, options, observe=metrics.landed, available_now=available_now)
+        return cast(Query, query)
+    except (Py4JError, ConnectionError) as error:
+        _require_jvm(spark)
+        raise error
+
+
+def _publish(
+    spark: SparkSession, store: StreamStore, metrics: PipelineMetrics, options: PipelineOptions
+) -> None:
+    _require_jvm(spark)
+    names = [definition.name for definition in options.definitions]
+    metrics.lagging(
+        read_lags(store, metrics=names, shards=options.shards, now_ms=time.time_ns() // 1_000_000)
+    )
+    publish_status(store, metrics.status)
+
+
+def _require_jvm(spark: SparkSession) -> None:
+    gateway: Any = spark.sparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is not None and process.poll() is not None:
+        raise JvmLost
+
+
+def stores_answer(options: PipelineOptions) -> bool:
+    """Whether Redis and ClickHouse are both there."""
+    try:
+        store = StreamStore(options.redis_url, timeout_s=2)
+        store.held()
+        store.close()
+        warehouse = Connection(options.clickhouse_url, timeout_s=5)
+        warehouse.rows("SELECT 1")
+        warehouse.close()
+    except WeirError:
+        return False
+    return True
+
+
+def _stop_on_signals(supervisor: Supervisor) -> None:
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: supervisor.stop())

@@ -1,0 +1,83 @@
+"""What `weir pipeline status` shows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weir.errors import WarehouseUnavailable
+from weir.pipeline.job import PipelineOptions
+from weir.telemetry.progress import PipelineStatus, StreamLag, read_lags, read_status
+from weir.telemetry.store import StreamStore
+from weir.warehouse.audit import AuditReader, GapReport
+from weir.warehouse.connection import Connection
+
+STALE_MS = 15_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineView:
+    """The pipeline from outside."""
+
+    running: bool
+    """It spoke within the last few seconds and is neither paused nor stopped."""
+    status: PipelineStatus | None
+    streams: Sequence[StreamLag]
+    lag_events: int
+    lag_s: float
+    gaps: Sequence[GapReport] | None
+    """None while ClickHouse does not answer."""
+
+
+def read_pipeline(options: PipelineOptions) -> PipelineView:
+    store = StreamStore(options.redis_url)
+    now_ms = time.time_ns() // 1_000_000
+    try:
+        status = read_status(store)
+        names = [definition.name for definition in options.definitions]
+        lags = read_lags(store, metrics=names, shards=options.shards, now_ms=now_ms)
+    finally:
+        store.close()
+    fresh = status is not None and now_ms - status.updated_ms < STALE_MS
+    return PipelineView(
+        running=fresh and status is not None and status.state in ("starting", "running", "retrying"),
+        status=status,
+        streams=lags,
+        lag_events=sum(lag.events for lag in lags),
+        lag_s=max((lag.seconds for lag in lags), default=0.0),
+        gaps=_gaps(options.clickhouse_url),
+    )
+
+
+def shown(view: PipelineView) -> str:
+    """The view as lines for people."""
+    lines = [_headline(view), f"{view.lag_events} events wait, the first for {view.lag_s:.1f} s"]
+    lines += [
+        f"  {lag.metric:<8} shard {lag.shard:<4} at {lag.position:<22} {lag.events:>8} wait  {lag.seconds:8.1f} s"
+        for lag in view.streams
+    ]
+    for gap in view.gaps or ():
+        count = gap.entries if gap.entries is not None else f"messages {dict(gap.lost)}"
+        lines.append(f"  gap in {gap.metric} shard {gap.shard}: {gap.from_id} to {gap.to_id}, lost {count}")
+    return "\n".join(lines)
+
+
+def _headline(view: PipelineView) -> str:
+    status = view.status
+    if status is None:
+        return "the pipeline has never run"
+    if not view.running:
+        return f"the pipeline does not run; it was last {status.state} {status.error}".rstrip()
+    return (
+        f"{status.state}; batch {status.batch}: {status.batch_events} events in {status.batch_s:.2f} s; "
+        f"{status.events} events, {status.rejected} noted, {status.failures} failures since it started"
+    )
+
+
+def _gaps(url: str) -> list[GapReport] | None:
+    try:
+        connection = Connection(url, timeout_s=5)
+        return AuditReader(connection).gaps(limit=20)
+    except WarehouseUnavailable:
+        return None

@@ -1,0 +1,128 @@
+"""Keeps the query running: restarts it with back-off, pauses after repeated failures, resumes by itself.
+
+Nothing that happens here touches the queues. While the pipeline is away the streams buffer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from weir.errors import WeirError
+from weir.pipeline.metrics import PipelineMetrics
+
+_log = structlog.get_logger(__name__)
+
+POLL_S = 0.5
+
+
+class Query(Protocol):
+    """What the supervisor needs of a streaming query."""
+
+    def awaitTermination(self, timeout: float) -> bool | None:  # noqa: N802
+        """Wait; raises what ended the query."""
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long to wait between attempts, and after how many failures in a row to pause."""
+
+    first_s: float = 1.0
+    longest_s: float = 30.0
+    failures_to_pause: int = 3
+    healthy_s: float = 10.0
+    """A query that ran this long wipes the failures before it."""
+
+
+class Supervisor:
+    """Runs queries until it is asked to stop, or until a query ends by itself."""
+
+    def __init__(
+        self,
+        start: Callable[[], Query],
+        *,
+        stores_answer: Callable[[], bool],
+        metrics: PipelineMetrics,
+        publish: Callable[[], None],
+        patience: Patience | None = None,
+    ) -> None:
+        self._start = start
+        self._stores_answer = stores_answer
+        self._metrics = metrics
+        self._publish = publish
+        self._patience = patience or Patience()
+        self._stopping = threading.Event()
+        self._failures = 0
+
+    def stop(self) -> None:
+        """Ask `run` to return; safe from a signal handler or another thread."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        while not self._stopping.is_set():
+            self._enter("starting")
+            began = time.monotonic()
+            try:
+                if self._run_query():
+                    break
+            except Exception as error:
+                # Whatever ended the query, the answer is the same: say so, wait, try again.
+                self._failures = (
+                    1 if time.monotonic() - began > self._patience.healthy_s else self._failures + 1
+                )
+                self._metrics.failed()
+                self._wait_after(error)
+        self._enter("stopped")
+
+    def _run_query(self) -> bool:
+        """Run one query to its end; True when it ended without an error."""
+        query = self._start()
+        self._enter("running")
+        try:
+            while not self._stopping.is_set():
+                if query.awaitTermination(POLL_S):
+                    return True
+                self._tell()
+            return True
+        finally:
+            with suppress(Exception):
+                query.stop()
+
+    def _wait_after(self, error: Exception) -> None:
+        reason = _reason(error)
+        paused = self._failures >= self._patience.failures_to_pause
+        _log.error("the pipeline's query ended", failures=self._failures, paused=paused, error=reason)
+        self._enter("paused" if paused else "retrying", error=reason)
+        delay_s = min(self._patience.first_s * 2 ** (self._failures - 1), self._patience.longest_s)
+        self._sleep(delay_s)
+        while paused and not self._stopping.is_set() and not self._stores_answer():
+            self._sleep(min(delay_s, 5))
+
+    def _sleep(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not self._stopping.wait(min(POLL_S, seconds)):
+            self._tell()
+
+    def _enter(self, state: str, *, error: str = "") -> None:
+        self._metrics.entered(state, error=error)
+        _log.info("pipeline", state=state)
+        self._tell()
+
+    def _tell(self) -> None:
+        with suppress(WeirError):
+            self._publish()
+
+
+def _reason(error: Exception) -> str:
+    """The first line that says something, without Spark's stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("weir.errors.")]
+    return (ours or lines or [type(error).__name__])[0][:500]

@@ -1,0 +1,63 @@
+"""From settings to a pipeline: where it reads, where it writes, and the broker that an audit asks."""
+
+from __future__ import annotations
+
+import asyncio
+
+from weir.broker.broker import Broker
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import Connection as BrokerConnection
+from weir.embedded.urls import Urls
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.pipeline.audit import Auditor, AuditReport
+from weir.pipeline.job import PipelineOptions
+from weir.pipeline.session import SessionOptions
+from weir.settings import Settings
+from weir.telemetry.events import QUEUE_COUNTERS
+from weir.telemetry.store import StreamStore
+from weir.warehouse.connection import Connection
+
+
+def pipeline_options(settings: Settings, urls: Urls) -> PipelineOptions:
+    chosen, folder = settings.pipeline, settings.embedded.data_dir.absolute() / "pipeline"
+    return PipelineOptions(
+        redis_url=urls.redis,
+        clickhouse_url=urls.clickhouse,
+        checkpoint=chosen.checkpoint or str(folder / "checkpoint"),
+        archive=chosen.archive or str(folder / "archive"),
+        shards=settings.shards,
+        trigger_ms=chosen.trigger_ms,
+        max_events=chosen.max_events,
+        max_lanes=chosen.max_lanes,
+    )
+
+
+def session_options(settings: Settings, *, master: str | None = None) -> SessionOptions:
+    return SessionOptions(master=master or settings.pipeline.master, memory=settings.pipeline.memory)
+
+
+async def audit_pipeline(options: PipelineOptions, *, wait_s: float) -> AuditReport:
+    """Audit what the stores of these options hold, live queues included."""
+    store, warehouse = StreamStore(options.redis_url), Connection(options.clickhouse_url)
+    names = [definition.name for definition in options.definitions]
+    auditor = Auditor(store, warehouse, metrics=names, shards=options.shards)
+    broker = RedisBroker(BrokerConnection(url=options.redis_url), shards=options.shards)
+    try:
+        environments = await asyncio.to_thread(auditor.environments)
+        live = await live_odometers(broker, environments)
+        return await asyncio.to_thread(auditor.audit, live, wait_s=wait_s)
+    finally:
+        await broker.aclose()
+        warehouse.close()
+        store.close()
+
+
+async def live_odometers(
+    broker: Broker, environments: list[EnvironmentRef]
+) -> dict[QueueRef, tuple[int, ...]]:
+    """The odometers of every defined queue of these environments, in the order of the counters."""
+    found: dict[QueueRef, tuple[int, ...]] = {}
+    for environment in environments:
+        for state in await broker.states(environment):
+            found[state.queue] = tuple(state.odometers.get(name, 0) for name in QUEUE_COUNTERS)
+    return found

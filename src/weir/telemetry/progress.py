@@ -1,0 +1,82 @@
+"""How far the pipeline is behind, for anyone who can reach Redis: lag by stream and what it says itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from weir.telemetry.ids import is_after, parse_id
+from weir.telemetry.store import StreamStore, Tail
+from weir.telemetry.streams import stream_key
+
+STATUS = "status"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineStatus:
+    """The pipeline about itself, written every few seconds; old news means that it does not run."""
+
+    state: str
+    """`starting`, `running`, `retrying`, `paused` or `stopped`."""
+    updated_ms: int
+    since_ms: int
+    """When it entered this state."""
+    error: str = ""
+    batch: int = -1
+    batch_events: int = 0
+    batch_s: float = 0.0
+    events: int = 0
+    """Since this process started, as are the next three."""
+    rejected: int = 0
+    gaps: int = 0
+    failures: int = 0
+    newest_ms: int = 0
+    """Time of the newest event that has landed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamLag:
+    """One stream: what waits in it, and for how long the first of that has waited."""
+
+    metric: str
+    shard: int
+    position: str
+    last_id: str
+    events: int
+    """At most; a batch that has just landed may still be counted."""
+    seconds: float
+
+
+def publish_status(store: StreamStore, status: PipelineStatus) -> None:
+    store.remember(STATUS, asdict(status))
+
+
+def read_status(store: StreamStore) -> PipelineStatus | None:
+    value = store.remembered(STATUS)
+    return PipelineStatus(**value) if value else None
+
+
+def read_lags(store: StreamStore, *, metrics: Iterable[str], shards: int, now_ms: int) -> list[StreamLag]:
+    """The lag of every stream that exists, by the position that the pipeline published."""
+    streams = [(metric, shard) for metric in metrics for shard in range(shards)]
+    keys = [stream_key(*stream) for stream in streams]
+    tails, positions = store.tails(keys), store.positions(keys)
+    return [
+        stream_lag(metric, shard, tail, position, now_ms=now_ms)
+        for (metric, shard), tail, position in zip(streams, tails, positions, strict=True)
+        if tail is not None
+    ]
+
+
+def stream_lag(metric: str, shard: int, tail: Tail, position: str, *, now_ms: int) -> StreamLag:
+    """What is behind `position`. Its own entry stays in the stream; whatever is before it is trimmed."""
+    waiting = tail.length - (0 if is_after(tail.first_id, position) else 1)
+    seconds = 0.0
+    if not is_after(tail.last_id, position):
+        waiting = 0
+    else:
+        first_ms = max(parse_id(position)[0], parse_id(tail.first_id)[0])
+        seconds = max(now_ms - first_ms, 0) / 1_000
+    return StreamLag(
+        metric=metric, shard=shard, position=position, last_id=tail.last_id, events=waiting, seconds=seconds
+    )

@@ -1,0 +1,112 @@
+-- name: totals
+-- How many queues and events the ledger knows, and its sums by counter.
+SELECT uniqExact(organization, project, environment, queue) AS queues, sum(events) AS events, [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS counted
+FROM queue_ledger
+
+-- name: accounts
+-- Queues whose counts, odometers and known losses do not agree, worst first.
+WITH lost AS
+(
+    SELECT organization, project, environment, queue, [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS lost
+    FROM queue_losses
+    GROUP BY organization, project, environment, queue
+)
+SELECT
+    organization, project, environment, queue,
+    shard,
+    last_ms,
+    counted,
+    totals,
+    if(empty(lost), arrayResize(emptyArrayUInt64(), 8), lost) AS lost,
+    arrayMap((c, t, l) -> toInt64(t) - toInt64(c) - toInt64(l), counted, totals, lost) AS drift
+FROM
+(
+    SELECT
+        organization, project, environment, queue,
+        max(shard) AS shard,
+        toUnixTimestamp64Milli(max(last_at)) AS last_ms,
+        [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS counted,
+        [max(enqueued_total), max(dequeued_total), max(acked_total), max(nacked_total), max(dead_total), max(expired_total), max(lapsed_total), max(refused_total)] AS totals
+    FROM queue_ledger
+    GROUP BY organization, project, environment, queue
+) AS ledger
+LEFT JOIN lost USING (organization, project, environment, queue)
+WHERE arrayExists(x -> x != 0, drift)
+ORDER BY arraySum(arrayMap(x -> abs(x), drift)) DESC
+LIMIT {limit:UInt32}
+
+-- name: odometers
+-- What the ledger holds of one environment's queues.
+SELECT queue, max(shard) AS shard, [max(enqueued_total), max(dequeued_total), max(acked_total), max(nacked_total), max(dead_total), max(expired_total), max(lapsed_total), max(refused_total)] AS totals
+FROM queue_ledger
+WHERE organization = {organization:String} AND project = {project:String} AND environment = {environment:String}
+GROUP BY queue
+
+-- name: environments
+-- Every environment that the ledger knows.
+SELECT DISTINCT organization, project, environment
+FROM queue_ledger
+
+-- name: tier_differences
+-- Queues whose sums differ between tiers over a span that all of them keep.
+SELECT
+    organization, project, environment, queue,
+    sumForEachIf(counted, tier = '5s') AS of_5s,
+    sumForEachIf(counted, tier = '1m') AS of_1m,
+    sumForEachIf(counted, tier = '1h') AS of_1h
+FROM
+(
+    SELECT organization, project, environment, queue, '5s' AS tier, [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS counted
+    FROM queue_metrics_5s
+    WHERE bucket_start >= toDateTime({start_s:UInt32}, 'UTC')
+    GROUP BY organization, project, environment, queue
+    UNION ALL
+    SELECT organization, project, environment, queue, '1m' AS tier, [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS counted
+    FROM queue_metrics_1m
+    WHERE bucket_start >= toDateTime({start_s:UInt32}, 'UTC')
+    GROUP BY organization, project, environment, queue
+    UNION ALL
+    SELECT organization, project, environment, queue, '1h' AS tier, [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS counted
+    FROM queue_metrics_1h
+    WHERE bucket_start >= toDateTime({start_s:UInt32}, 'UTC')
+    GROUP BY organization, project, environment, queue
+)
+GROUP BY organization, project, environment, queue
+HAVING of_5s != of_1m OR of_5s != of_1h
+LIMIT {limit:UInt32}
+
+-- name: tier_sums
+-- The sums of one tier over a span, all queues together.
+SELECT sum(events) AS events, sum(wait_count) AS waits, [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS counted
+FROM {table:Identifier}
+WHERE bucket_start >= toDateTime({start_s:UInt32}, 'UTC')
+
+-- name: gaps
+-- The latest gaps with what queues lost in them by odometer.
+SELECT
+    g.metric AS metric,
+    g.shard AS shard,
+    g.from_id AS from_id,
+    max(g.to_id) AS to_id,
+    toUnixTimestamp64Milli(max(g.from_at)) AS from_ms,
+    toUnixTimestamp64Milli(max(g.to_at)) AS to_ms,
+    any(g.reason) AS reason,
+    max(g.entries) AS entries,
+    any(l.lost) AS lost
+FROM metric_gaps AS g
+LEFT JOIN
+(
+    SELECT shard, gap, [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS lost
+    FROM queue_losses
+    GROUP BY shard, gap
+) AS l ON l.shard = g.shard AND l.gap = g.from_id AND g.metric = 'queue'
+GROUP BY metric, shard, from_id
+ORDER BY from_ms DESC
+LIMIT {limit:UInt32}
+
+-- name: rejects
+-- What was not taken as it came, by metric, reason and action.
+SELECT metric, reason, action, sum(events) AS events
+FROM metric_rejects
+GROUP BY metric, reason, action
+ORDER BY metric, reason
