@@ -14,9 +14,10 @@ import sys
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_KEEPCAPS = 8
+_PR_SET_SECUREBITS = 28
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_RAISE = 2
+_NO_SETUID_FIXUP = 1 << 2
 _CAPABILITY_VERSION_3 = 0x20080522
 _CAP_DAC_OVERRIDE = 1
 _CAP_DAC_READ_SEARCH = 2
@@ -29,7 +30,8 @@ def become(account: dict[str, Any], libc: ctypes.CDLL) -> None:
     if not account["search"]:
         os.setuid(account["uid"])
         return
-    libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0)
+    # Without this, access(2), which PostgreSQL asks first, takes no notice of what is kept.
+    libc.prctl(_PR_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)
     os.setuid(account["uid"])
     for capability in (_CAP_DAC_READ_SEARCH, _CAP_DAC_OVERRIDE):
         if _keep(capability, libc):

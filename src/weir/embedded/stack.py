@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -64,11 +63,13 @@ class Stack:
         """Stop every server, whatever state it is in, and give the directory back."""
         if self._watch is not None:
             self._watch.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._watch
+            # Its failure was for those who wait in `failed`; here everything is stopped all the same.
+            await asyncio.wait([self._watch])
             self._watch = None
-        await asyncio.gather(*(child.stop() for child in self._running))
-        self.data_dir.close()
+        try:
+            await asyncio.gather(*(child.stop() for child in self._running))
+        finally:
+            self.data_dir.close()
 
     async def __aenter__(self) -> Self:
         await self.start()

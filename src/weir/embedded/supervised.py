@@ -12,7 +12,7 @@ from weir.errors import Misconfigured
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
-_STEADY_AFTER_S = 30.0
+_STEADY_AFTER_S = 1.0
 _START_PATIENCE_S = 60.0
 _POLL_S = 0.03
 
