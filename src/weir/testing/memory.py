@@ -341,6 +341,7 @@ class MemoryBroker:
         return [message_id in held for message_id in message_ids]
 
     async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
+        self._model(queue)
         self._gates.close(queue, gates)
 
     async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
