@@ -187,6 +187,7 @@ async def test_every_query_can_be_explained_on_a_migrated_warehouse(
         "start_s": 1,
         "end_s": 2,
         "split_s": 1,
+        "slot_s": 1,
         "lookback_s": 0,
         "queue": "q",
         "queues": ["q"],

@@ -19,7 +19,7 @@ def row(time_ms: int, *, acked: int = 1, highest: int = 9, last: int = 4, total:
         "bucket_ms": time_ms,
         "acked": acked,
         "depth_max": highest,
-        "depth_last": last,
+        "last": {"depth": last},
         "acked_total": total,
         "p95": 7.5,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from weir.telemetry.events import QUEUE_COUNTERS
@@ -22,24 +21,15 @@ ENVIRONMENT_SHAPE = Shape(
 )
 
 
-def flat_row(row: Mapping[str, Any], gauges: tuple[str, ...]) -> dict[str, Any]:
-    """A row of the warehouse with its tuple of last gauges and its percentiles as columns."""
-    flat = {name: value for name, value in row.items() if name not in ("last", "wait_percentiles")}
-    last = row["last"]
-    flat.update({f"{gauge}_last": last[gauge] for gauge in gauges})
-    return flat | wait_columns(row)
-
-
-def wait_columns(row: Mapping[str, Any]) -> dict[str, float | None]:
-    """Mean, maximum and percentiles of the wait; null where nothing was handed out."""
-    count = row.get("wait_count", 0)
+def with_waits(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with mean, maximum and percentiles of the wait; null where nothing was handed out."""
+    count = row["wait_count"]
     if not count:
-        return dict.fromkeys(WAITS)
-    p50, p95, p99 = row.get("wait_percentiles", (None, None, None))
-    return {
-        "wait_mean_ms": mean(row["wait_sum_ms"], count),
-        "wait_max_ms": row["wait_max_ms"],
-        "wait_p50_ms": p50,
-        "wait_p95_ms": p95,
-        "wait_p99_ms": p99,
-    }
+        row.update(_NO_WAITS)
+        return row
+    row["wait_mean_ms"] = mean(row["wait_sum_ms"], count)
+    row["wait_p50_ms"], row["wait_p95_ms"], row["wait_p99_ms"] = row["wait_percentiles"]
+    return row
+
+
+_NO_WAITS = dict.fromkeys(WAITS)

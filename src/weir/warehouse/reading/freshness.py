@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -79,17 +79,49 @@ class FreshnessReader:
         return self._known[metric]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Events of one metric and shard that were lost."""
+
+    metric: str
+    shard: int
+    span: Span
+
+
 class GapReader:
-    """The recorded losses of a metric."""
+    """The recorded losses of every metric; they are few, so all are read and kept for `max_age_ms`."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, *, clock: Clock, max_age_ms: int = 1_000) -> None:
         self._reader = reader
+        self._clock = clock
+        self._max_age_ms = max_age_ms
+        self._read_ms = -max_age_ms
+        self._gaps: list[Gap] = []
 
-    async def of(self, metric: str, *, shards: Sequence[int], start_ms: int, end_ms: int) -> list[Span]:
-        rows = await self._reader.ask(
-            ask_operator("gaps", metric=metric, shards=list(shards), start_ms=start_ms, end_ms=end_ms)
+    async def of(self, metric: str, shard: int, *, start_ms: int, end_ms: int) -> tuple[Span, ...]:
+        return tuple(
+            gap.span
+            for gap in await self.everything()
+            if gap.metric == metric
+            and gap.shard == shard
+            and gap.span.end_ms >= start_ms
+            and gap.span.start_ms < end_ms
         )
-        return [Span(start_ms=row["start_ms"], end_ms=row["end_ms"]) for row in rows]
+
+    async def everything(self) -> list[Gap]:
+        now_ms = self._clock.now_ms()
+        if not 0 <= now_ms - self._read_ms < self._max_age_ms:
+            rows = await self._reader.ask(ask_operator("gaps"))
+            self._gaps = [
+                Gap(
+                    metric=row["metric"],
+                    shard=int(row["shard"]),
+                    span=Span(start_ms=row["start_ms"], end_ms=row["end_ms"]),
+                )
+                for row in rows
+            ]
+            self._read_ms = now_ms
+        return self._gaps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +142,6 @@ class TrustReader:
     async def of(self, metric: str, shard: int, *, start_ms: int, end_ms: int) -> Trust:
         fresh, gaps = await asyncio.gather(
             self._freshness.of(metric),
-            self._gaps.of(metric, shards=[shard], start_ms=start_ms, end_ms=end_ms),
+            self._gaps.of(metric, shard, start_ms=start_ms, end_ms=end_ms),
         )
-        return Trust(gaps=tuple(gaps), complete_until_ms=fresh.complete_until_ms(shard))
+        return Trust(gaps=gaps, complete_until_ms=fresh.complete_until_ms(shard))

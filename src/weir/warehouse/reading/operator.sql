@@ -65,14 +65,16 @@ GROUP BY bucket_ms
 ORDER BY bucket_ms
 
 -- name: gaps
--- The spans of one metric and shard in which events were lost.
-SELECT DISTINCT
+-- The spans in which events were lost, by metric and shard; a gap that was recorded twice counts once.
+SELECT
+    metric,
+    shard,
     toUnixTimestamp64Milli(from_at) AS start_ms,
-    toUnixTimestamp64Milli(to_at) AS end_ms
+    max(toUnixTimestamp64Milli(to_at)) AS end_ms
 FROM metric_gaps
-WHERE metric = {metric:String} AND shard IN {shards:Array(UInt16)}
-    AND to_at >= fromUnixTimestamp64Milli({start_ms:Int64}) AND from_at < fromUnixTimestamp64Milli({end_ms:Int64})
-ORDER BY start_ms
+GROUP BY metric, shard, from_at
+ORDER BY start_ms DESC
+LIMIT 10000
 
 -- name: landed
 -- How far each shard of each metric has landed: the id of its newest event.

@@ -10,18 +10,12 @@ from typing import Any
 from weir.model.clock import Clock
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
-from weir.warehouse.reading.columns import (
-    ENVIRONMENT_GAUGES,
-    ENVIRONMENT_SHAPE,
-    QUEUE_GAUGES,
-    QUEUE_SHAPE,
-    flat_row,
-)
+from weir.warehouse.reading.columns import ENVIRONMENT_SHAPE, QUEUE_SHAPE, with_waits
 from weir.warehouse.reading.freshness import Trust, TrustReader
 from weir.warehouse.reading.periods import DEFAULT_RETENTION_MS, HOUR_MS, Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant
-from weir.warehouse.reading.reader import Answer, Question, Reader
-from weir.warehouse.reading.series import Point, Row, Shape, Span, build_series
+from weir.warehouse.reading.reader import Question, Reader
+from weir.warehouse.reading.series import Point, Shape, Span, build_series
 from weir.warehouse.tables import ENVIRONMENTS, QUEUES, TierSet
 
 _LOOKBACK_MS = 2 * HOUR_MS
@@ -61,7 +55,6 @@ class HistoryReader:
             queue.scope,
             window,
             shape=QUEUE_SHAPE,
-            gauges=QUEUE_GAUGES,
             rows=ask_tenant("queue_series", queue.scope, **_series_parameters(QUEUES, window), **name),
             seed=ask_tenant("queue_seed", queue.scope, **_seed_parameters(QUEUES, window), **name),
         )
@@ -71,7 +64,6 @@ class HistoryReader:
             environment,
             window,
             shape=ENVIRONMENT_SHAPE,
-            gauges=ENVIRONMENT_GAUGES,
             rows=ask_tenant("environment_series", environment, **_series_parameters(ENVIRONMENTS, window)),
             seed=ask_tenant("environment_seed", environment, **_seed_parameters(ENVIRONMENTS, window)),
         )
@@ -82,7 +74,6 @@ class HistoryReader:
         window: Window,
         *,
         shape: Shape,
-        gauges: tuple[str, ...],
         rows: Question,
         seed: Question,
     ) -> History:
@@ -95,8 +86,8 @@ class HistoryReader:
         points = build_series(
             window,
             shape=shape,
-            rows=[_environment_measures(flat_row(row, gauges)) for row in found],
-            seed=_seed_row(seeds, gauges),
+            rows=[with_waits(row) for row in found],
+            seed=seeds[0] if seeds else None,
             gaps=trust.gaps,
             known=self._known(window.resolution, trust),
         )
@@ -105,17 +96,6 @@ class HistoryReader:
     def _known(self, resolution: Resolution, trust: Trust) -> Span:
         kept_ms = self._retention_ms[resolution]
         return Span(start_ms=self._clock.now_ms() - kept_ms, end_ms=trust.complete_until_ms)
-
-
-def _environment_measures(row: dict[str, Any]) -> Row:
-    """An environment keeps no last age, so its age is measured where it was and never carried."""
-    if "oldest_age_ms_last" not in row:
-        row["oldest_age_ms"] = row["oldest_age_ms_max"]
-    return row
-
-
-def _seed_row(seeds: Answer, gauges: tuple[str, ...]) -> Row | None:
-    return flat_row(seeds[0], gauges) if seeds else None
 
 
 def _series_parameters(tiers: TierSet, window: Window) -> Mapping[str, Any]:
@@ -128,11 +108,13 @@ def _series_parameters(tiers: TierSet, window: Window) -> Mapping[str, Any]:
 
 
 def _seed_parameters(tiers: TierSet, window: Window) -> Mapping[str, Any]:
+    """The recent tier answers down to a whole hour, and before that the hours."""
+    lookback_ms = max(window.start_ms - _LOOKBACK_MS, 0)
     return {
         "table": table_of(tiers, window.resolution),
         "hours": table_of(tiers, Resolution.HOUR),
         "start_s": window.start_ms // 1_000,
-        "lookback_s": max(window.start_ms - _LOOKBACK_MS, 0) // 1_000,
+        "lookback_s": (lookback_ms - lookback_ms % HOUR_MS) // 1_000,
     }
 
 

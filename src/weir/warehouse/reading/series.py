@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from weir.warehouse.reading.periods import Window
 
 Value = float | int | None
-Row = Mapping[str, Value]
+Row = Mapping[str, Any]
+"""The columns of one bucket: `bucket_ms`, those that a `Shape` names, and `last`, the gauges by name."""
 
 
 class Kind(StrEnum):
@@ -32,7 +34,7 @@ class Shape:
 
     counters: tuple[str, ...]
     gauges: tuple[str, ...]
-    """Each has two columns: `<name>_max` is shown, `<name>_last` is carried."""
+    """Each has two: the column `<name>_max` is shown, its value in `last` is carried."""
     odometers: tuple[str, ...] = ()
     """Lifetime totals: shown and carried as they are."""
     measures: tuple[str, ...] = ()
@@ -66,21 +68,54 @@ def build_series(
     `seed` is the last row before the window. A bucket that touches one of `gaps` is unknown whatever
     rows it has; a bucket outside `known` is unknown unless it has rows.
     """
-    by_bucket = {int(row["bucket_ms"] or 0): row for row in rows}
+    by_bucket = {row["bucket_ms"]: row for row in rows}
     lost = _lost_buckets(window, gaps)
-    carried = _carried(shape, seed) if seed else _nothing(shape)
+    filler = _Filler(shape, seed)
     points = []
     for time_ms in range(window.start_ms, window.end_ms, window.step_ms):
         row = by_bucket.get(time_ms)
         if time_ms in lost or (row is None and known is not None and not _holds(known, time_ms, window)):
-            carried = _nothing(shape)
-            points.append(Point(time_ms=time_ms, kind=Kind.UNKNOWN, values=_unknown(shape)))
+            kind, values = Kind.UNKNOWN, filler.unknown()
         elif row is None:
-            points.append(Point(time_ms=time_ms, kind=Kind.CARRIED, values=_idle(shape, carried)))
+            kind, values = Kind.CARRIED, filler.idle()
         else:
-            carried = _carried(shape, row)
-            points.append(Point(time_ms=time_ms, kind=Kind.MEASURED, values=_measured(shape, row)))
+            kind, values = Kind.MEASURED, filler.measured(row)
+        points.append(Point(time_ms=time_ms, kind=kind, values=values))
     return points
+
+
+class _Filler:
+    """The values of one bucket after another; it remembers the last row, for what is carried."""
+
+    def __init__(self, shape: Shape, seed: Row | None) -> None:
+        self._shape = shape
+        self._shown = [(name, f"{name}_max") for name in shape.gauges]
+        self._shown += [(name, name) for name in (*shape.counters, *shape.odometers, *shape.measures)]
+        self._nothing: dict[str, Value] = {name: None for name, _ in self._shown}
+        self._last = seed
+        self._idle: dict[str, Value] | None = None
+
+    def measured(self, row: Row) -> Mapping[str, Value]:
+        self._last, self._idle = row, None
+        return {name: row[column] for name, column in self._shown}
+
+    def unknown(self) -> Mapping[str, Value]:
+        """Nothing is known here, and nothing from before can be carried past it."""
+        self._last, self._idle = None, None
+        return self._nothing
+
+    def idle(self) -> Mapping[str, Value]:
+        """One mapping serves every bucket until the next row."""
+        if self._idle is None:
+            self._idle = self._nothing | dict.fromkeys(self._shape.counters, 0) | self._carried()
+        return self._idle
+
+    def _carried(self) -> dict[str, Value]:
+        if self._last is None:
+            return {}
+        row = self._last
+        gauges = {name: row["last"][name] for name in self._shape.gauges}
+        return gauges | {name: row[name] for name in self._shape.odometers}
 
 
 def _lost_buckets(window: Window, gaps: Sequence[Span]) -> set[int]:
@@ -95,25 +130,3 @@ def _buckets_of(window: Window, gap: Span) -> Iterator[int]:
 def _holds(known: Span, time_ms: int, window: Window) -> bool:
     """Whether a bucket is wholly after the start of what is known and begins before its end."""
     return known.start_ms <= time_ms + window.step_ms - 1 and time_ms < known.end_ms
-
-
-def _carried(shape: Shape, row: Row) -> dict[str, Value]:
-    gauges = {name: row[f"{name}_last"] for name in shape.gauges}
-    return gauges | {name: row[name] for name in shape.odometers}
-
-
-def _nothing(shape: Shape) -> dict[str, Value]:
-    return dict.fromkeys((*shape.gauges, *shape.odometers))
-
-
-def _measured(shape: Shape, row: Row) -> dict[str, Value]:
-    gauges = {name: row[f"{name}_max"] for name in shape.gauges}
-    return gauges | {name: row[name] for name in (*shape.counters, *shape.odometers, *shape.measures)}
-
-
-def _idle(shape: Shape, carried: Mapping[str, Value]) -> dict[str, Value]:
-    return {**dict.fromkeys(shape.counters, 0), **dict.fromkeys(shape.measures), **carried}
-
-
-def _unknown(shape: Shape) -> dict[str, Value]:
-    return dict.fromkeys((*shape.counters, *shape.gauges, *shape.odometers, *shape.measures))

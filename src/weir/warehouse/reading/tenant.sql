@@ -39,6 +39,7 @@ ORDER BY bucket_ms
 
 -- name: queue_seed
 -- The last gauges and odometers of one queue before a moment, from a recent tier or from the hours.
+-- Newest first and at most a thousand rows: those of the newest bucket, however many parts it still has.
 SELECT
     max(s.last) AS last,
     max(s.enqueued_total) AS enqueued_total,
@@ -51,17 +52,24 @@ SELECT
     max(s.refused_total) AS refused_total
 FROM
 (
-    SELECT last, enqueued_total, dequeued_total, acked_total, nacked_total, dead_total, expired_total, lapsed_total, refused_total
-    FROM {table:Identifier}
-    WHERE $TENANT AND queue = {queue:String}
-        AND bucket_start >= toDateTime({lookback_s:UInt32}, 'UTC')
-        AND bucket_start < toDateTime({start_s:UInt32}, 'UTC')
+    (
+        SELECT last, enqueued_total, dequeued_total, acked_total, nacked_total, dead_total, expired_total, lapsed_total, refused_total
+        FROM {table:Identifier}
+        WHERE $TENANT AND queue = {queue:String}
+            AND bucket_start < toDateTime({start_s:UInt32}, 'UTC')
+            AND bucket_start >= toDateTime({lookback_s:UInt32}, 'UTC')
+        ORDER BY bucket_start DESC
+        LIMIT 1000
+    )
     UNION ALL
-    SELECT last, enqueued_total, dequeued_total, acked_total, nacked_total, dead_total, expired_total, lapsed_total, refused_total
-    FROM {hours:Identifier}
-    WHERE $TENANT AND queue = {queue:String}
-        AND bucket_start < toDateTime({start_s:UInt32}, 'UTC')
-        AND last.at < toDateTime({start_s:UInt32}, 'UTC')
+    (
+        SELECT last, enqueued_total, dequeued_total, acked_total, nacked_total, dead_total, expired_total, lapsed_total, refused_total
+        FROM {hours:Identifier}
+        WHERE $TENANT AND queue = {queue:String}
+            AND bucket_start < toDateTime({lookback_s:UInt32}, 'UTC')
+        ORDER BY bucket_start DESC
+        LIMIT 1000
+    )
 ) AS s
 HAVING count() > 0
 
@@ -80,7 +88,7 @@ SELECT
     max(t.max_environment_length) AS environment_length_max,
     max(t.max_environment_running) AS environment_running_max,
     max(t.max_environment_limit) AS environment_limit_max,
-    max(t.max_oldest_age_ms) AS oldest_age_ms_max,
+    max(t.max_oldest_age_ms) AS oldest_age_ms,
     max(t.last) AS last,
     sum(t.wait_count) AS wait_count,
     sum(t.wait_sum_ms) AS wait_sum_ms,
@@ -98,17 +106,24 @@ SELECT
     max(s.last) AS last
 FROM
 (
-    SELECT last
-    FROM {table:Identifier}
-    WHERE $TENANT
-        AND bucket_start >= toDateTime({lookback_s:UInt32}, 'UTC')
-        AND bucket_start < toDateTime({start_s:UInt32}, 'UTC')
+    (
+        SELECT last
+        FROM {table:Identifier}
+        WHERE $TENANT
+            AND bucket_start < toDateTime({start_s:UInt32}, 'UTC')
+            AND bucket_start >= toDateTime({lookback_s:UInt32}, 'UTC')
+        ORDER BY bucket_start DESC
+        LIMIT 1000
+    )
     UNION ALL
-    SELECT last
-    FROM {hours:Identifier}
-    WHERE $TENANT
-        AND bucket_start < toDateTime({start_s:UInt32}, 'UTC')
-        AND last.at < toDateTime({start_s:UInt32}, 'UTC')
+    (
+        SELECT last
+        FROM {hours:Identifier}
+        WHERE $TENANT
+            AND bucket_start < toDateTime({lookback_s:UInt32}, 'UTC')
+        ORDER BY bucket_start DESC
+        LIMIT 1000
+    )
 ) AS s
 HAVING count() > 0
 
