@@ -1,0 +1,236 @@
+"""Channels and their consumers: who gets a published message, and whose dead letters they are."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weir.control.audit import Change, record
+from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
+from weir.control.secrets import mint, parse
+from weir.control.sql import load_queries
+from weir.deadletters.consumers import ensure_consumers, scope_names
+from weir.errors import Conflict, InvalidInput, NotFound, Unauthenticated
+from weir.model.clock import Clock, SystemClock
+from weir.model.names import EnvironmentRef, QueueRef, check_name
+from weir.spec.ir import ChannelSpec, ConsumerSpec
+
+SQL = load_queries("weir.deadletters", "channels.sql")
+CHANNEL_HEADER = "X-Broker-Channel-Token"
+CONSUMER_HEADER = "X-Broker-Consumer-Token"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """A channel of one environment."""
+
+    environment: EnvironmentRef
+    id: str
+    name: str
+
+    @property
+    def actor(self) -> str:
+        return f"channel:{self.id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumer:
+    """A consumer of a channel, with the queue that holds its messages."""
+
+    channel: Channel
+    id: str
+    name: str
+    queue: QueueRef
+
+    @property
+    def actor(self) -> str:
+        return f"consumer:{self.id}"
+
+
+class Channels:
+    """The register of channels. Tokens are shown once and stored hashed."""
+
+    def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    async def put(self, environment: EnvironmentRef, channel: ChannelSpec, *, by: str) -> None:
+        """Create a channel or change its name and consumers; consumers keep their tokens and their dead."""
+        _check(channel)
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as connection:
+            scope = {**scope_names(environment), "channel_id": channel.id}
+            await execute(connection, SQL["put_channel"], name=channel.name, now_ms=now_ms, **scope)
+            tokens = {row["consumer_id"]: row for row in await fetch(connection, SQL["detach_all"], **scope)}
+            for consumer in channel.consumers:
+                queue = environment.queue(consumer.queue)
+                await self._attach(connection, channel, consumer, queue, tokens.get(consumer.id))
+            await execute(connection, SQL["rename_summaries"], **scope_names(environment))
+            await self._record(connection, environment, by, "channel.put", channel.id)
+
+    async def remove(self, environment: EnvironmentRef, channel_id: str, *, by: str) -> None:
+        """Remove a channel; its consumers' queues and their dead letters stay, without a channel."""
+        scope = {**scope_names(environment), "channel_id": channel_id}
+        async with self._database.transaction() as connection:
+            await fetch(connection, SQL["detach_all"], **scope)
+            if not await execute(connection, SQL["remove_channel"], **scope):
+                raise NotFound(f"there is no channel `{channel_id}` here")
+            await execute(connection, SQL["rename_summaries"], **scope_names(environment))
+            await self._record(connection, environment, by, "channel.remove", channel_id)
+
+    async def of(self, environment: EnvironmentRef) -> list[ChannelSpec]:
+        """Every channel of an environment with its consumers."""
+        channels = await self._database.fetch(SQL["channels_of"], **scope_names(environment))
+        consumers = await self._database.fetch(SQL["consumers_of"], **scope_names(environment))
+        return [
+            ChannelSpec(
+                id=row["channel_id"],
+                name=row["name"],
+                consumers=tuple(_spec(one) for one in consumers if one["channel_id"] == row["channel_id"]),
+            )
+            for row in channels
+        ]
+
+    async def consumers(self, channel: Channel) -> list[Consumer]:
+        """Who gets what is published to a channel."""
+        rows = await self._database.fetch(SQL["consumers_of"], **scope_names(channel.environment))
+        return [_consumer(channel, row) for row in rows if row["channel_id"] == channel.id]
+
+    async def find(self, environment: EnvironmentRef, channel_id: str) -> Channel:
+        row = await self._database.fetch_one(
+            SQL["find_channel"], channel_id=channel_id, **scope_names(environment)
+        )
+        if row is None:
+            raise NotFound(f"there is no channel `{channel_id}` here")
+        return Channel(environment=environment, id=row["channel_id"], name=row["name"])
+
+    async def new_channel_token(self, environment: EnvironmentRef, channel_id: str, *, by: str) -> str:
+        """A fresh token for a channel, shown this once; the old one ends at once."""
+        return await self._new_token(environment, "channel", by, channel_id=channel_id)
+
+    async def new_consumer_token(
+        self, environment: EnvironmentRef, channel_id: str, consumer_id: str, *, by: str
+    ) -> str:
+        """A fresh token for a consumer, shown this once; the old one ends at once."""
+        return await self._new_token(
+            environment, "consumer", by, channel_id=channel_id, consumer_id=consumer_id
+        )
+
+    async def channel_by_token(self, channel_id: str, token: str | None) -> Channel:
+        """The channel that this token opens; a wrong one and an unknown channel are told alike."""
+        row = await self._by_token("channel", token)
+        if row is None or row["channel_id"] != channel_id:
+            raise Unauthenticated(f"the header `{CHANNEL_HEADER}` does not hold for `{channel_id}`")
+        return Channel(environment=_environment(row), id=row["channel_id"], name=row["name"])
+
+    async def consumer_by_tokens(
+        self, channel_id: str, consumer_id: str, *, channel_token: str | None, consumer_token: str | None
+    ) -> Consumer:
+        """The consumer that both tokens open together."""
+        channel = await self.channel_by_token(channel_id, channel_token)
+        row = await self._by_token("consumer", consumer_token)
+        mine = row is not None and (_environment(row), row["channel_id"], row["consumer_id"]) == (
+            channel.environment,
+            channel.id,
+            consumer_id,
+        )
+        if row is None or not mine:
+            raise Unauthenticated(f"the header `{CONSUMER_HEADER}` does not hold for `{consumer_id}`")
+        return _consumer(channel, row)
+
+    async def channel_of_token(self, token: str) -> Channel:
+        """The channel that a token belongs to, whichever it is."""
+        row = await self._by_token("channel", token)
+        if row is None:
+            raise Unauthenticated(f"the header `{CHANNEL_HEADER}` does not hold")
+        return Channel(environment=_environment(row), id=row["channel_id"], name=row["name"])
+
+    async def _by_token(self, kind: str, token: str | None) -> Row | None:
+        parts = None if token is None else parse(token)
+        if parts is None:
+            return None
+        row = await self._database.fetch_one(SQL[f"{kind}_by_token"], token_id=parts.id)
+        if row is None or not hmac.compare_digest(bytes(row["token_sha256"]), parts.digest):
+            return None
+        return row
+
+    async def _new_token(self, environment: EnvironmentRef, kind: str, by: str, **names: str) -> str:
+        text, parts = mint(names.get("consumer_id", names["channel_id"]))
+        async with self._database.transaction() as connection:
+            changed = await execute(
+                connection,
+                SQL[f"set_{kind}_token"],
+                token_id=parts.id,
+                digest=parts.digest,
+                **scope_names(environment),
+                **names,
+            )
+            if not changed:
+                raise NotFound(f"there is no such {kind} here: `{'`, `'.join(names.values())}`")
+            await self._record(connection, environment, by, f"{kind}.token", names["channel_id"])
+        return text
+
+    async def _attach(
+        self,
+        connection: Connection,
+        channel: ChannelSpec,
+        consumer: ConsumerSpec,
+        queue: QueueRef,
+        before: Row | None,
+    ) -> None:
+        keys = await ensure_consumers(connection, [queue], now_ms=self._clock.now_ms())
+        attached = await fetch_one(
+            connection,
+            SQL["attach"],
+            consumer_key=keys[queue],
+            channel_id=channel.id,
+            channel_name=channel.name,
+            consumer_id=consumer.id,
+            consumer_name=consumer.name,
+            token_id=None if before is None else before["token_id"],
+            token_sha256=None if before is None else before["token_sha256"],
+        )
+        if attached is None:
+            raise Conflict(f"the queue `{queue.queue}` belongs to a consumer of another channel")
+
+    async def _record(
+        self, connection: Connection, environment: EnvironmentRef, actor: str, action: str, target: str
+    ) -> None:
+        change = Change.inside(environment, actor=actor, action=action, target=target)
+        await record(connection, change, at_ms=self._clock.now_ms())
+
+
+def _check(channel: ChannelSpec) -> None:
+    check_name(channel.id, what="channel")
+    check_name(channel.name, what="channel")
+    for consumer in channel.consumers:
+        check_name(consumer.id, what="consumer")
+        check_name(consumer.name, what="consumer")
+    _check_once([consumer.id for consumer in channel.consumers], what="consumer")
+    _check_once([consumer.queue for consumer in channel.consumers], what="queue")
+
+
+def _check_once(names: Sequence[str], *, what: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidInput(f"the {what} `{name}` appears twice in the channel; each consumer has its own")
+
+
+def _environment(row: Row) -> EnvironmentRef:
+    return EnvironmentRef(
+        organization=row["organization"], project=row["project"], environment=row["environment"]
+    )
+
+
+def _spec(row: Row) -> ConsumerSpec:
+    return ConsumerSpec(id=row["consumer_id"], name=row["consumer_name"], queue=row["queue"])
+
+
+def _consumer(channel: Channel, row: Row) -> Consumer:
+    return Consumer(
+        channel=channel,
+        id=row["consumer_id"],
+        name=row["consumer_name"],
+        queue=channel.environment.queue(row["queue"]),
+    )

@@ -1,0 +1,57 @@
+"""Publishing: one message to every consumer of a channel, each in its own queue, once for each key."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from weir.deadletters.channels import Channel, Channels, Consumer
+from weir.model.exchange import PushAnswer, Pusher, PushItem
+from weir.model.ids import new_id
+from weir.model.message import DEFAULT_PRIORITY, NewMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """What is published. Without an idempotency key every try is a publication of its own."""
+
+    payload: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+    priority: int = DEFAULT_PRIORITY
+    idempotency_key: str = field(default_factory=new_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """What one consumer's queue answered."""
+
+    consumer: Consumer
+    answer: PushAnswer
+
+
+async def publish(
+    channels: Channels, pusher: Pusher, channel: Channel, publication: Publication
+) -> list[Received]:
+    """Fan a message out. If some queues refuse, the same key again reaches only those."""
+    consumers = await channels.consumers(channel)
+    items = [PushItem(queue=consumer.queue, message=_message(channel, publication)) for consumer in consumers]
+    answers: Sequence[PushAnswer] = await pusher.push(items, producer=channel.actor) if items else ()
+    return [
+        Received(consumer=consumer, answer=answer)
+        for consumer, answer in zip(consumers, answers, strict=True)
+    ]
+
+
+def _message(channel: Channel, publication: Publication) -> NewMessage:
+    # Producers may push to the same queue under keys of their own, which must not meet these.
+    name = f"{channel.id}\n{publication.idempotency_key}".encode()
+    digest = hashlib.blake2b(name, digest_size=16, person=b"weir.publish").hexdigest()
+    return NewMessage(
+        payload=publication.payload,
+        headers={**publication.headers, "weir-channel": channel.id},
+        key=publication.key,
+        priority=publication.priority,
+        idempotency_key=f"weir-publish/{digest}",
+    )
