@@ -94,7 +94,8 @@ class Broker(Protocol):
     ) -> list[Enqueued]:
         """Put messages in.
 
-        `through_gate` passes closed gates and a lapsed allowance (see `allow_direct`).
+        `through_gate` passes closed gates. `call` is a producer's direct call: it is GATED also once the
+        allowance of the shard lapsed (see `allow_direct`).
         `call`: the lane remembers this id and, a character a message, which ones were put in. If it
         remembers this very id already, nothing changes; those that were put in are DUPLICATEs of
         themselves and the others GATED.
@@ -160,7 +161,7 @@ class Broker(Protocol):
         """
 
     async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
-        """Take these operations off their gates; returns those (any operation) that still hold them."""
+        """Take these operations off their gates; returns those that still hold them, unless they are many."""
 
     async def settle_call(self, queue: QueueRef, call: Call) -> list[bool]:
         """For each message of the call, whether it was put in (or was a duplicate) rather than turned away.
@@ -174,7 +175,8 @@ class Broker(Protocol):
     async def allow_direct(self, shard: int, *, until_ms: int) -> None:
         """Let enqueue go direct until then, by the store's clock; only ever moves forward.
 
-        Where this was never called, direct is always allowed. Once it lapsed, enqueue answers GATED.
+        Where this was never called, direct is always allowed. Once it lapsed, an enqueue with a `call` is
+        GATED; one without is not a producer's, and gates alone bind it.
         """
 
     async def aclose(self) -> None: ...

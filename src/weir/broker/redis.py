@@ -129,7 +129,8 @@ class RedisBroker:
         if not messages:
             await self.state(queue)
             return []
-        mode = b"2" if operations is not None else b"1" if through_gate else b"0"
+        direct = b"0" if call is None else b"3"
+        mode = b"2" if operations is not None else b"1" if through_gate else direct
         lane, call_id = (call.lane.encode(), call.id.encode()) if call else (b"", b"")
         arguments: list[bytes] = [keys.queue_ident(queue), mode, lane, call_id]
         if operations is None:

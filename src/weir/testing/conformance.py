@@ -566,9 +566,13 @@ class BrokerConformance:
         await broker.allow_direct(shard, until_ms=now + 50)
         try:
             manual_clock.advance(100)
-            assert (await broker.enqueue(queue, [message("a")]))[0].outcome is Enqueue.ACCEPTED
+            (first,) = await broker.enqueue(queue, [message("a")], call=Call(lane=new_id(), id=new_id()))
+            assert first.outcome is Enqueue.ACCEPTED
             manual_clock.advance(1)
-            assert (await broker.enqueue(queue, [message("b")]))[0].outcome is Enqueue.GATED
+            (second,) = await broker.enqueue(queue, [message("b")], call=Call(lane=new_id(), id=new_id()))
+            assert second.outcome is Enqueue.GATED
+            (nobodys,) = await broker.enqueue(queue, [message("d")])
+            assert nobodys.outcome is Enqueue.ACCEPTED
             (through,) = await broker.enqueue(queue, [message("c")], through_gate=True)
             assert through.outcome is Enqueue.ACCEPTED
         finally:

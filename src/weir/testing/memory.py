@@ -144,7 +144,7 @@ class MemoryBroker:
                 queue, messages, operations, lambda message: model.enqueue(message, now, counts)
             )
         else:
-            lapsed = self._gates.lapsed(shard, now_ms=now)
+            lapsed = call is not None and self._gates.lapsed(shard, now_ms=now)
             answers = [
                 Enqueued(outcome=Enqueue.GATED, message_id=message.id)
                 if not through_gate and (lapsed or self._gates.closed(queue, message.key))

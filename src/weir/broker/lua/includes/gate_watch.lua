@@ -1,6 +1,7 @@
 --- include "keys"
 -- Whether messages may enter now, for one enqueue call.
---   mode '0': gated while their partition's gate is closed or direct entry lapsed
+--   mode '0': gated while their partition's gate is closed
+--   mode '3': a producer's direct call: also gated once direct entry lapsed
 --   mode '1': through every gate
 --   mode '2': on behalf of operations, each once: what an operation put in before is not put in again
 -- `before` answers a letter that settles the message, or nil; `after` hears what became of it.
@@ -8,8 +9,8 @@ local function gate_watch(keys, mode, now)
   if mode == '1' then
     return {before = function() end, after = function() end, save = function() end}
   end
-  if mode == '0' then
-    local until_ms = redis.call('GET', shard_key.direct)
+  if mode == '0' or mode == '3' then
+    local until_ms = mode == '3' and redis.call('GET', shard_key.direct)
     local lapsed = until_ms and tonumber(until_ms) < now
     local closed = redis.call('EXISTS', keys.gates) == 1
     local function before(partition)
