@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 
 from weir.api.app import create_app
+from weir.dashboard.site import routes as dashboard
 from weir.embedded.urls import Urls
 from weir.serve.bootstrap import FILE, bootstrap_token
 from weir.serve.build import built
@@ -35,7 +36,9 @@ async def served(
                 await bootstrap_token(services.tokens, token_dir / FILE)
             async with (
                 process.supervisor.running(),
-                listening(create_app(services), listener, stopping=services.stopping.set) as url,
+                listening(
+                    create_app(services, routes=dashboard()), listener, stopping=services.stopping.set
+                ) as url,
             ):
                 log.info("serving", url=url)
                 try:
