@@ -70,4 +70,4 @@ def test_a_depth_below_what_waits_is_allowed_with_a_warning():
 
 def test_a_webhook_that_goes_away_is_warned_about():
     found = planned(BASE.replace("webhook W { queue: P }", ""))
-    assert "404" in found.warnings[0]
+    assert "401" in found.warnings[0]

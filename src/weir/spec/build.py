@@ -25,7 +25,7 @@ from weir.spec.read import Notes, Path, Section, checked_name
 from weir.spec.syntax import Condition, Entry, Kind, Scalar
 from weir.spec.types import TYPE_NAMES, is_type
 
-MAX_BODY_BYTES = 16 * 1024 * 1024
+MAX_BODY_BYTES = 1024 * 1024
 
 
 def build(app: Entry, notes: Notes) -> AppSpec:

@@ -75,7 +75,7 @@ def plan(before: AppSpec | None, after: AppSpec, holdings: Mapping[str, Holding]
             refusals += _unsafe(queue, wanted[queue.name], holding)
             warnings += _notable(queue, wanted[queue.name], holding)
     warnings += [
-        f"webhook `{change.name}` goes away: its senders will get 404"
+        f"webhook `{change.name}` goes away: its senders will get 401"
         for change in changes
         if change.kind == "webhook" and change.effect is Effect.REMOVE
     ]

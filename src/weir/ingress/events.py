@@ -1,0 +1,203 @@
+"""What arrived, as messages: plain bodies, CloudEvents in three modes, and the id that tells repeats."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import orjson
+
+from weir.errors import Malformed, TooLarge, UnsupportedMedia
+from weir.spec.ir import SignatureScheme, WebhookSpec
+
+MAX_DEPTH = 64
+MAX_KEY_CHARACTERS = 200
+_VISIBLE = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
+_SPACE = re.compile(r"[ \t\n\r]*")
+_REQUIRED = ("specversion", "id", "source", "type")
+_OPAQUE = ("application/x-www-form-urlencoded", "application/octet-stream", "application/xml")
+_ID_HEADERS = {
+    SignatureScheme.STANDARD: "webhook-id",
+    SignatureScheme.GITHUB: "x-github-delivery",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One message on its way in: its bytes as they came, and the sender's id for it, if there is one."""
+
+    payload: bytes
+    id: str | None
+    media_type: str
+
+
+def events_of(webhook: WebhookSpec, headers: Mapping[str, str], body: bytes) -> list[Event]:
+    """The events of a request; errors of the tree say what cannot be taken."""
+    media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if not body:
+        raise Malformed("the body is empty; send the event")
+    if media_type.startswith("application/cloudevents-batch"):
+        return _batch(media_type, body)
+    if media_type.startswith("application/cloudevents"):
+        return [_structured(media_type, body)]
+    if "ce-specversion" in headers:
+        return [_binary(media_type, headers, body)]
+    document = _checked(media_type, body)
+    return [Event(payload=body, id=_sender_id(webhook, headers, document), media_type=media_type)]
+
+
+def _checked(media_type: str, body: bytes) -> Any:
+    """The value of a JSON body, checked; other kinds that hooks send are taken as they are."""
+    if media_type == "application/json" or media_type.endswith("+json"):
+        return parsed(body)
+    if media_type in _OPAQUE or media_type.endswith("+xml") or media_type.startswith("text/"):
+        return None
+    raise UnsupportedMedia(f"the content type `{media_type:.64}` is not taken here; send `application/json`")
+
+
+def parsed(body: bytes) -> Any:
+    """The value of a strict JSON text of bounded depth."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Malformed(f"the body is not valid JSON ({error})") from None
+    # Fewer brackets than levels: the common case needs no walk.
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
+        _check_depth(value)
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    layer = [value]
+    for _ in range(MAX_DEPTH):
+        layer = [
+            child
+            for parent in layer
+            if isinstance(parent, (dict, list))
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+        ]
+        if not layer:
+            return
+    if any(isinstance(one, (dict, list)) for one in layer):
+        raise TooLarge(f"the body nests deeper than {MAX_DEPTH} levels; flatten it")
+
+
+def _sender_id(webhook: WebhookSpec, headers: Mapping[str, str], document: Any) -> str | None:
+    """The sender's id of this delivery: the same on every retry of it."""
+    scheme = webhook.verification.scheme if webhook.verification else None
+    header = webhook.idempotency_header or (_ID_HEADERS.get(scheme) if scheme else None)
+    if header is not None:
+        return _header_id(headers.get(header.lower()), header)
+    if isinstance(document, dict):
+        if scheme is SignatureScheme.PAGERDUTY and isinstance(document.get("event"), dict):
+            return _text_id(document["event"].get("id"))
+        if scheme is SignatureScheme.STRIPE:
+            return _text_id(document.get("id"))
+        if scheme is SignatureScheme.SLACK:
+            return _text_id(document.get("event_id"))
+    return _header_id(headers.get("idempotency-key"), "Idempotency-Key")
+
+
+def _header_id(value: str | None, header: str) -> str | None:
+    """An id from a header, with or without the quotes of a structured field."""
+    if value is None:
+        return None
+    text = value.strip()
+    if len(text) >= 2 and text[0] == text[-1] == '"':
+        text = text[1:-1]
+    if not _VISIBLE.fullmatch(text):
+        raise Malformed(f"the header `{header}` must be 1 to {MAX_KEY_CHARACTERS} visible ASCII characters")
+    return text
+
+
+def _text_id(value: Any) -> str | None:
+    return _bounded(value) if isinstance(value, str) and value else None
+
+
+def _bounded(text: str) -> str:
+    """The text if it can be a key, else its digest."""
+    if len(text) <= MAX_KEY_CHARACTERS and text.isprintable() and text.isascii():
+        return text
+    return "sha256:" + hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def _event_id(attributes: Mapping[str, Any]) -> str:
+    """CloudEvents are told apart by `source` and `id` together."""
+    return _bounded(json.dumps([attributes["source"], attributes["id"]]))
+
+
+def _check_attributes(attributes: Mapping[str, Any]) -> None:
+    for name in _REQUIRED:
+        if not isinstance(attributes.get(name), str) or not attributes[name]:
+            raise Malformed(f"a CloudEvent without `{name}`; send `specversion`, `id`, `source` and `type`")
+    if attributes["specversion"] != "1.0":
+        raise Malformed(f"CloudEvents `{attributes['specversion']:.16}` is not known; send version 1.0")
+
+
+def _binary(media_type: str, headers: Mapping[str, str], body: bytes) -> Event:
+    attributes = {name: _attribute(headers.get(f"ce-{name}")) for name in _REQUIRED}
+    _check_attributes(attributes)
+    _checked(media_type, body)
+    return Event(payload=body, id=_event_id(attributes), media_type=media_type)
+
+
+def _attribute(value: str | None) -> str | None:
+    """A header value of the binary mode, percent-decoded once."""
+    if value is None:
+        return None
+    try:
+        return unquote_to_bytes(value.encode("latin-1")).decode()
+    except UnicodeDecodeError:
+        raise Malformed("a `ce-` header is not percent-encoded UTF-8") from None
+
+
+def _structured(media_type: str, body: bytes) -> Event:
+    if media_type != "application/cloudevents+json":
+        raise UnsupportedMedia(f"`{media_type:.64}` is not taken here; send `application/cloudevents+json`")
+    event = parsed(body)
+    if not isinstance(event, dict):
+        raise Malformed("a CloudEvent is a JSON object")
+    _check_attributes(event)
+    return Event(payload=body, id=_event_id(event), media_type=media_type)
+
+
+def _batch(media_type: str, body: bytes) -> list[Event]:
+    if media_type != "application/cloudevents-batch+json":
+        raise UnsupportedMedia(
+            f"`{media_type:.64}` is not taken here; send `application/cloudevents-batch+json`"
+        )
+    events = parsed(body)
+    if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
+        raise Malformed("a batch of CloudEvents is a JSON array of objects")
+    if not 0 < len(events) <= 1_000:
+        raise TooLarge(f"a batch of {len(events)} events; send 1 to 1000 at a time")
+    for event in events:
+        _check_attributes(event)
+    return [
+        Event(payload=payload, id=_event_id(event), media_type="application/cloudevents+json")
+        for event, payload in zip(events, _slices(body.decode()), strict=True)
+    ]
+
+
+def _slices(text: str) -> list[bytes]:
+    """The elements of a valid JSON array, each as it stands in the text."""
+    decode = json.JSONDecoder().raw_decode
+    found: list[bytes] = []
+    at = _skip(text, 0) + 1
+    while text[at := _skip(text, at)] != "]":
+        _, end = decode(text, at)
+        found.append(text[at:end].encode())
+        at = _skip(text, end)
+        if text[at] == ",":
+            at += 1
+    return found
+
+
+def _skip(text: str, at: int) -> int:
+    space = _SPACE.match(text, at)
+    return space.end() if space else at

@@ -1,0 +1,172 @@
+"""Is this request from who it says? Verifiers over bytes, for each scheme, that never raise.
+
+Every candidate signature is compared with every secret's, in constant time and without an early end, so
+that neither the time nor the answer tells how near a forgery came.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+
+from weir.spec.ir import SignatureScheme, Verification
+
+Headers = Mapping[str, str]
+"""Names in lower case; values as Latin-1 text, which is how every byte survives."""
+
+MAX_SIGNATURE_CHARACTERS = 8_192
+MAX_CANDIDATES = 32
+MAX_TIMESTAMP_DIGITS = 12
+
+
+def verify(
+    verification: Verification, *, secrets: Sequence[str], headers: Headers, body: bytes, now_ms: int
+) -> bool:
+    """Whether any secret accounts for the signature, within the replay window. Never raises."""
+    if not secrets:
+        return False
+    found = _SCHEMES[verification.scheme](verification, headers, body, now_ms)
+    if found is None:
+        return False
+    candidates, signed = found
+    algorithm = verification.algorithm if verification.scheme in _CONFIGURABLE else "sha256"
+    expected = [hmac.new(_key(verification.scheme, secret), signed, algorithm).digest() for secret in secrets]
+    holds = False
+    for candidate in candidates[:MAX_CANDIDATES]:
+        for one in expected:
+            holds |= hmac.compare_digest(candidate, one)
+    return holds
+
+
+_CONFIGURABLE = (SignatureScheme.HMAC, SignatureScheme.GENERIC)
+
+Found = tuple[list[bytes], bytes] | None
+"""Candidate signatures as raw digests, and the bytes that were signed."""
+
+
+def _key(scheme: SignatureScheme, secret: str) -> bytes:
+    if scheme is SignatureScheme.STANDARD:
+        try:
+            return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+        except (binascii.Error, ValueError):
+            return secret.encode(errors="surrogateescape")
+    return secret.encode(errors="surrogateescape")
+
+
+def _hmac(verification: Verification, headers: Headers, body: bytes, now_ms: int) -> Found:
+    """The plain form: a hex digest of the body, bare or behind `name=`, one or several with commas."""
+    value = _header(headers, verification.header)
+    if value is None:
+        return None
+    parts = [part.strip().rpartition("=")[2] for part in value.split(",")]
+    return _decoded(parts, "hex"), body
+
+
+def _generic(verification: Verification, headers: Headers, body: bytes, now_ms: int) -> Found:
+    value = _header(headers, verification.header)
+    if value is None or not value.startswith(verification.prefix):
+        return None
+    signed = body
+    if verification.timestamp_header is not None:
+        stamp = _header(headers, verification.timestamp_header)
+        if stamp is None or not _recent(stamp, verification.tolerance_s, now_ms):
+            return None
+        signed = stamp.encode("latin-1") + b"." + body
+    return _decoded([value.removeprefix(verification.prefix).strip()], verification.encoding), signed
+
+
+def _standard(verification: Verification, headers: Headers, body: bytes, now_ms: int) -> Found:
+    message_id, stamp = _header(headers, "webhook-id"), _header(headers, "webhook-timestamp")
+    value = _header(headers, "webhook-signature")
+    if (
+        not message_id
+        or stamp is None
+        or value is None
+        or not _recent(stamp, verification.tolerance_s, now_ms)
+    ):
+        return None
+    parts = [part[3:] for part in value.split(" ") if part.startswith("v1,")]
+    signed = message_id.encode("latin-1") + b"." + stamp.encode("latin-1") + b"." + body
+    return _decoded(parts, "base64"), signed
+
+
+def _github(verification: Verification, headers: Headers, body: bytes, now_ms: int) -> Found:
+    value = _header(headers, "x-hub-signature-256")
+    if value is None or not value.startswith("sha256="):
+        return None
+    return _decoded([value[7:]], "hex"), body
+
+
+def _stripe(verification: Verification, headers: Headers, body: bytes, now_ms: int) -> Found:
+    value = _header(headers, "stripe-signature")
+    if value is None:
+        return None
+    pairs = [part.strip().partition("=") for part in value.split(",")]
+    stamps = [text for name, _, text in pairs if name == "t"]
+    if len(stamps) != 1 or not _recent(stamps[0], verification.tolerance_s, now_ms):
+        return None
+    digests = [text for name, _, text in pairs if name == "v1"]
+    return _decoded(digests, "hex"), stamps[0].encode("latin-1") + b"." + body
+
+
+def _slack(verification: Verification, headers: Headers, body: bytes, now_ms: int) -> Found:
+    stamp, value = _header(headers, "x-slack-request-timestamp"), _header(headers, "x-slack-signature")
+    if stamp is None or value is None or not _recent(stamp, verification.tolerance_s, now_ms):
+        return None
+    if not value.startswith("v0="):
+        return None
+    return _decoded([value[3:]], "hex"), b"v0:" + stamp.encode("latin-1") + b":" + body
+
+
+def _pagerduty(verification: Verification, headers: Headers, body: bytes, now_ms: int) -> Found:
+    value = _header(headers, "x-pagerduty-signature")
+    if value is None:
+        return None
+    parts = [part.strip()[3:] for part in value.split(",") if part.strip().startswith("v1=")]
+    return _decoded(parts, "hex"), body
+
+
+_SCHEMES: Mapping[SignatureScheme, Callable[[Verification, Headers, bytes, int], Found]] = {
+    SignatureScheme.HMAC: _hmac,
+    SignatureScheme.GENERIC: _generic,
+    SignatureScheme.STANDARD: _standard,
+    SignatureScheme.GITHUB: _github,
+    SignatureScheme.STRIPE: _stripe,
+    SignatureScheme.SLACK: _slack,
+    SignatureScheme.PAGERDUTY: _pagerduty,
+}
+
+
+def _header(headers: Headers, name: str | None) -> str | None:
+    """The value of a header; one that is absurdly long counts as absent."""
+    value = headers.get(name.lower()) if name else None
+    return value if value is not None and len(value) <= MAX_SIGNATURE_CHARACTERS else None
+
+
+def _decoded(texts: Sequence[str], encoding: str) -> list[bytes]:
+    """The digests that the texts spell; what is not hex or base64 is none."""
+    found = []
+    for text in texts[:MAX_CANDIDATES]:
+        try:
+            data = text.encode("ascii")
+            found.append(
+                binascii.unhexlify(data) if encoding == "hex" else base64.b64decode(data, validate=True)
+            )
+        except (UnicodeEncodeError, binascii.Error, ValueError):
+            continue
+    return found
+
+
+def _recent(stamp: str, tolerance_s: int, now_ms: int) -> bool:
+    """Whether a timestamp in whole seconds lies within the window, on either side of now."""
+    if not stamp.isascii() or not stamp.isdigit() or len(stamp) > MAX_TIMESTAMP_DIGITS:
+        return False
+    return abs(now_ms // 1000 - int(stamp)) <= tolerance_s
+
+
+def digest_of(body: bytes) -> bytes:
+    """The fingerprint of a body, by which a repeat is told from another request under the same id."""
+    return hashlib.sha256(body).digest()

@@ -1,0 +1,119 @@
+"""Commands: Python callables, registered by the name that a spec maps messages to.
+
+    app = Commands()
+
+    @app.command("Incident.CreateIncident")
+    async def create_incident(title: str, severity: str, context: Context) -> dict[str, str]:
+        ...
+
+Inputs come as keyword arguments; a parameter named `context` gets what is known about the message.
+Synchronous callables run in threads. What a command returns is kept for the message's idempotency key.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, TypeVar
+
+from weir.errors import Misconfigured
+from weir.model.names import EnvironmentRef
+from weir.spec.problems import nearest
+
+Handler = Callable[..., Any]
+H = TypeVar("H", bound=Handler)
+
+
+class Reject(Exception):
+    """Raised by a command: this message will never succeed; it goes to the dead letters at once."""
+
+
+class Retry(Exception):
+    """Raised by a command: try again, after a delay of its own choosing if it gives one."""
+
+    def __init__(self, message: str = "retry", *, delay_ms: int | None = None) -> None:
+        super().__init__(message)
+        self.delay_ms = delay_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a command may know about the message that it works on."""
+
+    environment: EnvironmentRef
+    queue: str | None
+    """None if the command runs at once, for a webhook without a queue."""
+    message_id: str
+    attempt: int
+    headers: Mapping[str, str]
+    payload: bytes
+    key: str | None = None
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A registered callable."""
+
+    name: str
+    handler: Handler
+    is_async: bool
+    takes_context: bool
+
+    def arguments(self, inputs: Mapping[str, Any], context: Context) -> dict[str, Any]:
+        return {**inputs, "context": context} if self.takes_context else dict(inputs)
+
+
+@dataclass(slots=True)
+class Commands:
+    """The registry: what `weir worker --app module:app` points at."""
+
+    registered: dict[str, Command] = field(default_factory=dict)
+
+    def command(self, name: str) -> Callable[[H], H]:
+        """Register a callable as `Entity.Command`."""
+        entity, dot, command = name.partition(".")
+        if not dot or not entity or not command:
+            raise Misconfigured(f"`{name}` is not a command; name it `Entity.Command`")
+        if name in self.registered:
+            raise Misconfigured(f"command `{name}` is registered twice; keep one")
+
+        def register(handler: H) -> H:
+            self.registered[name] = Command(
+                name=name,
+                handler=handler,
+                is_async=_is_async(handler),
+                takes_context="context" in inspect.signature(handler).parameters,
+            )
+            return handler
+
+        return register
+
+    def find(self, name: str) -> Command | None:
+        return self.registered.get(name)
+
+    def hint(self, name: str) -> str:
+        return nearest(name, self.registered)
+
+
+def _is_async(handler: Handler) -> bool:
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)  # noqa: B004 - a callable object may have an async one
+    )
+
+
+def load_commands(target: str) -> Commands:
+    """The registry that `module:name` points at."""
+    module_name, colon, attribute = target.partition(":")
+    if not module_name or not colon or not attribute:
+        raise Misconfigured(f"`{target}` does not name an app; write `module:app`")
+    try:
+        module = import_module(module_name)
+    except ImportError as error:
+        raise Misconfigured(f"`{module_name}` cannot be imported ({error}); is it on the path?") from error
+    found = getattr(module, attribute, None)
+    if not isinstance(found, Commands):
+        raise Misconfigured(f"`{target}` is not a `Commands` registry; create one with `Commands()`")
+    return found

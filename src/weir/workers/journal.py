@@ -1,0 +1,213 @@
+"""What workers write down: attempts for the timeline and results for idempotency keys, in batches.
+
+Writing never holds up a message. If PostgreSQL is away the newest records wait, the oldest are dropped and
+counted: the queue itself loses nothing by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import orjson
+
+from weir.control.database import Database, Row, execute
+from weir.control.sql import load_queries
+from weir.errors import ControlUnavailable
+from weir.model.clock import Clock, SystemClock
+from weir.model.message import Delivery
+from weir.model.names import EnvironmentRef
+from weir.workers.variables import HOOK, RECEIVED_AT
+
+SQL = load_queries("weir.workers", "journal.sql")
+FLUSH_S = 0.25
+CAPACITY = 50_000
+MAX_RESULT_BYTES = 16_384
+ATTEMPTS_KEPT_MS = 7 * 86_400_000
+KEYS_KEPT_MS = 86_400_000
+_CLEAN_EVERY = 240
+_ATTEMPT = (
+    "organization",
+    "project",
+    "environment",
+    "queue",
+    "message_id",
+    "attempt",
+    "worker",
+    "enqueued_at_ms",
+    "started_at_ms",
+    "finished_at_ms",
+    "ending",
+    "error",
+    "hook",
+    "received_at_ms",
+)
+_RESULT = ("organization", "project", "environment", "queue", "key", "message_id", "result", "at_ms")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One attempt at a message, as it ended."""
+
+    delivery: Delivery
+    worker: str
+    started_at_ms: int
+    finished_at_ms: int
+    ending: str
+    error: str = ""
+    result: Any = None
+
+
+class Journal(Protocol):
+    """Where attempts are written down."""
+
+    def record(self, attempt: Attempt) -> None: ...
+
+
+class MemoryJournal:
+    """For tests, and for workers without a control store."""
+
+    def __init__(self) -> None:
+        self.attempts: deque[Attempt] = deque(maxlen=CAPACITY)
+
+    def record(self, attempt: Attempt) -> None:
+        self.attempts.append(attempt)
+
+
+class PostgresJournal:
+    """Collects attempts and writes them with their results, a batch at a time."""
+
+    def __init__(
+        self, database: Database, *, clock: Clock | None = None, flush_every_s: float = FLUSH_S
+    ) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+        self._flush_every_s = flush_every_s
+        self._waiting: deque[Attempt] = deque(maxlen=CAPACITY)
+        self.dropped = 0
+
+    def record(self, attempt: Attempt) -> None:
+        if len(self._waiting) == CAPACITY:
+            self.dropped += 1
+        self._waiting.append(attempt)
+
+    async def flush(self) -> None:
+        """Write what waits; if that fails it waits on."""
+        batch = list(self._waiting)
+        if not batch:
+            return
+        self._waiting.clear()
+        results = _latest(batch)
+        try:
+            async with self._database.transaction() as connection:
+                await execute(
+                    connection, SQL["record_attempts"], **_columns(_ATTEMPT, map(_attempt_row, batch))
+                )
+                if results:
+                    await execute(
+                        connection, SQL["record_results"], **_columns(_RESULT, map(_result_row, results))
+                    )
+        except ControlUnavailable:
+            self._waiting.extendleft(reversed(batch))
+            raise
+
+    async def clean(self) -> None:
+        """Drop what is older than it is kept."""
+        now_ms = self._clock.now_ms()
+        await self._database.execute(SQL["forget_attempts"], before_ms=now_ms - ATTEMPTS_KEPT_MS)
+        await self._database.execute(SQL["forget_keys"], before_ms=now_ms - KEYS_KEPT_MS)
+
+    async def run(self) -> None:
+        """Flush until cancelled, and once more then."""
+        rounds = 0
+        try:
+            while True:
+                with contextlib.suppress(ControlUnavailable):
+                    await self.flush()
+                    if rounds % _CLEAN_EVERY == 0:
+                        await self.clean()
+                rounds += 1
+                await asyncio.sleep(self._flush_every_s)
+        finally:
+            with contextlib.suppress(ControlUnavailable):
+                await self.flush()
+
+
+async def attempts_of(database: Database, scope: EnvironmentRef, message_id: str) -> list[Row]:
+    """The attempts at one message, oldest first."""
+    return await database.fetch(SQL["attempts_of_message"], message_id=message_id, **_names(scope))
+
+
+async def result_of(database: Database, scope: EnvironmentRef, message_id: str) -> Row | None:
+    """The key and the result of one processed message."""
+    return await database.fetch_one(SQL["result_of_message"], message_id=message_id, **_names(scope))
+
+
+def _names(scope: EnvironmentRef) -> dict[str, str]:
+    return {"organization": scope.organization, "project": scope.project, "environment": scope.environment}
+
+
+def _latest(batch: Iterable[Attempt]) -> list[Attempt]:
+    """Those with a result to keep, the last one of each key: one statement must not touch a row twice."""
+    found = {
+        (attempt.delivery.queue, attempt.delivery.idempotency_key): attempt
+        for attempt in batch
+        if attempt.ending == "done" and attempt.delivery.idempotency_key is not None
+    }
+    return list(found.values())
+
+
+def _columns(names: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> dict[str, list[Any]]:
+    return dict(zip(names, (list(column) for column in zip(*rows, strict=True)), strict=True))
+
+
+def _attempt_row(attempt: Attempt) -> tuple[Any, ...]:
+    delivery = attempt.delivery
+    queue = delivery.queue
+    received = delivery.headers.get(RECEIVED_AT)
+    return (
+        queue.organization,
+        queue.project,
+        queue.environment,
+        queue.queue,
+        delivery.message_id,
+        delivery.attempt,
+        attempt.worker,
+        delivery.enqueued_at_ms,
+        attempt.started_at_ms,
+        attempt.finished_at_ms,
+        attempt.ending,
+        attempt.error.replace("\x00", "\ufffd"),
+        delivery.headers.get(HOOK),
+        int(received) if received is not None and received.isdigit() else None,
+    )
+
+
+def _result_row(attempt: Attempt) -> tuple[Any, ...]:
+    delivery = attempt.delivery
+    queue = delivery.queue
+    return (
+        queue.organization,
+        queue.project,
+        queue.environment,
+        queue.queue,
+        delivery.idempotency_key,
+        delivery.message_id,
+        result_text(attempt.result),
+        attempt.finished_at_ms,
+    )
+
+
+def result_text(result: Any) -> str:
+    """A result as JSON text; one that is too large or has no JSON form is only named."""
+    try:
+        text = orjson.dumps(result, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except (TypeError, orjson.JSONEncodeError):
+        text = orjson.dumps({"unserialisable": type(result).__name__}).decode()
+    if len(text) > MAX_RESULT_BYTES or "\\u0000" in text:
+        return orjson.dumps({"omitted": f"{len(text)} bytes"}).decode()
+    return text

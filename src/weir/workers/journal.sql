@@ -1,0 +1,77 @@
+-- name: record_attempts
+-- Add attempts, one row for each element of the arrays.
+INSERT INTO weir.message_attempts (organization, project, environment, queue, message_id, attempt, worker,
+                                   enqueued_at_ms, started_at_ms, finished_at_ms, ending, error, hook, received_at_ms)
+SELECT * FROM unnest(%(organization)s::text[], %(project)s::text[], %(environment)s::text[], %(queue)s::text[],
+                     %(message_id)s::text[], %(attempt)s::int[], %(worker)s::text[], %(enqueued_at_ms)s::bigint[],
+                     %(started_at_ms)s::bigint[], %(finished_at_ms)s::bigint[], %(ending)s::text[], %(error)s::text[],
+                     %(hook)s::text[], %(received_at_ms)s::bigint[])
+
+-- name: record_results
+-- Keep the results of processed messages under their keys.
+INSERT INTO weir.idempotency_keys (organization, project, environment, kind, name, key, message_id, result, at_ms)
+SELECT organization, project, environment, 'queue', queue, key, message_id, result::json, at_ms
+FROM unnest(%(organization)s::text[], %(project)s::text[], %(environment)s::text[], %(queue)s::text[],
+            %(key)s::text[], %(message_id)s::text[], %(result)s::text[], %(at_ms)s::bigint[])
+     AS rows (organization, project, environment, queue, key, message_id, result, at_ms)
+ON CONFLICT (organization, project, environment, kind, name, key)
+DO UPDATE SET message_id = EXCLUDED.message_id, result = EXCLUDED.result, at_ms = EXCLUDED.at_ms
+
+-- name: attempts_of_message
+-- The attempts at one message, oldest first.
+SELECT queue, message_id, attempt, worker, enqueued_at_ms, started_at_ms, finished_at_ms, ending, error, hook,
+       received_at_ms
+FROM weir.message_attempts
+WHERE message_id = %(message_id)s AND organization = %(organization)s AND project = %(project)s
+  AND environment = %(environment)s
+ORDER BY id
+
+-- name: result_of_message
+-- The key and result of one message, if it had a key and was processed.
+SELECT name, key, result, at_ms
+FROM weir.idempotency_keys
+WHERE kind = 'queue' AND message_id = %(message_id)s AND organization = %(organization)s
+  AND project = %(project)s AND environment = %(environment)s
+
+-- name: begin_hook
+-- Claim a key for a webhook that runs at once; nothing comes back if someone has it.
+INSERT INTO weir.idempotency_keys (organization, project, environment, kind, name, key, digest, in_flight,
+                                   message_id, at_ms)
+VALUES (%(organization)s, %(project)s, %(environment)s, 'hook', %(name)s, %(key)s, %(digest)s, true,
+        %(message_id)s, %(now_ms)s)
+ON CONFLICT (organization, project, environment, kind, name, key) DO UPDATE
+SET digest = EXCLUDED.digest, in_flight = true, message_id = EXCLUDED.message_id, at_ms = EXCLUDED.at_ms, result = NULL
+WHERE weir.idempotency_keys.at_ms < %(expired_ms)s
+   OR (weir.idempotency_keys.in_flight AND weir.idempotency_keys.at_ms < %(stuck_ms)s)
+RETURNING message_id
+
+-- name: find_hook_key
+-- What is known under a key of a webhook that runs at once.
+SELECT digest, in_flight, message_id, result, at_ms
+FROM weir.idempotency_keys
+WHERE kind = 'hook' AND name = %(name)s AND key = %(key)s AND organization = %(organization)s
+  AND project = %(project)s AND environment = %(environment)s
+
+-- name: finish_hook
+-- Keep the result of a webhook that ran.
+UPDATE weir.idempotency_keys SET in_flight = false, result = %(result)s::json
+WHERE kind = 'hook' AND name = %(name)s AND key = %(key)s AND organization = %(organization)s
+  AND project = %(project)s AND environment = %(environment)s
+
+-- name: abandon_hook
+-- Forget a webhook that failed, so that a retry can succeed.
+DELETE FROM weir.idempotency_keys
+WHERE kind = 'hook' AND name = %(name)s AND key = %(key)s AND organization = %(organization)s
+  AND project = %(project)s AND environment = %(environment)s AND in_flight
+
+-- name: forget_attempts
+-- Drop old attempts, a bounded number at a time.
+DELETE FROM weir.message_attempts
+WHERE id IN (SELECT id FROM weir.message_attempts WHERE finished_at_ms < %(before_ms)s LIMIT 10000)
+
+-- name: forget_keys
+-- Drop keys that are out of their window, a bounded number at a time.
+DELETE FROM weir.idempotency_keys
+WHERE (organization, project, environment, kind, name, key) IN (
+    SELECT organization, project, environment, kind, name, key
+    FROM weir.idempotency_keys WHERE at_ms < %(before_ms)s LIMIT 10000)

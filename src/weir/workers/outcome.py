@@ -1,0 +1,39 @@
+"""What became of one attempt at a message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Ending(StrEnum):
+    DONE = "done"
+    FAILED = "failed"
+    """Try again, as the queue's delivery policy says."""
+    REJECTED = "rejected"
+    """Never try again: to the dead letters."""
+    LOST = "lost"
+    """The lease was lost while the handler ran; somebody else has the message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How an attempt ended, why, and with what result."""
+
+    ending: Ending
+    error: str = ""
+    delay_ms: int | None = None
+    result: Any = None
+
+
+def failed(error: str, *, delay_ms: int | None = None) -> Outcome:
+    return Outcome(ending=Ending.FAILED, error=error, delay_ms=delay_ms)
+
+
+def rejected(error: str) -> Outcome:
+    return Outcome(ending=Ending.REJECTED, error=error)
+
+
+def done(result: Any = None) -> Outcome:
+    return Outcome(ending=Ending.DONE, result=result)

@@ -1,0 +1,192 @@
+"""Running one message: its command, its delivery over HTTP, or its way into the next queue."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import httpx2
+import orjson
+
+from weir.broker.broker import Broker
+from weir.errors import InvalidInput, NotFound, WeirError
+from weir.model.clock import Clock
+from weir.model.message import Delivery, Enqueue, NewMessage
+from weir.outbound.delivery import OutboundRequest, Verdict, deliver
+from weir.outbound.log import DeliveryLog, DeliveryRecord
+from weir.spec.cel import Expression, compile_expression, evaluate_all
+from weir.spec.ir import DeliverTo, EnqueueTo, MapToCommand, QueueSpec
+from weir.workers.commands import Command, Commands, Context, Reject, Retry
+from weir.workers.outcome import Outcome, done, failed, rejected
+from weir.workers.variables import variables_of
+
+Secrets = Callable[[str], str | None]
+"""The value of a secret by the name of its environment variable."""
+
+MAX_ERROR_CHARACTERS = 8_000
+BUSY_DELAY_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What running a message may need."""
+
+    broker: Broker
+    commands: Commands
+    clock: Clock
+    secrets: Secrets
+    client: httpx2.AsyncClient
+    log: DeliveryLog
+    executor: Executor
+
+
+async def run(delivery: Delivery, spec: QueueSpec, tools: Tools) -> Outcome:
+    """Do what the queue says with one message. Raises only what cancels it."""
+    try:
+        async with asyncio.timeout(_timeout_s(spec)):
+            match spec.action:
+                case MapToCommand() as action:
+                    return await _command(delivery, spec, action, tools)
+                case DeliverTo() as action:
+                    return await _deliver(delivery, action, tools)
+                case EnqueueTo() as action:
+                    return await _enqueue(delivery, spec, action, tools)
+                case None:
+                    return failed(f"queue `{spec.name}` has nothing to do with its messages any more")
+    except TimeoutError:
+        return failed(f"the handler took longer than {spec.delivery.handler_timeout_ms} ms")
+    except InvalidInput as error:
+        return rejected(error.message)
+    except WeirError as error:
+        delay_ms = None if error.retry_after_s is None else int(error.retry_after_s * 1000)
+        return failed(error.message, delay_ms=delay_ms)
+
+
+def _timeout_s(spec: QueueSpec) -> float | None:
+    timeout_ms = spec.delivery.handler_timeout_ms
+    return None if timeout_ms is None else timeout_ms / 1000
+
+
+async def _command(delivery: Delivery, spec: QueueSpec, action: MapToCommand, tools: Tools) -> Outcome:
+    name = f"{action.entity}.{action.command}"
+    command = tools.commands.find(name)
+    if command is None:
+        hint = tools.commands.hint(name)
+        return failed(f"no command `{name}` is registered here; {hint}".rstrip("; "))
+    inputs = evaluate_all(_compiled(tuple(action.inputs.items())), variables_of(delivery, spec))
+    context = Context(
+        environment=delivery.queue.scope,
+        queue=delivery.queue.queue,
+        message_id=delivery.message_id,
+        attempt=delivery.attempt,
+        headers=delivery.headers,
+        payload=delivery.payload,
+        key=delivery.key,
+        idempotency_key=delivery.idempotency_key,
+    )
+    return await run_command(command, inputs, context, tools.executor)
+
+
+async def run_command(
+    command: Command, inputs: dict[str, Any], context: Context, executor: Executor
+) -> Outcome:
+    """Call a command, in a thread if it is synchronous; whatever it raises becomes an outcome."""
+    call = partial(command.handler, **command.arguments(inputs, context))
+    try:
+        if command.is_async:
+            return done(await call())
+        return done(await asyncio.get_running_loop().run_in_executor(executor, call))
+    except Reject as error:
+        return rejected(_told(error))
+    except Retry as error:
+        return failed(_told(error), delay_ms=error.delay_ms)
+    except (Exception, SystemExit) as error:  # user code may raise anything; a poison message ends nobody
+        return failed(_told(error))
+
+
+def _told(error: BaseException) -> str:
+    """An error as the dead letters show it: its kind, its text, and where it was raised."""
+    text = "".join(traceback.format_exception_only(error)).strip()
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" (in {frames[-1].name}, line {frames[-1].lineno})" if frames else ""
+    return (text + place)[:MAX_ERROR_CHARACTERS]
+
+
+@lru_cache(maxsize=4_096)
+def _compiled(inputs: tuple[tuple[str, str], ...]) -> dict[str, Expression]:
+    return {name: compile_expression(text) for name, text in inputs}
+
+
+async def _deliver(delivery: Delivery, action: DeliverTo, tools: Tools) -> Outcome:
+    scope, now_ms = delivery.queue.scope, tools.clock.now_ms()
+    names = [*filter(None, (action.secret_env,)), *action.previous_secret_envs]
+    secrets = [secret for name in names if (secret := tools.secrets(name)) is not None]
+    if names and not secrets:
+        return failed(f"the secret `{names[0]}` is not set in this worker's environment")
+    request = OutboundRequest(
+        url=action.url,
+        body=delivery.payload,
+        message_id=delivery.message_id,
+        content_type=delivery.headers.get("content-type", "application/json"),
+        secrets=secrets,
+        timeout_ms=action.timeout_ms,
+    )
+    outcome = await deliver(tools.client, request, now_ms=now_ms)
+    tools.log.record(
+        DeliveryRecord(
+            queue=delivery.queue,
+            message_id=delivery.message_id,
+            attempt=delivery.attempt,
+            url=action.url,
+            sent_at_ms=now_ms,
+            outcome=outcome,
+        )
+    )
+    match outcome.verdict:
+        case Verdict.DELIVERED:
+            return done({"status": outcome.status})
+        case Verdict.GONE:
+            await tools.log.disable(scope, action.url, now_ms=now_ms, reason="the endpoint answered 410")
+            return rejected(f"`{action.url}` answered 410 and is disabled")
+        case Verdict.REFUSED:
+            return rejected(outcome.error or "the destination is refused")
+        case Verdict.RETRY:
+            return failed(outcome.error or "the delivery failed", delay_ms=outcome.retry_after_ms)
+
+
+async def _enqueue(delivery: Delivery, spec: QueueSpec, action: EnqueueTo, tools: Tools) -> Outcome:
+    """Into the next queue. Its key is this message's id, so a second attempt adds nothing."""
+    payload, headers = delivery.payload, delivery.headers
+    if action.inputs:
+        values = evaluate_all(_compiled(tuple(action.inputs.items())), variables_of(delivery, spec))
+        payload = orjson.dumps(values, default=_plain)
+        headers = {"content-type": "application/json"}
+    message = NewMessage(
+        payload=payload,
+        headers=headers,
+        key=delivery.key,
+        priority=delivery.priority,
+        idempotency_key=f"chain:{delivery.message_id}",
+    )
+    target = delivery.queue.scope.queue(action.queue)
+    try:
+        (answer,) = await tools.broker.enqueue(target, [message])
+    except NotFound as error:
+        return failed(error.message)
+    match answer.outcome:
+        case Enqueue.ACCEPTED | Enqueue.DUPLICATE | Enqueue.KEY_REUSED:
+            return done({"queue": action.queue, "message_id": answer.message_id})
+        case Enqueue.FULL | Enqueue.GATED:
+            return failed(f"queue `{action.queue}` takes nothing now", delay_ms=BUSY_DELAY_MS)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for, as text."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return str(value)

@@ -1,0 +1,65 @@
+"""Threads for synchronous handlers that never hold up the end of the process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from queue import Empty, SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+IDLE_S = 10.0
+_Job = tuple[Future[Any], Callable[[], Any]]
+
+
+class DaemonThreads(Executor):
+    """Starts a thread when none is idle. A handler that hangs dies with the process instead of keeping it."""
+
+    def __init__(self, *, name: str = "handler") -> None:
+        self._name = name
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        with self._lock:
+            start = self._idle <= 0
+            self._idle -= 0 if start else 1
+        self._jobs.put((future, lambda: fn(*args, **kwargs)))
+        if start:
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            try:
+                future, call = self._jobs.get(timeout=IDLE_S)
+            except Empty:
+                if self._retire():
+                    return
+                continue
+            _run(future, call)
+            with self._lock:
+                self._idle += 1
+
+    def _retire(self) -> bool:
+        """End an idle thread, unless a job was promised to it meanwhile."""
+        with self._lock:
+            if self._idle <= 0:
+                return False
+            self._idle -= 1
+            return True
+
+
+def _run(future: Future[Any], call: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = call()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

@@ -1,0 +1,83 @@
+"""What input expressions see of a message: its fields by name, and `message` with the facts about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qsl
+
+import orjson
+
+from weir.errors import InvalidInput
+from weir.model.message import Delivery
+from weir.spec.ir import QueueSpec
+from weir.spec.values import conformed
+
+HOOK = "weir-hook"
+SOURCE_IP = "weir-source-ip"
+RECEIVED_AT = "weir-received-at-ms"
+_OWN = (HOOK, SOURCE_IP, RECEIVED_AT)
+
+
+def variables_of(delivery: Delivery, spec: QueueSpec) -> dict[str, Any]:
+    """The variables of a delivery, checked against the message type; InvalidInput if they do not fit."""
+    values = _fields(delivery)
+    if spec.message_type:
+        values = conformed(spec.message_type, values, what=f"a message of `{spec.name}`")
+    about = {
+        "id": delivery.message_id,
+        "attempt": delivery.attempt,
+        "key": delivery.key,
+        "queue": delivery.queue.queue,
+        "headers": dict(delivery.headers),
+        "enqueued_at": _time(delivery.enqueued_at_ms),
+    }
+    return {"message": about, **values}
+
+
+def _fields(delivery: Delivery) -> dict[str, Any]:
+    headers = delivery.headers
+    if HOOK in headers:
+        return received(
+            delivery.payload,
+            headers={name: value for name, value in headers.items() if name not in _OWN},
+            source_ip=headers.get(SOURCE_IP, ""),
+            received_at_ms=int(headers.get(RECEIVED_AT, delivery.enqueued_at_ms)),
+            webhook=headers[HOOK],
+        )
+    value = payload_value(delivery.payload, headers)
+    return value if isinstance(value, dict) else {"payload": value}
+
+
+def received(
+    body: bytes, *, headers: Mapping[str, str], source_ip: str, received_at_ms: int, webhook: str
+) -> dict[str, Any]:
+    """The variables of something that a webhook received."""
+    return {
+        "payload": payload_value(body, headers),
+        "headers": dict(headers),
+        "source_ip": source_ip,
+        "received_at": _time(received_at_ms),
+        "webhook": webhook,
+    }
+
+
+def payload_value(payload: bytes, headers: Mapping[str, str]) -> Any:
+    """The payload as data: JSON if it is, the fields of a form, else text."""
+    media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if media_type == "application/x-www-form-urlencoded":
+        try:
+            return dict(parse_qsl(payload.decode(), keep_blank_values=True, max_num_fields=1_000))
+        except ValueError:
+            raise InvalidInput("the payload is not a form, though its content type says so") from None
+    if media_type == "application/json" or media_type.endswith("+json"):
+        try:
+            return orjson.loads(payload)
+        except orjson.JSONDecodeError as error:
+            raise InvalidInput(f"the payload is not JSON ({error})") from None
+    return payload.decode(errors="replace")
+
+
+def _time(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)

@@ -1,0 +1,216 @@
+"""The worker: claims, runs, settles and renews, each in a part of its own; this joins them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import structlog
+
+from weir.model.message import Delivery, Settlement
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.spec.book import Specs
+from weir.spec.ir import DeliverTo, QueueSpec
+from weir.workers.claim import WAIT_MS, Claimer, Room
+from weir.workers.journal import Attempt, Journal
+from weir.workers.outcome import Ending, Outcome, failed
+from weir.workers.renew import Renewer
+from weir.workers.run import Tools, run
+from weir.workers.settle import SettleBatches
+
+log = structlog.get_logger("weir.workers")
+DRAIN_S = 25.0
+LOOK_EVERY_S = 0.2
+LEASE_LOST = "lease lost"
+
+
+class Activity(Protocol):
+    """Where a process counts what it does."""
+
+    def popped(self, *, lags_ms: list[int] | None = None) -> None: ...
+
+    def acked(self, count: int = 1) -> None: ...
+
+    def failed(self) -> None: ...
+
+    def saw_deaths(self, count: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How a worker works."""
+
+    name: str
+    concurrency: int = 10
+    prefetch: int = 10
+    drain_s: float = DRAIN_S
+    wait_ms: int = WAIT_MS
+    """How long one claim waits for a message; a draining worker waits that long for it to return."""
+    environment: EnvironmentRef | None = None
+    """None: the queues of every environment."""
+    queues: frozenset[str] = frozenset()
+    """Empty: every queue that has something to do."""
+
+
+class Worker:
+    """Serves every queue with an action, as the applied specs say at each moment."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        specs: Specs,
+        journal: Journal,
+        options: WorkerOptions,
+        *,
+        activity: Activity | None = None,
+    ) -> None:
+        self._tools = tools
+        self._specs = specs
+        self._journal = journal
+        self._options = options
+        self._activity = activity
+        self._room = Room(options.concurrency + options.prefetch)
+        self._slots = asyncio.Semaphore(options.concurrency)
+        self._renewer = Renewer(tools.broker)
+        self._settling = SettleBatches(tools.broker, on_settled=self._settled)
+        self._claims: dict[QueueRef, tuple[Claimer, asyncio.Task[None]]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._started_at_ms: dict[str, int] = {}
+        self.processed = 0
+
+    async def run(self) -> None:
+        """Work until cancelled; then finish what was begun, within the drain time."""
+        renewing = asyncio.create_task(self._renewer.run(), name="renew")
+        try:
+            while True:
+                self._follow_specs()
+                await asyncio.sleep(LOOK_EVERY_S)
+        finally:
+            await asyncio.shield(self._drain(renewing))
+
+    def _follow_specs(self) -> None:
+        """One claimer for each queue that has something to do now."""
+        wanted = {queue for queue, _ in self._specs.book.working() if self._serves(queue)}
+        for queue in [queue for queue in self._claims if queue not in wanted]:
+            self._stop_claiming(queue)
+        for queue in wanted:
+            if queue not in self._claims or self._claims[queue][1].done():
+                claimer = self._claimer(queue)
+                task = asyncio.create_task(claimer.run(), name=f"claim {queue.queue}")
+                self._claims[queue] = (claimer, task)
+
+    def _stop_claiming(self, queue: QueueRef) -> None:
+        claimer, task = self._claims.pop(queue)
+        claimer.stop()
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def _serves(self, queue: QueueRef) -> bool:
+        options = self._options
+        if options.environment is not None and queue.scope != options.environment:
+            return False
+        return not options.queues or queue.queue in options.queues
+
+    def _claimer(self, queue: QueueRef) -> Claimer:
+        return Claimer(
+            self._tools.broker,
+            queue,
+            consumer=self._options.name,
+            room=self._room,
+            accept=self._accept,
+            blocked=lambda: self._blocked(queue),
+            wait_ms=self._options.wait_ms,
+        )
+
+    def _blocked(self, queue: QueueRef) -> bool:
+        """A queue whose endpoint is disabled keeps its messages."""
+        spec = self._specs.book.queues.get(queue)
+        action = spec.action if spec else None
+        return isinstance(action, DeliverTo) and self._tools.log.is_disabled(queue.scope, action.url)
+
+    def _accept(self, delivery: Delivery) -> None:
+        spec = self._specs.book.queues.get(delivery.queue, QueueSpec(name=delivery.queue.queue))
+        task = asyncio.create_task(self._work(delivery, spec), name=f"message {delivery.message_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._renewer.hold(delivery, lease_ms=spec.delivery.lease_ms, on_lost=partial(_lose, task))
+        if self._activity is not None:
+            self._activity.popped(lags_ms=[delivery.wait_ms])
+
+    async def _work(self, delivery: Delivery, spec: QueueSpec) -> None:
+        try:
+            async with self._slots:
+                started_at_ms = self._tools.clock.now_ms()
+                self._started_at_ms[delivery.lease.token] = started_at_ms
+                outcome = await run(delivery, spec, self._tools)
+            self._settling.settle(delivery, outcome)
+        except asyncio.CancelledError as cancelled:
+            if LEASE_LOST in cancelled.args:
+                self._record(delivery, Outcome(ending=Ending.LOST, error="the lease was lost"), "lost")
+            else:
+                self._settling.settle(delivery, failed("the worker stopped", delay_ms=0))
+        finally:
+            self._renewer.release(delivery)
+            self._room.give_back()
+
+    def _settled(self, delivery: Delivery, outcome: Outcome, settlement: Settlement) -> None:
+        if settlement is Settlement.LAPSED:
+            self._record(delivery, outcome, "lost")
+            return
+        dead = settlement is Settlement.DEAD or outcome.ending is Ending.REJECTED
+        self._record(delivery, outcome, "dead" if dead else outcome.ending.value)
+        self.processed += outcome.ending is Ending.DONE
+        if self._activity is not None:
+            self._count(outcome, dead=dead)
+
+    def _count(self, outcome: Outcome, *, dead: bool) -> None:
+        assert self._activity is not None
+        if outcome.ending is Ending.DONE:
+            self._activity.acked()
+        else:
+            self._activity.failed()
+        if dead:
+            self._activity.saw_deaths(1)
+
+    def _record(self, delivery: Delivery, outcome: Outcome, ending: str) -> None:
+        now_ms = self._tools.clock.now_ms()
+        self._journal.record(
+            Attempt(
+                delivery=delivery,
+                worker=self._options.name,
+                started_at_ms=self._started_at_ms.pop(delivery.lease.token, now_ms),
+                finished_at_ms=now_ms,
+                ending=ending,
+                error=outcome.error,
+                result=outcome.result,
+            )
+        )
+
+    async def _drain(self, renewing: asyncio.Task[None]) -> None:
+        """Claim nothing more, let handlers finish, stop those that do not, settle everything."""
+        for queue in list(self._claims):
+            self._stop_claiming(queue)
+        if self._ending:
+            _, late = await asyncio.wait(self._ending, timeout=self._options.wait_ms / 1_000 + 0.5)
+            for task in late:
+                task.cancel()
+        running = list(self._tasks)
+        if running:
+            log.info("draining", running=len(running))
+            await asyncio.wait(running, timeout=self._options.drain_s)
+        for task in self._tasks.copy():
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(3):
+                await self._settling.drained()
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+
+
+def _lose(task: asyncio.Task[None]) -> None:
+    task.cancel(LEASE_LOST)

@@ -1,0 +1,93 @@
+"""A worker on the memory broker, with everything around it in reach of the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+
+from weir.broker.broker import Broker
+from weir.model.clock import SystemClock
+from weir.model.message import NewMessage
+from weir.model.names import EnvironmentRef
+from weir.outbound.addresses import parse_networks
+from weir.outbound.guard import GuardPolicy, guarded_client
+from weir.outbound.log import MemoryDeliveryLog
+from weir.spec.book import FixedSpecs, book_of
+from weir.spec.language import read_spec
+from weir.testing.memory import MemoryBroker
+from weir.workers.commands import Commands
+from weir.workers.journal import MemoryJournal
+from weir.workers.run import Tools
+from weir.workers.threads import DaemonThreads
+from weir.workers.worker import Worker, WorkerOptions
+
+LOOPBACK = GuardPolicy(allowed=parse_networks(["127.0.0.0/8"]))
+
+
+async def until(condition: Callable[[], Any], *, timeout_s: float = 10.0) -> None:
+    """Wait for a condition, not for a time."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 - conditions are about many things, not one event
+            await asyncio.sleep(0.005)
+
+
+@dataclass
+class Rig:
+    """Queues of one environment, and the parts of a worker on them."""
+
+    environment: EnvironmentRef
+    broker: Broker = field(default_factory=MemoryBroker)
+    commands: Commands = field(default_factory=Commands)
+    log: MemoryDeliveryLog = field(default_factory=MemoryDeliveryLog)
+    journal: MemoryJournal = field(default_factory=MemoryJournal)
+    secrets: dict[str, str] = field(default_factory=dict)
+    specs: FixedSpecs = field(default_factory=lambda: FixedSpecs(book_of({})))
+
+    async def apply(self, text: str) -> None:
+        app = read_spec(text)
+        for queue in app.queues:
+            await self.broker.define(self.environment.queue(queue.name), queue)
+        self.specs.book = book_of({self.environment: app})
+
+    async def put(self, queue: str, *payloads: bytes, **options: Any) -> list[str]:
+        messages = [NewMessage(payload=payload, **options) for payload in payloads]
+        answers = await self.broker.enqueue(self.environment.queue(queue), messages)
+        return [answer.message_id for answer in answers]
+
+    def tools(self, client: httpx2.AsyncClient) -> Tools:
+        return Tools(
+            broker=self.broker,
+            commands=self.commands,
+            clock=SystemClock(),
+            secrets=self.secrets.get,
+            client=client,
+            log=self.log,
+            executor=DaemonThreads(),
+        )
+
+    @asynccontextmanager
+    async def working(self, *, policy: GuardPolicy = LOOPBACK, **options: Any) -> AsyncIterator[Worker]:
+        """A worker that runs while the block does, and has drained when it is left."""
+        async with guarded_client(policy) as client:
+            chosen = WorkerOptions(**{"name": "worker-1", "drain_s": 2.0, "wait_ms": 50, **options})
+            worker = Worker(self.tools(client), self.specs, self.journal, chosen)
+            task = asyncio.create_task(worker.run())
+            try:
+                yield worker
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    def endings(self) -> list[str]:
+        return [attempt.ending for attempt in self.journal.attempts]
+
+    async def outbox(self) -> list[Any]:
+        found = []
+        for shard in range(self.broker.shards):
+            found += await self.broker.take_dead(shard)
+        return found

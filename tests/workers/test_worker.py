@@ -1,0 +1,315 @@
+"""Workers: commands, retries, death, leases, timeouts, draining, and following the spec."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import orjson
+import pytest
+
+from weir.errors import Misconfigured
+from weir.workers.commands import Commands, Context, Reject, Retry, load_commands
+from workers.rig import until
+
+SPEC = """
+app A {
+  queue Q {
+    message_type { id: int, name: string? }
+    delivery { max_attempts: 3, initial_backoff_ms: 1, max_backoff_ms: 2 }
+    map_to: command Thing.Do { number: id, shout: name == null ? "none" : name.upperAscii() }
+  }
+}
+"""
+
+
+async def test_a_command_gets_its_inputs_and_the_message_is_done(rig):
+    seen = []
+
+    @rig.commands.command("Thing.Do")
+    async def do(number: int, shout: str, context: Context) -> dict[str, int]:
+        seen.append((number, shout, context.attempt, context.queue))
+        return {"id": number}
+
+    await rig.apply(SPEC)
+    await rig.put("Q", b'{"id": 7, "name": "ann"}', b'{"id": 8}', idempotency_key=None)
+    async with rig.working():
+        await until(lambda: rig.endings() == ["done", "done"])
+    assert sorted(seen) == [(7, "ANN", 1, "Q"), (8, "none", 1, "Q")]
+    assert (await rig.broker.state(rig.environment.queue("Q"))).running == 0
+    assert {attempt.result["id"] for attempt in rig.journal.attempts} == {7, 8}
+
+
+async def test_a_synchronous_command_runs_in_a_thread(rig):
+    threads = []
+
+    @rig.commands.command("Thing.Do")
+    def do(number: int, shout: str) -> None:
+        threads.append(threading.current_thread())
+
+    await rig.apply(SPEC)
+    await rig.put("Q", b'{"id": 1}')
+    async with rig.working():
+        await until(lambda: rig.endings() == ["done"])
+    assert threads[0] is not threading.main_thread()
+
+
+async def test_synchronous_commands_run_side_by_side(rig):
+    barrier = threading.Barrier(4, timeout=5)
+
+    @rig.commands.command("Thing.Do")
+    def do(**inputs: object) -> None:
+        barrier.wait()
+
+    await rig.apply(SPEC)
+    await rig.put("Q", *[b'{"id": 1}'] * 4)
+    async with rig.working(concurrency=4):
+        await until(lambda: rig.endings() == ["done"] * 4)
+
+
+async def test_no_more_than_the_concurrency_run_at_once(rig):
+    running, most = 0, 0
+
+    @rig.commands.command("Thing.Do")
+    async def do(**inputs: object) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.002)
+        running -= 1
+
+    await rig.apply(SPEC)
+    await rig.put("Q", *[b'{"id": 1}'] * 40)
+    async with rig.working(concurrency=3, prefetch=20) as worker:
+        await until(lambda: worker.processed == 40)
+    assert most == 3
+
+
+async def test_a_failing_command_is_tried_again_and_dies_with_its_error(rig):
+    @rig.commands.command("Thing.Do")
+    async def do(**inputs: object) -> None:
+        raise RuntimeError("boom 42")
+
+    await rig.apply(SPEC)
+    await rig.put("Q", b'{"id": 1}')
+    async with rig.working():
+        await until(lambda: len(rig.journal.attempts) == 3)
+    assert rig.endings() == ["failed", "failed", "dead"]
+    (dead,) = await rig.outbox()
+    assert dead.attempts == 3
+    assert "RuntimeError: boom 42" in dead.error
+
+
+async def test_a_rejected_message_dies_at_once(rig):
+    @rig.commands.command("Thing.Do")
+    async def do(**inputs: object) -> None:
+        raise Reject("never")
+
+    await rig.apply(SPEC)
+    await rig.put("Q", b'{"id": 1}')
+    async with rig.working():
+        await until(lambda: rig.endings() == ["dead"])
+    (dead,) = await rig.outbox()
+    assert dead.attempts == 1
+
+
+async def test_a_command_may_choose_its_own_delay(rig):
+    starts = []
+
+    @rig.commands.command("Thing.Do")
+    async def do(**inputs: object) -> None:
+        starts.append(time.monotonic())
+        if len(starts) == 1:
+            raise Retry("later", delay_ms=120)
+
+    await rig.apply(SPEC)
+    await rig.put("Q", b'{"id": 1}')
+    async with rig.working():
+        await until(lambda: len(starts) == 2)
+    assert starts[1] - starts[0] >= 0.115
+
+
+@pytest.mark.parametrize("payload", [b"not json", b'{"id": "text"}', b"{}", b"[]"])
+async def test_a_message_that_does_not_fit_its_type_dies_at_once_with_the_reason(rig, payload):
+    @rig.commands.command("Thing.Do")
+    async def do(**inputs: object) -> None:
+        pytest.fail("must not run")
+
+    await rig.apply(SPEC)
+    await rig.put("Q", payload)
+    async with rig.working():
+        await until(lambda: rig.endings() == ["dead"])
+    (dead,) = await rig.outbox()
+    assert dead.error
+
+
+async def test_a_handler_that_takes_too_long_is_stopped_and_retried(rig):
+    attempts = []
+
+    @rig.commands.command("Thing.Do")
+    async def do(context: Context, **inputs: object) -> None:
+        attempts.append(context.attempt)
+        if context.attempt == 1:
+            await asyncio.sleep(30)
+
+    await rig.apply(SPEC.replace("max_attempts: 3", "max_attempts: 3, handler_timeout: 50ms"))
+    await rig.put("Q", b'{"id": 1}')
+    async with rig.working():
+        await until(lambda: rig.endings() == ["failed", "done"])
+    assert "longer than 50 ms" in rig.journal.attempts[0].error
+
+
+async def test_a_poison_message_that_exits_does_not_end_the_worker(rig):
+    @rig.commands.command("Thing.Do")
+    def do(number: int, shout: str) -> None:
+        if number == 666:
+            raise SystemExit(1)
+
+    await rig.apply(SPEC)
+    await rig.put("Q", b'{"id": 666}', b'{"id": 1}')
+    async with rig.working():
+        await until(lambda: rig.endings().count("dead") == 1 and "done" in rig.endings())
+
+
+async def test_leases_are_renewed_while_a_handler_runs(rig):
+    @rig.commands.command("Thing.Do")
+    async def do(**inputs: object) -> None:
+        await asyncio.sleep(1.0)
+
+    await rig.apply(SPEC.replace("max_attempts: 3", "max_attempts: 3, lease: 300ms"))
+    await rig.put("Q", b'{"id": 1}')
+    async with rig.working():
+        await until(lambda: rig.endings() == ["done"])
+    assert rig.journal.attempts[0].delivery.attempt == 1
+
+
+async def test_a_lost_lease_stops_the_handler_and_settles_nothing(rig):
+    started, stopped = asyncio.Event(), asyncio.Event()
+
+    @rig.commands.command("Thing.Do")
+    async def do(context: Context, **inputs: object) -> None:
+        if context.attempt > 1:
+            return
+        started.set()
+        try:
+            await asyncio.sleep(30)
+        finally:
+            stopped.set()
+
+    await rig.apply(SPEC.replace("max_attempts: 3", "max_attempts: 3, lease: 300ms"))
+    await rig.put("Q", b'{"id": 1}')
+    extend = rig.broker.extend
+
+    async def late(leases, *, lease_ms):
+        await asyncio.sleep(0.4)
+        for shard in range(rig.broker.shards):
+            await rig.broker.sweep(shard)
+        return await extend(leases, lease_ms=lease_ms)
+
+    rig.broker.extend = late
+    async with rig.working():
+        await asyncio.wait_for(started.wait(), 5)
+        await asyncio.wait_for(stopped.wait(), 5)
+        await until(lambda: sorted(rig.endings()) == ["done", "lost"])
+
+
+async def test_draining_finishes_what_runs_and_gives_the_rest_back(rig):
+    gate, started_work = asyncio.Event(), []
+
+    @rig.commands.command("Thing.Do")
+    async def do(number: int, shout: str) -> None:
+        started_work.append(number)
+        if number == 1:
+            await gate.wait()
+        else:
+            await asyncio.sleep(60)
+
+    await rig.apply(SPEC)
+    await rig.put("Q", b'{"id": 1}', b'{"id": 2}')
+    started = time.monotonic()
+    async with rig.working(drain_s=0.5):
+        await until(lambda: len(started_work) == 2)
+        gate.set()
+    assert time.monotonic() - started < 10
+    assert sorted(rig.endings()) == ["done", "failed"]
+    state = await rig.broker.state(rig.environment.queue("Q"))
+    assert (state.depth, state.running) == (1, 0)
+
+
+async def test_a_worker_follows_the_spec_without_a_restart(rig):
+    seen = []
+
+    @rig.commands.command("Thing.Do")
+    async def do(**inputs: object) -> None:
+        seen.append("do")
+
+    @rig.commands.command("Other.Do")
+    async def other() -> None:
+        seen.append("other")
+
+    await rig.apply(SPEC)
+    async with rig.working():
+        await rig.put("Q", b'{"id": 1}')
+        await until(lambda: seen == ["do"])
+        await rig.apply("app A { queue Q {} queue R { map_to: command Other.Do } }")
+        await rig.put("R", b"{}")
+        await until(lambda: seen == ["do", "other"])
+
+
+async def test_a_command_that_nobody_registered_is_named_with_the_nearest(rig):
+    @rig.commands.command("Thing.Doo")
+    async def do(**inputs: object) -> None: ...
+
+    await rig.apply(SPEC)
+    await rig.put("Q", b'{"id": 1}')
+    async with rig.working():
+        await until(lambda: len(rig.journal.attempts) == 3)
+    assert "did you mean `Thing.Doo`?" in rig.journal.attempts[0].error
+
+
+async def test_a_chained_message_arrives_once_however_often_the_step_runs(rig):
+    await rig.apply(
+        """
+        app A {
+          queue In { message_type { a: int }  enqueue: Out { b: a * 2 } }
+          queue Out { message_type { b: int }  map_to: command Thing.Do { b: b } }
+        }
+        """
+    )
+    seen = []
+
+    @rig.commands.command("Thing.Do")
+    async def do(b: int) -> None:
+        seen.append(b)
+
+    ack, calls = rig.broker.ack, []
+
+    async def forgetful(leases):
+        calls.append(leases)
+        if leases[0].queue.queue == "In" and len(calls) == 1:
+            return await rig.broker.nack([_failure(lease) for lease in leases])
+        return await ack(leases)
+
+    rig.broker.ack = forgetful
+    await rig.put("In", orjson.dumps({"a": 21}))
+    async with rig.working():
+        await until(lambda: len(seen) == 1 and rig.endings().count("done") >= 3, timeout_s=15)
+    assert seen == [42]
+
+
+def _failure(lease):
+    from weir.model.message import Failure
+
+    return Failure(lease=lease, error="the ack was lost", delay_ms=0)
+
+
+def test_a_registry_is_loaded_by_name_and_mistakes_are_explained(tmp_path, monkeypatch):
+    (tmp_path / "shop_commands.py").write_text(
+        "from weir.workers.commands import Commands\napp = Commands()\nother = 3\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert isinstance(load_commands("shop_commands:app"), Commands)
+    for target in ("shop_commands", "nowhere_at_all:app", "shop_commands:other", "shop_commands:gone"):
+        with pytest.raises(Misconfigured):
+            load_commands(target)
