@@ -119,6 +119,18 @@ class LoadSettings(Section):
     postgres_wait_s: Annotated[float, Field(gt=0)] = 0.5
 
 
+class DeadLetterSettings(Section):
+    """How the counts of the dead are checked, and how long lineage is kept."""
+
+    audit_interval_s: Annotated[float, Field(ge=1)] = 600.0
+    audit_max_letters: Annotated[int, Field(ge=1)] = Field(
+        default=5_000_000, description="about, recounted in one audit"
+    )
+    keep_replayed_days: Annotated[float, Field(gt=0)] = Field(
+        default=30.0, description="replayed letters stay this long as lineage"
+    )
+
+
 class Settings(BaseSettings):
     """Everything that can be set."""
 
@@ -137,6 +149,7 @@ class Settings(BaseSettings):
     pipeline: PipelineSettings = PipelineSettings()
     api: ApiSettings = ApiSettings()
     load: LoadSettings = LoadSettings()
+    dead_letters: DeadLetterSettings = DeadLetterSettings()
 
 
 def load_settings(**overrides: Any) -> Settings:

@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from weir.api.dead_letter_metrics import dead_letter_families
 from weir.api.instruments import Instruments, build_info
 from weir.api.services import Services
 from weir.control.principals import Principal
@@ -55,6 +56,8 @@ async def collected(services: Services, instruments: Instruments, *, viewer: Vie
         families.extend([family async for family in source()])
     if viewer is not None:
         families.extend(queue_families(await _states(services, viewer)))
+        if services.dead_letters is not None:
+            families.extend(await dead_letter_families(services.dead_letters, viewer))
     return Snapshot(families)
 
 

@@ -21,6 +21,7 @@ from weir.control.authentication import Authenticator
 from weir.control.queues import QueueDefinitions
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
+from weir.deadletters.room import DeadLetterRoom
 from weir.errors import Unavailable
 from weir.model.clock import Clock, SystemClock
 from weir.model.exchange import Pusher, Settler
@@ -73,6 +74,7 @@ class Services:
     definitions: QueueDefinitions | None = None
     audit: AuditLog | None = None
     warehouse: Warehouse | None = None
+    dead_letters: DeadLetterRoom | None = None
     operations: OperationService | None = None
     activity: Activity | None = None
     probes: tuple[Probe, ...] = ()

@@ -8,14 +8,15 @@ from typing import Any
 from weir.broker.broker import Broker
 from weir.control.audit import Change, record
 from weir.control.database import Connection, Database
-from weir.deadletters.consumers import consumer_key
+from weir.deadletters.consumers import consumer_key, scope_names
 from weir.deadletters.groups import group_keys
 from weir.deadletters.letters import SQL, DeadLetter, lock_letters, read_letters
 from weir.deadletters.replay import delete, replay
+from weir.deadletters.summary import SQL as SUMMARY
 from weir.errors import Conflict, InvalidInput, NotFound, QueueFull
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, check_id
-from weir.model.names import QueueRef
+from weir.model.names import EnvironmentRef, QueueRef
 
 LAST_MS = 2**62
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
@@ -59,6 +60,11 @@ class Letters:
         )
         letters = await read_letters(self._database, [str(row["id"]) for row in rows])
         return sorted(letters, key=lambda letter: (letter.enqueued_at_ms, letter.id), reverse=True)
+
+    async def counts(self, environment: EnvironmentRef) -> dict[str, int]:
+        """How many are dead, by queue: from the summary alone."""
+        rows = await self._database.fetch(SUMMARY["counts_of"], **scope_names(environment))
+        return {row["queue"]: row["dead_count"] for row in rows}
 
     async def find(self, queue: QueueRef, letter_id: str) -> DeadLetter:
         """One letter, dead or replayed before."""

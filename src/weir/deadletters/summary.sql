@@ -77,3 +77,8 @@ SELECT organization, project, environment, queue, channel_id, channel_name, cons
        dead_count, last_checked_at_ms
 FROM weir.dlq_summary
 ORDER BY organization, project, environment, channel_id, consumer_id;
+
+-- name: counts_of
+-- How many are dead in each queue of an environment.
+SELECT queue, dead_count FROM weir.dlq_summary
+WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s;

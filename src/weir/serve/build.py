@@ -22,6 +22,10 @@ from weir.control.migrate import verify_postgres
 from weir.control.queues import QueueDefinitions
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
+from weir.deadletters.audit import Auditor
+from weir.deadletters.mover import Mover
+from weir.deadletters.room import open_room
+from weir.deadletters.runner import TaskRunner
 from weir.embedded.urls import Urls
 from weir.operations.events import SystemEvents
 from weir.operations.service import OperationService
@@ -29,7 +33,8 @@ from weir.serve.housekeeping import Heart, Sweeper
 from weir.serve.loops import Loop, Supervisor
 from weir.serve.probes import disk_probe, epoch_probe, postgres_probe, redis_probe
 from weir.serve.restore import restore
-from weir.settings import ApiSettings, Settings
+from weir.settings import ApiSettings, DeadLetterSettings, Settings
+from weir.spec.ir import DAY_MS
 from weir.telemetry.connection import connect
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.sampler import Probes as SamplerProbes
@@ -81,6 +86,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
                 Loop(name="last-used", run=authenticator.run),
                 *(Loop(name=name, run=run) for name, run in operations.loops().items()),
                 Loop(name="system-events", run=events.run),
+                *_dead_letter_loops(settings.dead_letters, database, broker),
             )
         )
         services = Services(
@@ -95,6 +101,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
             definitions=definitions,
             audit=AuditLog(database),
             warehouse=warehouse,
+            dead_letters=open_room(database, broker),
             activity=sampler,
             probes=(
                 redis_probe(broker),
@@ -142,6 +149,22 @@ async def _operations(
     admission = Admission(policy=Policy(thresholds=thresholds), limit=limit, enabled=load.admission)
     service = OperationService(database=reserved, broker=broker, admission=admission)
     return service, SystemEvents(database=reserved)
+
+
+def _dead_letter_loops(
+    settings: DeadLetterSettings, database: Database, broker: RedisBroker
+) -> tuple[Loop, ...]:
+    auditor = Auditor(
+        database,
+        interval_ms=round(settings.audit_interval_s * 1000),
+        max_letters=settings.audit_max_letters,
+        keep_replayed_ms=round(settings.keep_replayed_days * DAY_MS),
+    )
+    return (
+        Loop(name="dead-letter-mover", run=Mover(broker, database).run),
+        Loop(name="dead-letter-tasks", run=TaskRunner(broker, database).run),
+        Loop(name="dead-letter-audit", run=auditor.run),
+    )
 
 
 def _limits(settings: ApiSettings) -> Limits:

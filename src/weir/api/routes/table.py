@@ -5,7 +5,21 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from weir.api.hot import HotRoute
-from weir.api.routes import health, history, operations, overview, pop, push, queues, settle, tenants, tokens
+from weir.api.routes import (
+    deadletters,
+    deadletters_admin,
+    deadletters_channels,
+    health,
+    history,
+    operations,
+    overview,
+    pop,
+    push,
+    queues,
+    settle,
+    tenants,
+    tokens,
+)
 
 HOT: tuple[HotRoute, ...] = (*push.ROUTES, *pop.ROUTES, *settle.ROUTES)
 """Plain endpoints; their descriptions stand in `weir.api.described`."""
@@ -15,6 +29,9 @@ ROUTERS: tuple[APIRouter, ...] = (
     history.router,
     overview.router,
     operations.router,
+    deadletters.router,
+    deadletters_admin.router,
+    deadletters_channels.router,
     tenants.router,
     tokens.router,
     health.router,

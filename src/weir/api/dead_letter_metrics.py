@@ -1,0 +1,56 @@
+"""`dead_job_count` and the audit's drift for Prometheus, read from the summary whenever it asks.
+
+Every replica reads the same rows, so none is stale and none disagrees; a consumer without dead messages
+shows 0. While PostgreSQL is away the counts are unknown: they are left out and `weir_dlq_up` is 0.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from weir.control.principals import Principal
+from weir.deadletters.audit import Audit, last_audit
+from weir.deadletters.room import DeadLetterRoom
+from weir.deadletters.summary import ConsumerStatus, read_all, read_summary
+from weir.errors import WeirError
+
+LABELS = ("channel", "consumer", "organization", "project", "environment")
+
+
+async def dead_letter_families(room: DeadLetterRoom, viewer: Principal | Literal["operator"]) -> list[Metric]:
+    """What this viewer may see of the dead."""
+    try:
+        rows = await (
+            read_all(room.database) if viewer == "operator" else read_summary(room.database, viewer)
+        )
+        audit = await last_audit(room.database)
+    except WeirError:
+        return [_up(False)]
+    return [_up(True), _counts(rows), *_drift(audit)]
+
+
+def _counts(rows: list[ConsumerStatus]) -> Metric:
+    family = GaugeMetricFamily("dead_job_count", "Number of dead jobs per consumer", labels=LABELS)
+    for row in rows:
+        labels = (row.channel_id, row.consumer_id, row.organization, row.project, row.environment)
+        family.add_metric(labels, row.dead_count)
+    return family
+
+
+def _drift(audit: Audit | None) -> list[Metric]:
+    if audit is None:
+        return []
+    drift = GaugeMetricFamily("weir_dlq_summary_drift", "What the latest audit had to repair; must be 0.")
+    drift.add_metric((), audit.drift)
+    moment = GaugeMetricFamily("weir_dlq_audit_timestamp_seconds", "When the latest audit began.")
+    moment.add_metric((), audit.started_at_ms / 1000)
+    return [drift, moment]
+
+
+def _up(up: bool) -> Metric:
+    family = GaugeMetricFamily("weir_dlq_up", "1 if the counts of dead messages could be read.")
+    family.add_metric((), int(up))
+    return family

@@ -1,0 +1,263 @@
+"""The shapes of what is asked and answered about dead letters, channels and consumers."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+
+from weir.api.schemas import Name, Schema
+from weir.broker.checks import MAX_TIME_MS
+from weir.deadletters.filters import Filter, payload_of
+from weir.deadletters.groups import Group
+from weir.deadletters.letters import DeadLetter
+from weir.deadletters.summary import ConsumerStatus
+from weir.deadletters.tasks import DEFAULT_PATIENCE_MS, NewTask, Task, TaskKind
+from weir.model.message import MAX_BATCH
+from weir.spec.cel import MAX_LENGTH
+from weir.spec.ir import ChannelSpec, ConsumerSpec
+
+Moment = Annotated[StrictInt, Field(ge=0, le=MAX_TIME_MS)]
+Cel = Annotated[StrictStr, Field(min_length=1, max_length=MAX_LENGTH)]
+
+
+class ConsumerDeadCount(BaseModel):
+    """How many messages of a consumer are dead. A queue without a channel is a consumer of channel ""."""
+
+    channelId: str = Field(examples=["order-events"])  # noqa: N815
+    channelName: str = Field(examples=["Order Events"])  # noqa: N815
+    consumerId: str = Field(examples=["payment-service"])  # noqa: N815
+    consumerName: str = Field(examples=["Payment Service"])  # noqa: N815
+    deadCount: int = Field(examples=[23469224])  # noqa: N815
+    organization: str
+    project: str
+    environment: str
+    queue: str
+
+
+class DLQStatus(BaseModel):
+    consumers: list[ConsumerDeadCount]
+
+
+class DeadLetterView(BaseModel):
+    id: str
+    queue: str
+    channel_id: str
+    consumer_id: str
+    reason: str = Field(examples=["attempts"])
+    error: str
+    fingerprint: str
+    attempts: int
+    max_attempts: int
+    enqueued_at_ms: int
+    died_at_ms: int
+    key: str | None
+    priority: int
+    headers: dict[str, str]
+    payload: Any = Field(description="The payload if it is JSON, else null; see payload_base64.")
+    payload_base64: str | None = Field(description="The payload if it is not JSON.")
+    payload_bytes: int
+    replay_of: str | None = Field(description="The dead letter that this message was a replay of.")
+    replay_id: str | None
+    replayed_at_ms: int | None
+    replay_task: str | None
+    replay_result: str | None = Field(description="died, acked or waiting; null if it was not replayed.")
+
+
+class DeadLetterList(BaseModel):
+    letters: list[DeadLetterView]
+    next_before: str | None = Field(description="Pass as `before` for the next page; null on the last.")
+
+
+class GroupView(BaseModel):
+    fingerprint: str
+    template: str = Field(examples=["order <n> not found"])
+    dead_count: int
+    total_count: int = Field(description="Deaths ever, those replayed and purged since included.")
+    first_seen_ms: int
+    last_seen_ms: int
+    rate_per_h: float
+    queues: list[str]
+    sample_id: str
+    sample_error: str
+
+
+class GroupList(BaseModel):
+    groups: list[GroupView]
+
+
+class FilterBody(Schema):
+    """Everything that is given must hold."""
+
+    queue: Name | None = None
+    fingerprint: Annotated[StrictStr, Field(max_length=64)] | None = None
+    reason: Literal["attempts", "rejected", "expired", "lapsed"] | None = None
+    died_from_ms: Moment | None = None
+    died_to_ms: Moment | None = None
+    expression: Cel | None = Field(
+        default=None, description="CEL over a dead letter.", examples=["payload.amount > 100"]
+    )
+
+    def filter(self, *, include_unexhausted: bool = False) -> Filter:
+        return Filter(**self.model_dump(), include_unexhausted=include_unexhausted)
+
+
+class RedriveBody(Schema):
+    """Send dead letters back to their queues."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={"examples": [{"filter": {"queue": "orders"}, "canary": 10, "rate_per_s": 100}]},
+    )
+
+    filter: FilterBody = FilterBody()
+    dry_run: StrictBool = False
+    rate_per_s: Annotated[StrictFloat | StrictInt, Field(gt=0, le=1_000_000)] | None = None
+    canary: Annotated[StrictInt, Field(ge=0, le=MAX_BATCH)] = 0
+    canary_tolerance: Annotated[StrictFloat | StrictInt, Field(ge=0, lt=1)] = 0.0
+    canary_patience_ms: Annotated[StrictInt, Field(ge=1, le=86_400_000)] = DEFAULT_PATIENCE_MS
+    patch: Cel | None = Field(default=None, examples=['{"currency": "EUR"}'])
+
+    def task(self) -> NewTask:
+        options = self.model_dump(exclude={"filter"})
+        return NewTask(kind=TaskKind.REDRIVE, filter=self.filter.filter(), **options)
+
+
+class PurgeBody(Schema):
+    """Delete dead letters; an empty filter is refused."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, json_schema_extra={"examples": [{"filter": {"queue": "orders"}}]}
+    )
+
+    filter: FilterBody
+    dry_run: StrictBool = False
+    rate_per_s: Annotated[StrictFloat | StrictInt, Field(gt=0, le=1_000_000)] | None = None
+    include_unexhausted: StrictBool = Field(
+        default=False, description="Also letters that died before they had used up their attempts."
+    )
+
+    def task(self) -> NewTask:
+        chosen = self.filter.filter(include_unexhausted=self.include_unexhausted)
+        return NewTask(kind=TaskKind.PURGE, filter=chosen, dry_run=self.dry_run, rate_per_s=self.rate_per_s)
+
+
+class TaskView(BaseModel):
+    id: str
+    kind: Literal["redrive", "purge"]
+    state: str = Field(examples=["running"])
+    dry_run: bool
+    filter: dict[str, Any]
+    rate_per_s: float | None
+    canary: int
+    canary_tolerance: float
+    canary_state: str
+    patch: str | None
+    high_water: int
+    expected: int = Field(description="At most so many letters are looked at.")
+    scanned: int
+    matched: int
+    done: int
+    skipped: int
+    died_again: int
+    samples: list[str]
+    note: str | None
+    problem: str | None
+    created_by: str
+    created_at_ms: int
+    started_at_ms: int | None
+    finished_at_ms: int | None
+
+
+class TaskList(BaseModel):
+    tasks: list[TaskView]
+
+
+class AuditView(BaseModel):
+    started_at_ms: int
+    finished_at_ms: int
+    consumers: int
+    letters: int
+    drift: int = Field(description="What the audit had to repair; 0 unless somebody changed tables by hand.")
+
+
+class ConsumerBody(Schema):
+    id: Name = Field(examples=["payment-service"])
+    name: Name = Field(examples=["Payment Service"])
+    queue: Name = Field(examples=["payments"])
+
+
+class ChannelBody(Schema):
+    name: Name = Field(examples=["Order Events"])
+    consumers: Annotated[tuple[ConsumerBody, ...], Field(max_length=1_000)] = ()
+
+    def spec(self, channel_id: str) -> ChannelSpec:
+        consumers = tuple(ConsumerSpec(**one.model_dump()) for one in self.consumers)
+        return ChannelSpec(id=channel_id, name=self.name, consumers=consumers)
+
+
+class ChannelView(BaseModel):
+    id: str
+    name: str
+    consumers: list[ConsumerBody]
+
+
+class ChannelList(BaseModel):
+    channels: list[ChannelView]
+
+
+class NewSecret(BaseModel):
+    token: str = Field(description="Shown this once.")
+
+
+class Requeued(BaseModel):
+    """What became of a request about all dead messages of a consumer."""
+
+    requeued: int
+    done: bool = Field(description="false: it goes on as a task.")
+    task: str
+
+
+class Deleted(BaseModel):
+    deleted: int
+    done: bool = Field(description="false: it goes on as a task.")
+    task: str
+
+
+def status_view(status: ConsumerStatus) -> ConsumerDeadCount:
+    return ConsumerDeadCount(
+        channelId=status.channel_id,
+        channelName=status.channel_name,
+        consumerId=status.consumer_id,
+        consumerName=status.consumer_name,
+        deadCount=status.dead_count,
+        organization=status.organization,
+        project=status.project,
+        environment=status.environment,
+        queue=status.queue,
+    )
+
+
+def letter_view(letter: DeadLetter, *, replay_result: str | None = None) -> DeadLetterView:
+    names = set(DeadLetterView.model_fields) - {"payload", "payload_base64", "payload_bytes", "queue"}
+    members: dict[str, Any] = {name: getattr(letter, name) for name in names}
+    payload = payload_of(letter)
+    members["headers"] = dict(letter.headers)
+    members["replay_result"] = replay_result or letter.replay_result
+    return DeadLetterView(
+        **members,
+        queue=letter.queue.queue,
+        payload=payload,
+        payload_base64=base64.b64encode(letter.payload).decode() if payload is None else None,
+        payload_bytes=len(letter.payload),
+    )
+
+
+def group_view(group: Group) -> GroupView:
+    return GroupView(**{name: getattr(group, name) for name in GroupView.model_fields})
+
+
+def task_view(task: Task) -> TaskView:
+    return TaskView(**task.described())

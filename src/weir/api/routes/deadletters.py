@@ -1,0 +1,199 @@
+"""What died: counts, groups, letters, and the tasks that send them back or delete them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response, status
+
+from weir.api.auth import Access, Admin, App, Reader, Writer, authenticate
+from weir.api.dead_letter_schemas import (
+    AuditView,
+    DeadLetterList,
+    DLQStatus,
+    GroupList,
+    PurgeBody,
+    RedriveBody,
+    TaskList,
+    TaskView,
+    group_view,
+    letter_view,
+    status_view,
+    task_view,
+)
+from weir.api.responses import problems
+from weir.api.schemas import Name
+from weir.api.services import Services, present
+from weir.control.principals import Principal, Role
+from weir.deadletters.audit import last_audit
+from weir.deadletters.groups import list_groups
+from weir.deadletters.letters import DeadLetter
+from weir.deadletters.room import DeadLetterRoom
+from weir.deadletters.single import Position
+from weir.deadletters.summary import ConsumerStatus, read_summary
+from weir.deadletters.tasks import NewTask
+from weir.errors import InvalidInput, NotFound
+
+router = APIRouter(tags=["dead letters"])
+
+Page = Annotated[int, Query(ge=1, le=500)]
+Before = Annotated[str | None, Query(max_length=80, description="`next_before` of the page before.")]
+ChannelToken = Annotated[str | None, Header(alias="X-Broker-Channel-Token", max_length=256)]
+
+
+def room_of(services: Services) -> DeadLetterRoom:
+    return present(services.dead_letters, "dead letters")
+
+
+@router.get("/dlq-status", operation_id="dlq_status", responses=problems())
+async def dlq_status(
+    request: Request, services: App, x_broker_channel_token: ChannelToken = None
+) -> DLQStatus:
+    """How many are dead, by consumer: exact, from the summary alone.
+
+    With a bearer token: everything in its scope. With a channel's token: that channel.
+    """
+    room = room_of(services)
+    if "authorization" not in request.headers and x_broker_channel_token is not None:
+        rows = await _of_channel(room, x_broker_channel_token)
+    else:
+        principal = await authenticate(request.headers, services.authenticator)
+        rows = await read_summary(room.database, principal)
+    return DLQStatus(consumers=[status_view(row) for row in rows])
+
+
+async def _of_channel(room: DeadLetterRoom, token: str) -> list[ConsumerStatus]:
+    channel = await room.channels.channel_of_token(token)
+    environment = channel.environment
+    principal = Principal(
+        token_id=channel.id,
+        role=Role.READ,
+        organization=environment.organization,
+        project=environment.project,
+        environment=environment.environment,
+    )
+    return [row for row in await read_summary(room.database, principal) if row.channel_id == channel.id]
+
+
+@router.get("/api/v1/dlq/groups", operation_id="list_dead_letter_groups", responses=problems())
+async def groups(
+    access: Reader,
+    services: App,
+    queue: Annotated[Name | None, Query()] = None,
+    limit: Page = 100,
+) -> GroupList:
+    """Errors that look alike, the largest group first."""
+    room = room_of(services)
+    found = await list_groups(
+        room.database, access.environment, now_ms=room.clock.now_ms(), queue=queue, limit=limit
+    )
+    return GroupList(groups=[group_view(group) for group in found])
+
+
+@router.get("/api/v1/dlq/letters", operation_id="list_dead_letters", responses=problems())
+async def letters(
+    access: Reader,
+    services: App,
+    queue: Annotated[Name, Query()],
+    fingerprint: Annotated[str | None, Query(max_length=64)] = None,
+    before: Before = None,
+    limit: Page = 50,
+) -> DeadLetterList:
+    """The dead letters of a queue, those that were enqueued last first."""
+    found = await room_of(services).letters.newest(
+        access.environment.queue(queue), fingerprint=fingerprint, before=position(before), limit=limit
+    )
+    return DeadLetterList(
+        letters=[letter_view(letter) for letter in found], next_before=next_page(found, limit)
+    )
+
+
+@router.post(
+    "/api/v1/dlq/redrives",
+    operation_id="redrive",
+    status_code=status.HTTP_202_ACCEPTED,
+    responses=problems(),
+)
+async def redrive(body: RedriveBody, access: Writer, services: App, response: Response) -> TaskView:
+    """Send dead letters back to their queues, as a task."""
+    return await _begin(services, access, body.task(), response)
+
+
+@router.post(
+    "/api/v1/dlq/purges", operation_id="purge", status_code=status.HTTP_202_ACCEPTED, responses=problems()
+)
+async def purge(body: PurgeBody, access: Admin, services: App, response: Response) -> TaskView:
+    """Delete dead letters, as a task."""
+    return await _begin(services, access, body.task(), response)
+
+
+async def _begin(services: Services, access: Access, new: NewTask, response: Response) -> TaskView:
+    task = await room_of(services).tasks.create(access.environment, new, by=access.actor)
+    response.headers["location"] = f"/api/v1/dlq/tasks/{task.id}"
+    return task_view(task)
+
+
+@router.get("/api/v1/dlq/tasks", operation_id="list_dead_letter_tasks", responses=problems())
+async def tasks(access: Reader, services: App, limit: Page = 50) -> TaskList:
+    """The newest redrives and purges."""
+    found = await room_of(services).tasks.newest(access.environment, limit=limit)
+    return TaskList(tasks=[task_view(task) for task in found])
+
+
+@router.get("/api/v1/dlq/tasks/{task_id}", operation_id="show_dead_letter_task", responses=problems())
+async def task(task_id: str, access: Reader, services: App) -> TaskView:
+    """How far a redrive or purge has come."""
+    return task_view(await room_of(services).tasks.find(access.environment, task_id))
+
+
+@router.post(
+    "/api/v1/dlq/tasks/{task_id}/pause", operation_id="pause_dead_letter_task", responses=problems(409)
+)
+async def pause(task_id: str, access: Writer, services: App) -> TaskView:
+    """Hold a task; what it did stays done."""
+    return task_view(await room_of(services).tasks.pause(access.environment, task_id, by=access.actor))
+
+
+@router.post(
+    "/api/v1/dlq/tasks/{task_id}/resume", operation_id="resume_dead_letter_task", responses=problems(409)
+)
+async def resume(task_id: str, access: Writer, services: App) -> TaskView:
+    """Go on, where it was; a redrive that its canary stopped sends a new canary first."""
+    return task_view(await room_of(services).tasks.resume(access.environment, task_id, by=access.actor))
+
+
+@router.post(
+    "/api/v1/dlq/tasks/{task_id}/cancel", operation_id="cancel_dead_letter_task", responses=problems(409)
+)
+async def cancel(task_id: str, access: Writer, services: App) -> TaskView:
+    """End a task; what it did stays done."""
+    return task_view(await room_of(services).tasks.cancel(access.environment, task_id, by=access.actor))
+
+
+@router.get("/api/v1/dlq/audit", operation_id="show_dead_letter_audit", responses=problems())
+async def audit(access: Reader, services: App) -> AuditView:
+    """The latest audit of the counts; its drift must be 0."""
+    found = await last_audit(room_of(services).database)
+    if found is None:
+        raise NotFound("there was no audit yet")
+    return AuditView(**asdict(found))
+
+
+def position(before: str | None) -> Position | None:
+    """Where a page begins; the text comes from the page before."""
+    if before is None:
+        return None
+    enqueued_at_ms, _, letter_id = before.partition("_")
+    try:
+        if int(enqueued_at_ms) < 2**63 and len(letter_id) == 36:
+            return Position(enqueued_at_ms=int(enqueued_at_ms), id=letter_id)
+    except ValueError:
+        pass
+    raise InvalidInput("`before` is not from a page of this list")
+
+
+def next_page(found: list[DeadLetter], limit: int) -> str | None:
+    if len(found) < limit:
+        return None
+    return f"{found[-1].enqueued_at_ms}_{found[-1].id}"

@@ -1,0 +1,431 @@
+"""Dead letters over HTTP: the sources' routes, word for word, and everything that must be refused."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+from tests.deadletters.world import World, numbers
+
+from weir.api.app import create_app
+from weir.api.direct import DirectPusher, DirectSettler
+from weir.api.services import Services
+from weir.control.authentication import CachedAuthenticator
+from weir.control.database import Database
+from weir.control.principals import Role
+from weir.control.tenants import Tenants
+from weir.control.tokens import NewToken, Tokens
+from weir.deadletters.room import open_room
+from weir.model.clock import SystemClock
+from weir.model.message import NewMessage
+
+
+@dataclass
+class Api:
+    """A client of an environment with an admin token, and the world behind it."""
+
+    world: World
+    services: Services
+    client: httpx2.AsyncClient
+    tokens: Tokens
+
+    async def token(self, role: Role, **scope: str) -> dict[str, str]:
+        environment = self.world.environment
+        new = NewToken(
+            name="t",
+            role=role,
+            organization=scope.get("organization", environment.organization),
+            project=scope.get("project", environment.project),
+            environment=scope.get("environment", environment.environment),
+        )
+        return {"authorization": f"Bearer {(await self.tokens.create(new))[0]}"}
+
+    async def put_channel(self, *queues: str) -> dict[str, dict[str, str]]:
+        """Make the channel `order events`; the headers of each consumer."""
+        body = {
+            "name": "Order Events",
+            "consumers": [
+                {"id": f"{queue}-c", "name": f"{queue} consumer", "queue": queue} for queue in queues
+            ],
+        }
+        answer = await self.client.put("/api/v1/channels/order%20events", json=body)
+        assert answer.status_code == 200, answer.text
+        channel = (await self.client.post("/api/v1/channels/order%20events/token")).json()["token"]
+        headers = {}
+        for queue in queues:
+            path = f"/api/v1/channels/order%20events/consumers/{queue}-c/token"
+            token = (await self.client.post(path)).json()["token"]
+            headers[queue] = {"X-Broker-Channel-Token": channel, "X-Broker-Consumer-Token": token}
+        return headers
+
+
+@pytest.fixture
+async def api(world: World) -> AsyncIterator[Api]:
+    tokens = Tokens(world.database)
+    services = Services(
+        broker=world.broker,
+        authenticator=CachedAuthenticator(tokens, fresh_s=0),
+        pusher=DirectPusher(world.broker),
+        settler=DirectSettler(world.broker),
+        tokens=tokens,
+        tenants=Tenants(world.database),
+        dead_letters=open_room(world.database, world.broker, clock=world.clock),
+    )
+    transport = httpx2.ASGITransport(app=create_app(services), raise_app_exceptions=True)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://weir") as client:
+        api = Api(world, services, client, tokens)
+        client.headers.update(await api.token(Role.ADMIN))
+        yield api
+
+
+@asynccontextmanager
+async def running(world: World) -> AsyncIterator[None]:
+    task = asyncio.create_task(world.runner.run())
+    yield
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+BASE = "/channel/order%20events/consumer/orders-c"
+
+
+async def test_dlq_status_answers_in_the_words_of_the_source(api: Api) -> None:
+    orders, plain = await api.world.define("orders"), await api.world.define("plain")
+    headers = await api.put_channel("orders")
+    await api.world.kill(orders, 1, 2)
+    await api.world.kill(plain, 3)
+    consumers = (await api.client.get("/dlq-status")).json()["consumers"]
+    names = ("channelId", "channelName", "consumerId", "consumerName", "deadCount")
+    shown = [{name: one[name] for name in names} for one in consumers]
+    assert shown == [
+        {"channelId": "", "channelName": "", "consumerId": "plain", "consumerName": "plain", "deadCount": 1},
+        {
+            "channelId": "order events",
+            "channelName": "Order Events",
+            "consumerId": "orders-c",
+            "consumerName": "orders consumer",
+            "deadCount": 2,
+        },
+    ]
+    del api.client.headers["authorization"]
+    channel = {"X-Broker-Channel-Token": headers["orders"]["X-Broker-Channel-Token"]}
+    only = (await api.client.get("/dlq-status", headers=channel)).json()["consumers"]
+    assert [one["consumerId"] for one in only] == ["orders-c"]
+    assert (await api.client.get("/dlq-status")).status_code == 401
+    assert (await api.client.get("/dlq-status", headers={"X-Broker-Channel-Token": "no"})).status_code == 401
+
+
+async def test_no_token_sees_the_dead_of_another_tenant(api: Api) -> None:
+    queue = await api.world.define("orders")
+    (letter_id,) = await api.world.kill(queue, 1)
+    other = await api.token(Role.ADMIN, organization=f"someone {uuid4().hex}")
+    assert (await api.client.get("/dlq-status", headers=other)).json() == {"consumers": []}
+    for method, path in (
+        ("GET", f"/admin/queues/orders/dlq/{letter_id}"),
+        ("POST", f"/admin/queues/orders/dlq/{letter_id}/replay"),
+        ("DELETE", f"/admin/queues/orders/dlq/{letter_id}"),
+    ):
+        assert (await api.client.request(method, path, headers=other)).status_code == 404
+    assert (await api.client.get("/admin/queues/orders/dlq", headers=other)).json()["dead_letters"] == []
+    assert (await api.client.get("/api/v1/dlq/groups", headers=other)).json() == {"groups": []}
+
+
+async def test_a_published_message_reaches_every_consumer_once(api: Api) -> None:
+    orders, mails = await api.world.define("orders"), await api.world.define("mails")
+    headers = (await api.put_channel("orders", "mails"))["orders"]
+    del headers["X-Broker-Consumer-Token"]
+    del api.client.headers["authorization"]
+    path = "/channel/order%20events/publish"
+    first = await api.client.post(path, content=b'{"n": 1}', headers={**headers, "Idempotency-Key": "k1"})
+    assert first.status_code == 202
+    assert [one["status"] for one in first.json()["consumers"]] == ["accepted", "accepted"]
+    again = await api.client.post(path, content=b'{"n": 1}', headers={**headers, "Idempotency-Key": "k1"})
+    assert [one["status"] for one in again.json()["consumers"]] == ["duplicate", "duplicate"]
+    assert numbers(await api.world.waiting(orders)) == [1]
+    assert numbers(await api.world.waiting(mails)) == [1]
+    assert (await api.client.post(path, content=b"x")).status_code == 401
+    elsewhere = await api.client.post("/channel/other/publish", content=b"x", headers=headers)
+    assert elsewhere.status_code == 401
+
+
+async def test_a_publication_that_one_queue_refused_reaches_only_that_one_when_sent_again(api: Api) -> None:
+    full, open_ = await api.world.define("full", max_depth=1), await api.world.define("open")
+    headers = (await api.put_channel("full", "open"))["full"]
+    await api.world.push(full, {"n": 0})
+    path = "/channel/order%20events/publish"
+    answer = await api.client.post(path, content=b'{"n": 1}', headers=headers)
+    assert answer.status_code == 503
+    key = answer.json()["idempotency_key"]
+    assert [one["status"] for one in answer.json()["consumers"]] == ["refused", "accepted"]
+    assert numbers(await api.world.waiting(full)) == [0]
+    again = await api.client.post(path, content=b'{"n": 1}', headers={**headers, "Idempotency-Key": key})
+    assert again.status_code == 202
+    assert numbers(await api.world.waiting(full)) == [1]
+    assert numbers(await api.world.waiting(open_)) == [1]
+
+
+async def test_a_consumer_requeues_and_deletes_single_dead_jobs(api: Api) -> None:
+    orders = await api.world.define("orders")
+    headers = (await api.put_channel("orders"))["orders"]
+    first, second = await api.world.kill(orders, {"n": 1}, {"n": 2})
+    shown = (await api.client.get(f"{BASE}/job/{first}", headers=headers)).json()
+    assert (shown["payload"], shown["consumer_id"]) == ({"n": 1}, "orders-c")
+    listed = (await api.client.get(f"{BASE}/dlq", headers=headers)).json()["letters"]
+    assert {one["id"] for one in listed} == {first, second}
+
+    requeued = await api.client.post(f"{BASE}/job/{first}/requeue-dead-job", headers=headers)
+    assert requeued.status_code == 200
+    assert requeued.json()["ok"] is True
+    assert numbers(await api.world.waiting(orders)) == [1]
+    deleted = await api.client.delete(f"{BASE}/job/{second}", headers=headers)
+    assert deleted.json() == {"ok": True}
+    assert await api.world.summary() == {"orders": 0}
+
+    assert (await api.client.post(f"{BASE}/job/{first}/requeue-dead-job", headers=headers)).status_code == 409
+    assert (await api.client.delete(f"{BASE}/job/{first}", headers=headers)).status_code == 409
+    assert (await api.client.delete(f"{BASE}/job/{second}", headers=headers)).status_code == 404
+    assert (await api.client.delete(f"{BASE}/job/nonsense", headers=headers)).status_code == 422
+    await api.world.check_exact()
+
+
+async def test_a_job_that_is_not_dead_or_belongs_to_another_consumer_is_not_found(api: Api) -> None:
+    orders, mails = await api.world.define("orders"), await api.world.define("mails")
+    headers = await api.put_channel("orders", "mails")
+    (waiting,) = await api.world.push(orders, 1)
+    (foreign,) = await api.world.kill(mails, 2)
+    for job in (waiting, foreign):
+        for method, path in (("POST", f"{BASE}/job/{job}/requeue-dead-job"), ("DELETE", f"{BASE}/job/{job}")):
+            assert (await api.client.request(method, path, headers=headers["orders"])).status_code == 404
+    assert (await api.world.summary())["mails"] == 1
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda mine, _: {},
+        lambda mine, _: {"X-Broker-Channel-Token": mine["X-Broker-Channel-Token"]},
+        lambda mine, _: {"X-Broker-Consumer-Token": mine["X-Broker-Consumer-Token"]},
+        lambda mine, theirs: {**mine, "X-Broker-Consumer-Token": theirs["X-Broker-Consumer-Token"]},
+        lambda mine, _: {**mine, "X-Broker-Channel-Token": mine["X-Broker-Consumer-Token"]},
+        lambda mine, _: {**mine, "X-Broker-Consumer-Token": "weir_x_000000000000_" + "0" * 32 + "_000000"},
+        lambda mine, _: {**mine, "X-Broker-Channel-Token": "' OR 1=1 --"},
+    ],
+)
+async def test_wrong_tokens_are_refused_alike(api: Api, spoil: Callable[..., dict[str, str]]) -> None:
+    orders = await api.world.define("orders")
+    await api.world.define("mails")
+    headers = await api.put_channel("orders", "mails")
+    (job,) = await api.world.kill(orders, 1)
+    wrong = spoil(headers["orders"], headers["mails"])
+    for method, path in (
+        ("GET", f"{BASE}/dlq"),
+        ("POST", f"{BASE}/dlq"),
+        ("DELETE", f"{BASE}/dlq"),
+        ("GET", f"{BASE}/job/{job}"),
+        ("POST", f"{BASE}/job/{job}/requeue-dead-job"),
+        ("DELETE", f"{BASE}/job/{job}"),
+    ):
+        answer = await api.client.request(method, path, headers=wrong)
+        assert answer.status_code == 401, (method, path)
+        assert answer.json()["code"] == "unauthenticated"
+    assert await api.world.summary() == {"orders": 1, "mails": 0}
+
+
+async def test_a_rotated_token_ends_and_a_changed_channel_keeps_the_others(api: Api) -> None:
+    await api.world.define("orders")
+    headers = (await api.put_channel("orders"))["orders"]
+    body = {"name": "Renamed", "consumers": [{"id": "orders-c", "name": "New", "queue": "orders"}]}
+    assert (await api.client.put("/api/v1/channels/order%20events", json=body)).status_code == 200
+    assert (await api.client.get(f"{BASE}/dlq", headers=headers)).status_code == 200
+    assert (await api.client.get("/dlq-status")).json()["consumers"][0]["channelName"] == "Renamed"
+    await api.client.post("/api/v1/channels/order%20events/token")
+    assert (await api.client.get(f"{BASE}/dlq", headers=headers)).status_code == 401
+    taken = {"name": "Other", "consumers": [{"id": "x", "name": "x", "queue": "orders"}]}
+    assert (await api.client.put("/api/v1/channels/other", json=taken)).status_code == 409
+    assert (await api.client.delete("/api/v1/channels/order%20events")).status_code == 204
+    assert (await api.client.get("/dlq-status")).json()["consumers"][0]["consumerId"] == "orders"
+    assert (await api.client.post("/api/v1/channels/nobody/token")).status_code == 404
+
+
+async def test_all_dead_jobs_of_a_consumer_are_requeued_and_purged(api: Api) -> None:
+    api.world.runner._clock = SystemClock()  # the loop waits in real time
+    orders = await api.world.define("orders")
+    headers = (await api.put_channel("orders"))["orders"]
+    await api.world.kill(orders, *({"n": n} for n in range(5)))
+    async with running(api.world):
+        answer = await api.client.post(f"{BASE}/dlq", headers=headers)
+        assert (answer.status_code, answer.json()["requeued"], answer.json()["done"]) == (200, 5, True)
+        assert await api.world.summary() == {"orders": 0}
+        await api.world.die(orders)
+        await api.world.move()
+        assert await api.world.summary() == {"orders": 5}
+        answer = await api.client.delete(f"{BASE}/dlq", headers=headers)
+        assert (answer.status_code, answer.json()["deleted"]) == (200, 5)
+    assert await api.world.summary() == {"orders": 0}
+
+
+async def test_without_a_runner_the_request_becomes_a_task(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weir.api.routes.deadletters_channels.PATIENCE_S", 0.05)
+    orders = await api.world.define("orders")
+    headers = (await api.put_channel("orders"))["orders"]
+    await api.world.kill(orders, 1)
+    answer = await api.client.post(f"{BASE}/dlq", headers=headers)
+    assert (answer.status_code, answer.json()["done"]) == (202, False)
+    task = (await api.client.get(answer.headers["location"])).json()
+    assert (task["state"], task["created_by"]) == ("pending", "consumer:orders-c")
+
+
+async def test_admin_routes_show_replay_and_delete(api: Api) -> None:
+    queue = await api.world.define("web/hooks: ✓")
+    ids = await api.world.kill(queue, {"n": 1}, {"n": 2}, error="guard rejected 7")
+    await api.world.push(queue, {"n": 3})
+    name = "web%2Fhooks%3A%20%E2%9C%93"
+    (shown,) = (await api.client.get("/admin/queues")).json()["queues"]
+    assert (shown["name"], shown["depth"], shown["in_flight"], shown["dead_letters"]) == (
+        "web/hooks: ✓", 1, 0, 2,
+    )  # fmt: skip
+    assert shown["messages_per_minute"] is None
+    letters = (await api.client.get(f"/admin/queues/{name}/dlq?limit=1")).json()
+    (first,) = letters["dead_letters"]
+    assert (first["error"], first["attempts"]) == ("guard rejected 7", 1)
+    rest = await api.client.get(f"/admin/queues/{name}/dlq?before={letters['next_before']}")
+    assert {first["id"], rest.json()["dead_letters"][0]["id"]} == set(ids)
+
+    replay = await api.client.post(f"/admin/queues/{name}/dlq/{ids[0]}/replay")
+    assert replay.json()["ok"] is True
+    whole = (await api.client.get(f"/admin/queues/{name}/dlq/{ids[0]}")).json()
+    assert (whole["replay_id"], whole["replay_result"]) == (replay.json()["new_message_id"], "waiting")
+    assert (await api.client.delete(f"/admin/queues/{name}/dlq/{ids[1]}")).json() == {"ok": True}
+    assert await api.world.summary() == {"web/hooks: ✓": 0}
+
+
+async def test_a_wide_token_chooses_its_tenant_and_roles_are_kept(api: Api) -> None:
+    queue = await api.world.define("orders")
+    (letter_id,) = await api.world.kill(queue, 1)
+    environment = api.world.environment
+    wide = NewToken(
+        name="w", role=Role.READ, organization=environment.organization, project=environment.project
+    )
+    headers = {"authorization": f"Bearer {(await api.tokens.create(wide))[0]}"}
+    tenant = {"tenant_id": environment.environment}
+    answer = await api.client.get("/admin/queues", params=tenant, headers=headers)
+    assert [one["name"] for one in answer.json()["queues"]] == ["orders"]
+    assert (await api.client.get("/admin/queues", headers=headers)).status_code == 422
+    path = f"/admin/queues/orders/dlq/{letter_id}"
+    refused = await api.client.post(f"{path}/replay", params=tenant, headers=headers)
+    assert refused.status_code == 403
+    writer = await api.token(Role.WRITE)
+    assert (await api.client.delete(path, headers=writer)).status_code == 403
+    purge = {"filter": {"queue": "orders"}}
+    assert (await api.client.post("/api/v1/dlq/purges", json=purge, headers=writer)).status_code == 403
+    assert (await api.client.post("/api/v1/dlq/redrives", json={}, headers=writer)).status_code == 202
+
+
+async def test_redrives_and_purges_over_http(api: Api) -> None:
+    queue = await api.world.define("orders")
+    await api.world.kill(queue, *({"n": n} for n in range(6)))
+    body = {"filter": {"expression": "payload.n < 4"}, "dry_run": True}
+    answer = await api.client.post("/api/v1/dlq/redrives", json=body)
+    assert answer.status_code == 202
+    while await api.world.runner.step(answer.json()["id"]):
+        pass
+    shown = (await api.client.get(answer.headers["location"])).json()
+    assert (shown["state"], shown["matched"], shown["done"], len(shown["samples"])) == ("completed", 4, 0, 4)
+
+    body = {"filter": {"queue": "orders"}, "rate_per_s": 1}
+    task = (await api.client.post("/api/v1/dlq/redrives", json=body)).json()
+    base = f"/api/v1/dlq/tasks/{task['id']}"
+    assert (await api.client.post(f"{base}/pause")).json()["state"] == "paused"
+    assert (await api.client.post(f"{base}/resume")).json()["state"] == "running"
+    assert (await api.client.post(f"{base}/cancel")).json()["state"] == "cancelled"
+    assert (await api.client.post(f"{base}/cancel")).status_code == 409
+    listed = (await api.client.get("/api/v1/dlq/tasks")).json()["tasks"]
+    assert len(listed) == 2
+    assert (await api.client.get("/api/v1/dlq/tasks/" + str(uuid4()))).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("purges", {}),
+        ("purges", {"filter": {}}),
+        ("purges", {"filter": {}, "include_unexhausted": True}),
+        ("purges", {"filter": {"expression": "payload."}}),
+        ("redrives", {"filter": {"expression": "nobody.knows"}}),
+        ("redrives", {"filter": {"expression": "a" * 2000}}),
+        ("redrives", {"patch": "{"}),
+        ("redrives", {"canary": 1.5}),
+        ("redrives", {"rate_per_s": -1}),
+        ("redrives", {"filter": {"colour": "red"}}),
+        ("redrives", {"filter": {"queue": "no\x00name"}}),
+        ("redrives", {"filter": {"died_from_ms": 5, "died_to_ms": 4}}),
+    ],
+)
+async def test_bad_tasks_are_refused(api: Api, path: str, body: dict[str, Any]) -> None:
+    answer = await api.client.post(f"/api/v1/dlq/{path}", json=body)
+    assert answer.status_code == 422
+    assert (await api.client.get("/api/v1/dlq/tasks")).json() == {"tasks": []}
+
+
+async def test_groups_and_letters_over_http(api: Api) -> None:
+    queue = await api.world.define("orders")
+    await api.world.kill(queue, 1, 2, error="order 17 not found")
+    message = NewMessage(payload=b"\xff\x00")
+    await api.world.broker.enqueue(queue, [message])
+    await api.world.die(queue, error="not JSON")
+    await api.world.move()
+    groups = (await api.client.get("/api/v1/dlq/groups")).json()["groups"]
+    assert [(one["template"], one["dead_count"]) for one in groups] == [
+        ("order <n> not found", 2),
+        ("not JSON", 1),
+    ]
+    query = {"queue": "orders", "fingerprint": groups[1]["fingerprint"]}
+    (letter,) = (await api.client.get("/api/v1/dlq/letters", params=query)).json()["letters"]
+    assert letter["payload"] is None
+    assert base64.b64decode(letter["payload_base64"]) == b"\xff\x00"
+    bad = await api.client.get("/api/v1/dlq/letters", params={"queue": "orders", "before": "x_y"})
+    assert bad.status_code == 422
+
+
+async def test_prometheus_reads_the_summary_when_it_asks(api: Api, database: Database) -> None:
+    queue = await api.world.define("orders")
+    await api.put_channel("orders")
+    (letter_id,) = await api.world.kill(queue, 1)
+    await api.world.auditor.audit(force=True)
+
+    async def lines() -> list[str]:
+        text = (await api.client.get("/metrics")).text
+        return [line for line in text.splitlines() if line.startswith(("dead_job_count{", "weir_dlq"))]
+
+    series = next(line for line in await lines() if line.startswith("dead_job_count"))
+    assert 'channel="order events",consumer="orders-c"' in series
+    assert series.endswith(" 1.0")
+    assert "weir_dlq_summary_drift 0.0" in await lines()
+    await api.world.letters.delete(queue, letter_id, by="test")
+    assert next(line for line in await lines() if line.startswith("dead_job_count")).endswith(" 0.0")
+    del api.client.headers["authorization"]
+    assert await lines() == []
+
+
+async def test_prometheus_says_unknown_while_postgresql_is_away(api: Api) -> None:
+    gone = Database("postgresql://nobody@127.0.0.1:1/none", timeout_s=0.2)
+    await gone.open()
+    room = api.services.dead_letters
+    assert room is not None
+    services = replace(
+        api.services, dead_letters=replace(room, database=gone), tenants=None, metrics_token="operator"
+    )
+    transport = httpx2.ASGITransport(app=create_app(services))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://weir") as client:
+        text = (await client.get("/metrics", headers={"authorization": "Bearer operator"})).text
+    await gone.aclose()
+    assert "weir_dlq_up 0.0" in text
+    assert "dead_job_count{" not in text
