@@ -78,3 +78,83 @@ export type WorkerSeries = {
 export type Explanation = { cause: string; summary: string; evidence: string[] };
 
 export type ActiveAlert = { id: string; rule_name: string; queue: string | null; state: string };
+
+export type Group = {
+  fingerprint: string;
+  template: string;
+  dead_count: number;
+  total_count: number;
+  first_seen_ms: number;
+  last_seen_ms: number;
+  rate_per_h: number;
+  queues: string[];
+  sample_error: string;
+};
+
+export type Letter = {
+  id: string;
+  queue: string;
+  reason: string;
+  error: string;
+  fingerprint: string;
+  attempts: number;
+  max_attempts: number;
+  enqueued_at_ms: number;
+  died_at_ms: number;
+  key: string | null;
+  headers: Record<string, string>;
+  payload: unknown;
+  payload_base64: string | null;
+  payload_bytes: number;
+  replayed_at_ms: number | null;
+  replay_id: string | null;
+  replay_result: string | null;
+};
+
+export type Task = {
+  id: string;
+  kind: "redrive" | "purge";
+  state: string;
+  dry_run: boolean;
+  filter: Record<string, unknown>;
+  rate_per_s: number | null;
+  canary: number;
+  canary_state: string;
+  expected: number;
+  scanned: number;
+  matched: number;
+  done: number;
+  skipped: number;
+  died_again: number;
+  note: string | null;
+  problem: string | null;
+  created_at_ms: number;
+  finished_at_ms: number | null;
+};
+
+export type Operation = {
+  id: string;
+  operation_type: string;
+  status: "pending" | "processing" | "completed" | "failed" | "cancelled";
+  priority: number;
+  queue: string;
+  partition: string | null;
+  messages: number;
+  created_ms: number;
+  retry_count: number;
+  error_message: string | null;
+  latency_seconds: number;
+};
+
+export type OperationStats = {
+  stats: { operation_type: string; priority: number; status: string; count: number; oldest_ms: number; avg_latency_seconds: number }[];
+  system_health: {
+    pool_utilization: number;
+    in_flight: number;
+    limit: number;
+    event_loop_lag_ms: number;
+    queue_depth: number;
+    drain_per_second: number;
+    decision: "execute" | "queue" | "reject";
+  };
+};

@@ -1,6 +1,94 @@
-import type { Me } from "../api/types";
-import { Page } from "../ui/bits";
+// What was accepted but has not happened yet, and how pressed the servers are.
 
-export function Operations(_: { me: Me }) {
-  return <Page title="Operations">{null}</Page>;
+import { get, send } from "../api/http";
+import type { Me, Operation, OperationStats } from "../api/types";
+import { count, duration, percent, rate } from "../lib/format";
+import { usePoll } from "../state/poll";
+import { route, setQuery } from "../state/route";
+import { act, Badge, Failed, Page, Stat, When, type Tone } from "../ui/bits";
+import { Table, type Column } from "../ui/table";
+
+const TONES: Record<Operation["status"], Tone> = { pending: "calm", processing: "calm", completed: "good", failed: "bad", cancelled: "warn" };
+const DECISIONS: Record<OperationStats["system_health"]["decision"], Tone> = { execute: "good", queue: "warn", reject: "bad" };
+
+export function Operations({ me }: { me: Me }) {
+  const status = route.value.query.get("status") ?? "";
+  const stats = usePoll(() => get<OperationStats>("/api/v1/operations/stats"), [], 2_000);
+  const list = usePoll(() => get<{ operations: Operation[] }>("/api/v1/operations", { status }), [status], 2_000);
+  return (
+    <Page title="Operations">
+      <Failed error={stats.error} />
+      {stats.data && <Health health={stats.data.system_health} />}
+      <section class="panel" aria-label="Queued operations">
+        <label class="row">
+          Status
+          <select value={status} onChange={(event) => setQuery({ status: event.currentTarget.value })}>
+            <option value="">all</option>
+            {Object.keys(TONES).map((name) => (
+              <option key={name}>{name}</option>
+            ))}
+          </select>
+        </label>
+        <Failed error={list.error} />
+        {list.data && <List operations={list.data.operations} me={me} refresh={list.refresh} />}
+      </section>
+    </Page>
+  );
+}
+
+function Health({ health }: { health: OperationStats["system_health"] }) {
+  return (
+    <section class="panel" aria-label="Pressure">
+      <dl class="stats">
+        <Stat label="A push now would" value={<Badge tone={DECISIONS[health.decision]}>{health.decision}</Badge>} />
+        <Stat label="Utilisation" value={percent(health.pool_utilization)} />
+        <Stat label="In flight" value={count(health.in_flight)} note={`limit ${count(health.limit)}`} />
+        <Stat label="Loop lag" value={duration(health.event_loop_lag_ms)} />
+        <Stat label="Queued" value={count(health.queue_depth)} />
+        <Stat label="Drains at" value={rate(health.drain_per_second)} />
+      </dl>
+    </section>
+  );
+}
+
+function List({ operations, me, refresh }: { operations: Operation[]; me: Me; refresh: () => void }) {
+  const ask = async (row: Operation, verb: string) => {
+    await act(`${row.operation_type}: ${verb}`, () => send("POST", `/api/v1/operations/${row.id}/${verb}`));
+    refresh();
+  };
+  const columns: Column<Operation>[] = [
+    { key: "type", label: "Operation", cell: (row) => <span title={row.id}>{row.operation_type}</span> },
+    { key: "status", label: "Status", cell: (row) => <Badge tone={TONES[row.status]}>{row.status}</Badge> },
+    { key: "queue", label: "Queue", cell: (row) => row.queue },
+    { key: "partition", label: "Partition", cell: (row) => row.partition ?? "" },
+    { key: "messages", label: "Messages", numeric: true, cell: (row) => count(row.messages) },
+    { key: "created", label: "Asked", cell: (row) => <When at={row.created_ms} /> },
+    { key: "latency", label: "Took", numeric: true, cell: (row) => duration(row.latency_seconds * 1000) },
+    { key: "retries", label: "Retries", numeric: true, cell: (row) => count(row.retry_count) },
+    { key: "error", label: "Error", cell: (row) => row.error_message ?? "" },
+    {
+      key: "actions",
+      label: "",
+      cell: (row) =>
+        me.role === "read" ? null : row.status === "pending" ? (
+          <button type="button" onClick={() => ask(row, "cancel")}>
+            Cancel
+          </button>
+        ) : row.status === "failed" ? (
+          <button type="button" onClick={() => ask(row, "retry")}>
+            Retry
+          </button>
+        ) : null,
+    },
+  ];
+  return (
+    <Table
+      caption="Queued operations"
+      rows={operations}
+      columns={columns}
+      rowKey={(row) => row.id}
+      sort=""
+      empty={<p>Nothing was queued. Under load, pushes that cannot be executed at once wait here and are answered 202.</p>}
+    />
+  );
 }

@@ -1,0 +1,80 @@
+// One dead letter, whole: its payload, its story, and what can be done with it.
+
+import { get, send } from "../api/http";
+import type { Letter, Me } from "../api/types";
+import { moment } from "../lib/format";
+import { usePoll } from "../state/poll";
+import { act, Dialog, When } from "../ui/bits";
+
+type Step = { at_ms: number; event: string; detail?: string | null };
+
+export function LetterDialog({ letter, me, onClose, onChanged }: { letter: Letter | null; me: Me; onClose: () => void; onChanged: () => void }) {
+  const path = letter ? `/admin/queues/${encodeURIComponent(letter.queue)}/dlq/${letter.id}` : "";
+  const done = async (what: string, method: string, target: string) => {
+    if (await act(what, () => send(method, target))) {
+      onChanged();
+      onClose();
+    }
+  };
+  return (
+    <Dialog open={letter !== null} title={letter ? `Message ${letter.id}` : ""} onClose={onClose}>
+      {letter && (
+        <>
+          <p>
+            Died {moment(letter.died_at_ms)} in <b>{letter.queue}</b>, reason <b>{letter.reason}</b>, after {letter.attempts} of {letter.max_attempts} attempts.
+          </p>
+          <h3>Error</h3>
+          <pre>{letter.error || "(none)"}</pre>
+          <h3>Payload ({letter.payload_bytes} bytes)</h3>
+          <pre>{letter.payload_base64 ?? JSON.stringify(letter.payload, null, 2)}</pre>
+          {Object.keys(letter.headers).length > 0 && (
+            <>
+              <h3>Headers</h3>
+              <pre>{JSON.stringify(letter.headers, null, 2)}</pre>
+            </>
+          )}
+          <Timeline letter={letter} />
+          {me.role !== "read" && (
+            <p class="row">
+              <button type="button" class="primary" disabled={letter.replayed_at_ms !== null} onClick={() => done("Sent back to its queue", "POST", `${path}/replay`)}>
+                Replay
+              </button>
+              {me.role === "admin" && (
+                <button type="button" class="danger" onClick={() => done("Deleted", "DELETE", path)}>
+                  Delete
+                </button>
+              )}
+            </p>
+          )}
+        </>
+      )}
+    </Dialog>
+  );
+}
+
+function Timeline({ letter }: { letter: Letter }) {
+  const story = usePoll(() => get<{ events: Step[] }>(`/api/v1/messages/${letter.id}/timeline`), [letter.id], 0);
+  const steps = story.data?.events ?? known(letter);
+  return (
+    <>
+      <h3>Timeline</h3>
+      <ol class="timeline">
+        {steps.map((step) => (
+          <li key={`${step.at_ms}${step.event}`}>
+            <When at={step.at_ms} /> <b>{step.event}</b> {step.detail}
+          </li>
+        ))}
+      </ol>
+    </>
+  );
+}
+
+/** What the letter itself tells, when the whole story is out of reach. */
+function known(letter: Letter): Step[] {
+  const steps: Step[] = [
+    { at_ms: letter.enqueued_at_ms, event: "enqueued" },
+    { at_ms: letter.died_at_ms, event: "died", detail: letter.reason },
+  ];
+  if (letter.replayed_at_ms) steps.push({ at_ms: letter.replayed_at_ms, event: "replayed", detail: letter.replay_result });
+  return steps;
+}
