@@ -54,7 +54,7 @@ def shown(view: PipelineView) -> str:
     """The view as lines for people."""
     lines = [_headline(view), f"{view.lag_events} events wait, the first for {view.lag_s:.1f} s"]
     lines += [
-        f"  {lag.metric:<8} shard {lag.shard:<4} at {lag.position:<22} {lag.events:>8} wait  {lag.seconds:8.1f} s"
+        f"  {lag.metric:<8} shard {lag.shard:<4} at {lag.position:<22} {lag.events:>8} {lag.seconds:8.1f} s"
         for lag in view.streams
     ]
     for gap in view.gaps or ():

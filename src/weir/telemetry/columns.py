@@ -48,11 +48,11 @@ def decode(kind: EventKind, entries: Entries) -> Decoded:
     codes[entries.lengths < kind.header_size] = _TRUNCATED
     _mark_markers(codes, entries, starts)
     headers = _headers(kind, raw, starts[codes == _OK])
-    _mark(codes, np.where(headers["version"] != LAYOUT_VERSION, _VERSION, _OK))
-    headers = headers[headers["version"] == LAYOUT_VERSION]
+    _mark(codes, np.where(headers["#version"] != LAYOUT_VERSION, _VERSION, _OK))
+    headers = headers[headers["#version"] == LAYOUT_VERSION]
     kept = codes == _OK
-    name_bytes = headers["lengths"].sum(axis=1, dtype=np.int64)
-    expected = kind.header_size + name_bytes + 4 * headers["samples"].astype(np.int64)
+    name_bytes = headers["#lengths"].sum(axis=1, dtype=np.int64)
+    expected = kind.header_size + name_bytes + 4 * headers["#samples"].astype(np.int64)
     fits = expected == entries.lengths[kept]
     _mark(codes, np.where(fits, _OK, _LENGTH))
     subjects = _subjects(kind, entries.data, starts[kept][fits], name_bytes[fits])
@@ -67,7 +67,7 @@ def decode(kind: EventKind, entries: Entries) -> Decoded:
         **{field.name: pa.array(np.ascontiguousarray(headers[field.name])) for field in kind.fields},
     }
     if kind.samples is not None:
-        columns[kind.samples] = _samples(raw, samples_at, headers["samples"])
+        columns[kind.samples] = _samples(raw, samples_at, headers["#samples"])
     return Decoded(events=pa.RecordBatch.from_pydict(columns), codes=codes)
 
 
@@ -90,10 +90,10 @@ def _mark_markers(codes: NDArray[np.uint8], entries: Entries, starts: NDArray[np
 def _headers(kind: EventKind, raw: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.void]:
     layout = np.dtype(
         [
-            ("version", "u1"),
+            ("#version", "u1"),
             *((field.name, f"<u{field.width}") for field in kind.fields),
-            ("samples", "<u4"),
-            ("lengths", "u1", (len(kind.dimensions),)),
+            ("#samples", "<u4"),
+            ("#lengths", "u1", (len(kind.dimensions),)),
         ]
     )
     if not len(starts):

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 import structlog
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from weir.model.shards import jump_hash, text_key
@@ -104,11 +102,3 @@ class MetricsEmitter:
         for item in batch:
             if self._buffer and self._buffer[0] is item:
                 self._buffer.popleft()
-
-
-def connect_emitter(url: str, *, shards: int, max_length: int = DEFAULT_MAX_LENGTH) -> MetricsEmitter:
-    """An emitter with a connection of its own, bounded in time and without hidden retries."""
-    redis: Redis = Redis.from_url(
-        url, socket_timeout=5, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0), max_connections=2
-    )
-    return MetricsEmitter(redis, shards=shards, max_length=max_length)

@@ -1,0 +1,136 @@
+"""The emitter: bounded, patient, and never in anybody's way."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from weir.telemetry.codec import Event, unpack
+from weir.telemetry.connection import connect
+from weir.telemetry.emitter import MetricsEmitter
+from weir.telemetry.events import WORKER
+from weir.telemetry.sampler import Probes, ProcessIdentity, ProcessSampler
+from weir.telemetry.streams import stream_key
+from weir.testing.tcp_proxy import TcpProxy
+from weir.testing.urls import with_database
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    client = Redis.from_url(with_database(redis_url, "7"))
+    await client.flushdb()
+    yield client
+    await client.flushdb()
+    await client.aclose()
+
+
+def event(worker: str = "0", **values: int) -> Event:
+    return Event(dimensions=("api", "host", worker, "1"), values=values)
+
+
+async def sent(redis: Redis, shards: int) -> list[Event]:
+    found = []
+    for shard in range(shards):
+        for _, fields in await redis.xrange(stream_key("worker", shard)):
+            found.append(unpack(WORKER, fields[b"e"]))
+    return found
+
+
+async def test_what_is_emitted_reaches_the_streams_of_its_metric(redis: Redis) -> None:
+    emitter = MetricsEmitter(redis, shards=4)
+    for worker in range(50):
+        emitter.emit(WORKER, event(str(worker), jobs_done=worker))
+    await emitter.flush()
+    assert sorted(item.values["jobs_done"] for item in await sent(redis, 4)) == list(range(50))
+    assert emitter.counts.sent == 50
+
+
+async def test_one_subject_stays_in_one_shard_and_in_order(redis: Redis) -> None:
+    emitter = MetricsEmitter(redis, shards=8)
+    for number in range(20):
+        emitter.emit(WORKER, event(jobs_done=number))
+    await emitter.flush()
+    lengths = [await redis.xlen(stream_key("worker", shard)) for shard in range(8)]
+    assert sorted(lengths) == [0] * 7 + [20]
+    assert [item.values["jobs_done"] for item in await sent(redis, 8)] == list(range(20))
+
+
+async def test_a_full_buffer_drops_the_oldest_and_counts_them(redis: Redis) -> None:
+    emitter = MetricsEmitter(redis, shards=1, capacity=10)
+    for number in range(25):
+        emitter.emit(WORKER, event(jobs_done=number))
+    await emitter.flush()
+    assert [item.values["jobs_done"] for item in await sent(redis, 1)] == list(range(15, 25))
+    assert emitter.counts.dropped == 15
+
+
+async def test_events_wait_while_redis_is_away(redis: Redis, redis_url: str) -> None:
+    async with TcpProxy.to(with_database(redis_url, "7")) as proxy:
+        through = connect(proxy.url)
+        emitter = MetricsEmitter(through, shards=1)
+        proxy.refuse()
+        emitter.emit(WORKER, event(jobs_done=1))
+        await emitter.flush()
+        assert emitter.counts.failed_flushes == 1
+        proxy.heal()
+        await emitter.flush()
+        assert emitter.counts.sent == 1
+        await through.aclose()
+    assert len(await sent(redis, 1)) == 1
+
+
+async def test_what_cannot_be_packed_is_dropped_and_raises_nothing(redis: Redis) -> None:
+    emitter = MetricsEmitter(redis, shards=1)
+    emitter.emit(WORKER, Event(dimensions=("x" * 300, "h", "0", "1"), values={}))
+    emitter.emit(WORKER, Event(dimensions=("only one",), values={}))
+    await emitter.flush()
+    assert emitter.counts.dropped == 2
+    assert await sent(redis, 1) == []
+
+
+async def test_a_process_reports_weighted_samples_and_its_counts(redis: Redis) -> None:
+    emitter = MetricsEmitter(redis, shards=1)
+    free = iter([5, 2, 9])
+    probes = Probes(free_slots=lambda: next(free), pool_size=lambda: 10, internal_queue=lambda: 4)
+    sampler = ProcessSampler(ProcessIdentity(role="worker", hostname="h", pid=7), emitter, probes=probes)
+    sampler.pushed(3)
+    sampler.popped(lags_ms=[0, 40])
+    sampler.acked()
+    sampler.failed()
+    for lag_s in (0.001, 0.004, 0.002):
+        sampler.sample(lag_s=lag_s)
+    sampler.flush()
+    sampler.flush()
+    await emitter.flush()
+    (event,) = await sent(redis, 1)
+    expected = {
+        "samples": 3, "event_loop_lag_us_sum": 7_000, "event_loop_lag_us_max": 4_000, "free_slots_sum": 16,
+        "free_slots_min": 2, "pool_size": 10, "internal_queue_sum": 12, "pushes": 3, "pops": 1, "acks": 1,
+        "errors": 1, "lag_count": 2, "lag_ms_sum": 40, "lag_ms_max": 40,
+    }  # fmt: skip
+    assert {name: event.values[name] for name in expected} == expected
+    assert event.dimensions == ("worker", "h", "0", "7")
+
+
+class Leaving(Exception):
+    """The process ends."""
+
+
+async def test_a_sampler_measures_how_late_the_loop_is_and_flushes_on_the_way_out(redis: Redis) -> None:
+    emitter = MetricsEmitter(redis, shards=1)
+    now = [100.0]
+
+    async def sleep(seconds: float) -> None:
+        now[0] += seconds + 0.25
+        if now[0] > 102:
+            raise Leaving
+
+    sampler = ProcessSampler(ProcessIdentity(role="api"), emitter, monotonic=lambda: now[0], sleep=sleep)
+    with pytest.raises(Leaving):
+        await sampler.run()
+    await emitter.flush()
+    (event,) = await sent(redis, 1)
+    assert event.values["samples"] == 1
+    assert 249_000 <= event.values["event_loop_lag_us_max"] <= 251_000
