@@ -23,6 +23,7 @@ from weir.control.database import Database
 from weir.control.queues import QueueDefinitions
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
+from weir.deadletters.room import open_room
 from weir.serve.server import bind, listening
 from weir.testing.urls import with_database
 
@@ -59,6 +60,7 @@ def services(broker: Broker, database: Database) -> Services:
         tenants=Tenants(database),
         definitions=QueueDefinitions(database),
         audit=AuditLog(database),
+        dead_letters=open_room(database, broker),
     )
 
 
