@@ -53,7 +53,12 @@ def status(
 
     options = _options(settings_with(data_dir))
     while True:
-        found = read_pipeline(options)
+        found = read_pipeline(
+            redis_url=options.redis_url,
+            clickhouse_url=options.clickhouse_url,
+            metrics=[definition.name for definition in options.definitions],
+            shards=options.shards,
+        )
         typer.echo(json.dumps(asdict(found)) if as_json else shown(found))
         if not watch:
             return

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weir.errors import WarehouseUnavailable
-from weir.pipeline.job import PipelineOptions
 from weir.telemetry.progress import PipelineStatus, StreamLag, read_lags, read_status
 from weir.telemetry.store import StreamStore
 from weir.warehouse.audit import AuditReader, GapReport
@@ -30,13 +29,15 @@ class PipelineView:
     """None while ClickHouse does not answer."""
 
 
-def read_pipeline(options: PipelineOptions) -> PipelineView:
-    store = StreamStore(options.redis_url)
+def read_pipeline(
+    *, redis_url: str, clickhouse_url: str, metrics: Sequence[str], shards: int
+) -> PipelineView:
+    """The pipeline as its stores show it; needs neither Spark nor the process that runs it."""
+    store = StreamStore(redis_url)
     now_ms = time.time_ns() // 1_000_000
     try:
         status = read_status(store)
-        names = [definition.name for definition in options.definitions]
-        lags = read_lags(store, metrics=names, shards=options.shards, now_ms=now_ms)
+        lags = read_lags(store, metrics=metrics, shards=shards, now_ms=now_ms)
     finally:
         store.close()
     fresh = status is not None and now_ms - status.updated_ms < STALE_MS
@@ -46,7 +47,7 @@ def read_pipeline(options: PipelineOptions) -> PipelineView:
         streams=lags,
         lag_events=sum(lag.events for lag in lags),
         lag_s=max((lag.seconds for lag in lags), default=0.0),
-        gaps=_gaps(options.clickhouse_url),
+        gaps=_gaps(clickhouse_url),
     )
 
 
