@@ -158,3 +158,12 @@ export type OperationStats = {
     decision: "execute" | "queue" | "reject";
   };
 };
+
+export type PipelineState = {
+  running: boolean;
+  status: { state: string; error: string; batch: number; batch_events: number; batch_s: number; events: number; rejected: number; failures: number; newest_ms: number; updated_ms: number } | null;
+  streams: { metric: string; shard: number; position: string; events: number; seconds: number }[];
+  lag_events: number;
+  lag_s: number;
+  gaps: { metric: string; shard: number; from_id: string; from_ms: number; to_ms: number; reason: string; entries: number | null; lost: Record<string, number> }[] | null;
+};

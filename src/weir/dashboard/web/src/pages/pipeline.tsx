@@ -1,6 +1,125 @@
-import type { Me } from "../api/types";
-import { Page } from "../ui/bits";
+// Can these numbers be trusted: lag, rates and what is known to be missing.
+
+import { useEffect, useState } from "preact/hooks";
+import { get } from "../api/http";
+import type { Me, PipelineState } from "../api/types";
+import { count, duration, moment, rate } from "../lib/format";
+import { usePoll } from "../state/poll";
+import { Badge, Failed, Loading, Page, Stat, When } from "../ui/bits";
+import { Chart } from "../ui/chart";
+import { Table, type Column } from "../ui/table";
+
+type Sample = { at: number; events: number; lag: number };
+const KEPT = 300;
 
 export function Pipeline(_: { me: Me }) {
-  return <Page title="Pipeline">{null}</Page>;
+  const polled = usePoll(() => get<PipelineState>("/api/v1/pipeline"), [], 2_000);
+  const samples = useSamples(polled.data);
+  const found = polled.data;
+  return (
+    <Page title="Pipeline">
+      <Failed error={polled.error} />
+      {!found && !polled.error && <Loading />}
+      {found && (
+        <>
+          <Verdict found={found} />
+          <Numbers found={found} />
+          <Recent samples={samples} />
+          <Streams found={found} />
+          <Gaps found={found} />
+        </>
+      )}
+    </Page>
+  );
+}
+
+/** What this page has seen since it was opened. */
+function useSamples(found: PipelineState | null): Sample[] {
+  const [samples, setSamples] = useState<Sample[]>([]);
+  useEffect(() => {
+    if (!found?.status) return;
+    setSamples((old) => [...old.slice(1 - KEPT), { at: Date.now(), events: found.status!.events, lag: found.lag_s * 1000 }]);
+  }, [found]);
+  return samples;
+}
+
+function Verdict({ found }: { found: PipelineState }) {
+  const gaps = found.gaps?.length ?? 0;
+  const [tone, text] = !found.running
+    ? ["bad", found.status ? `The pipeline does not run: ${found.status.state} ${found.status.error}` : "The pipeline has never run. Charts show nothing until it does."]
+    : found.lag_s > 30
+      ? ["warn", `The charts are ${duration(found.lag_s * 1000)} behind.`]
+      : gaps
+        ? ["warn", `Running; ${count(gaps)} gaps are known and shown as unknown.`]
+        : ["good", "Running, nothing missing."];
+  return (
+    <section class={`panel verdict ${tone}`} role="status">
+      <span>{text}</span>
+    </section>
+  );
+}
+
+function Numbers({ found }: { found: PipelineState }) {
+  const status = found.status;
+  return (
+    <section class="panel" aria-label="Progress">
+      <dl class="stats">
+        <Stat label="Lag" value={duration(found.lag_s * 1000)} note={`${count(found.lag_events)} events`} />
+        <Stat label="Last batch" value={count(status?.batch_events)} note={status ? `in ${duration(status.batch_s * 1000)}` : undefined} />
+        <Stat label="Events since start" value={count(status?.events)} />
+        <Stat label="Set aside" value={count(status?.rejected)} />
+        <Stat label="Failures" value={count(status?.failures)} />
+        <Stat label="Newest on the charts" value={status?.newest_ms ? <When at={status.newest_ms} /> : "–"} />
+      </dl>
+    </section>
+  );
+}
+
+function Recent({ samples }: { samples: Sample[] }) {
+  if (samples.length < 2) return null;
+  const shared = { times: samples.map((sample) => sample.at), kinds: samples.map(() => "measured" as const) };
+  const rates = samples.map((sample, i) => {
+    const before = samples[i - 1];
+    return before && sample.events >= before.events ? ((sample.events - before.events) * 1000) / (sample.at - before.at) : null;
+  });
+  return (
+    <div class="charts">
+      <Chart title="Events a second, since this page was opened" lines={[{ label: "events", tone: 1, values: rates }]} format={rate} {...shared} />
+      <Chart title="Lag" lines={[{ label: "lag", tone: 3, values: samples.map((sample) => sample.lag) }]} format={duration} {...shared} />
+    </div>
+  );
+}
+
+function Streams({ found }: { found: PipelineState }) {
+  type Row = PipelineState["streams"][number];
+  const columns: Column<Row>[] = [
+    { key: "metric", label: "Metric", cell: (row) => row.metric },
+    { key: "shard", label: "Shard", numeric: true, cell: (row) => row.shard },
+    { key: "position", label: "Landed up to", cell: (row) => <code>{row.position}</code> },
+    { key: "events", label: "Waiting", numeric: true, cell: (row) => count(row.events) },
+    { key: "seconds", label: "For", numeric: true, cell: (row) => duration(row.seconds * 1000) },
+  ];
+  return (
+    <section class="panel" aria-label="Streams">
+      <h2>Streams</h2>
+      <Table caption="Streams" rows={found.streams} columns={columns} rowKey={(row) => `${row.metric} ${row.shard}`} sort="" empty={<p>No event has been emitted yet.</p>} />
+    </section>
+  );
+}
+
+function Gaps({ found }: { found: PipelineState }) {
+  type Row = NonNullable<PipelineState["gaps"]>[number];
+  const columns: Column<Row>[] = [
+    { key: "metric", label: "Metric", cell: (row) => `${row.metric}, shard ${row.shard}` },
+    { key: "from", label: "From", cell: (row) => moment(row.from_ms) },
+    { key: "to", label: "To", cell: (row) => moment(row.to_ms) },
+    { key: "reason", label: "Why", cell: (row) => <Badge tone="warn">{row.reason}</Badge> },
+    { key: "lost", label: "Lost", cell: (row) => (row.entries != null ? `${count(row.entries)} events` : JSON.stringify(row.lost)) },
+  ];
+  return (
+    <section class="panel" aria-label="Gaps">
+      <h2>Gaps</h2>
+      {found.gaps === null ? <p class="failed">ClickHouse does not answer, so gaps cannot be shown.</p> : <Table caption="Gaps" rows={found.gaps} columns={columns} rowKey={(row) => `${row.metric}${row.shard}${row.from_id}`} sort="" empty={<p>None: every event that was emitted is on the charts. Prove it with <code>weir pipeline audit</code>.</p>} />}
+    </section>
+  );
 }
