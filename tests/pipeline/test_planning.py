@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from weir.pipeline.offsets import Offset, Stream, lanes_between
 from weir.pipeline.planning import Bounds, next_offset, spread
-from weir.telemetry.ids import format_id, is_after, parse_id
+from weir.telemetry.ids import StreamId, format_id, is_after, parse_id
 from weir.telemetry.store import Tail
 
 NOW_MS = 1_763_251_203_000
@@ -21,31 +22,30 @@ STREAMS = st.tuples(st.sampled_from(["queue", "a/b:c"]), st.integers(0, 20))
 class Ids:
     """Streams that are only ids."""
 
-    def __init__(self, **ids: list[tuple[int, int]]) -> None:
-        self._ids = {
-            ("queue", int(name[1:])): [format_id(one) for one in values] for name, values in ids.items()
-        }
+    def __init__(self, **ids: list[StreamId]) -> None:
+        self._ids = {("queue", int(name[1:])): [(ms + 1, seq) for ms, seq in ids[name]] for name in ids}
 
     @property
     def tails(self) -> dict[Stream, Tail]:
         return {
-            stream: Tail(length=len(ids), first_id=ids[0], last_id=ids[-1], dropped=None)
+            stream: Tail(
+                length=len(ids), first_id=format_id(ids[0]), last_id=format_id(ids[-1]), dropped=None
+            )
             for stream, ids in self._ids.items()
         }
 
     def ids_after(self, stream: Stream, position: str, *, count: int) -> list[str]:
-        return [one for one in self._ids[stream] if is_after(one, position)][:count]
+        at = bisect_right(self._ids[stream], parse_id(position))
+        return [format_id(one) for one in self._ids[stream][at : at + count]]
 
     def ids_until(self, stream: Stream, position: str, *, count: int) -> list[str]:
-        return [one for one in reversed(self._ids[stream]) if not is_after(one, position)][:count]
+        at = bisect_right(self._ids[stream], parse_id(position))
+        return [format_id(one) for one in self._ids[stream][max(at - count, 0) : at]][::-1]
 
     def taken(self, start: Offset, end: Offset, stream: Stream = QUEUE_0) -> int:
-        return len(
-            [
-                one
-                for one in self._ids[stream]
-                if is_after(one, start.position(stream)) and not is_after(one, end.position(stream))
-            ]
+        ids = self._ids[stream]
+        return bisect_right(ids, parse_id(end.position(stream))) - bisect_right(
+            ids, parse_id(start.position(stream))
         )
 
 
