@@ -39,10 +39,10 @@ SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1;
 
 CREATE TABLE IF NOT EXISTS environment_metrics_1h AS environment_metrics_5s
 ENGINE = AggregatingMergeTree
-PARTITION BY toYYYYMM(bucket_start)
+PARTITION BY toYear(bucket_start)
 ORDER BY (organization, project, environment, bucket_start)
 TTL bucket_start + INTERVAL 400 DAY
-SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1;
+SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 0;
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS environment_metrics_5s_view TO environment_metrics_5s AS
 SELECT

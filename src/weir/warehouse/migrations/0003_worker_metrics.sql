@@ -80,10 +80,10 @@ SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1;
 
 CREATE TABLE IF NOT EXISTS worker_metrics_1h AS worker_metrics_5s
 ENGINE = AggregatingMergeTree
-PARTITION BY toYYYYMM(bucket_start)
+PARTITION BY toYear(bucket_start)
 ORDER BY (role, hostname, worker_id, pid, bucket_start)
 TTL bucket_start + INTERVAL 400 DAY
-SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1;
+SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 0;
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS worker_metrics_5s_view TO worker_metrics_5s AS
 SELECT
