@@ -9,7 +9,7 @@ from weir.warehouse.reading.arithmetic import mean
 from weir.warehouse.reading.series import Shape
 
 ENVIRONMENT_GAUGES = ("environment_length", "environment_running", "environment_limit")
-QUEUE_GAUGES = ("queue_length", "running", "queue_limit", *ENVIRONMENT_GAUGES, "paused", "oldest_age_ms")
+QUEUE_GAUGES = ("queue_length", "running", "queue_limit", "paused", "oldest_age_ms")
 ODOMETERS = tuple(f"{name}_total" for name in QUEUE_COUNTERS)
 WAITS = ("wait_mean_ms", "wait_max_ms", "wait_p50_ms", "wait_p95_ms", "wait_p99_ms")
 

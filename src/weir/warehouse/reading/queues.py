@@ -78,11 +78,13 @@ class HistoryReader:
         seed: Question,
     ) -> History:
         shard = shard_of(environment, shards=self._shards)
-        found, seeds, trust = await asyncio.gather(
+        found, trust = await asyncio.gather(
             self._reader.ask(rows),
-            self._reader.ask(seed),
             self._trust.of("queue", shard, start_ms=window.start_ms, end_ms=window.end_ms),
         )
+        # A row in the first bucket leaves nothing to seed.
+        seeded = bool(found) and found[0]["bucket_ms"] == window.start_ms
+        seeds = [] if seeded else await self._reader.ask(seed)
         points = build_series(
             window,
             shape=shape,

@@ -13,9 +13,6 @@ SELECT
     max(t.max_queue_length) AS queue_length_max,
     max(t.max_running) AS running_max,
     max(t.max_queue_limit) AS queue_limit_max,
-    max(t.max_environment_length) AS environment_length_max,
-    max(t.max_environment_running) AS environment_running_max,
-    max(t.max_environment_limit) AS environment_limit_max,
     max(t.max_paused) AS paused_max,
     max(t.max_oldest_age_ms) AS oldest_age_ms_max,
     max(t.last) AS last,
@@ -36,6 +33,7 @@ WHERE $TENANT AND queue = {queue:String}
     AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
 GROUP BY bucket_ms
 ORDER BY bucket_ms
+
 
 -- name: queue_seed
 -- The last gauges and odometers of one queue before a moment, from a recent tier or from the hours.
