@@ -95,12 +95,10 @@ class QueueModel:
         return len(self.entries) - self.depth
 
     def delayed(self, now: int) -> int:
-        return sum(1 for entry in self.waiting() if entry.available_at_ms > now)
+        return sum(1 for entry in self.waiting() if not entry.ready and entry.available_at_ms > now)
 
     def oldest_age(self, now: int) -> int:
-        return (
-            max((now - entry.available_at_ms for entry in self.waiting()), default=0) if self.entries else 0
-        )
+        return max(0, max((now - entry.available_at_ms for entry in self.waiting()), default=0))
 
     def heads(self) -> list[Entry]:
         """What may be handed out now, in order; in an ordered queue the first of each free key."""

@@ -22,7 +22,7 @@ for at = FIRST_ARGUMENT + 1, #ARGV, 2 do
   if not q then
     answers[#answers + 1] = string.rep('l', #items / 32)
   else
-    local leases, ids = held(q, now, items, 32)
+    local leases, ids = held(q, now, items, 32, true)
     local letters, some = {}, false
     for i, lease in ipairs(leases) do
       if lease then

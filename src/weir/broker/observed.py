@@ -1,0 +1,210 @@
+"""The one place where broker calls are timed and counted: `Observed(broker)` is itself a `Broker`.
+
+weir_broker_call_duration_seconds{verb}    how long a call took, waiting for messages excepted
+weir_broker_messages_total{verb}           messages, leases or queues that calls were about
+weir_broker_errors_total{verb, code}       calls that failed, by the code of the error
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from weir.broker.broker import Broker, Call, Gated, Source, Swept
+from weir.errors import WeirError
+from weir.model.ids import MessageId
+from weir.model.message import (
+    DeadMessage,
+    Delivery,
+    Enqueued,
+    Failure,
+    LeaseRef,
+    NewMessage,
+    QueueState,
+    Settlement,
+)
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.spec.ir import QueueSpec
+
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class Observer(Protocol):
+    """Hears of every call once."""
+
+    def done(self, verb: str, *, seconds: float, items: int) -> None: ...
+
+    def failed(self, verb: str, *, seconds: float, code: str) -> None: ...
+
+
+class PrometheusObserver:
+    """Counts calls for Prometheus."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._seconds = Histogram(
+            "weir_broker_call_duration_seconds",
+            "How long a broker call took.",
+            ["verb"],
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self._items = Counter(
+            "weir_broker_messages_total", "What broker calls were about.", ["verb"], registry=registry
+        )
+        self._errors = Counter(
+            "weir_broker_errors_total", "Broker calls that failed.", ["verb", "code"], registry=registry
+        )
+
+    def done(self, verb: str, *, seconds: float, items: int) -> None:
+        self._seconds.labels(verb).observe(seconds)
+        self._items.labels(verb).inc(items)
+
+    def failed(self, verb: str, *, seconds: float, code: str) -> None:
+        self._seconds.labels(verb).observe(seconds)
+        self._errors.labels(verb, code).inc()
+
+
+class Observed:
+    """A broker whose calls are heard of."""
+
+    def __init__(self, inner: Broker, observer: Observer) -> None:
+        self.inner = inner
+        self._observer = observer
+
+    @contextmanager
+    def _heard(self, verb: str, items: int) -> Iterator[list[int]]:
+        """Time one call; its body may put another number of items in the list."""
+        count, started = [items], time.perf_counter()
+        try:
+            yield count
+        except BaseException as error:
+            code = error.code if isinstance(error, WeirError) else type(error).__name__
+            self._observer.failed(verb, seconds=time.perf_counter() - started, code=code)
+            raise
+        self._observer.done(verb, seconds=time.perf_counter() - started, items=count[0])
+
+    @property
+    def shards(self) -> int:
+        return self.inner.shards
+
+    async def define(self, queue: QueueRef, spec: QueueSpec) -> None:
+        with self._heard("define", 1):
+            await self.inner.define(queue, spec)
+
+    async def forget(self, queue: QueueRef) -> None:
+        with self._heard("forget", 1):
+            await self.inner.forget(queue)
+
+    async def limit(self, environment: EnvironmentRef, concurrency: int | None) -> None:
+        with self._heard("limit", 1):
+            await self.inner.limit(environment, concurrency)
+
+    async def enqueue(
+        self,
+        queue: QueueRef,
+        messages: Sequence[NewMessage],
+        *,
+        through_gate: bool = False,
+        call: Call | None = None,
+        operations: Sequence[str] | None = None,
+    ) -> list[Enqueued]:
+        with self._heard("enqueue", len(messages)):
+            return await self.inner.enqueue(
+                queue, messages, through_gate=through_gate, call=call, operations=operations
+            )
+
+    async def dequeue(
+        self,
+        source: Source,
+        *,
+        consumer: str,
+        limit: int = 1,
+        lease_ms: int | None = None,
+        wait_ms: int = 0,
+    ) -> list[Delivery]:
+        verb = "dequeue" if wait_ms == 0 else "dequeue_wait"
+        with self._heard(verb, 0) as count:
+            deliveries = await self.inner.dequeue(
+                source, consumer=consumer, limit=limit, lease_ms=lease_ms, wait_ms=wait_ms
+            )
+            count[0] = len(deliveries)
+            return deliveries
+
+    async def ack(self, leases: Sequence[LeaseRef]) -> list[Settlement]:
+        with self._heard("ack", len(leases)):
+            return await self.inner.ack(leases)
+
+    async def nack(self, failures: Sequence[Failure]) -> list[Settlement]:
+        with self._heard("nack", len(failures)):
+            return await self.inner.nack(failures)
+
+    async def extend(self, leases: Sequence[LeaseRef], *, lease_ms: int) -> list[Settlement]:
+        with self._heard("extend", len(leases)):
+            return await self.inner.extend(leases, lease_ms=lease_ms)
+
+    async def dead_letter(self, failures: Sequence[Failure]) -> list[Settlement]:
+        with self._heard("dead_letter", len(failures)):
+            return await self.inner.dead_letter(failures)
+
+    async def pause(self, queue: QueueRef) -> None:
+        with self._heard("pause", 1):
+            await self.inner.pause(queue)
+
+    async def resume(self, queue: QueueRef) -> None:
+        with self._heard("resume", 1):
+            await self.inner.resume(queue)
+
+    async def sweep(self, shard: int, *, limit: int = 1_000) -> Swept:
+        with self._heard("sweep", 1):
+            return await self.inner.sweep(shard, limit=limit)
+
+    async def heartbeat(self, shard: int, *, limit: int = 1_000) -> int:
+        with self._heard("heartbeat", 1):
+            return await self.inner.heartbeat(shard, limit=limit)
+
+    async def state(self, queue: QueueRef) -> QueueState:
+        with self._heard("state", 1):
+            return await self.inner.state(queue)
+
+    async def states(self, environment: EnvironmentRef) -> list[QueueState]:
+        with self._heard("states", 1):
+            return await self.inner.states(environment)
+
+    async def take_dead(self, shard: int, *, limit: int = 1_000) -> list[DeadMessage]:
+        with self._heard("take_dead", 1):
+            return await self.inner.take_dead(shard, limit=limit)
+
+    async def drop_dead(self, shard: int, message_ids: Sequence[MessageId]) -> None:
+        with self._heard("drop_dead", len(message_ids)):
+            await self.inner.drop_dead(shard, message_ids)
+
+    async def holds(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[bool]:
+        with self._heard("holds", len(message_ids)):
+            return await self.inner.holds(queue, message_ids)
+
+    async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
+        with self._heard("close_gates", len(gates)):
+            await self.inner.close_gates(queue, gates)
+
+    async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
+        with self._heard("open_gates", len(gates)):
+            return await self.inner.open_gates(queue, gates)
+
+    async def settle_call(self, queue: QueueRef, call: Call) -> list[bool]:
+        with self._heard("settle_call", 1):
+            return await self.inner.settle_call(queue, call)
+
+    async def now_ms(self, shard: int) -> int:
+        with self._heard("now_ms", 1):
+            return await self.inner.now_ms(shard)
+
+    async def allow_direct(self, shard: int, *, until_ms: int) -> None:
+        with self._heard("allow_direct", 1):
+            await self.inner.allow_direct(shard, until_ms=until_ms)
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()

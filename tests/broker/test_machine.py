@@ -1,0 +1,351 @@
+"""The memory broker and the Redis broker side by side: the same calls in any order answer the same.
+
+Replies get lost on the way back from Redis, leases lapse and the clock steps both ways.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from weir.broker.broker import Call, Gated
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import Connection
+from weir.model.message import Delivery, Failure, NewMessage
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.shards import shard_of
+from weir.spec.ir import DeliveryPolicy, Ordering, QueueSpec, Retention
+from weir.telemetry.codec import unpack
+from weir.telemetry.events import QUEUE, STREAM_FIELD
+from weir.telemetry.streams import stream_key
+from weir.testing.clocks import ManualClock
+from weir.testing.memory import MemoryBroker
+
+SPECS = {
+    "plain": QueueSpec(
+        name="plain",
+        delivery=DeliveryPolicy(max_attempts=3, lease_ms=5_000, initial_backoff_ms=500, jitter=0.5),
+        retention=Retention(max_age_ms=60_000, max_depth=12),
+        idempotency_window_ms=10_000,
+    ),
+    "fifo": QueueSpec(
+        name="fifo",
+        ordering=Ordering.FIFO,
+        delivery=DeliveryPolicy(max_attempts=2, lease_ms=3_000, initial_backoff_ms=1_000),
+        message_ttl_ms=30_000,
+        concurrency=2,
+    ),
+    "keyed": QueueSpec(
+        name="keyed",
+        ordering=Ordering.PER_KEY,
+        delivery=DeliveryPolicy(max_attempts=4, lease_ms=4_000, initial_backoff_ms=0),
+        concurrency=3,
+    ),
+}
+KEYS = st.sampled_from([None, "a", "b:{}", "🦫"])
+
+
+class LossyClient:
+    """Passes calls on; when told to, it loses the reply of the next one after it ran."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.lose = 0
+
+    async def execute_command(self, *args: Any) -> Any:
+        reply = await self._inner.execute_command(*args)
+        if self.lose and args[0] in ("EVALSHA", "EVAL"):
+            self.lose -= 1
+            raise RedisConnectionError("the reply was lost")
+        return reply
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class Brokers(RuleBasedStateMachine):
+    """Drives both brokers; every rule compares their answers."""
+
+    url = ""
+    leases = Bundle("leases")
+
+    @initialize()
+    def begin(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.clock = ManualClock()
+        tag = uuid4().hex
+        self.environment = EnvironmentRef(organization=f"o{tag}", project="p", environment="e")
+        seed = random.randrange(1 << 30)
+        self.model = MemoryBroker(clock=self.clock, chance=random.Random(seed).random)
+        self.redis = RedisBroker(
+            Connection(url=self.url), clock=self.clock, chance=random.Random(seed).random
+        )
+        self.lossy = LossyClient(self.redis._runner.client)
+        self.redis._runner.client = self.lossy  # type: ignore[assignment]
+        self.shard = shard_of(self.environment, shards=4)
+        self.stream_start = self.run(self._last_event())
+        for name, spec in SPECS.items():
+            self.both("define", self.environment.queue(name), spec)
+
+    def run(self, work: Any) -> Any:
+        return self.loop.run_until_complete(work)
+
+    def both(self, verb: str, *args: Any, **options: Any) -> tuple[Any, Any]:
+        """The answers of both; an error must be the same error."""
+        answers = []
+        for broker in (self.model, self.redis):
+            try:
+                answers.append(self.run(getattr(broker, verb)(*args, **options)))
+            except Exception as error:
+                answers.append(type(error))
+        return answers[0], answers[1]
+
+    def same(self, verb: str, *args: Any, **options: Any) -> Any:
+        model, redis = self.both(verb, *args, **options)
+        assert model == redis, (verb, model, redis)
+        return model
+
+    def queue(self, name: str) -> QueueRef:
+        return self.environment.queue(name)
+
+    async def _last_event(self) -> str:
+        found = await self.redis._runner.client.execute_command(
+            "XREVRANGE", stream_key("queue", shard_of(self.environment, shards=4)), "+", "-", "COUNT", 1
+        )
+        return found[0][0].decode() if found else "0-0"
+
+    # rules
+
+    @rule(
+        name=st.sampled_from([*SPECS, "unknown"]),
+        items=st.lists(
+            st.tuples(
+                KEYS,
+                st.integers(0, 9),
+                st.sampled_from([None, 0, 700, 20_000]),
+                st.sampled_from([None, 1, 2_500, 90_000]),
+                st.sampled_from([None, None, "i1", "i2"]),
+                st.sampled_from([b"", b"x", b"y"]),
+            ),
+            min_size=1,
+            max_size=5,
+        ),
+        lost=st.booleans(),
+        how=st.sampled_from(["direct", "direct", "through", "call", "operations"]),
+    )
+    def enqueue(self, name: str, items: list[Any], lost: bool, how: str) -> None:
+        self.lossy.lose = int(lost)
+        messages = [
+            NewMessage(
+                payload=payload,
+                key=key,
+                priority=priority,
+                deliver_at_ms=None if delay is None else self.clock.now_ms() + delay,
+                ttl_ms=ttl,
+                idempotency_key=idempotency,
+            )
+            for key, priority, delay, ttl, idempotency, payload in items
+        ]
+        options: dict[str, Any] = {
+            "direct": {},
+            "through": {"through_gate": True},
+            "call": {"call": Call(lane="lane" + uuid4().hex, id="1")},
+            "operations": {"operations": [f"op{n % 2}" for n in range(len(messages))]},
+        }[how]
+        self.same("enqueue", self.queue(name), messages, **options)
+        if how in ("call", "operations"):
+            self.same("enqueue", self.queue(name), messages, **options)
+        self.lossy.lose = 0
+
+    @rule(
+        target=leases,
+        source=st.sampled_from([*SPECS, "environment"]),
+        limit=st.integers(1, 6),
+        lease_ms=st.sampled_from([None, 100, 9_000]),
+        lost=st.booleans(),
+    )
+    def dequeue(self, source: str, limit: int, lease_ms: int | None, lost: bool) -> Any:
+        self.lossy.lose = 2 * int(lost)
+        where = self.environment if source == "environment" else self.queue(source)
+        model, redis = self.both("dequeue", where, consumer="c", limit=limit, lease_ms=lease_ms)
+        self.lossy.lose = 0
+        assert [untokened(d) for d in model] == [untokened(d) for d in redis]
+        return multiple(*zip(model, redis, strict=True))
+
+    def settle(self, verb: str, pairs: list[Any], lost: bool, make: Any, **options: Any) -> None:
+        self.lossy.lose = int(lost)
+        model = self.run(getattr(self.model, verb)([make(pair[0]) for pair in pairs], **options))
+        redis = self.run(getattr(self.redis, verb)([make(pair[1]) for pair in pairs], **options))
+        self.lossy.lose = 0
+        assert model == redis, (verb, model, redis)
+
+    @rule(pairs=st.lists(consumes(leases), min_size=1, max_size=4), lost=st.booleans())
+    def ack(self, pairs: list[Any], lost: bool) -> None:
+        self.settle("ack", pairs, lost, lambda d: d.lease)
+
+    @rule(pair=leases)
+    def ack_and_ack_again(self, pair: Any) -> None:
+        self.settle("ack", [pair, pair], True, lambda d: d.lease)
+
+    @rule(
+        pairs=st.lists(leases, min_size=1, max_size=3),
+        delay_ms=st.sampled_from([None, None, 0, 1_500]),
+        error=st.sampled_from(["", "boom", "x" * 20_000]),
+        lost=st.booleans(),
+    )
+    def nack(self, pairs: list[Any], delay_ms: int | None, error: str, lost: bool) -> None:
+        # Back-off chances are drawn in the order of the call, so leases of one queue only.
+        pairs = [pair for pair in pairs if pair[0].queue == pairs[0][0].queue]
+        self.settle("nack", pairs, lost, lambda d: Failure(lease=d.lease, error=error, delay_ms=delay_ms))
+
+    @rule(pairs=st.lists(leases, min_size=1, max_size=2), lost=st.booleans())
+    def dead_letter(self, pairs: list[Any], lost: bool) -> None:
+        self.settle("dead_letter", pairs, lost, lambda d: Failure(lease=d.lease, error="bad"))
+
+    @rule(pairs=st.lists(leases, min_size=1, max_size=3), lease_ms=st.sampled_from([1, 2_000, 20_000]))
+    def extend(self, pairs: list[Any], lease_ms: int) -> None:
+        self.settle("extend", pairs, True, lambda d: d.lease, lease_ms=lease_ms)
+
+    @rule(ms=st.sampled_from([1, 99, 500, 1_000, 2_999, 5_000, 31_000, 61_000, -700, -3_600_000]))
+    def step_the_clock(self, ms: int) -> None:
+        self.clock.advance(ms)
+
+    @rule(name=st.sampled_from([*SPECS, "unknown"]), verb=st.sampled_from(["pause", "resume"]))
+    def pause_or_resume(self, name: str, verb: str) -> None:
+        self.same(verb, self.queue(name))
+
+    @rule(limit=st.sampled_from([None, 1, 3, 100]))
+    def limit(self, limit: int | None) -> None:
+        self.same("limit", self.environment, limit)
+
+    @rule(limit=st.sampled_from([None, 1, 5]), max_age=st.sampled_from([2_000, 60_000]))
+    def define(self, limit: int | None, max_age: int) -> None:
+        spec = replace(
+            SPECS["plain"], concurrency=limit, retention=Retention(max_age_ms=max_age, max_depth=12)
+        )
+        self.same("define", self.queue("plain"), spec)
+        self.same("define", self.queue("plain"), replace(spec, ordering=Ordering.UNORDERED))
+
+    @rule(name=st.sampled_from(list(SPECS)))
+    def forget_and_define(self, name: str) -> None:
+        self.same("forget", self.queue(name))
+        self.same("define", self.queue(name), SPECS[name])
+
+    @rule(key=KEYS, operation=st.sampled_from(["op0", "op1"]), close=st.booleans())
+    def gate(self, key: str | None, operation: str, close: bool) -> None:
+        gates = [Gated(key=key, operation=operation)]
+        if close:
+            self.same("close_gates", self.queue("plain"), gates)
+        else:
+            self.same("open_gates", self.queue("plain"), gates)
+
+    @rule()
+    def sweep(self) -> None:
+        # The shard of the shared server also holds other tenants, so only what is ours is compared.
+        self.both("sweep", self.shard)
+
+    @rule()
+    def drop_half_of_the_dead(self) -> None:
+        mine = [dead.message_id for dead in self.dead(self.redis)]
+        self.same("drop_dead", self.shard, mine[::2])
+
+    def dead(self, broker: Any) -> list[Any]:
+        found = self.run(broker.take_dead(self.shard, limit=1_000))
+        return sorted(
+            (one for one in found if one.queue.scope == self.environment), key=lambda one: one.message_id
+        )
+
+    # what always holds
+
+    @invariant()
+    def states_agree_and_balance(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        model, redis = self.both("states", self.environment)
+        assert model == redis, [pair for pair in zip(model, redis, strict=True) if pair[0] != pair[1]]
+        for state in model:
+            total = state.odometers
+            left = total["enqueued"] - total["acked"] - total["dead"] - total["expired"]
+            assert state.depth + state.running == left
+
+    @invariant()
+    def outboxes_agree(self) -> None:
+        if hasattr(self, "model"):
+            assert self.dead(self.model) == self.dead(self.redis)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        try:
+            self.compare_events()
+        finally:
+            self.run(self.redis.aclose())
+            self.loop.close()
+
+    def compare_events(self) -> None:
+        """What Redis emitted is what the model says should have been emitted."""
+        entries = self.run(
+            self.redis._runner.client.execute_command(
+                "XRANGE", stream_key("queue", self.shard), f"({self.stream_start}", "+"
+            )
+        )
+        events = [unpack(QUEUE, fields[STREAM_FIELD.encode()]) for _, fields in entries]
+        mine = [e for e in events if e.dimensions[0] == self.environment.organization]
+        expected = self.model.events
+        ours, theirs = sorted(map(event_key, mine)), sorted(map(event_key, expected))
+        assert ours == theirs, [pair for pair in zip_longest(ours, theirs) if pair[0] != pair[1]][:2]
+
+
+def event_key(event: Any) -> tuple[Any, ...]:
+    return event.dimensions, tuple(sorted(event.values.items())), tuple(sorted(event.samples))
+
+
+def untokened(delivery: Delivery) -> Delivery:
+    return replace(delivery, lease=replace(delivery.lease, token=""))
+
+
+@pytest.fixture
+def machine(redis_url: str) -> type[Brokers]:
+    Brokers.url = redis_url
+    return Brokers
+
+
+CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
+
+
+def test_memory_and_redis_answer_alike(machine: type[Brokers]) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=CHECKS
+        ),
+    )
+
+
+@pytest.mark.slow
+def test_memory_and_redis_answer_alike_for_long(machine: type[Brokers]) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=400, stateful_step_count=60, deadline=None, suppress_health_check=CHECKS
+        ),
+    )
