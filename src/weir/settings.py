@@ -131,6 +131,21 @@ class DeadLetterSettings(Section):
     )
 
 
+class WorkerSettings(Section):
+    """How messages are worked on, and where outbound requests may go."""
+
+    app: str | None = Field(default=None, description="`module:app` with the commands")
+    concurrency: Annotated[int, Field(ge=1, le=1_000)] = 10
+    prefetch: Annotated[int, Field(ge=0, le=1_000)] = Field(default=10, description="fetched ahead")
+    drain_s: Annotated[float, Field(gt=0, le=300)] = Field(
+        default=25.0, description="how long handlers may finish after SIGTERM"
+    )
+    allowed_subnets: tuple[str, ...] = Field(
+        default=(), description="private subnets that outbound requests may reach, as a JSON list"
+    )
+    https_only: bool = Field(default=False, description="refuse outbound requests without TLS")
+
+
 class Settings(BaseSettings):
     """Everything that can be set."""
 
@@ -150,6 +165,7 @@ class Settings(BaseSettings):
     api: ApiSettings = ApiSettings()
     load: LoadSettings = LoadSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()
+    worker: WorkerSettings = WorkerSettings()
 
 
 def load_settings(**overrides: Any) -> Settings:
@@ -159,6 +175,11 @@ def load_settings(**overrides: Any) -> Settings:
         return Settings(**overrides)
     except ValidationError as error:
         raise Misconfigured(_explained(error)) from None
+
+
+def secret(name: str) -> str | None:
+    """The secret in an environment variable that a spec names."""
+    return os.environ.get(name)
 
 
 def describe(settings: Settings) -> Iterator[tuple[str, str, str]]:

@@ -94,7 +94,7 @@ async def test_a_refusal_of_the_broker_undoes_the_whole_apply(
 
 
 async def test_a_companion_that_fails_undoes_the_whole_apply(database, broker, environment):
-    async def failing(connection, environment, app):
+    async def failing(connection, environment, before, after):
         raise Conflict("no")
 
     specs = Specs(database, broker, companions=[failing])

@@ -148,4 +148,22 @@ DESCRIBED: tuple[Described, ...] = (
         answers={200: shapes.Extended},
         conflicts=True,
     ),
+    Described(
+        path="/hook/{name}",
+        method="post",
+        operation_id="receive_hook",
+        summary="A signed webhook at its short address; repeats of a delivery get the first one's answer.",
+        answers={200: shapes.HookAnswer, 202: shapes.HookAnswer},
+        parameters=(
+            {
+                "name": "name",
+                "in": "path",
+                "required": True,
+                "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+                "example": "PagerDutyAlert",
+            },
+        ),
+        raw=True,
+        conflicts=True,
+    ),
 )

@@ -146,3 +146,14 @@ class Extended(BaseModel):
     id: Id
     status: Literal["extended"]
     lease_until_ms: int
+
+
+class HookAnswer(BaseModel):
+    """A webhook was taken: into its queue (202), or run at once (200)."""
+
+    status: Literal["accepted", "processed"]
+    id: str | None = Field(default=None, description="The message's id.", examples=[EXAMPLE_ID])
+    queued: bool = False
+    idempotency_key: str | None = Field(default=None, description="The sender's id of this delivery.")
+    items: list[dict[str, str]] | None = Field(default=None, description="One for each event of a batch.")
+    result: Any = None

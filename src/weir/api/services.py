@@ -19,14 +19,18 @@ from weir.broker.broker import Broker
 from weir.control.audit import AuditLog
 from weir.control.authentication import Authenticator
 from weir.control.queues import QueueDefinitions
+from weir.control.specs import Specs
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
 from weir.deadletters.room import DeadLetterRoom
 from weir.errors import Unavailable
+from weir.ingress.receive import Receiver
 from weir.model.clock import Clock, SystemClock
 from weir.model.exchange import Pusher, Settler
 from weir.operations.service import OperationService
+from weir.pipeline.status import PipelineView
 from weir.warehouse.reading.warehouse import Warehouse
+from weir.workers.timeline import Timelines
 
 T = TypeVar("T")
 
@@ -76,9 +80,13 @@ class Services:
     warehouse: Warehouse | None = None
     dead_letters: DeadLetterRoom | None = None
     operations: OperationService | None = None
+    receiver: Receiver | None = None
+    specs: Specs | None = None
+    timelines: Timelines | None = None
     activity: Activity | None = None
     probes: tuple[Probe, ...] = ()
     metric_sources: tuple[MetricSource, ...] = ()
+    pipeline: Callable[[], Awaitable[PipelineView]] | None = None
     metrics_token: str | None = None
     """A credential of the operator: with it `/metrics` shows every tenant."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)

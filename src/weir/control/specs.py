@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
+from urllib.parse import quote
 
 from psycopg.types.json import Json
 
@@ -39,8 +40,9 @@ class Queues(Protocol):
     async def states(self, environment: EnvironmentRef) -> list[QueueState]: ...
 
 
-Companion = Callable[[Connection, EnvironmentRef, AppSpec], Awaitable[None]]
-"""What else an app changes, such as channels and alert rules, inside the same transaction."""
+Companion = Callable[[Connection, EnvironmentRef, AppSpec | None, AppSpec], Awaitable[None]]
+"""What else an app changes, such as channels and alert rules: told what held before and what holds now,
+inside the same transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,14 @@ class Applied:
     plan: Plan
     hooks: Mapping[str, bool]
     """Each webhook, and whether its short address `/hook/{name}` is its own."""
+
+    def addresses(self, environment: EnvironmentRef) -> dict[str, str]:
+        """Where each webhook receives: at its short address, or at the long one if another has that."""
+        parts = (environment.organization, environment.project, environment.environment)
+        return {
+            name: "/hook/" + "/".join(quote(part, safe="") for part in ((name,) if short else (*parts, name)))
+            for name, short in self.hooks.items()
+        }
 
 
 class Specs:
@@ -110,7 +120,7 @@ class Specs:
             await self._define(connection, environment, app, removed=removed)
             hooks = await self._claim(connection, environment, app)
             for companion in self._companions:
-                await companion(connection, environment, app)
+                await companion(connection, environment, before, app)
             # Last, so that a refusal of the broker undoes everything above.
             await self._tell(environment, app, before=before, removed=removed)
         return Applied(revision=revision, plan=found, hooks=hooks)

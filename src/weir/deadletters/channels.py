@@ -14,7 +14,7 @@ from weir.deadletters.consumers import ensure_consumers, scope_names
 from weir.errors import Conflict, InvalidInput, NotFound, Unauthenticated
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, QueueRef, check_name
-from weir.spec.ir import ChannelSpec, ConsumerSpec
+from weir.spec.ir import AppSpec, ChannelSpec, ConsumerSpec
 
 SQL = load_queries("weir.deadletters", "channels.sql")
 CHANNEL_HEADER = "X-Broker-Channel-Token"
@@ -57,27 +57,52 @@ class Channels:
 
     async def put(self, environment: EnvironmentRef, channel: ChannelSpec, *, by: str) -> None:
         """Create a channel or change its name and consumers; consumers keep their tokens and their dead."""
+        async with self._database.transaction() as connection:
+            await self.put_on(connection, environment, channel, by=by)
+
+    async def put_on(
+        self, connection: Connection, environment: EnvironmentRef, channel: ChannelSpec, *, by: str
+    ) -> None:
+        """The same inside the caller's transaction."""
         _check(channel)
         now_ms = self._clock.now_ms()
-        async with self._database.transaction() as connection:
-            scope = {**scope_names(environment), "channel_id": channel.id}
-            await execute(connection, SQL["put_channel"], name=channel.name, now_ms=now_ms, **scope)
-            tokens = {row["consumer_id"]: row for row in await fetch(connection, SQL["detach_all"], **scope)}
-            for consumer in channel.consumers:
-                queue = environment.queue(consumer.queue)
-                await self._attach(connection, channel, consumer, queue, tokens.get(consumer.id))
-            await execute(connection, SQL["rename_summaries"], **scope_names(environment))
-            await self._record(connection, environment, by, "channel.put", channel.id)
+        scope = {**scope_names(environment), "channel_id": channel.id}
+        await execute(connection, SQL["put_channel"], name=channel.name, now_ms=now_ms, **scope)
+        tokens = {row["consumer_id"]: row for row in await fetch(connection, SQL["detach_all"], **scope)}
+        for consumer in channel.consumers:
+            queue = environment.queue(consumer.queue)
+            await self._attach(connection, channel, consumer, queue, tokens.get(consumer.id))
+        await execute(connection, SQL["rename_summaries"], **scope_names(environment))
+        await self._record(connection, environment, by, "channel.put", channel.id)
 
     async def remove(self, environment: EnvironmentRef, channel_id: str, *, by: str) -> None:
         """Remove a channel; its consumers' queues and their dead letters stay, without a channel."""
-        scope = {**scope_names(environment), "channel_id": channel_id}
         async with self._database.transaction() as connection:
-            await fetch(connection, SQL["detach_all"], **scope)
-            if not await execute(connection, SQL["remove_channel"], **scope):
+            if not await self.remove_on(connection, environment, channel_id, by=by):
                 raise NotFound(f"there is no channel `{channel_id}` here")
-            await execute(connection, SQL["rename_summaries"], **scope_names(environment))
-            await self._record(connection, environment, by, "channel.remove", channel_id)
+
+    async def remove_on(
+        self, connection: Connection, environment: EnvironmentRef, channel_id: str, *, by: str
+    ) -> bool:
+        """The same inside the caller's transaction; whether there was one."""
+        scope = {**scope_names(environment), "channel_id": channel_id}
+        await fetch(connection, SQL["detach_all"], **scope)
+        if not await execute(connection, SQL["remove_channel"], **scope):
+            return False
+        await execute(connection, SQL["rename_summaries"], **scope_names(environment))
+        await self._record(connection, environment, by, "channel.remove", channel_id)
+        return True
+
+    async def follow(
+        self, connection: Connection, environment: EnvironmentRef, before: AppSpec | None, after: AppSpec
+    ) -> None:
+        """Make the channels of an applied spec hold, in the transaction that applies it."""
+        wanted = {channel.id for channel in after.channels}
+        for channel in before.channels if before else ():
+            if channel.id not in wanted:
+                await self.remove_on(connection, environment, channel.id, by="spec")
+        for channel in after.channels:
+            await self.put_on(connection, environment, channel, by="spec")
 
     async def of(self, environment: EnvironmentRef) -> list[ChannelSpec]:
         """Every channel of an environment with its consumers."""

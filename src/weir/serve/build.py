@@ -29,10 +29,12 @@ from weir.deadletters.runner import TaskRunner
 from weir.embedded.urls import Urls
 from weir.operations.events import SystemEvents
 from weir.operations.service import OperationService
+from weir.serve.hooks import open_hooks
 from weir.serve.housekeeping import Heart, Sweeper
 from weir.serve.loops import Loop, Supervisor
 from weir.serve.probes import disk_probe, epoch_probe, postgres_probe, redis_probe
 from weir.serve.restore import restore
+from weir.serve.watch import pipeline_watch
 from weir.settings import ApiSettings, DeadLetterSettings, Settings
 from weir.spec.ir import DAY_MS
 from weir.telemetry.connection import connect
@@ -41,6 +43,7 @@ from weir.telemetry.sampler import Probes as SamplerProbes
 from weir.telemetry.sampler import ProcessIdentity, ProcessSampler
 from weir.telemetry.tails import RedisTails
 from weir.warehouse.reading.warehouse import open_warehouse
+from weir.workers.timeline import Timelines
 
 _START_S = 10.0
 
@@ -77,6 +80,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
             tokens, fresh_s=settings.api.token_fresh_s, stale_s=settings.api.token_stale_s
         )
         operations, events = await _operations(stack, settings, urls, broker)
+        hooks = await open_hooks(database, broker, operations.intake, settings.worker)
         supervisor = Supervisor(
             (
                 Loop(name="sweeper", run=Sweeper(broker).run),
@@ -86,6 +90,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
                 Loop(name="last-used", run=authenticator.run),
                 *(Loop(name=name, run=run) for name, run in operations.loops().items()),
                 Loop(name="system-events", run=events.run),
+                *hooks.loops(),
                 *_dead_letter_loops(settings.dead_letters, database, broker),
             )
         )
@@ -102,6 +107,9 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
             audit=AuditLog(database),
             warehouse=warehouse,
             dead_letters=open_room(database, broker),
+            receiver=hooks.receiver,
+            specs=hooks.specs,
+            timelines=Timelines(database, broker),
             activity=sampler,
             probes=(
                 redis_probe(broker),
@@ -110,6 +118,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
                 disk_probe(settings.embedded.data_dir, min_free_bytes=settings.api.min_free_disk_bytes),
             ),
             metric_sources=(supervisor.families,),
+            pipeline=pipeline_watch(urls, shards=settings.shards),
             metrics_token=settings.api.metrics_token,
         )
         yield Process(services=services, supervisor=supervisor)

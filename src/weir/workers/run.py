@@ -30,6 +30,7 @@ Secrets = Callable[[str], str | None]
 
 MAX_ERROR_CHARACTERS = 8_000
 BUSY_DELAY_MS = 1_000
+DISABLED_DELAY_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +125,9 @@ def _compiled(inputs: tuple[tuple[str, str], ...]) -> dict[str, Expression]:
 
 async def _deliver(delivery: Delivery, action: DeliverTo, tools: Tools) -> Outcome:
     scope, now_ms = delivery.queue.scope, tools.clock.now_ms()
+    if tools.log.is_disabled(scope, action.url):
+        # Claimed just before the endpoint was disabled; those that follow wait in the queue.
+        return failed(f"`{action.url}` is disabled", delay_ms=DISABLED_DELAY_MS)
     names = [*filter(None, (action.secret_env,)), *action.previous_secret_envs]
     secrets = [secret for name in names if (secret := tools.secrets(name)) is not None]
     if names and not secrets:

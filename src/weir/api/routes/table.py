@@ -11,17 +11,21 @@ from weir.api.routes import (
     deadletters_channels,
     health,
     history,
+    hooks,
+    messages,
     operations,
     overview,
+    pipeline,
     pop,
     push,
     queues,
     settle,
+    specs,
     tenants,
     tokens,
 )
 
-HOT: tuple[HotRoute, ...] = (*push.ROUTES, *pop.ROUTES, *settle.ROUTES)
+HOT: tuple[HotRoute, ...] = (*push.ROUTES, *pop.ROUTES, *settle.ROUTES, *hooks.ROUTES)
 """Plain endpoints; their descriptions stand in `weir.api.described`."""
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -29,9 +33,13 @@ ROUTERS: tuple[APIRouter, ...] = (
     history.router,
     overview.router,
     operations.router,
+    pipeline.router,
     deadletters.router,
     deadletters_admin.router,
     deadletters_channels.router,
+    specs.router,
+    messages.router,
+    hooks.router,
     tenants.router,
     tokens.router,
     health.router,

@@ -1,0 +1,46 @@
+"""One message: what happened to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from weir.api.auth import App, Reader
+from weir.api.responses import problems
+from weir.api.services import present
+
+router = APIRouter(prefix="/api/v1/messages", tags=["messages"])
+
+
+class MomentView(BaseModel):
+    """One thing that happened to a message."""
+
+    at_ms: int
+    what: str
+    details: dict[str, Any]
+
+
+class TimelineView(BaseModel):
+    """What is known about a message, oldest first."""
+
+    message_id: str
+    queue: str | None
+    state: str
+    moments: list[MomentView]
+
+
+@router.get("/{message_id}/timeline", operation_id="show_message_timeline", responses=problems())
+async def show_timeline(message_id: str, access: Reader, services: App) -> TimelineView:
+    """Receipt, operation, enqueue, attempts with their errors, death and replay."""
+    found = await present(services.timelines, "PostgreSQL").of(access.environment, message_id)
+    return TimelineView(
+        message_id=found.message_id,
+        queue=found.queue,
+        state=found.state,
+        moments=[
+            MomentView(at_ms=moment.at_ms, what=moment.what, details=moment.details)
+            for moment in found.moments
+        ],
+    )

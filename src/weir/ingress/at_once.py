@@ -1,0 +1,111 @@
+"""The synchronous fallback: a webhook without a queue runs its command before it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from typing import Any
+
+import orjson
+
+from weir.errors import InvalidInput, Unavailable
+from weir.ingress.events import Event
+from weir.ingress.receive import Received
+from weir.model.clock import Clock, SystemClock
+from weir.model.ids import new_id
+from weir.spec.book import Hook
+from weir.spec.cel import compile_expression, evaluate_all
+from weir.spec.ir import MapToCommand
+from weir.workers.commands import Command, Commands, Context
+from weir.workers.journal import result_text
+from weir.workers.keys import KeyPlace, Keys
+from weir.workers.outcome import Ending, Outcome
+from weir.workers.run import run_command
+
+TIMEOUT_S = 10.0
+"""Senders give up soon; one that gave up will send it again."""
+
+
+class CommandsAtOnce:
+    """Runs commands in this process, each sender's id once."""
+
+    def __init__(
+        self,
+        commands: Commands,
+        *,
+        executor: Executor,
+        keys: Keys,
+        clock: Clock | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._commands = commands
+        self._executor = executor
+        self._keys = keys
+        self._clock = clock or SystemClock()
+        self._timeout_s = timeout_s
+
+    async def run(self, hook: Hook, event: Event, variables: Mapping[str, Any]) -> Received:
+        action = hook.webhook.action
+        if action is None:
+            raise Unavailable(f"webhook `{hook.webhook.name}` has nothing to run")
+        command = self._command(action)
+        expressions = {name: compile_expression(text) for name, text in action.inputs.items()}
+        inputs = evaluate_all(expressions, variables)
+        message_id = new_id()
+        if event.id is None:
+            return _answer(await self._outcome(command, inputs, self._context(hook, event, message_id)))
+        place = KeyPlace(scope=hook.environment, name=hook.webhook.name, key=event.id)
+        digest = hashlib.sha256(event.payload).digest()
+        stored = await self._keys.begin(
+            place, digest=digest, message_id=message_id, now_ms=self._clock.now_ms()
+        )
+        if stored is not None:
+            return Received(status=200, body=stored, replayed=True)
+        try:
+            answer = _answer(await self._outcome(command, inputs, self._context(hook, event, message_id)))
+        except BaseException:
+            await asyncio.shield(self._keys.abandon(place))
+            raise
+        await self._keys.finish(place, answer.body)
+        return answer
+
+    def _command(self, action: MapToCommand) -> Command:
+        name = f"{action.entity}.{action.command}"
+        command = self._commands.find(name)
+        if command is None:
+            raise Unavailable(f"no command `{name}` is registered on this server", retry_after_s=30)
+        return command
+
+    async def _outcome(self, command: Command, inputs: dict[str, Any], context: Context) -> Outcome:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await run_command(command, inputs, context, self._executor)
+        except TimeoutError:
+            raise Unavailable(
+                f"the command took longer than {self._timeout_s:g} s", retry_after_s=5
+            ) from None
+
+    def _context(self, hook: Hook, event: Event, message_id: str) -> Context:
+        return Context(
+            environment=hook.environment,
+            queue=None,
+            message_id=message_id,
+            attempt=1,
+            headers={"content-type": event.media_type},
+            payload=event.payload,
+            idempotency_key=event.id,
+        )
+
+
+def _answer(outcome: Outcome) -> Received:
+    """200 with the result. A failure is not kept, and its text stays here: senders are strangers."""
+    match outcome.ending:
+        case Ending.DONE:
+            result = orjson.loads(result_text(outcome.result))
+            return Received(status=200, body=orjson.dumps({"status": "processed", "result": result}))
+        case Ending.REJECTED:
+            raise InvalidInput("the command rejected this event")
+        case _:
+            raise Unavailable("the command failed; send the event again", retry_after_s=5)

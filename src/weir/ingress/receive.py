@@ -1,0 +1,273 @@
+"""Receiving a webhook: who sent it, what it holds, is it new; then into its queue, or run at once."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+import orjson
+
+from weir.broker.checks import check_message
+from weir.errors import InvalidInput, Unauthenticated, Unavailable
+from weir.ingress.coalesce import Coalescer
+from weir.ingress.events import Event, events_of
+from weir.ingress.recent import Recent
+from weir.ingress.signatures import verify
+from weir.model.clock import Clock, SystemClock
+from weir.model.exchange import PushAnswer, Pushed, Pusher, PushItem, Queued, Refused
+from weir.model.message import NewMessage
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.spec.book import Hook, Specs
+from weir.spec.cel import Expression, compile_expression
+from weir.spec.ir import SignatureScheme, Verification
+from weir.workers.variables import HOOK, RECEIVED_AT, SOURCE_IP, received
+
+MAX_HEADERS = 64
+MAX_HEADER_CHARACTERS = 16_384
+_NOT_KEPT = frozenset(
+    (
+        "accept",
+        "accept-encoding",
+        "authorization",
+        "connection",
+        "content-length",
+        "cookie",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "stripe-signature",
+        "te",
+        "transfer-encoding",
+        "upgrade",
+        "webhook-signature",
+        "x-hub-signature",
+        "x-hub-signature-256",
+        "x-pagerduty-signature",
+        "x-slack-signature",
+    )
+)
+_UNKNOWN = Verification(scheme=SignatureScheme.GITHUB, secret_envs=("unknown",))
+_STRANGER = "the webhook is unknown, or its signature does not hold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """What the sender is told."""
+
+    status: int
+    body: bytes
+    replayed: bool = False
+    location: str | None = None
+
+
+class AtOnce(Protocol):
+    """Runs the command of a webhook that has no queue."""
+
+    async def run(self, hook: Hook, event: Event, variables: Mapping[str, Any]) -> Received: ...
+
+
+class Receiver:
+    """Takes webhooks. Never raises anything but errors of the tree, whatever is sent."""
+
+    def __init__(
+        self,
+        specs: Specs,
+        pusher: Pusher,
+        *,
+        secrets: Callable[[str], str | None],
+        at_once: AtOnce | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._specs = specs
+        self._coalescer = Coalescer(pusher)
+        self._secrets = secrets
+        self._at_once = at_once
+        self._clock = clock or SystemClock()
+        self._recent: Recent[PushAnswer] = Recent()
+
+    def find(self, name: str) -> Hook | None:
+        """The webhook at the short address."""
+        return self._specs.book.hooks.get(name)
+
+    def find_in(self, environment: EnvironmentRef, name: str) -> Hook | None:
+        """The webhook at the long address."""
+        return self._specs.book.hooks_by_environment.get((environment, name))
+
+    async def receive(
+        self, hook: Hook | None, *, headers: Mapping[str, str], body: bytes, source_ip: str
+    ) -> Received:
+        """Answer one request. Unknown webhooks and bad signatures get the same refusal."""
+        now_ms = self._clock.now_ms()
+        if not self._authentic(hook, headers=headers, body=body, now_ms=now_ms) or hook is None:
+            raise Unauthenticated(_STRANGER)
+        events = events_of(hook.webhook, headers, body)
+        kept = _kept(headers)
+        if hook.webhook.queue is None:
+            return await self._run_at_once(hook, events, kept=kept, source_ip=source_ip, now_ms=now_ms)
+        own = {**kept, HOOK: hook.webhook.name, SOURCE_IP: source_ip, RECEIVED_AT: str(now_ms)}
+        items = [self._item(hook, event, own, source_ip=source_ip, now_ms=now_ms) for event in events]
+        for item in items:
+            check_message(item.message)
+        if len(items) == 1:
+            return _accepted(events[0], *await self._push(hook, events[0], items[0]))
+        return await self._push_batch(hook, events, items)
+
+    def _authentic(self, hook: Hook | None, *, headers: Mapping[str, str], body: bytes, now_ms: int) -> bool:
+        """Whether the signature holds. A webhook that does not exist is checked like one that does."""
+        verification = hook.webhook.verification if hook is not None else _UNKNOWN
+        if verification is None:
+            return True
+        secrets = [value for name in verification.secret_envs if (value := self._secrets(name))]
+        if hook is None:
+            secrets = secrets or ["unknown"]
+        elif not secrets:
+            raise Unavailable(
+                f"the secret of webhook `{hook.webhook.name}` is not set on this server; set "
+                f"`{verification.secret_envs[0]}`",
+                retry_after_s=30,
+            )
+        return verify(verification, secrets=secrets, headers=headers, body=body, now_ms=now_ms)
+
+    def _item(
+        self, hook: Hook, event: Event, headers: Mapping[str, str], *, source_ip: str, now_ms: int
+    ) -> PushItem:
+        webhook = hook.webhook
+        assert webhook.queue is not None
+        key = None
+        if webhook.key is not None:
+            variables = received(
+                event.payload,
+                headers=headers,
+                source_ip=source_ip,
+                received_at_ms=now_ms,
+                webhook=webhook.name,
+            )
+            key = _ordering_key(webhook.key, variables)
+        return PushItem(
+            queue=_queue(hook.environment, webhook.queue),
+            message=NewMessage(
+                payload=event.payload,
+                headers={**headers, "content-type": event.media_type},
+                key=key,
+                idempotency_key=_key(webhook.name, event.id),
+            ),
+        )
+
+    async def _push(self, hook: Hook, event: Event, item: PushItem) -> tuple[PushAnswer, bool]:
+        if event.id is None:
+            return await self._coalescer.push(item), False
+        place = (hook.environment, hook.webhook.name, event.id)
+        digest = hashlib.sha256(item.message.payload).digest()
+        return await self._recent.once(place, digest=digest, first=lambda: self._first(item))
+
+    async def _first(self, item: PushItem) -> PushAnswer:
+        answer = await self._coalescer.push(item)
+        if isinstance(answer, Refused):
+            # Raised, so that it is not remembered: a retry may succeed.
+            raise answer.error
+        return answer
+
+    async def _push_batch(self, hook: Hook, events: list[Event], items: list[PushItem]) -> Received:
+        """Each event on its own; the worst answer decides, and what was taken stays taken."""
+        answers = await asyncio.gather(
+            *(self._push(hook, event, item) for event, item in zip(events, items, strict=True)),
+            return_exceptions=True,
+        )
+        documents = []
+        for event, answer in zip(events, answers, strict=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            documents.append(_document(event, answer[0]))
+        replayed = all(not isinstance(answer, BaseException) and _repeats(*answer) for answer in answers)
+        body = orjson.dumps({"status": "accepted", "queued": True, "items": documents})
+        return Received(status=202, body=body, replayed=replayed)
+
+    async def _run_at_once(
+        self, hook: Hook, events: list[Event], *, kept: Mapping[str, str], source_ip: str, now_ms: int
+    ) -> Received:
+        if self._at_once is None:
+            raise Unavailable(
+                f"webhook `{hook.webhook.name}` runs a command at once, and this server has none; start it "
+                "with `--app`, or name a queue",
+                retry_after_s=30,
+            )
+        if len(events) != 1:
+            raise InvalidInput(
+                "a webhook that runs at once takes one event at a time; name a queue for batches"
+            )
+        variables = received(
+            events[0].payload,
+            headers=kept,
+            source_ip=source_ip,
+            received_at_ms=now_ms,
+            webhook=hook.webhook.name,
+        )
+        return await self._at_once.run(hook, events[0], variables)
+
+
+def _accepted(event: Event, answer: PushAnswer, repeat: bool) -> Received:
+    document = {**_document(event, answer), "status": "accepted", "queued": True}
+    location = f"/api/v1/operations/{answer.operation_id}" if isinstance(answer, Queued) else None
+    return Received(
+        status=202, body=orjson.dumps(document), replayed=_repeats(answer, repeat), location=location
+    )
+
+
+def _document(event: Event, answer: PushAnswer) -> dict[str, Any]:
+    """The same for the first request and for every repeat of it."""
+    if isinstance(answer, Refused):
+        raise answer.error
+    document: dict[str, Any] = {"id": answer.message_id}
+    return document if event.id is None else {**document, "idempotency_key": event.id}
+
+
+def _repeats(answer: PushAnswer, repeat: bool) -> bool:
+    return repeat or (isinstance(answer, Pushed) and answer.duplicate)
+
+
+def _kept(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers that a message keeps: no credentials, no signatures, nothing of the connection."""
+    kept: dict[str, str] = {}
+    size = 0
+    for name, value in headers.items():
+        if name in _NOT_KEPT or name.startswith("weir-"):
+            continue
+        size += len(name) + len(value)
+        if len(kept) == MAX_HEADERS or size > MAX_HEADER_CHARACTERS:
+            break
+        kept[name] = value
+    return kept
+
+
+def _key(webhook: str, sender_id: str | None) -> str | None:
+    """The key under which the queue knows a delivery: several webhooks may feed one queue."""
+    if sender_id is None:
+        return None
+    key = f"{webhook}:{sender_id}"
+    if len(key) <= 60 or len(key.encode()) <= 255:
+        return key
+    return "sha256:" + hashlib.sha256(key.encode()).hexdigest()
+
+
+@lru_cache(maxsize=4_096)
+def _queue(environment: EnvironmentRef, name: str) -> QueueRef:
+    return environment.queue(name)
+
+
+@lru_cache(maxsize=1_024)
+def _compiled(text: str) -> Expression:
+    return compile_expression(text)
+
+
+def _ordering_key(text: str, variables: Mapping[str, Any]) -> str:
+    """The value of a webhook's `key` as the text that orders its queue."""
+    value = _compiled(text).evaluate(variables)
+    key = value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
+    if not key or len(key.encode(errors="replace")) > 255 or not key.isprintable():
+        return "sha256:" + hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
+    return key

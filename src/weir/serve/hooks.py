@@ -1,0 +1,99 @@
+"""Webhooks and specs of a process: what receives, what keeps the specs current, what applies them."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from weir.broker.broker import Broker
+from weir.control.database import Database
+from weir.control.registry import SpecRegistry
+from weir.control.specs import Specs
+from weir.deadletters.channels import Channels
+from weir.ingress.at_once import CommandsAtOnce
+from weir.ingress.receive import Receiver
+from weir.model.clock import SystemClock
+from weir.model.exchange import Pusher
+from weir.outbound.addresses import parse_networks
+from weir.outbound.guard import GuardPolicy, guarded_client
+from weir.outbound.log import PostgresDeliveryLog
+from weir.serve.loops import Loop
+from weir.settings import WorkerSettings, secret
+from weir.workers.commands import Commands, load_commands
+from weir.workers.journal import PostgresJournal
+from weir.workers.keys import PostgresKeys
+from weir.workers.run import Tools
+from weir.workers.threads import DaemonThreads
+from weir.workers.worker import Activity, Worker, WorkerOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """The parts that a process of the API needs."""
+
+    registry: SpecRegistry
+    receiver: Receiver
+    specs: Specs
+
+    def loops(self) -> tuple[Loop, ...]:
+        return (Loop(name="spec-registry", run=self.registry.run),)
+
+
+async def open_hooks(database: Database, broker: Broker, pusher: Pusher, settings: WorkerSettings) -> Hooks:
+    """Receive webhooks as the applied specs say, from the first request on."""
+    registry = SpecRegistry(database)
+    await registry.refresh()
+    at_once = CommandsAtOnce(commands_of(settings), executor=DaemonThreads(), keys=PostgresKeys(database))
+    return Hooks(
+        registry=registry,
+        receiver=Receiver(registry, pusher, secrets=secret, at_once=at_once),
+        specs=open_specs(database, broker),
+    )
+
+
+def open_specs(database: Database, broker: Broker) -> Specs:
+    """The register of specs, with everything that follows them."""
+    return Specs(database, broker, companions=(Channels(database).follow,))
+
+
+def commands_of(settings: WorkerSettings) -> Commands:
+    """The registered commands; none if no app is named."""
+    return Commands() if settings.app is None else load_commands(settings.app)
+
+
+def guard_policy(settings: WorkerSettings) -> GuardPolicy:
+    """Where outbound requests of this installation may go."""
+    return GuardPolicy(allowed=parse_networks(settings.allowed_subnets), https_only=settings.https_only)
+
+
+async def open_worker(
+    stack: AsyncExitStack,
+    database: Database,
+    broker: Broker,
+    settings: WorkerSettings,
+    options: WorkerOptions,
+    *,
+    activity: Activity | None = None,
+) -> tuple[Worker, tuple[Loop, ...]]:
+    """A worker over real stores, and the loops that it needs beside it."""
+    registry = SpecRegistry(database)
+    await registry.refresh()
+    log = PostgresDeliveryLog(database)
+    await log.refresh()
+    journal = PostgresJournal(database)
+    client = await stack.enter_async_context(guarded_client(guard_policy(settings)))
+    tools = Tools(
+        broker=broker,
+        commands=commands_of(settings),
+        clock=SystemClock(),
+        secrets=secret,
+        client=client,
+        log=log,
+        executor=DaemonThreads(),
+    )
+    loops = (
+        Loop(name="spec-registry", run=registry.run),
+        Loop(name="delivery-log", run=log.run),
+        Loop(name="journal", run=journal.run),
+    )
+    return Worker(tools, registry, journal, options, activity=activity), loops

@@ -1,0 +1,177 @@
+"""A message's timeline: receipt, operation, enqueue, attempts with errors, death, replay, in order.
+
+Nothing is written for it on the way in: the id carries the time of making, workers write attempts down in
+batches, and the rest is what the other rooms keep anyway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from weir.broker.broker import Broker
+from weir.control.database import Database, Row
+from weir.control.sql import load_queries
+from weir.errors import NotFound
+from weir.model.ids import MessageId, check_id, id_time_ms
+from weir.model.names import EnvironmentRef
+from weir.outbound.log import PostgresDeliveryLog
+from weir.workers.journal import attempts_of, result_of
+
+SQL = load_queries("weir.workers", "timeline.sql")
+MAX_QUEUES = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """One thing that happened to a message."""
+
+    at_ms: int
+    what: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """What is known about a message."""
+
+    message_id: str
+    queue: str | None
+    state: str
+    """`held` (waiting, running or about to be a dead letter), `done`, `dead`, `replayed` or `unknown`."""
+    moments: tuple[Moment, ...]
+
+
+class Timelines:
+    """Puts timelines together from what is kept."""
+
+    def __init__(self, database: Database, broker: Broker) -> None:
+        self._database = database
+        self._broker = broker
+        self._log = PostgresDeliveryLog(database)
+
+    async def of(self, scope: EnvironmentRef, message_id: str) -> Timeline:
+        """The timeline of one message; NotFound if nothing is known about it here."""
+        message_id = check_id(message_id, what="message")
+        created_ms = id_time_ms(message_id)
+        about = {
+            "organization": scope.organization,
+            "project": scope.project,
+            "environment": scope.environment,
+            "message_id": message_id,
+        }
+        attempts = await attempts_of(self._database, scope, message_id)
+        death = await self._database.fetch_one(SQL["death_of_message"], **about)
+        operations = await self._database.fetch(SQL["operations_of_message"], created_ms=created_ms, **about)
+        origin = await self._database.fetch_one(SQL["replay_of_message"], created_ms=created_ms, **about)
+        deliveries = await self._log.of_message(scope, message_id)
+        result = await result_of(self._database, scope, message_id)
+        rows = [*attempts, *([death] if death else []), *operations, *([origin] if origin else [])]
+        queue = rows[0]["queue"] if rows else None
+        held_in = await self._held_in(scope, MessageId(message_id), queue)
+        if not rows and held_in is None:
+            raise NotFound(f"nothing is known about message `{message_id}` here")
+        moments = [
+            *_beginning(created_ms, attempts, origin, queue or held_in),
+            *(_operation(row) for row in operations),
+            *(moment for row in attempts for moment in _attempt(row)),
+            *(_delivery(row) for row in deliveries),
+            *_result(result),
+            *_death(death),
+        ]
+        return Timeline(
+            message_id=message_id,
+            queue=queue or held_in,
+            state=_state(attempts, death, held=held_in is not None),
+            moments=tuple(sorted(moments, key=lambda moment: moment.at_ms)),
+        )
+
+    async def _held_in(self, scope: EnvironmentRef, message_id: MessageId, queue: str | None) -> str | None:
+        """The queue that holds the message now. Unless it is known where to look, everywhere is looked."""
+        names = [queue] if queue else [s.queue.queue for s in await self._broker.states(scope)][:MAX_QUEUES]
+        for name in names:
+            try:
+                (held,) = await self._broker.holds(scope.queue(name), [message_id])
+            except NotFound:
+                continue
+            if held:
+                return name
+        return None
+
+
+def _beginning(created_ms: int, attempts: list[Row], origin: Row | None, queue: str | None) -> list[Moment]:
+    found = []
+    first = attempts[0] if attempts else None
+    if first is not None and first["received_at_ms"] is not None:
+        found.append(Moment(at_ms=first["received_at_ms"], what="received", details={"hook": first["hook"]}))
+    if origin is not None:
+        details = {"replays": origin["letter_id"]}
+        found.append(Moment(at_ms=origin["replayed_at_ms"], what="replayed from", details=details))
+    enqueued_ms = first["enqueued_at_ms"] if first is not None else created_ms
+    found.append(Moment(at_ms=enqueued_ms, what="enqueued", details={"queue": queue}))
+    return found
+
+
+def _operation(row: Row) -> Moment:
+    details = {
+        "operation_id": row["id"],
+        "status": row["status"],
+        "finished_at_ms": row["finished_ms"],
+        "retries": row["retry_count"],
+        "error": row["error"],
+    }
+    return Moment(at_ms=row["created_ms"], what=f"operation {row['type']}", details=_known(details))
+
+
+def _attempt(row: Row) -> list[Moment]:
+    about = {"attempt": row["attempt"], "worker": row["worker"]}
+    took = {"took_ms": row["finished_at_ms"] - row["started_at_ms"], "error": row["error"] or None}
+    return [
+        Moment(at_ms=row["started_at_ms"], what="attempt started", details=about),
+        Moment(
+            at_ms=row["finished_at_ms"], what=f"attempt {row['ending']}", details=_known({**about, **took})
+        ),
+    ]
+
+
+def _delivery(row: Row) -> Moment:
+    details = {
+        "url": row["url"],
+        "status": row["status"],
+        "took_ms": row["duration_ms"],
+        "error": row["error"],
+        "response": row["excerpt"] or None,
+    }
+    return Moment(at_ms=row["sent_at_ms"], what=f"sent: {row['verdict']}", details=_known(details))
+
+
+def _result(row: Row | None) -> list[Moment]:
+    if row is None:
+        return []
+    details = {"idempotency_key": row["key"], "result": row["result"]}
+    return [Moment(at_ms=row["at_ms"], what="result kept", details=details)]
+
+
+def _death(row: Row | None) -> list[Moment]:
+    if row is None:
+        return []
+    details = {"reason": row["reason"], "attempts": row["attempts"], "error": row["error"]}
+    found = [Moment(at_ms=row["died_at_ms"], what="died", details=_known(details))]
+    if row["replayed_at_ms"] is not None:
+        replay = {"as": row["replay_id"], "result": row["replay_result"]}
+        found.append(Moment(at_ms=row["replayed_at_ms"], what="replayed", details=_known(replay)))
+    return found
+
+
+def _state(attempts: list[Row], death: Row | None, *, held: bool) -> str:
+    if death is not None:
+        return "dead" if death["replayed_at_ms"] is None else "replayed"
+    if held:
+        return "held"
+    if any(row["ending"] == "done" for row in attempts):
+        return "done"
+    return "unknown"
+
+
+def _known(details: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in details.items() if value is not None}

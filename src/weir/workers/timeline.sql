@@ -1,0 +1,26 @@
+-- name: death_of_message
+-- The dead letter of a message and what became of it.
+SELECT c.queue, l.enqueued_at_ms, l.died_at_ms, l.attempts, l.max_attempts, l.reason, l.error, l.replay_of::text,
+       l.replay_id::text, l.replayed_at_ms, l.replay_result
+FROM weir.dead_letters AS l
+JOIN weir.consumers AS c USING (consumer_key)
+WHERE l.id = %(message_id)s::uuid AND c.organization = %(organization)s AND c.project = %(project)s
+  AND c.environment = %(environment)s
+
+-- name: replay_of_message
+-- The dead letter that a message replays.
+SELECT c.queue, l.id::text AS letter_id, l.replayed_at_ms
+FROM weir.dead_letters AS l
+JOIN weir.consumers AS c USING (consumer_key)
+WHERE l.replay_id = %(message_id)s::uuid AND l.replayed_at_ms >= %(created_ms)s AND c.organization = %(organization)s AND c.project = %(project)s
+  AND c.environment = %(environment)s
+
+-- name: operations_of_message
+-- The queued operations that carried a message, found by the time at which it was made.
+SELECT id::text, type, queue, status, created_ms, started_ms, finished_ms, retry_count, error
+FROM weir.operations
+WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+  AND created_ms BETWEEN %(created_ms)s - 60000 AND %(created_ms)s + 86400000
+  AND position(convert_to(%(message_id)s, 'UTF8') IN payload) > 0
+ORDER BY created_ms
+LIMIT 20
