@@ -36,6 +36,7 @@ class Store(Protocol):
 
     def write(self, number: int) -> None: ...
     def read(self) -> list[int]: ...
+    def close(self) -> None: ...
 
 
 class RedisStore:
@@ -48,6 +49,9 @@ class RedisStore:
     def read(self) -> list[int]:
         return [int(item) for item in self.client.lrange("numbers", 0, -1)]
 
+    def close(self) -> None:
+        self.client.close()
+
 
 class PostgresStore:
     def __init__(self, url: str) -> None:
@@ -58,12 +62,17 @@ class PostgresStore:
 
     def write(self, number: int) -> None:
         if self.connection is None or self.connection.closed:
+            self.close()
             self.connection = psycopg.connect(self.url, autocommit=True, connect_timeout=3)
         self.connection.execute("INSERT INTO numbers VALUES (%s)", (number,))
 
     def read(self) -> list[int]:
         with psycopg.connect(self.url) as connection:
             return [n for (n,) in connection.execute("SELECT n FROM numbers")]
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
 
 
 class ClickHouseStore:
@@ -109,6 +118,9 @@ class ClickHouseStore:
                 found.append(sorted(n for n, _ in rows))
         assert found[0] == found[1] == found[2], "the tiers disagree"
         return found[0]
+
+    def close(self) -> None:
+        """Each write has a connection of its own."""
 
 
 class Writer(threading.Thread):
@@ -172,6 +184,7 @@ async def kill_while_writing(folder: Path, name: str, *, rounds: int) -> None:
         await until(lambda: sum("is back" in line for line in reports) >= rounds)
         acknowledged = await asyncio.to_thread(writer.stop)
         kept = await asyncio.to_thread(store.read)
+        store.close()
         pids += [server.pid for server in stack.servers if server.pid is not None]
 
     missing = set(acknowledged) - set(kept)
@@ -199,7 +212,9 @@ async def test_a_server_that_cannot_start_again_is_reported_with_its_last_lines(
     async with Stack(folder, report=reports.append) as stack:
         child = next(child for child in stack.servers if child.server.name == "redis")
         aof = folder / "redis" / "appendonly.aof"
-        STORES["redis"](child.server.url).write(1)
+        store = RedisStore(child.server.url)
+        store.write(1)
+        store.close()
         damaged = bytearray(aof.read_bytes() * 40)
         damaged[len(damaged) // 2 : len(damaged) // 2 + 8] = b"\x00" * 8
         aof.write_bytes(damaged)

@@ -1,0 +1,152 @@
+"""What cannot work is refused with one line that says what to do, and exit status 2."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WEIR = (sys.executable, "-m", "weir.cli")
+
+
+def refusal(*arguments: str, **environment: str) -> str:
+    """The one line that a command is refused with."""
+    done = subprocess.run(
+        [*WEIR, *arguments], capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o755)
+    return tmp_path / "data"
+
+
+def test_an_unknown_setting() -> None:
+    assert "did you mean `WEIR_REDIS_URL`?" in refusal("config", "show", WEIR_REDS_URL="redis://x")
+
+
+def test_an_unknown_setting_of_a_section() -> None:
+    assert "unknown setting" in refusal("up", WEIR_EMBEDDED__REDIS_PROT="1")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("WEIR_REDIS_URL", "localhost:6379"),
+        ("WEIR_REDIS_URL", "http://localhost:6379"),
+        ("WEIR_POSTGRES_URL", "postgresql://"),
+        ("WEIR_POSTGRES_URL", "postgresql://host:port/x"),
+        ("WEIR_CLICKHOUSE_URL", "clickhouse://x:1"),
+        ("WEIR_DURABLE", "perhaps"),
+        ("WEIR_EMBEDDED__REDIS_PORT", "70000"),
+    ],
+)
+def test_a_bad_value_says_what_was_expected(variable: str, value: str) -> None:
+    line = refusal("doctor", **{variable: value})
+    assert variable in line
+    assert "expected" in line
+    assert f"got `{value}`" in line
+
+
+def test_a_password_in_a_bad_url_is_not_shown() -> None:
+    assert "hunter2" not in refusal("doctor", WEIR_REDIS_URL="rediss://me:hunter2@host:x/0")
+
+
+def test_a_busy_port(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        line = refusal("up", "--data-dir", str(folder), WEIR_EMBEDDED__POSTGRES_PORT=port)
+    assert f"port {port} for postgres is in use" in line
+    assert "WEIR_EMBEDDED__POSTGRES_PORT" in line
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "choose another" in refusal("up", "--data-dir", str(tmp_path / "file" / "data"))
+
+
+def test_a_snapshot_without_an_append_only_file(folder: Path) -> None:
+    (folder / "redis").mkdir(parents=True)
+    (folder / "redis" / "dump.rdb").write_bytes(b"REDIS0009")
+    assert "Redis would start empty" in refusal("up", "--data-dir", str(folder))
+
+
+def test_a_damaged_append_only_file(folder: Path) -> None:
+    (folder / "redis").mkdir(parents=True)
+    entry = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n"
+    (folder / "redis" / "appendonly.aof").write_bytes(entry * 10 + b"\x00junk\x00" + entry * 10)
+    assert "--repair-redis" in refusal("up", "--data-dir", str(folder))
+
+
+def test_a_damaged_append_only_file_can_be_cut_at_the_damage(folder: Path) -> None:
+    (folder / "redis").mkdir(parents=True)
+    entry = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n"
+    select = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n"
+    aof = folder / "redis" / "appendonly.aof"
+    aof.write_bytes(select + entry * 10 + b"\x00junk\x00" + entry * 10)
+    done = subprocess.run(
+        [*WEIR, "doctor", "--repair-redis", "--json", "--data-dir", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Successfully truncated AOF" in done.stderr
+
+
+def test_an_unknown_command() -> None:
+    done = subprocess.run([*WEIR, "frobnicate"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_bench() -> None:
+    assert "there is no bench" in refusal("bench", "nothing")
+
+
+def test_nothing_runs_here(tmp_path: Path) -> None:
+    assert "run `weir up`" in refusal("migrate", "--data-dir", str(tmp_path))
+
+
+def test_a_java_that_is_too_old_makes_doctor_complain(folder: Path, tmp_path: Path) -> None:
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019' >&2\n")
+    java.chmod(0o755)
+    done = subprocess.run(
+        [*WEIR, "doctor", "--data-dir", str(folder)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "JAVA_HOME": str(tmp_path / "jdk")},
+    )
+    assert done.returncode == 1
+    assert "is Java 11.0.2, which is too old; install Java 17" in done.stdout
+
+
+@pytest.mark.parametrize("size", ["2m", "45m"])
+def test_a_full_disk(tmp_path: Path, size: str) -> None:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("only root can mount a small disk")
+    tmp_path.chmod(0o755)
+    mount = f'mount -t tmpfs -o size={size},mode=755 tmpfs "$1" && shift && exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", mount, "sh", str(tmp_path)]
+    done = subprocess.run(
+        [*command, *WEIR, "up", "--data-dir", str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "full" in done.stderr.splitlines()[-1]
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,125 @@
+"""`weir up` as a process: it owns its directory, and leaves nothing behind however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+import redis
+
+from weir.testing.processes import is_alive, kill9
+
+WEIR = (sys.executable, "-m", "weir.cli")
+
+
+class Up:
+    """A running `weir up`."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [*WEIR, "up", "--json", "--data-dir", str(folder)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
+        assert self.process.stdout is not None
+        self.urls: dict[str, Any] = json.loads(self.process.stdout.readline())
+        self.children = [child.pid for child in psutil.Process(self.process.pid).children(recursive=True)]
+
+    def end(self, number: int) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(timeout=20)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.end(signal.SIGTERM)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o755)
+    return tmp_path / "data dir"
+
+
+@pytest.fixture
+def up(folder: Path) -> Iterator[Up]:
+    up = Up(folder)
+    yield up
+    up.close()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """One that no test ends."""
+    folder = tmp_path_factory.mktemp("shared")
+    folder.parent.chmod(0o755)
+    up = Up(folder)
+    yield up
+    up.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_cleanly_with_all_its_children(folder: Path, number: int) -> None:
+    up = Up(folder)
+    assert len(up.children) >= 3
+    assert up.end(number) == 0
+    assert [pid for pid in up.children if is_alive(pid)] == []
+    assert up.process.stderr is not None
+    assert up.process.stderr.read() == ""
+    up.close()
+
+
+def test_its_children_end_with_it_even_when_it_is_killed(up: Up, folder: Path) -> None:
+    with redis.Redis.from_url(up.urls["redis"]) as client:
+        client.set("kept", "yes")
+    kill9(up.process.pid)
+    # Orphans may still be writing their data out; the next one waits for them.
+    again = Up(folder)
+    try:
+        assert [pid for pid in up.children if is_alive(pid)] == []
+        with redis.Redis.from_url(again.urls["redis"]) as client:
+            assert client.get("kept") == b"yes"
+        assert again.urls == up.urls
+    finally:
+        again.close()
+
+
+def test_a_second_one_on_the_same_directory_is_refused_in_one_line(shared: Up) -> None:
+    second = subprocess.run(
+        [*WEIR, "up", "--data-dir", shared.urls["data_dir"]], capture_output=True, text=True
+    )
+    assert second.returncode == 2
+    assert second.stderr.count("\n") == 1
+    assert f"in use by process {shared.process.pid}" in second.stderr
+    with redis.Redis.from_url(shared.urls["redis"]) as client:
+        assert client.ping()
+
+
+def test_other_commands_find_the_servers_in_the_directory(shared: Up) -> None:
+    arguments = ["migrate", "--json", "--data-dir", shared.urls["data_dir"]]
+    done = subprocess.run([*WEIR, *arguments], capture_output=True, text=True, check=True)
+    assert "0001_schema" in json.loads(done.stdout)["postgres"]
+
+
+def test_its_files_are_private(shared: Up) -> None:
+    for name in ("secrets.json", "run.json", "redis", "postgres", "clickhouse"):
+        assert (Path(shared.urls["data_dir"]) / name).stat().st_mode & 0o077 == 0
+
+
+def test_nothing_opens_without_the_password(shared: Up) -> None:
+    port = urlsplit(shared.urls["redis"]).port
+    with redis.Redis(port=port) as client, pytest.raises(redis.exceptions.AuthenticationError):
+        client.ping()
