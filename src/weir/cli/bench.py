@@ -14,6 +14,8 @@ from weir.errors import Misconfigured
 app = typer.Typer()
 
 BENCHES: dict[str, str] = {
+    "http": "push and pop over HTTP against a bare route",
+    "dlq": "dead letters by the tens of millions: counts, groups, deaths, redrive, purge",
     "query": "how fast the warehouse answers on full tiers",
 }
 """Name -> one line of what it measures. Each is a module of `weir.benches` with `run(*, quick) -> dict`."""
@@ -23,6 +25,9 @@ BENCHES: dict[str, str] = {
 def bench(
     name: Annotated[str, typer.Argument(help="Which; without one, they are listed.")] = "",
     quick: Annotated[bool, typer.Option("--quick", help="Smaller, within a minute; same keys.")] = False,
+    rows: Annotated[
+        int | None, typer.Option("--rows", min=1, help="How many rows, where that matters.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure one thing. The last line is one JSON object with `--json`."""
@@ -32,5 +37,5 @@ def bench(
         return
     if name not in BENCHES:
         raise Misconfigured(f"there is no bench `{name}`; there are: {', '.join(BENCHES) or 'none'}")
-    figures = import_module(f"weir.benches.{name}").run(quick=quick)
+    figures = import_module(f"weir.benches.{name}").run(quick=quick, rows=rows)
     typer.echo(json.dumps(figures) if as_json else json.dumps(figures, indent=2))
