@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from weir.embedded.java import find_java
+from weir.embedded.redis import repair_append_only
+from weir.errors import Misconfigured
+
 WEIR = (sys.executable, "-m", "weir.cli")
 
 
@@ -35,31 +39,8 @@ def test_an_unknown_setting() -> None:
     assert "did you mean `WEIR_REDIS_URL`?" in refusal("config", "show", WEIR_REDS_URL="redis://x")
 
 
-def test_an_unknown_setting_of_a_section() -> None:
-    assert "unknown setting" in refusal("up", WEIR_EMBEDDED__REDIS_PROT="1")
-
-
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [
-        ("WEIR_REDIS_URL", "localhost:6379"),
-        ("WEIR_REDIS_URL", "http://localhost:6379"),
-        ("WEIR_POSTGRES_URL", "postgresql://"),
-        ("WEIR_POSTGRES_URL", "postgresql://host:port/x"),
-        ("WEIR_CLICKHOUSE_URL", "clickhouse://x:1"),
-        ("WEIR_DURABLE", "perhaps"),
-        ("WEIR_EMBEDDED__REDIS_PORT", "70000"),
-    ],
-)
-def test_a_bad_value_says_what_was_expected(variable: str, value: str) -> None:
-    line = refusal("doctor", **{variable: value})
-    assert variable in line
-    assert "expected" in line
-    assert f"got `{value}`" in line
-
-
-def test_a_password_in_a_bad_url_is_not_shown() -> None:
-    assert "hunter2" not in refusal("doctor", WEIR_REDIS_URL="rediss://me:hunter2@host:x/0")
+def test_a_bad_value() -> None:
+    assert "got `localhost:6379`" in refusal("doctor", WEIR_REDIS_URL="localhost:6379")
 
 
 def test_a_busy_port(folder: Path) -> None:
@@ -88,20 +69,12 @@ def test_a_damaged_append_only_file(folder: Path) -> None:
     assert "--repair-redis" in refusal("up", "--data-dir", str(folder))
 
 
-def test_a_damaged_append_only_file_can_be_cut_at_the_damage(folder: Path) -> None:
-    (folder / "redis").mkdir(parents=True)
+def test_a_damaged_append_only_file_can_be_cut_at_the_damage(tmp_path: Path) -> None:
     entry = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n"
-    select = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n"
-    aof = folder / "redis" / "appendonly.aof"
-    aof.write_bytes(select + entry * 10 + b"\x00junk\x00" + entry * 10)
-    done = subprocess.run(
-        [*WEIR, "doctor", "--repair-redis", "--json", "--data-dir", str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Successfully truncated AOF" in done.stderr
+    aof = tmp_path / "appendonly.aof"
+    aof.write_bytes(entry * 10 + b"\x00junk\x00" + entry * 10)
+    assert "Successfully truncated AOF" in repair_append_only(tmp_path)
+    assert aof.read_bytes() == entry * 10
 
 
 def test_an_unknown_command() -> None:
@@ -118,19 +91,25 @@ def test_nothing_runs_here(tmp_path: Path) -> None:
     assert "run `weir up`" in refusal("migrate", "--data-dir", str(tmp_path))
 
 
-def test_a_java_that_is_too_old_makes_doctor_complain(folder: Path, tmp_path: Path) -> None:
-    java = tmp_path / "jdk" / "bin" / "java"
+async def test_a_java_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = make_java(tmp_path, version="11.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(java))
+    with pytest.raises(Misconfigured, match=r"is Java 11\.0\.2, which is too old; install Java 17"):
+        await find_java()
+
+
+async def test_a_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(Misconfigured, match="Java was not found"):
+        await find_java()
+
+
+def make_java(folder: Path, *, version: str) -> Path:
+    java = folder / "jdk" / "bin" / "java"
     java.parent.mkdir(parents=True)
-    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019' >&2\n")
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2019' >&2\n")
     java.chmod(0o755)
-    done = subprocess.run(
-        [*WEIR, "doctor", "--data-dir", str(folder)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "JAVA_HOME": str(tmp_path / "jdk")},
-    )
-    assert done.returncode == 1
-    assert "is Java 11.0.2, which is too old; install Java 17" in done.stdout
+    return folder / "jdk"
 
 
 @pytest.mark.parametrize("size", ["2m", "45m"])

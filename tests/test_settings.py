@@ -1,0 +1,60 @@
+"""Settings: what is wrong with them is one line that says what was expected."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import weir
+from weir.errors import Misconfigured
+from weir.settings import describe, load_settings
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("WEIR_REDIS_URL", "localhost:6379"),
+        ("WEIR_REDIS_URL", "http://localhost:6379"),
+        ("WEIR_POSTGRES_URL", "postgresql://"),
+        ("WEIR_POSTGRES_URL", "postgresql://host:port/x"),
+        ("WEIR_CLICKHOUSE_URL", "clickhouse://x:1"),
+        ("WEIR_DURABLE", "perhaps"),
+        ("WEIR_EMBEDDED__REDIS_PORT", "70000"),
+        ("WEIR_EMBEDDED__REDIS_PORT", "many"),
+    ],
+)
+def test_a_bad_value_says_what_was_expected(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(Misconfigured) as caught:
+        load_settings()
+    assert str(caught.value).startswith(f"`{variable}`: expected ")
+    assert str(caught.value).endswith(f", got `{value}`")
+
+
+def test_a_password_in_a_bad_url_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_REDIS_URL", "rediss://me:hunter2@host:x/0")
+    with pytest.raises(Misconfigured) as caught:
+        load_settings()
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_password_is_masked_where_settings_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_REDIS_URL", "redis://me:hunter2@host:6379/0")
+    shown = {variable: (value, origin) for variable, value, origin in describe(load_settings())}
+    assert shown["WEIR_REDIS_URL"] == ("redis://me:********@host:6379/0", "environment")
+    assert shown["WEIR_DURABLE"] == ("False", "default")
+
+
+def test_an_unknown_name_is_refused_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_EMBEDDED__REDIS_PROT", "1")
+    with pytest.raises(Misconfigured, match="did you mean `WEIR_EMBEDDED__REDIS_PORT`"):
+        load_settings()
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    pyproject = tomllib.loads((Path(weir.__file__).parents[2] / "pyproject.toml").read_text())
+    assert pyproject["project"]["version"] == weir.__version__
