@@ -14,6 +14,7 @@ import typer
 
 from weir.cli.options import DataDirOption, JsonOption, settings_with
 from weir.cli.running import run_until_done
+from weir.embedded.java import find_java
 from weir.embedded.urls import resolve_urls
 from weir.errors import InvalidInput
 from weir.settings import Settings
@@ -32,6 +33,7 @@ def run(
     from weir.pipeline.runner import run_pipeline
     from weir.serve.pipeline import session_options
 
+    run_until_done(find_java())
     settings = settings_with(data_dir)
     run_pipeline(
         _options(settings),
@@ -80,6 +82,7 @@ def rebuild(
     from weir.pipeline.session import open_session
     from weir.serve.pipeline import session_options
 
+    run_until_done(find_java())
     settings = settings_with(data_dir)
     span = {"from_ms": _time_ms(from_), "to_ms": _time_ms(to)}
     options = _options(settings)

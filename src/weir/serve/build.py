@@ -12,6 +12,7 @@ from weir.admission.limit import AdaptiveLimit
 from weir.admission.policy import DEFAULT_THRESHOLDS, Policy, Threshold
 from weir.api.limits import Limits
 from weir.api.services import Services
+from weir.broker.preflight import check_redis
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
 from weir.control.audit import AuditLog
@@ -60,6 +61,7 @@ class Process:
 async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) -> AsyncIterator[Process]:
     """Everything that the settings describe, connected and restored."""
     async with AsyncExitStack() as stack:
+        await check_redis(urls.redis)
         database = await _database(stack, settings, urls)
         broker = RedisBroker(Connection(url=urls.redis), shards=settings.shards)
         stack.push_async_callback(broker.aclose)
