@@ -10,7 +10,6 @@ import typer
 
 from weir.cli.options import JsonOption, settings_with
 from weir.cli.running import run_until_done
-from weir.demo.run import run_demo
 
 app = typer.Typer()
 
@@ -20,12 +19,22 @@ _DATA_DIR = Path(".weir/demo")
 @app.command()
 def demo(
     for_s: Annotated[float | None, typer.Option("--for", help="End by itself after so many seconds.")] = None,
+    speed: Annotated[float, typer.Option(min=0.01, max=100, help="How many times the usual traffic.")] = 1.0,
     data_dir: Annotated[Path, typer.Option("--data-dir", help="Where the demo keeps its data.")] = _DATA_DIR,
     as_json: JsonOption = False,
 ) -> None:
     """Start everything, send traffic, say where to look; Ctrl-C leaves no process behind."""
+    from weir.api.logs import configure_logs
+    from weir.demo.run import DemoOptions, run_demo
+
+    configure_logs(level="warning")
     summary = run_until_done(
-        run_demo(settings_with(data_dir), for_s=for_s, say=lambda line: typer.echo(line, err=as_json))
+        run_demo(
+            settings_with(data_dir),
+            DemoOptions(for_s=for_s, speed=speed),
+            say=lambda line: typer.echo(line, err=as_json),
+        ),
+        fast=True,
     )
     if as_json and summary is not None:
         typer.echo(json.dumps(summary))

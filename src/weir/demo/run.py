@@ -1,34 +1,126 @@
-"""The demo from start to end: servers, stores, traffic, and a summary of what went through."""
+"""The demo from start to end: servers, API, pipeline, workers, traffic, and what went through."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets as random_secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
+import httpx2
+
+from weir.demo.processes import running
+from weir.demo.scenario import SHOP
+from weir.demo.setup import Account, set_up
+from weir.demo.traffic import Traffic
+from weir.embedded.child import Child
 from weir.embedded.migrations import migrate_stores
 from weir.embedded.open import stack_from
+from weir.embedded.stack import Stack
+from weir.errors import WeirError
+from weir.serve.run import served
 from weir.settings import Settings
 
 Say = Callable[[str], None]
+PAGERDUTY = "DEMO_PAGERDUTY_SECRET"
 
 
-async def run_demo(settings: Settings, *, for_s: float | None, say: Say) -> dict[str, Any]:
-    """Run until `for_s` has passed, or until cancelled."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    for_s: float | None = None
+    """End by itself after so many seconds of traffic."""
+    speed: float = 1.0
+
+
+async def run_demo(settings: Settings, options: DemoOptions, *, say: Say) -> dict[str, Any]:
+    """Run until the time is over, or until cancelled."""
     started = time.monotonic()
+    secrets = {PAGERDUTY: random_secrets.token_hex(24)}
+    # The API of this process looks secrets up where a deployment keeps them.
+    os.environ.update(secrets)
     say("starting Redis, PostgreSQL and ClickHouse …")
     async with stack_from(settings, report=say) as stack:
         await migrate_stores(stack.urls)
-        ready_s = time.monotonic() - started
-        say(f"ready after {ready_s:.1f} s; data in {stack.data_dir.path}. Ctrl-C ends the demo.")
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(stack.failed(), for_s)
-        restarts = {child.server.name: child.restarts for child in stack.servers}
+        say("starting the API, the pipeline and a worker …")
+        async with (
+            served(settings, stack.urls, token_dir=stack.data_dir.path) as url,
+            httpx2.AsyncClient(base_url=url, timeout=10) as client,
+        ):
+            accounts = await set_up(stack.urls.postgres, client)
+            async with running(settings, secrets=secrets) as children:
+                ready_s = time.monotonic() - started
+                say(_welcome(url, accounts, ready_s))
+                traffic = Traffic(client, accounts, secret=secrets[PAGERDUTY], speed=options.speed)
+                await _flow(traffic, stack, children, options.for_s)
+                return await _summary(client, accounts, traffic, stack, children, ready_s=ready_s, url=url)
+
+
+async def _flow(traffic: Traffic, stack: Stack, children: dict[str, Child], for_s: float | None) -> None:
+    """Traffic until the time is over; a server or process that fails for good ends it at once."""
+    parts = [traffic.run(), stack.failed(), *(_ended(name, child) for name, child in children.items())]
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=for_s, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _ended(name: str, child: Child) -> None:
+    status = await child.wait()
+    lines = "\n".join(child.last_lines())
+    raise WeirError(f"the {name} ended with status {status}; see `{child.log}`\n{lines}")
+
+
+def _welcome(url: str, accounts: list[Account], ready_s: float) -> str:
+    shop = next(account for account in accounts if account.tenant is SHOP)
+    return (
+        f"ready after {ready_s:.1f} s\n\n"
+        f"  dashboard   {url}/#/sign-in?token={shop.token}\n"
+        f"  API         {url}/openapi.json\n"
+        f"  Prometheus  {url}/metrics\n\n"
+        "Charts fill as soon as Spark is up. An incident slows the payments every twenty minutes.\n"
+        "Ctrl-C ends the demo."
+    )
+
+
+async def _summary(
+    client: httpx2.AsyncClient,
+    accounts: list[Account],
+    traffic: Traffic,
+    stack: Stack,
+    children: dict[str, Child],
+    *,
+    ready_s: float,
+    url: str,
+) -> dict[str, Any]:
+    totals: dict[str, int] = {}
+    landed = 0
+    for account in accounts:
+        with suppress(httpx2.HTTPError):
+            answer = await client.get("/api/v1/queues", headers=account.headers)
+            for queue in answer.json().get("queues", []):
+                for name, value in queue["totals"].items():
+                    totals[name] = totals.get(name, 0) + value
+    with suppress(httpx2.HTTPError):
+        answer = await client.get("/api/v1/pipeline", headers=accounts[0].headers)
+        landed = ((answer.json().get("status") or {}).get("events")) or 0
     return {
         "ok": True,
+        "url": url,
         "ready_s": round(ready_s, 2),
-        "ran_s": time.monotonic() - started,
-        "restarts": restarts,
+        "pushed": traffic.pushed,
+        "webhooks": traffic.webhooks,
+        "answers": dict(traffic.answers),
+        "totals": totals,
+        "events_landed": landed,
+        "restarts": {child.server.name: child.restarts for child in stack.servers},
+        "running": sorted(name for name, child in children.items() if child.status() is None),
     }

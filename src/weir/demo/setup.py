@@ -1,0 +1,106 @@
+"""What the demo needs before traffic can flow: a token for each tenant, applied specs, a paused queue."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from importlib.resources import files
+from urllib.parse import quote
+
+import httpx2
+
+from weir.control.database import Database
+from weir.control.principals import Role
+from weir.control.tokens import NewToken, Tokens
+from weir.demo.messages import payload_of
+from weir.demo.scenario import BILLING, SHOP, STAGING, Tenant
+from weir.errors import Unavailable
+
+SPECS = ((SHOP, "shop.weir"), (STAGING, "staging.weir"), (BILLING, "billing.weir"))
+TOKEN_LIFETIME_MS = 7 * 86_400_000
+PAUSED_BACKLOG = 700
+_BATCH = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A tenant with a token of its organization and the addresses of its webhooks."""
+
+    tenant: Tenant
+    token: str
+    hooks: dict[str, str]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        scope = self.tenant.environment
+        return {
+            "authorization": f"Bearer {self.token}",
+            "weir-organization": quote(scope.organization, safe=""),
+            "weir-project": quote(scope.project, safe=""),
+            "weir-environment": quote(scope.environment, safe=""),
+        }
+
+
+async def set_up(postgres_url: str, client: httpx2.AsyncClient) -> list[Account]:
+    """Tokens and specs for every tenant of the story."""
+    async with Database(postgres_url, max_size=2, name="weir-demo") as database:
+        tokens = {name: await _token(Tokens(database), name) for name in _organizations()}
+    accounts = []
+    for tenant, file in SPECS:
+        bare = Account(tenant=tenant, token=tokens[tenant.environment.organization], hooks={})
+        await _ensure_environment(client, bare)
+        hooks = await _apply(client, bare, file)
+        accounts.append(Account(tenant=tenant, token=bare.token, hooks=hooks))
+        await _hold_paused(client, bare)
+    return accounts
+
+
+def _organizations() -> list[str]:
+    return sorted({tenant.environment.organization for tenant, _ in SPECS})
+
+
+async def _token(tokens: Tokens, organization: str) -> str:
+    new = NewToken(name="demo", role=Role.ADMIN, organization=organization, lifetime_ms=TOKEN_LIFETIME_MS)
+    text, _ = await tokens.create(new)
+    return text
+
+
+async def _ensure_environment(client: httpx2.AsyncClient, account: Account) -> None:
+    name = quote(account.tenant.environment.environment, safe="")
+    await _asked(client, "PUT", f"/api/v1/environments/{name}", account, {"concurrency": None})
+
+
+async def _apply(client: httpx2.AsyncClient, account: Account, file: str) -> dict[str, str]:
+    source = files("weir.demo").joinpath("specs", file).read_text()
+    answer = await _asked(client, "PUT", "/api/v1/spec", account, {"source": source, "file": file})
+    hooks: dict[str, str] = answer.json()["hooks"]
+    return hooks
+
+
+async def _hold_paused(client: httpx2.AsyncClient, account: Account) -> None:
+    """A queue that somebody paused and forgot, with the backlog to show for it."""
+    dice = random.Random(1)
+    for story in account.tenant.queues:
+        if not story.paused:
+            continue
+        path = f"/api/v1/queues/{quote(story.name, safe='')}"
+        await _asked(client, "POST", f"{path}/pause", account)
+        depth = (await _asked(client, "GET", path, account)).json()["depth"]
+        for start in range(depth, PAUSED_BACKLOG, _BATCH):
+            items = [
+                {"queue": story.name, "payload": payload_of(story.name, number, dice)}
+                for number in range(start, min(start + _BATCH, PAUSED_BACKLOG))
+            ]
+            await _asked(client, "POST", "/api/v1/push", account, {"items": items})
+
+
+async def _asked(
+    client: httpx2.AsyncClient, method: str, path: str, account: Account, body: object = None
+) -> httpx2.Response:
+    content = None if body is None else json.dumps(body)
+    headers = {**account.headers, "content-type": "application/json"}
+    response = await client.request(method, path, content=content, headers=headers)
+    if response.is_error:
+        raise Unavailable(f"{method} {path} answered {response.status_code}: {response.text:.300}")
+    return response
