@@ -167,3 +167,12 @@ export type PipelineState = {
   lag_s: number;
   gaps: { metric: string; shard: number; from_id: string; from_ms: number; to_ms: number; reason: string; entries: number | null; lost: Record<string, number> }[] | null;
 };
+
+export type SpecRevision = { revision: number; file: string; actor: string; applied_at_ms: number; source: string };
+
+export type SpecPlan = {
+  allowed: boolean;
+  changes: { effect: string; kind: string; name: string; path: string[]; before: unknown; after: unknown }[];
+  refusals: string[];
+  warnings: string[];
+};

@@ -6,7 +6,7 @@ import { moment } from "../lib/format";
 import { usePoll } from "../state/poll";
 import { act, Dialog, When } from "../ui/bits";
 
-type Step = { at_ms: number; event: string; detail?: string | null };
+type Step = { at_ms: number; what: string; details: Record<string, unknown> };
 
 export function LetterDialog({ letter, me, onClose, onChanged }: { letter: Letter | null; me: Me; onClose: () => void; onChanged: () => void }) {
   const path = letter ? `/admin/queues/${encodeURIComponent(letter.queue)}/dlq/${letter.id}` : "";
@@ -53,15 +53,15 @@ export function LetterDialog({ letter, me, onClose, onChanged }: { letter: Lette
 }
 
 function Timeline({ letter }: { letter: Letter }) {
-  const story = usePoll(() => get<{ events: Step[] }>(`/api/v1/messages/${letter.id}/timeline`), [letter.id], 0);
-  const steps = story.data?.events ?? known(letter);
+  const story = usePoll(() => get<{ moments: Step[] }>(`/api/v1/messages/${letter.id}/timeline`), [letter.id], 0);
+  const steps = story.data?.moments ?? known(letter);
   return (
     <>
       <h3>Timeline</h3>
       <ol class="timeline">
         {steps.map((step) => (
-          <li key={`${step.at_ms}${step.event}`}>
-            <When at={step.at_ms} /> <b>{step.event}</b> {step.detail}
+          <li key={`${step.at_ms}${step.what}`}>
+            <When at={step.at_ms} /> <b>{step.what}</b> {detailsOf(step)}
           </li>
         ))}
       </ol>
@@ -69,12 +69,19 @@ function Timeline({ letter }: { letter: Letter }) {
   );
 }
 
+function detailsOf(step: Step): string {
+  return Object.entries(step.details)
+    .filter(([, value]) => value !== null && value !== "")
+    .map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`)
+    .join(", ");
+}
+
 /** What the letter itself tells, when the whole story is out of reach. */
 function known(letter: Letter): Step[] {
   const steps: Step[] = [
-    { at_ms: letter.enqueued_at_ms, event: "enqueued" },
-    { at_ms: letter.died_at_ms, event: "died", detail: letter.reason },
+    { at_ms: letter.enqueued_at_ms, what: "enqueued", details: {} },
+    { at_ms: letter.died_at_ms, what: "died", details: { reason: letter.reason } },
   ];
-  if (letter.replayed_at_ms) steps.push({ at_ms: letter.replayed_at_ms, event: "replayed", detail: letter.replay_result });
+  if (letter.replayed_at_ms) steps.push({ at_ms: letter.replayed_at_ms, what: "replayed", details: { result: letter.replay_result } });
   return steps;
 }

@@ -1,6 +1,142 @@
-import type { Me } from "../api/types";
-import { Page } from "../ui/bits";
+// What the queues promise: the spec that holds, its history, and what another one would change.
 
-export function Specs(_: { me: Me }) {
-  return <Page title="Specs">{null}</Page>;
+import { useState } from "preact/hooks";
+import { get, send } from "../api/http";
+import type { Me, SpecPlan, SpecRevision } from "../api/types";
+import { diffLines } from "../lib/diff";
+import { usePoll } from "../state/poll";
+import { route, setQuery } from "../state/route";
+import { act, Badge, Failed, Page, When } from "../ui/bits";
+import { Table, type Column } from "../ui/table";
+
+export function Specs({ me }: { me: Me }) {
+  const history = usePoll(() => get<{ revisions: SpecRevision[] }>("/api/v1/spec/history"), [], 10_000);
+  const revisions = history.data?.revisions ?? [];
+  const chosen = Number(route.value.query.get("revision")) || revisions[0]?.revision;
+  const shown = revisions.find((one) => one.revision === chosen);
+  return (
+    <Page title="Specs">
+      <Failed error={history.error} />
+      {history.data && <Revisions revisions={revisions} chosen={chosen} />}
+      {shown && <Source revision={shown} before={revisions.find((one) => one.revision < shown.revision)} />}
+      {me.role === "admin" && <Editor current={revisions[0]} onApplied={history.refresh} />}
+    </Page>
+  );
+}
+
+function Revisions({ revisions, chosen }: { revisions: SpecRevision[]; chosen: number | undefined }) {
+  const columns: Column<SpecRevision>[] = [
+    {
+      key: "revision",
+      label: "Revision",
+      cell: (row) => (
+        <button type="button" class="plain" aria-pressed={row.revision === chosen} onClick={() => setQuery({ revision: `${row.revision}` })}>
+          {row.revision === chosen ? <b>{row.revision}</b> : row.revision}
+        </button>
+      ),
+    },
+    { key: "file", label: "File", cell: (row) => row.file },
+    { key: "actor", label: "By", cell: (row) => row.actor },
+    { key: "at", label: "Applied", cell: (row) => <When at={row.applied_at_ms} /> },
+  ];
+  return (
+    <section class="panel" aria-label="Revisions">
+      <Table
+        caption="Revisions"
+        rows={revisions}
+        columns={columns}
+        rowKey={(row) => `${row.revision}`}
+        sort=""
+        empty={
+          <>
+            <p>No spec is applied to this environment. Write one and apply it:</p>
+            <pre>{"weir spec check shop.weir\nweir spec apply shop.weir"}</pre>
+          </>
+        }
+      />
+    </section>
+  );
+}
+
+function Source({ revision, before }: { revision: SpecRevision; before: SpecRevision | undefined }) {
+  const [differ, setDiffer] = useState(false);
+  const lines = diffLines(differ && before ? before.source : revision.source, revision.source);
+  return (
+    <section class="panel" aria-label="Source">
+      <div class="page-head">
+        <h2>Revision {revision.revision}</h2>
+        {before && (
+          <button type="button" aria-pressed={differ} onClick={() => setDiffer(!differ)}>
+            {differ ? "Show whole" : `Compare with revision ${before.revision}`}
+          </button>
+        )}
+      </div>
+      <pre>
+        {lines.map((line, i) => (
+          <span key={i} class={line.kind === "+" ? "diff-add" : line.kind === "-" ? "diff-remove" : undefined}>
+            {differ ? `${line.kind} ` : ""}
+            {line.text}
+            {"\n"}
+          </span>
+        ))}
+      </pre>
+    </section>
+  );
+}
+
+function Editor({ current, onApplied }: { current: SpecRevision | undefined; onApplied: () => void }) {
+  const [source, setSource] = useState("");
+  const [plan, setPlan] = useState<SpecPlan | null>(null);
+  const text = source || current?.source || "";
+  const body = { source: text, file: current?.file ?? "spec.weir" };
+  const makePlan = () => act("Planned; nothing was changed", async () => setPlan(await send<SpecPlan>("POST", "/api/v1/spec/plan", body)));
+  const apply = async () => {
+    if (!(await act("Applied", () => send("PUT", "/api/v1/spec", body)))) return;
+    setPlan(null);
+    onApplied();
+  };
+  return (
+    <section class="panel" aria-label="Change">
+      <h2>Change</h2>
+      <div class="form">
+        <label>
+          Spec
+          <textarea rows={14} spellcheck={false} value={text} onInput={(event) => (setSource(event.currentTarget.value), setPlan(null))} />
+        </label>
+        <div class="row">
+          <button type="button" disabled={!text} onClick={makePlan}>
+            Plan
+          </button>
+          <button type="button" class="primary" disabled={!plan?.allowed || !plan.changes.length} onClick={apply}>
+            Apply
+          </button>
+        </div>
+        {plan && <Planned plan={plan} />}
+      </div>
+    </section>
+  );
+}
+
+function Planned({ plan }: { plan: SpecPlan }) {
+  return (
+    <div role="status">
+      {!plan.changes.length && <p>Nothing would change.</p>}
+      <ul>
+        {plan.changes.map((change, i) => (
+          <li key={i}>
+            <Badge tone={change.effect === "remove" ? "bad" : change.effect === "add" ? "good" : "calm"}>{change.effect}</Badge> {change.kind} {change.name} {change.path.join(".")}
+            {change.effect === "change" && `: ${JSON.stringify(change.before)} → ${JSON.stringify(change.after)}`}
+          </li>
+        ))}
+        {plan.refusals.map((text) => (
+          <li key={text} class="diff-remove">
+            refused: {text}
+          </li>
+        ))}
+        {plan.warnings.map((text) => (
+          <li key={text}>note: {text}</li>
+        ))}
+      </ul>
+    </div>
+  );
 }
