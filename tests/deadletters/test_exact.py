@@ -242,7 +242,7 @@ def explore(machine: type[DeadLetterMachine], *, examples: int, steps: int) -> N
 
 
 def test_the_summary_equals_the_count_after_every_step(machine: type[DeadLetterMachine]) -> None:
-    explore(machine, examples=30, steps=30)
+    explore(machine, examples=15, steps=30)
 
 
 @pytest.mark.slow

@@ -401,3 +401,18 @@ async def test_the_original_idempotency_key_does_not_stop_a_replay(world: World)
     await world.move()
     await world.letters.replay(queue, message.id, by="ann")
     assert await world.waiting(queue) == [b"{}"]
+
+
+async def test_letters_that_no_queue_would_take_are_skipped_and_the_others_go(world: World) -> None:
+    queue = await world.define("orders")
+    huge = NewMessage(payload=b"1", headers={"big": "x" * 65_530})
+    await world.broker.enqueue(queue, [huge, NewMessage(payload=b'{"n": 2}')])
+    await world.die(queue)
+    await world.move()
+    task = await world.work(await world.start(redrive(queue="orders")))
+    assert (task.state, task.done, task.skipped) == (TaskState.COMPLETED, 1, 1)
+    assert "headers" in str(task.problem)
+    assert await world.waiting(queue) == [b'{"n": 2}']
+    with pytest.raises(InvalidInput, match="cannot be replayed"):
+        await world.letters.replay(queue, huge.id, by="ann")
+    await world.check_exact()

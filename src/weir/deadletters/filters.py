@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from weir.control.database import Row
 from weir.deadletters.letters import DeadLetter
 from weir.errors import InvalidInput
 from weir.model.message import DeathReason
@@ -47,15 +46,13 @@ class Filter:
         named = (self.queue, self.fingerprint, self.reason, self.died_from_ms, self.died_to_ms)
         return self.expression is None and all(value is None for value in named)
 
-    def admits(self, row: Row, *, high_water: int, exhausted_only: bool) -> bool:
-        """Whether the plain fields admit a row of a window."""
-        return (
-            row["seq"] <= high_water
-            and (self.reason is None or row["reason"] == self.reason)
-            and (self.died_from_ms is None or row["died_at_ms"] >= self.died_from_ms)
-            and (self.died_to_ms is None or row["died_at_ms"] <= self.died_to_ms)
-            and (not exhausted_only or row["attempts"] >= row["max_attempts"])
-        )
+    def conditions(self) -> dict[str, Any]:
+        """The plain fields, as the queries over a window take them."""
+        return {
+            "reason": self.reason,
+            "died_from_ms": self.died_from_ms,
+            "died_to_ms": self.died_to_ms,
+        }
 
 
 def compile_known(text: str) -> Expression:

@@ -78,22 +78,92 @@ ORDER BY enqueued_at_ms DESC, id DESC
 LIMIT %(limit)s;
 
 -- name: window_by_consumer
--- The next dead letters of a consumer after a cursor, in their original order, as a filter needs them.
-SELECT id, seq, consumer_key, group_key, enqueued_at_ms, died_at_ms, attempts, max_attempts, reason
+-- The next dead letters of a consumer after a cursor, in their original order; which of them a filter admits.
+SELECT id, enqueued_at_ms, (
+           seq <= %(high_water)s
+           AND (%(reason)s::text IS NULL OR reason = %(reason)s)
+           AND (%(died_from_ms)s::bigint IS NULL OR died_at_ms >= %(died_from_ms)s)
+           AND (%(died_to_ms)s::bigint IS NULL OR died_at_ms <= %(died_to_ms)s)
+           AND (NOT %(exhausted_only)s OR attempts >= max_attempts)
+       ) AS admitted
 FROM weir.dead_letters
 WHERE consumer_key = %(lane)s AND replayed_at_ms IS NULL
   AND (enqueued_at_ms, id) > (%(after_ms)s, %(after_id)s::uuid)
 ORDER BY enqueued_at_ms, id
 LIMIT %(limit)s;
 
+-- name: purge_by_consumer
+-- Delete what a filter admits of the next dead letters of a consumer; what went, by group, and where it ended.
+WITH win AS (
+    SELECT id, enqueued_at_ms, (
+               seq <= %(high_water)s
+               AND (%(reason)s::text IS NULL OR reason = %(reason)s)
+               AND (%(died_from_ms)s::bigint IS NULL OR died_at_ms >= %(died_from_ms)s)
+               AND (%(died_to_ms)s::bigint IS NULL OR died_at_ms <= %(died_to_ms)s)
+               AND (NOT %(exhausted_only)s OR attempts >= max_attempts)
+           ) AS admitted
+    FROM weir.dead_letters
+    WHERE consumer_key = %(lane)s AND replayed_at_ms IS NULL
+      AND (enqueued_at_ms, id) > (%(after_ms)s, %(after_id)s::uuid)
+    ORDER BY enqueued_at_ms, id
+    LIMIT %(limit)s
+), gone AS (
+    DELETE FROM weir.dead_letters AS l USING win
+    WHERE l.id = win.id AND win.admitted AND l.replayed_at_ms IS NULL
+    RETURNING l.consumer_key, l.group_key
+), tally AS (
+    SELECT consumer_key, group_key, count(*) AS letters FROM gone GROUP BY consumer_key, group_key
+), last AS (
+    SELECT id, enqueued_at_ms FROM win ORDER BY enqueued_at_ms DESC, id DESC LIMIT 1
+)
+SELECT last.id, last.enqueued_at_ms, (SELECT count(*) FROM win) AS scanned,
+       (SELECT count(*) FROM win WHERE admitted) AS matched,
+       tally.consumer_key, tally.group_key, tally.letters
+FROM last LEFT JOIN tally ON true;
+
 -- name: window_by_group
--- The next dead letters of a group after a cursor, in their original order, as a filter needs them.
-SELECT id, seq, consumer_key, group_key, enqueued_at_ms, died_at_ms, attempts, max_attempts, reason
+-- The next dead letters of a group after a cursor, in their original order; which of them a filter admits.
+SELECT id, enqueued_at_ms, (
+           seq <= %(high_water)s
+           AND (%(reason)s::text IS NULL OR reason = %(reason)s)
+           AND (%(died_from_ms)s::bigint IS NULL OR died_at_ms >= %(died_from_ms)s)
+           AND (%(died_to_ms)s::bigint IS NULL OR died_at_ms <= %(died_to_ms)s)
+           AND (NOT %(exhausted_only)s OR attempts >= max_attempts)
+       ) AS admitted
 FROM weir.dead_letters
 WHERE group_key = %(lane)s AND replayed_at_ms IS NULL
   AND (enqueued_at_ms, id) > (%(after_ms)s, %(after_id)s::uuid)
 ORDER BY enqueued_at_ms, id
 LIMIT %(limit)s;
+
+-- name: purge_by_group
+-- Delete what a filter admits of the next dead letters of a group; what went, by group, and where it ended.
+WITH win AS (
+    SELECT id, enqueued_at_ms, (
+               seq <= %(high_water)s
+               AND (%(reason)s::text IS NULL OR reason = %(reason)s)
+               AND (%(died_from_ms)s::bigint IS NULL OR died_at_ms >= %(died_from_ms)s)
+               AND (%(died_to_ms)s::bigint IS NULL OR died_at_ms <= %(died_to_ms)s)
+               AND (NOT %(exhausted_only)s OR attempts >= max_attempts)
+           ) AS admitted
+    FROM weir.dead_letters
+    WHERE group_key = %(lane)s AND replayed_at_ms IS NULL
+      AND (enqueued_at_ms, id) > (%(after_ms)s, %(after_id)s::uuid)
+    ORDER BY enqueued_at_ms, id
+    LIMIT %(limit)s
+), gone AS (
+    DELETE FROM weir.dead_letters AS l USING win
+    WHERE l.id = win.id AND win.admitted AND l.replayed_at_ms IS NULL
+    RETURNING l.consumer_key, l.group_key
+), tally AS (
+    SELECT consumer_key, group_key, count(*) AS letters FROM gone GROUP BY consumer_key, group_key
+), last AS (
+    SELECT id, enqueued_at_ms FROM win ORDER BY enqueued_at_ms DESC, id DESC LIMIT 1
+)
+SELECT last.id, last.enqueued_at_ms, (SELECT count(*) FROM win) AS scanned,
+       (SELECT count(*) FROM win WHERE admitted) AS matched,
+       tally.consumer_key, tally.group_key, tally.letters
+FROM last LEFT JOIN tally ON true;
 
 -- name: which_died
 -- Which of these ids are dead letters, whatever was done about them since.

@@ -48,8 +48,15 @@ async def replay(
     messages, skipped = _prepared(letters, task_id, patch)
     if not messages:
         return Replays(skipped=skipped)
-    queue = letters[0].queue
-    outcomes = await broker.enqueue(queue, list(messages.values()), through_gate=True)
+    try:
+        outcomes = await broker.enqueue(letters[0].queue, list(messages.values()), through_gate=True)
+    except InvalidInput:
+        # Rare, so the good ones are only told from the bad ones when there is a bad one.
+        messages, refused = _sendable(messages)
+        skipped |= refused
+        if not refused:
+            raise
+        outcomes = await broker.enqueue(letters[0].queue, list(messages.values()), through_gate=True)
     replayed: dict[str, str] = {}
     for (letter_id, message), enqueued in zip(messages.items(), outcomes, strict=True):
         if enqueued.outcome not in GONE_OUT:
@@ -91,13 +98,22 @@ def _prepared(
     skipped: dict[str, str] = {}
     for letter in letters:
         try:
-            message = _replay_of(letter, task_id, patch)
-            check_message(message)
+            messages[letter.id] = _replay_of(letter, task_id, patch)
         except InvalidInput as problem:
             skipped[letter.id] = problem.message
-        else:
-            messages[letter.id] = message
     return messages, skipped
+
+
+def _sendable(messages: dict[str, NewMessage]) -> tuple[dict[str, NewMessage], dict[str, str]]:
+    """The messages that a queue would take, and why it would not take the others."""
+    good, refused = dict(messages), {}
+    for letter_id, message in messages.items():
+        try:
+            check_message(message)
+        except InvalidInput as problem:
+            refused[letter_id] = problem.message
+            del good[letter_id]
+    return good, refused
 
 
 def _replay_of(letter: DeadLetter, task_id: str | None, patch: Patch | None) -> NewMessage:

@@ -20,7 +20,8 @@ def check_name(text: str, *, what: str) -> str:
         raise InvalidInput(f"a {what} name holds a lone surrogate; send valid Unicode text") from None
     if size > MAX_NAME_BYTES:
         raise InvalidInput(f"a {what} name has {size} bytes; at most {MAX_NAME_BYTES} are allowed")
-    if any(unicodedata.category(char) == "Cc" for char in text):
+    # Printable text holds no control characters, and asking that first is twenty times cheaper.
+    if not text.isprintable() and any(unicodedata.category(char) == "Cc" for char in text):
         raise InvalidInput(f"the {what} name {text!r} holds a control character; remove it")
     return text
 
