@@ -1,0 +1,89 @@
+"""Spans and metrics by the OpenTelemetry messaging conventions, behind a switch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+SYSTEM = "weir"
+DURATION = "messaging.client.operation.duration"
+SENT = "messaging.client.sent.messages"
+CONSUMED = "messaging.client.consumed.messages"
+PROCESSED = "messaging.process.duration"
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+
+_TYPES = {"send": "send", "receive": "receive", "ack": "settle", "nack": "settle", "process": "process"}
+
+
+class Silent:
+    """No telemetry: costs one context manager."""
+
+    @contextmanager
+    def operation(
+        self, name: str, *, queue: str | None = None, messages: int = 0
+    ) -> Iterator[dict[str, str]]:
+        yield {}
+
+
+class OpenTelemetry:
+    """Reports through whatever SDK the application has set up."""
+
+    def __init__(self) -> None:
+        from opentelemetry import metrics, propagate, trace
+
+        self._trace = trace
+        self._inject = propagate.inject
+        self._tracer = trace.get_tracer("weir.client")
+        meter = metrics.get_meter("weir.client")
+        self._durations = {
+            name: meter.create_histogram(name, unit="s", explicit_bucket_boundaries_advisory=BUCKETS)
+            for name in (DURATION, PROCESSED)
+        }
+        self._counters = {
+            "send": meter.create_counter(SENT, unit="{message}"),
+            "receive": meter.create_counter(CONSUMED, unit="{message}"),
+        }
+
+    @contextmanager
+    def operation(
+        self, name: str, *, queue: str | None = None, messages: int = 0
+    ) -> Iterator[dict[str, str]]:
+        """One operation; yields the headers that carry its trace to the consumer."""
+        attributes: dict[str, Any] = {
+            "messaging.system": SYSTEM,
+            "messaging.operation.name": name,
+            "messaging.operation.type": _TYPES[name],
+        }
+        if queue is not None:
+            attributes["messaging.destination.name"] = queue
+        started = time.perf_counter()
+        with self._tracer.start_as_current_span(
+            f"{name} {queue or SYSTEM}", kind=self._kind(name), attributes=attributes
+        ):
+            headers: dict[str, str] = {}
+            if name == "send":
+                self._inject(headers)
+            try:
+                yield headers
+            except Exception as error:
+                attributes["error.type"] = type(error).__name__
+                raise
+            finally:
+                duration = self._durations[PROCESSED if name == "process" else DURATION]
+                duration.record(time.perf_counter() - started, attributes)
+                if messages and name in self._counters:
+                    self._counters[name].add(messages, attributes)
+
+    def _kind(self, name: str) -> Any:
+        kinds = self._trace.SpanKind
+        return {"send": kinds.PRODUCER, "process": kinds.CONSUMER}.get(name, kinds.CLIENT)
+
+
+Telemetry = Silent | OpenTelemetry
+
+
+def telemetry(enabled: bool) -> Telemetry:
+    """What the switch says."""
+    return OpenTelemetry() if enabled else Silent()
