@@ -10,6 +10,7 @@ from weir.admission.admission import Admission
 from weir.admission.kinds import OperationType
 from weir.admission.limit import AdaptiveLimit
 from weir.admission.policy import DEFAULT_THRESHOLDS, Policy, Threshold
+from weir.api.coalesce import CoalescingPusher, CoalescingSettler
 from weir.api.limits import Limits
 from weir.api.services import Services
 from weir.broker.preflight import check_redis
@@ -99,8 +100,8 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
         services = Services(
             broker=broker,
             authenticator=authenticator,
-            pusher=operations.intake,
-            settler=operations.settlements,
+            pusher=CoalescingPusher(operations.intake),
+            settler=CoalescingSettler(operations.settlements),
             operations=operations,
             limits=_limits(settings.api),
             tokens=tokens,

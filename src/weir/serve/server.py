@@ -75,6 +75,7 @@ def _config(app: ASGIApp, grace_s: int) -> uvicorn.Config:
         lifespan="off",
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         date_header=False,
         backlog=BACKLOG,

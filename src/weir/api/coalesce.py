@@ -1,0 +1,136 @@
+"""Many small requests, few broker calls: what arrives while a call runs goes out together in the next one.
+
+Nothing waits for company: a request that finds a free lane goes at once. Under load the lanes are busy,
+and the broker's cost of a call is shared by everything that gathered meanwhile. Answers stay per item.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from weir.errors import InvalidInput, KeyReused
+from weir.model.exchange import PushAnswer, Pusher, PushItem, Refused, SettleAnswer, SettleItem, Settler
+from weir.model.message import MAX_BATCH
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+LANES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting(Generic[Item, Answer]):
+    items: Sequence[Item]
+    answered: asyncio.Future[list[Answer]]
+
+
+class Coalescer(Generic[Item, Answer]):
+    """Runs at most `lanes` calls at once, each with everything that waits, in order of arrival."""
+
+    def __init__(
+        self, execute: Callable[[Sequence[Item]], Awaitable[list[Answer]]], *, lanes: int = LANES
+    ) -> None:
+        self._execute = execute
+        self._free = lanes
+        self._waiting: deque[_Waiting[Item, Answer]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def submit(self, items: Sequence[Item]) -> list[Answer]:
+        """The answers to these items, whichever call carried them."""
+        if not self._free:
+            one: _Waiting[Item, Answer] = _Waiting(items, asyncio.get_running_loop().create_future())
+            self._waiting.append(one)
+            return await one.answered
+        self._free -= 1
+        try:
+            return await self._execute(items)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        """Hand the lane on to those who wait, if any."""
+        group = self._next_group()
+        if not group:
+            self._free += 1
+            return
+        task = asyncio.create_task(self._carry(group))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _next_group(self) -> list[_Waiting[Item, Answer]]:
+        group: list[_Waiting[Item, Answer]] = []
+        size = 0
+        while self._waiting and (not group or size + len(self._waiting[0].items) <= MAX_BATCH):
+            one = self._waiting.popleft()
+            if not one.answered.done():
+                group.append(one)
+                size += len(one.items)
+        return group
+
+    async def _carry(self, group: list[_Waiting[Item, Answer]]) -> None:
+        try:
+            items = [item for one in group for item in one.items]
+            answers = await self._execute(items)
+        except BaseException as error:
+            for one in group:
+                if not one.answered.done():
+                    one.answered.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            at = 0
+            for one in group:
+                if not one.answered.done():
+                    one.answered.set_result(answers[at : at + len(one.items)])
+                at += len(one.items)
+        finally:
+            self._release()
+
+
+class CoalescingPusher:
+    """A `Pusher` that shares calls among requests."""
+
+    def __init__(self, inner: Pusher, *, lanes: int = LANES) -> None:
+        self._inner = inner
+        self._coalescer: Coalescer[PushItem, PushAnswer] = Coalescer(self._push, lanes=lanes)
+
+    async def push(self, items: Sequence[PushItem], *, producer: str) -> list[PushAnswer]:
+        answers = await self._coalescer.submit(items)
+        spoiled = [at for at, answer in enumerate(answers) if _spoiled(answer)]
+        if not spoiled:
+            return answers
+        # A call with bad input changes nothing; whose input it was shows when each goes alone.
+        alone = await self._inner.push([items[at] for at in spoiled], producer=producer)
+        repaired = list(answers)
+        for at, answer in zip(spoiled, alone, strict=True):
+            repaired[at] = answer
+        return repaired
+
+    async def _push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
+        return await self._inner.push(items, producer="")
+
+
+class CoalescingSettler:
+    """A `Settler` that shares calls among requests."""
+
+    def __init__(self, inner: Settler, *, lanes: int = LANES) -> None:
+        self._inner = inner
+        self._coalescer: Coalescer[SettleItem, SettleAnswer] = Coalescer(self._settle, lanes=lanes)
+
+    async def settle(self, items: Sequence[SettleItem], *, consumer: str) -> list[SettleAnswer]:
+        return await self._coalescer.submit(items)
+
+    async def _settle(self, items: Sequence[SettleItem]) -> list[SettleAnswer]:
+        return await self._inner.settle(items, consumer="")
+
+
+def _spoiled(answer: PushAnswer) -> bool:
+    """Refused for input that may be another request's."""
+    return (
+        isinstance(answer, Refused)
+        and isinstance(answer.error, InvalidInput)
+        and not isinstance(answer.error, KeyReused)
+    )

@@ -1,0 +1,193 @@
+"""`weir bench http`: one process of the API against a bare Starlette route on the same server set-up.
+
+Rounds alternate between the two, so that a busy machine slows both. The API is the whole product:
+tokens, limits, problems, metrics and Redis with its append-only file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+import statistics
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import uvloop
+
+from weir.benches.http_load import Load, generate, request
+from weir.control.database import Database
+from weir.control.queues import QueueDefinitions
+from weir.control.tokens import Tokens
+from weir.embedded.migrations import migrate_stores
+from weir.embedded.ports import free_port
+from weir.embedded.stack import Stack
+from weir.embedded.urls import Urls
+from weir.serve.bootstrap import DEFAULT, bootstrap_token
+from weir.spec.ir import QueueSpec
+
+QUEUE = "bench"
+BATCH = 100
+CONNECTIONS = 64
+_PAYLOAD = {"order": 4711, "customer": "customer-7", "amount": 12.5, "lines": ["a", "b", "c"]}
+_LEASES = re.compile(rb'"id":"([0-9a-f-]{36})","queue":"bench","lease":"([0-9a-f-]+)"')
+
+
+def run(*, quick: bool, **_: Any) -> dict[str, Any]:
+    """All figures; with `quick` within a minute."""
+    return uvloop.run(_run(rounds=3 if quick else 5, seconds=2.0 if quick else 4.0))
+
+
+async def _run(*, rounds: int, seconds: float) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
+        async with Stack(Path(folder)) as stack:
+            await migrate_stores(stack.urls)
+            token = await _prepare(stack.urls, Path(folder))
+            async with _limit() as limit_url, _api(folder) as api_url:
+                return await _measure(limit_url, api_url, token=token, rounds=rounds, seconds=seconds)
+
+
+async def _prepare(urls: Urls, folder: Path) -> str:
+    async with Database(urls.postgres, max_size=2) as database:
+        await QueueDefinitions(database).define(DEFAULT.queue(QUEUE), QueueSpec(name=QUEUE))
+        return await bootstrap_token(Tokens(database), folder / "admin.token")
+
+
+async def _measure(
+    limit_url: str, api_url: str, *, token: str, rounds: int, seconds: float
+) -> dict[str, Any]:
+    single = request("/api/v1/push", _push_body(1), token=token)
+    bare = request("/push", _push_body(1), token=token)
+    batch = request("/api/v1/push", _push_body(BATCH), token=token)
+    await _warm(limit_url, bare, api_url, single)
+    limits: list[Load] = []
+    pushes: list[Load] = []
+    batches: list[Load] = []
+    pops: list[Load] = []
+    acks: list[Load] = []
+    for _ in range(rounds):
+        limits.append(await _load(limit_url, bare, seconds))
+        pushes.append(await _load(api_url, single, seconds))
+        batches.append(await _load(api_url, batch, seconds, connections=8))
+        pop, ack = await _drain(api_url, token=token, seconds=seconds)
+        pops.append(pop)
+        acks.append(ack)
+    _refuse_failures(limits, pushes, batches, pops, acks)
+    ratios = [push.per_s / limit.per_s for push, limit in zip(pushes, limits, strict=True)]
+    return {
+        "limit_per_s": _median([load.per_s for load in limits]),
+        "push_per_s": _median([load.per_s for load in pushes]),
+        "push_ratio": round(statistics.median(ratios), 3),
+        "push_ratio_spread": [round(min(ratios), 3), round(max(ratios), 3)],
+        "push_p50_ms": _median([load.percentile_ms(0.5) for load in pushes], 2),
+        "push_p99_ms": _median([load.percentile_ms(0.99) for load in pushes], 2),
+        "push_batch_messages_per_s": _median([load.per_s * BATCH for load in batches]),
+        "push_batch_spread": _spread([load.per_s * BATCH for load in batches]),
+        "push_batch_p99_ms": _median([load.percentile_ms(0.99) for load in batches], 2),
+        "pop_batch_messages_per_s": _median([load.per_s * BATCH for load in pops]),
+        "ack_batch_messages_per_s": _median([load.per_s * BATCH for load in acks]),
+        "batch": BATCH,
+        "connections": CONNECTIONS,
+        "rounds": rounds,
+        "seconds_a_round": seconds,
+        "payload_bytes": len(orjson.dumps(_PAYLOAD)),
+        "durability": "fast",
+        "processes": 1,
+        "cpus": os.cpu_count(),
+    }
+
+
+async def _drain(api_url: str, *, token: str, seconds: float) -> tuple[Load, Load]:
+    """Pop for a while, then ack what was popped."""
+    body = orjson.dumps({"queue": QUEUE, "limit": BATCH, "lease_ms": 600_000})
+    bodies: list[bytes] = []
+    pop = await generate(
+        api_url,
+        itertools.repeat(request("/api/v1/pop", body, token=token)).__next__,
+        seconds=seconds,
+        connections=8,
+        read=bodies.append,
+    )
+    leases = [found for found in map(_LEASES.findall, bodies) if found]
+    pop.latencies_s = pop.latencies_s[: len(leases)]
+    acks = iter([request("/api/v1/ack/batch", _ack_body(found), token=token) for found in leases])
+    ack = await generate(api_url, lambda: next(acks, None), seconds=60, connections=8)
+    return pop, ack
+
+
+def _ack_body(found: list[tuple[bytes, bytes]]) -> bytes:
+    leases = [{"queue": QUEUE, "id": one.decode(), "lease": lease.decode()} for one, lease in found]
+    return orjson.dumps({"acknowledgments": leases})
+
+
+def _push_body(count: int) -> bytes:
+    return orjson.dumps({"items": [{"queue": QUEUE, "payload": _PAYLOAD} for _ in range(count)]})
+
+
+async def _load(url: str, body: bytes, seconds: float, *, connections: int = CONNECTIONS) -> Load:
+    return await generate(url, itertools.repeat(body).__next__, seconds=seconds, connections=connections)
+
+
+async def _warm(limit_url: str, bare: bytes, api_url: str, single: bytes) -> None:
+    await _load(limit_url, bare, 0.5)
+    await _load(api_url, single, 0.5)
+
+
+def _refuse_failures(*groups: list[Load]) -> None:
+    failures = [load.failures for group in groups for load in group if load.failures]
+    if failures:
+        raise RuntimeError(f"the bench met answers other than 2xx: {failures}")
+
+
+def _median(values: list[float], digits: int = 0) -> float:
+    return round(statistics.median(values), digits or None)
+
+
+def _spread(values: list[float]) -> list[int]:
+    return [round(min(values)), round(max(values))]
+
+
+@asynccontextmanager
+async def _limit() -> AsyncIterator[str]:
+    port = free_port()
+    async with _child("-m", "weir.benches.http_limit", str(port)):
+        yield await _answering(port)
+
+
+@asynccontextmanager
+async def _api(folder: str) -> AsyncIterator[str]:
+    port = free_port()
+    async with _child("-m", "weir.cli", "serve", "--data-dir", folder, "--port", str(port)):
+        yield await _answering(port)
+
+
+@asynccontextmanager
+async def _child(*arguments: str) -> AsyncIterator[None]:
+    environment = {**os.environ, "WEIR_API__LOG_LEVEL": "ERROR"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, env=environment, stdout=asyncio.subprocess.DEVNULL
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def _answering(port: int) -> str:
+    """The URL of a server, once it accepts connections."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.05)
+                continue
+            writer.close()
+            return f"http://127.0.0.1:{port}"
