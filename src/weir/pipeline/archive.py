@@ -103,16 +103,18 @@ def covered_once(ranges: Sequence[tuple[str, list[ShardRange]]]) -> Iterator[tup
     Ranges overlap only where a start without checkpoint planned other batches than before. Each file
     holds all events of its ranges, so what an earlier file covers is skipped in a later one.
     """
+    floors: dict[str, dict[int, str]] = {path: {} for path, _ in ranges}
+    pieces = [
+        (shard, parse_id(after), parse_id(until), path)
+        for path, mine in ranges
+        for shard, after, until in mine
+    ]
     covered: dict[int, StreamId] = {}
-    for path, mine in sorted(
-        ranges, key=lambda item: min((parse_id(after) for _, after, _ in item[1]), default=(0, 0))
-    ):
-        floors = {}
-        for shard, after, until in mine:
-            floor = max(covered.get(shard, (0, 0)), parse_id(after))
-            floors[shard] = format_id(floor)
-            covered[shard] = max(floor, parse_id(until))
-        yield path, floors
+    for shard, after, until, path in sorted(pieces):
+        floor = max(covered.get(shard, after), after)
+        floors[path][shard] = format_id(floor)
+        covered[shard] = max(floor, until)
+    yield from floors.items()
 
 
 def _with_ranges(events: pa.Table, ranges: Sequence[ShardRange]) -> pa.Table:

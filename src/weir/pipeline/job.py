@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from weir.pipeline.definition import DEFINITIONS, MetricDefinition, by_name
 from weir.pipeline.events import Ages
 from weir.pipeline.sink import RESULT_SCHEMA, SinkOptions, land
-from weir.pipeline.source import FORMAT, SourceOptions, StreamsDataSource
+from weir.pipeline.source import FORMAT, SourceOptions, StreamsDataSource, settle_planned
 
 QUERY = "weir-metrics"
 
@@ -83,6 +83,13 @@ def start(
     if available_now:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{options.trigger_ms} milliseconds").start()
+
+
+def drain(spark: SparkSession, options: PipelineOptions, *, observe: Observe) -> None:
+    """Move what the streams hold now, to the end."""
+    start(spark, options, observe=observe, available_now=True).awaitTermination()
+    # Spark tells a source that a batch is done only when it plans the next one.
+    settle_planned(options.source)
 
 
 def _run_batch(entries: DataFrame, number: int, *, options: SinkOptions, observe: Observe) -> None:

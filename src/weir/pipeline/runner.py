@@ -19,6 +19,7 @@ from weir.errors import WeirError
 from weir.pipeline.job import PipelineOptions, start
 from weir.pipeline.metrics import PipelineMetrics
 from weir.pipeline.session import SessionOptions, open_session
+from weir.pipeline.source import settle_planned
 from weir.pipeline.supervisor import Query, Supervisor
 from weir.telemetry.progress import publish_status, read_lags
 from weir.telemetry.store import StreamStore
@@ -72,7 +73,8 @@ def _run(
     )
     _stop_on_signals(supervisor)
     on_started()
-    supervisor.run()
+    if supervisor.run():
+        settle_planned(options.source)
     spark.stop()
 
 

@@ -193,6 +193,14 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return otherwise
 
 
+def settle_planned(options: SourceOptions) -> None:
+    """Settle the batch that was planned last; only for when it is known to be durable."""
+    reader = StreamsReader(options)
+    plan = reader._patiently(lambda: reader._streams().remembered(PLAN))
+    if plan is not None:
+        reader.commit(plan["end"])
+
+
 def _capped(tail: Tail, position: str) -> Tail:
     """The same stream as if nothing had come after `position`."""
     last = min(tail.last_id, position, key=parse_id)

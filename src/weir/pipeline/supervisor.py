@@ -66,7 +66,8 @@ class Supervisor:
         """Ask `run` to return; safe from a signal handler or another thread."""
         self._stopping.set()
 
-    def run(self) -> None:
+    def run(self) -> bool:
+        """Keep a query running; True when one ended by itself, its last batch durable."""
         while not self._stopping.is_set():
             self._enter("starting")
             began = time.monotonic()
@@ -81,6 +82,7 @@ class Supervisor:
                 self._metrics.failed()
                 self._wait_after(error)
         self._enter("stopped")
+        return not self._stopping.is_set()
 
     def _run_query(self) -> bool:
         """Run one query to its end; True when it ended without an error."""

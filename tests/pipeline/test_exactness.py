@@ -1,0 +1,120 @@
+"""A million events while everything around the pipeline is killed, cut or lost: not one more or less."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.pipeline.emission import Emission
+from tests.pipeline.exactness import (
+    Rig,
+    bounce,
+    is_jvm,
+    is_python_worker,
+    kill_child,
+    proxied,
+    wait_until_landed,
+    wait_until_settled,
+)
+
+from weir.embedded.clickhouse import ClickHouseServer
+from weir.telemetry.events import QUEUE_COUNTERS
+from weir.telemetry.store import StreamStore
+from weir.testing.servers import RunningServer, start_server
+from weir.testing.tcp_proxy import TcpProxy
+from weir.warehouse.connection import Connection
+from weir.warehouse.migrate import migrate_warehouse
+
+EVENTS = 1_000_000
+QUEUES = 1_000
+SHARDS = 4
+
+
+@pytest.fixture
+def clickhouse(tmp_path: Path) -> Iterator[RunningServer]:
+    """A ClickHouse of the test's own: it will be killed."""
+    server = start_server(
+        lambda port: ClickHouseServer(tmp_path / "clickhouse", port=port, password="secret"),
+        log_folder=tmp_path,
+    )
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def proxy(clickhouse: RunningServer) -> Iterator[TcpProxy]:
+    with proxied(clickhouse.url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def rig(streams_url: str, clickhouse: RunningServer, proxy: TcpProxy, tmp_path: Path) -> Rig:
+    asyncio.run(migrate_warehouse(clickhouse.url))
+    return Rig(redis_url=streams_url, clickhouse_url=proxy.url, folder=tmp_path, shards=SHARDS)
+
+
+def faults(
+    rig: Rig, clickhouse: RunningServer, proxy: TcpProxy, chance: random.Random
+) -> list[Callable[[], None]]:
+    """Each fault several times, in random order, and the long outage once."""
+    repeated: list[Callable[[], None]] = [
+        rig.kill,
+        lambda: kill_child(rig, is_jvm, chance),
+        lambda: kill_child(rig, is_python_worker, chance),
+        lambda: kill_child(rig, is_python_worker, chance),
+        lambda: bounce(clickhouse, away_s=chance.uniform(0.1, 3)),
+        rig.forget_checkpoint,
+        proxy.drop_next_reply,
+        proxy.cut,
+    ]
+    chosen = [fault for fault in repeated for _ in range(3)] + [lambda: bounce(clickhouse, away_s=60)]
+    chance.shuffle(chosen)
+    return chosen
+
+
+@pytest.mark.fault
+def test_a_million_events_land_exactly_once_whatever_is_killed(
+    rig: Rig, clickhouse: RunningServer, proxy: TcpProxy, streams_url: str
+) -> None:
+    chance = random.Random(20_261_116)
+    emission = Emission(streams_url, shards=SHARDS, queues=QUEUES, environments=40)
+    rig.start()
+    emitting = threading.Thread(target=_emit_slowly, args=(emission,))
+    emitting.start()
+    for fault in faults(rig, clickhouse, proxy, chance):
+        time.sleep(chance.uniform(3, 12))
+        rig.ensure()
+        fault()
+        rig.ensure()
+    emitting.join()
+    try:
+        landed = wait_until_landed(rig, lambda: Connection(clickhouse.url), EVENTS, wait_s=600)
+        assert landed == EVENTS
+        wait_until_settled(StreamStore(streams_url), wait_s=60)
+        _check(Connection(clickhouse.url), emission)
+        report = rig.command("audit")
+        assert (report["drift"], report["events"], report["queues"]) == (0, EVENTS, QUEUES)
+    finally:
+        rig.stop()
+        emission.redis.close()
+
+
+def _emit_slowly(emission: Emission) -> None:
+    """About four minutes of traffic, so that every fault falls into some of it."""
+    for _ in range(200):
+        emission.emit(EVENTS // 200)
+        time.sleep(0.6)
+
+
+def _check(warehouse: Connection, emission: Emission) -> None:
+    columns = ", ".join(f"sum({name}) AS {name}" for name in ("events", *QUEUE_COUNTERS))
+    expected = {"events": emission.events, **{name: emission.counted[name] for name in QUEUE_COUNTERS}}
+    for tier in ("5s", "1m", "1h"):
+        for subject in ("queue", "environment"):
+            table = f"{subject}_metrics_{tier}"
+            assert warehouse.rows(f"SELECT {columns} FROM {table}")[0] == expected, table

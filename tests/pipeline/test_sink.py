@@ -1,0 +1,179 @@
+"""A lane into the warehouse and the archive: once, however often it is tried."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from tests.pipeline.emission import Emission
+
+from weir.errors import WarehouseUnavailable
+from weir.pipeline.archive import Archive, covered_once
+from weir.pipeline.definition import QUEUE_METRIC
+from weir.pipeline.job import PipelineOptions
+from weir.pipeline.offsets import Offset, Stream, lanes_between
+from weir.pipeline.segments import record_batch, segment_of
+from weir.pipeline.sink import connection, land
+from weir.telemetry.events import QUEUE_COUNTERS
+from weir.telemetry.store import StreamStore
+from weir.telemetry.streams import stream_key
+from weir.testing.tcp_proxy import TcpProxy
+from weir.warehouse.connection import Connection
+
+TABLES = tuple(QUEUE_METRIC.tiers)
+
+
+def batches(options: PipelineOptions) -> Iterator[pa.RecordBatch]:
+    """Everything in the streams as one lane, read as a task would."""
+    store = StreamStore(options.redis_url)
+    positions: dict[Stream, str] = {}
+    for shard in range(options.shards):
+        tail = store.tails([stream_key("queue", shard)])[0]
+        if tail is not None:
+            positions["queue", shard] = tail.last_id
+    for lane in lanes_between(Offset(), Offset(at_ms=time.time_ns() // 1_000_000, positions=positions)):
+        for piece in lane.ranges:
+            for content in store.read(stream_key("queue", piece.shard), after=piece.after, until=piece.until):
+                yield record_batch(segment_of(lane, piece, content))
+    store.close()
+
+
+def sums(warehouse: Connection, table: str) -> dict[str, int]:
+    columns = ", ".join(f"sum({name}) AS {name}" for name in ("events", *QUEUE_COUNTERS))
+    return warehouse.rows(f"SELECT {columns} FROM {table}")[0]
+
+
+def check(warehouse: Connection, emission: Emission) -> None:
+    expected = {"events": emission.events, **{name: emission.counted[name] for name in QUEUE_COUNTERS}}
+    for table in (*TABLES, "queue_ledger"):
+        assert sums(warehouse, table) == expected, table
+
+
+def test_a_lane_lands_in_every_tier(
+    options: PipelineOptions, emission: Emission, warehouse: Connection
+) -> None:
+    emission.emit(3_000)
+    (row,) = [row for batch in land(batches(options), options.sink) for row in batch.to_pylist()]
+    assert (row["metric"], row["events"], row["rejected"], row["gaps"]) == ("queue", 3_000, 0, 0)
+    check(warehouse, emission)
+
+
+def test_a_lane_that_lands_twice_counts_once(
+    options: PipelineOptions, emission: Emission, warehouse: Connection
+) -> None:
+    emission.emit(500)
+    for _ in range(3):
+        list(land(batches(options), options.sink))
+    check(warehouse, emission)
+    (files,) = [Archive(str(options.archive)).files("queue", from_ms=0, to_ms=2**62)]
+    assert sum(Archive(str(options.archive)).read(file.path).num_rows for file in files) == 500
+
+
+async def test_an_insert_whose_reply_is_lost_counts_once(
+    options: PipelineOptions, emission: Emission, warehouse: Connection
+) -> None:
+    emission.emit(400)
+    async with TcpProxy.to(options.clickhouse_url) as proxy:
+        through = replace(options, clickhouse_url=proxy.url)
+        await asyncio.to_thread(connection, proxy.url)
+        proxy.drop_next_reply()
+        await asyncio.to_thread(lambda: list(land(batches(through), through.sink)))
+        assert proxy.replies > 1
+        connection.cache_clear()
+    check(warehouse, emission)
+
+
+async def test_a_warehouse_that_stays_away_is_an_error_and_the_next_try_lands(
+    options: PipelineOptions, emission: Emission, warehouse: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weir.pipeline.sink.time.sleep", lambda _: None)
+    emission.emit(100)
+    async with TcpProxy.to(options.clickhouse_url) as proxy:
+        through = replace(options, clickhouse_url=proxy.url)
+        proxy.refuse()
+        with pytest.raises(WarehouseUnavailable):
+            await asyncio.to_thread(lambda: list(land(batches(through), through.sink)))
+        proxy.heal()
+        await asyncio.to_thread(lambda: list(land(batches(through), through.sink)))
+        connection.cache_clear()
+    check(warehouse, emission)
+
+
+def test_a_view_that_throws_in_the_middle_is_repaired_by_the_retry(
+    options: PipelineOptions, emission: Emission, warehouse: Connection
+) -> None:
+    emission.emit(200)
+    warehouse.command("CREATE TABLE switch (on UInt8) ENGINE = Memory")
+    warehouse.command("INSERT INTO switch VALUES (1)")
+    warehouse.command(
+        "CREATE MATERIALIZED VIEW failing ENGINE = Memory AS "
+        "SELECT throwIf((SELECT max(on) FROM switch) = 1) AS x FROM queue_events_landing"
+    )
+    with pytest.raises(Exception, match="throwIf"):
+        list(land(batches(options), options.sink))
+    warehouse.command("TRUNCATE TABLE switch")
+    list(land(batches(options), options.sink))
+    check(warehouse, emission)
+
+
+def test_percentiles_of_merged_tiers_are_within_two_percent(
+    options: PipelineOptions, emission: Emission, warehouse: Connection
+) -> None:
+    emission.emit(8_000)
+    list(land(batches(options), options.sink))
+    exact = sorted(emission.waits)
+    for table in TABLES:
+        (row,) = warehouse.rows(
+            f"SELECT quantilesTDigestMerge(0.5, 0.95, 0.99)(wait_digest) AS q FROM {table}"
+        )
+        for level, estimate in zip((0.5, 0.95, 0.99), row["q"], strict=True):
+            assert estimate == pytest.approx(exact[int(level * len(exact))], rel=0.02)
+        (row,) = warehouse.rows(f"SELECT sum(wait_count) AS n, sum(wait_sum_ms) AS total FROM {table}")
+        assert row == {"n": len(exact), "total": sum(exact)}
+
+
+def test_junk_is_quarantined_and_the_lane_goes_on(
+    options: PipelineOptions, emission: Emission, warehouse: Connection
+) -> None:
+    emission.emit(50)
+    for junk in ({"x": "y"}, {"e": b"\xff" * 10}, {"e": b"z" * 20_000}, {"e": b""}):
+        emission.redis.xadd(stream_key("queue", 0), junk)
+    list(land(batches(options), options.sink))
+    check(warehouse, emission)
+    rows = warehouse.rows(
+        "SELECT reason, action, sum(events) AS n FROM metric_rejects GROUP BY 1, 2 ORDER BY 1"
+    )
+    assert [(row["reason"], row["n"]) for row in rows] == [
+        ("no event field", 1), ("oversized", 1), ("truncated header", 2),
+    ]  # fmt: skip
+
+
+def test_two_inserts_with_equal_rows_are_two(
+    options: PipelineOptions, warehouse: Connection, emission: Emission
+) -> None:
+    """Views whose output is equal for two different inserts must not be taken for repetitions."""
+    emission.emit(1)
+    rows = list(batches(options))
+    token = rows[0].schema.get_field_index("token")
+    for name in ("one", "two"):
+        renamed = rows[0].set_column(token, "token", pa.array([name]))
+        list(land([renamed], replace(options, archive=None).sink))
+    assert sums(warehouse, "queue_metrics_1h")["events"] == 2
+    assert sums(warehouse, "queue_metrics_5s")["events"] == 2
+
+
+def test_files_that_overlap_count_every_event_once() -> None:
+    pieces = list(
+        covered_once(
+            [
+                ("late", [(0, "5-0", "9-0"), (1, "1-0", "2-0")]),
+                ("early", [(0, "1-0", "7-0")]),
+                ("inside", [(0, "2-0", "6-0")]),
+            ]
+        )
+    )
+    assert dict(pieces) == {"early": {0: "1-0"}, "inside": {0: "7-0"}, "late": {0: "7-0", 1: "1-0"}}

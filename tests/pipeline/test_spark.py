@@ -1,0 +1,157 @@
+"""The whole way on Spark: streams, lanes, warehouse, archive; and what it survives."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.pipeline.emission import Emission
+
+from weir.pipeline.audit import Auditor
+from weir.pipeline.checkpoint import repair_checkpoint
+from weir.pipeline.definition import DEFINITIONS, MetricDefinition
+from weir.pipeline.job import Landed, PipelineOptions, drain
+from weir.pipeline.rebuild import clear, rebuild
+from weir.telemetry.codec import Event, pack
+from weir.telemetry.events import QUEUE_COUNTERS, Aggregate, EventKind, Field
+from weir.telemetry.store import StreamStore
+from weir.telemetry.streams import stream_key
+from weir.warehouse.connection import Connection
+
+TIERS = ("queue_metrics_5s", "queue_metrics_1m", "queue_metrics_1h", "environment_metrics_1h", "queue_ledger")
+
+
+def moved(spark: SparkSession, options: PipelineOptions) -> list[Landed]:
+    """Run until the streams are empty."""
+    landed: list[Landed] = []
+    drain(spark, options, observe=lambda _, rows: landed.extend(rows))
+    return landed
+
+
+def check(warehouse: Connection, emission: Emission) -> None:
+    columns = ", ".join(f"sum({name}) AS {name}" for name in ("events", *QUEUE_COUNTERS))
+    expected = {"events": emission.events, **{name: emission.counted[name] for name in QUEUE_COUNTERS}}
+    for table in TIERS:
+        assert warehouse.rows(f"SELECT {columns} FROM {table}")[0] == expected, table
+
+
+def auditor(options: PipelineOptions, warehouse: Connection) -> Auditor:
+    return Auditor(StreamStore(options.redis_url), warehouse, metrics=["queue"], shards=options.shards)
+
+
+def test_every_event_lands_once_and_survives_lost_checkpoints(
+    spark: SparkSession, options: PipelineOptions, emission: Emission, warehouse: Connection
+) -> None:
+    small = replace(options, max_events=1_500)
+    emission.emit(4_000)
+    landed = moved(spark, small)
+    assert sum(row.events for row in landed) == 4_000
+    assert len(landed) > 2
+    check(warehouse, emission)
+
+    shutil.rmtree(options.checkpoint)
+    emission.emit(700)
+    moved(spark, small)
+    check(warehouse, emission)
+
+    shutil.rmtree(options.checkpoint)
+    emission.redis.delete("weir:pipeline:plan")
+    emission.emit(300)
+    moved(spark, small)
+    check(warehouse, emission)
+    live = {
+        queue: tuple(totals[name] for name in QUEUE_COUNTERS) for queue, totals in emission.odometers.items()
+    }
+    report = auditor(options, warehouse).audit(live, wait_s=1)
+    assert (report.drift, report.events, report.complete) == (0, 5_000, True)
+
+
+def test_a_rebuild_from_the_archive_puts_back_what_a_tier_lost(
+    spark: SparkSession, options: PipelineOptions, emission: Emission, warehouse: Connection
+) -> None:
+    emission.emit(1_000)
+    moved(spark, options)
+    waits = "SELECT sum(wait_count) AS n, sum(wait_sum_ms) AS total FROM queue_metrics_1m"
+    before = warehouse.rows(waits)
+    clear(warehouse, DEFINITIONS[0], from_ms=0, to_ms=4_000_000_000_000)
+    assert warehouse.rows(waits)[0]["n"] == 0
+    done = rebuild(spark, options, from_ms=0, to_ms=4_000_000_000_000)
+    assert done.events == {"queue": 1_000, "worker": 0}
+    rebuild(spark, options, from_ms=0, to_ms=4_000_000_000_000)
+    check(warehouse, emission)
+    assert warehouse.rows(waits) == before
+
+
+def test_what_redis_drops_before_it_is_read_is_a_gap_counted_by_odometer(
+    spark: SparkSession, options: PipelineOptions, warehouse: Connection, streams_url: str
+) -> None:
+    emission = Emission(streams_url, shards=2, queues=1)
+    (queue,) = emission._queues
+    emission.emit(100)
+    moved(spark, options)
+    seen = dict(emission.counted)
+    emission.emit(50)
+    lost = {name: emission.counted[name] - seen.get(name, 0) for name in QUEUE_COUNTERS}
+    emission.redis.xtrim(emission.stream(queue), maxlen=0, approximate=False)
+    emission.emit(100)
+    moved(spark, options)
+    report = auditor(options, warehouse).audit({}, wait_s=1)
+    (gap,) = report.gaps
+    assert (gap.metric, gap.lost) == ("queue", lost)
+    assert report.lost == lost
+    assert (report.drift, report.events) == (0, 200)
+    assert auditor(options, warehouse).audit({}, wait_s=1).lost == lost
+    emission.redis.close()
+
+
+def test_a_third_metric_takes_a_table_a_definition_and_emission(
+    spark: SparkSession, options: PipelineOptions, emission: Emission, warehouse: Connection
+) -> None:
+    kind = EventKind(
+        name="mail",
+        dimensions=("sender", "domain"),
+        fields=(
+            Field(name="sent", width=4, aggregates=(Aggregate.SUM,), doc="Mails."),
+            Field(name="size", width=4, aggregates=(Aggregate.MIN, Aggregate.MAX), doc="Bytes."),
+        ),
+        samples="delay_ms",
+    )
+    warehouse.command(
+        "CREATE TABLE mail_landing (sender String, domain String, bucket_start DateTime('UTC'), "
+        "shard UInt16, rebuilt UInt8, last_at DateTime64(3, 'UTC'), last_sequence UInt32, events UInt64, "
+        "sent UInt64, min_size UInt32, max_size UInt32, delay_ms Array(UInt32)) "
+        "ENGINE = MergeTree ORDER BY sender SETTINGS non_replicated_deduplication_window = 100"
+    )
+    mail = MetricDefinition(kind=kind, landing="mail_landing", tiers=("mail_landing",), bucket_ms=60_000)
+    for number in range(30):
+        event = Event(dimensions=("me", "x.org"), values={"sent": 1, "size": 100 + number}, samples=(number,))
+        emission.redis.xadd(stream_key("mail", number % 2), {"e": pack(kind, event)})
+    emission.emit(10)
+    moved(spark, replace(options, definitions=(*DEFINITIONS, mail)))
+    (row,) = warehouse.rows(
+        "SELECT sum(sent) AS sent, min(min_size) AS least, max(max_size) AS most, "
+        "sum(length(delay_ms)) AS delays FROM mail_landing"
+    )
+    assert row == {"sent": 30, "least": 100, "most": 129, "delays": 30}
+    check(warehouse, emission)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_with_a_torn_last_entry_is_repaired_and_nothing_counts_twice(
+    spark: SparkSession, options: PipelineOptions, emission: Emission, warehouse: Connection
+) -> None:
+    emission.emit(500)
+    moved(spark, options)
+    offsets = Path(options.checkpoint) / "offsets"
+    last = max(int(path.name) for path in offsets.iterdir() if path.name.isdecimal())
+    (offsets / str(last)).write_text("")
+    (Path(options.checkpoint) / "commits" / str(last)).unlink()
+    emission.emit(100)
+    with pytest.raises(Exception, match=r"offset|log"):
+        moved(spark, options)
+    assert repair_checkpoint(Path(options.checkpoint)) == [f"offsets/{last}"]
+    moved(spark, options)
+    check(warehouse, emission)

@@ -1,0 +1,134 @@
+"""The supervisor: restarts, pauses, resumes, and says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from weir.pipeline.job import Landed
+from weir.pipeline.metrics import PipelineMetrics
+from weir.pipeline.supervisor import Patience, Supervisor
+
+QUICK = Patience(first_s=0.01, longest_s=0.02, failures_to_pause=3, healthy_s=60)
+
+
+class Script:
+    """Queries that end as they are told to, one after the other."""
+
+    def __init__(self, *ends: Exception | None, after: Callable[[], None] = lambda: None) -> None:
+        self.ends = list(ends)
+        self.started = 0
+        self.stopped = 0
+        self._after = after
+
+    def start(self) -> Script:
+        self.started += 1
+        return self
+
+    def awaitTermination(self, timeout: float) -> bool | None:
+        end = self.ends.pop(0) if self.ends else None
+        self._after()
+        if end is not None:
+            raise end
+        return True
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def metrics(registry: CollectorRegistry) -> PipelineMetrics:
+    return PipelineMetrics(registry)
+
+
+def supervised(script: Script, metrics: PipelineMetrics, **changes: object) -> tuple[Supervisor, list[str]]:
+    states: list[str] = []
+
+    def publish() -> None:
+        if not states or states[-1] != metrics.status.state:
+            states.append(metrics.status.state)
+
+    answers = changes.get("stores_answer", lambda: True)
+    supervisor = Supervisor(
+        script.start,
+        stores_answer=answers,  # type: ignore[arg-type]
+        metrics=metrics,
+        publish=publish,
+        patience=QUICK,
+    )
+    return supervisor, states
+
+
+def test_a_query_that_ends_by_itself_ends_the_run(metrics: PipelineMetrics) -> None:
+    script = Script(None)
+    supervisor, states = supervised(script, metrics)
+    supervisor.run()
+    assert (script.started, script.stopped) == (1, 1)
+    assert states == ["starting", "running", "stopped"]
+
+
+def test_a_failed_query_is_started_again(metrics: PipelineMetrics, registry: CollectorRegistry) -> None:
+    script = Script(RuntimeError("boom"), RuntimeError("boom"), None)
+    supervisor, states = supervised(script, metrics)
+    supervisor.run()
+    assert script.started == 3
+    assert states.count("retrying") == 2
+    assert registry.get_sample_value("weir_metrics_query_failures_total") == 2
+
+
+def test_after_three_failures_it_pauses_until_the_stores_answer(metrics: PipelineMetrics) -> None:
+    answers = iter([False, False, True])
+    script = Script(*[RuntimeError("ClickHouse is away")] * 3, None)
+    supervisor, states = supervised(script, metrics, stores_answer=lambda: next(answers))
+    supervisor.run()
+    assert states == [
+        "starting", "running", "retrying", "starting", "running", "retrying",
+        "starting", "running", "paused", "starting", "running", "stopped",
+    ]  # fmt: skip
+    assert next(answers, None) is None
+
+
+def test_a_pause_says_why(metrics: PipelineMetrics) -> None:
+    seen: list[str] = []
+    script = Script(*[RuntimeError("a\nweir.errors.WarehouseUnavailable: ClickHouse is away\nb")] * 3, None)
+
+    def answer() -> bool:
+        seen.append(metrics.status.error)
+        return True
+
+    supervised(script, metrics, stores_answer=answer)[0].run()
+    assert seen == ["weir.errors.WarehouseUnavailable: ClickHouse is away"]
+
+
+def test_stopping_ends_a_query_that_runs(metrics: PipelineMetrics) -> None:
+    script = Script()
+    supervisor, states = supervised(script, metrics)
+    script._after = supervisor.stop
+    supervisor.run()
+    assert script.stopped == 1
+    assert states[-1] == "stopped"
+
+
+def test_what_landed_is_counted_for_prometheus_and_for_others(
+    metrics: PipelineMetrics, registry: CollectorRegistry
+) -> None:
+    one = Landed(metric="queue", events=10, rows=2, rejected=1, gaps=1, newest_ms=5_000, busy_s=0.2)
+    two = Landed(metric="worker", events=3, rows=3, rejected=0, gaps=0, newest_ms=4_000, busy_s=0.1)
+    metrics.landed(7, [one, two])
+    assert registry.get_sample_value("weir_metrics_events_total", {"metric": "queue"}) == 10
+    assert registry.get_sample_value("weir_metrics_newest_event_timestamp_seconds") == 5
+    status = metrics.status
+    assert (status.batch, status.batch_events, status.events, status.rejected, status.gaps) == (
+        7,
+        13,
+        13,
+        1,
+        1,
+    )
