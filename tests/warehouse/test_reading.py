@@ -194,12 +194,13 @@ async def test_every_query_can_be_explained_on_a_migrated_warehouse(
         "by": "acked",
         "limit": 1,
         "worker_id": "",
-        "metric": "queue",
-        "shards": [0],
-        "start_ms": 1,
-        "end_ms": 2,
+        "environments": [("o", "p", "e")],
     }
-    tables = {"environment_": "environment_metrics_5s", "worker": "worker_metrics_5s"}
+    tables = {
+        "environment_": "environment_metrics_5s",
+        "worker": "worker_metrics_5s",
+        "window_worker": "worker_metrics_5s",
+    }
     for name, query in {**tenant_queries(), **operator_queries()}.items():
         table = next((table for stem, table in tables.items() if name.startswith(stem)), defaults["table"])
         hours = "environment_metrics_1h" if name.startswith("environment_") else defaults["hours"]

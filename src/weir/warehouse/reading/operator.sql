@@ -85,3 +85,99 @@ SELECT
     max(position).sequence AS sequence
 FROM ingest_offsets
 GROUP BY metric, shard
+
+-- name: window_levels
+-- The lowest and highest level of every queue of some environments over a window, and the last one before it.
+SELECT
+    organization,
+    project,
+    environment,
+    queue,
+    minIf(b.length_last, in_window) AS backlog_low,
+    maxIf(b.length_max, in_window) AS backlog_high,
+    minIf(b.age_last, in_window) AS age_low,
+    maxIf(b.age_max, in_window) AS age_high,
+    argMax(b.length_last, b.bucket_start) AS backlog_now,
+    argMax(b.age_last, b.bucket_start) AS age_now,
+    argMaxIf(b.length_last, b.bucket_start, NOT in_window) AS backlog_before,
+    argMaxIf(b.age_last, b.bucket_start, NOT in_window) AS age_before,
+    countIf(in_window) AS buckets,
+    minIf(toUnixTimestamp(b.bucket_start), in_window) * 1000 AS first_ms
+FROM
+(
+    SELECT
+        t.organization AS organization,
+        t.project AS project,
+        t.environment AS environment,
+        t.queue AS queue,
+        t.bucket_start AS bucket_start,
+        t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AS in_window,
+        max(t.max_queue_length) AS length_max,
+        max(t.max_oldest_age_ms) AS age_max,
+        max(tuple(t.last.at, t.last.sequence, t.last.queue_length, t.last.oldest_age_ms)) AS level,
+        level.3 AS length_last,
+        level.4 AS age_last
+    FROM {table:Identifier} AS t
+    WHERE (organization, project, environment) IN {environments:Array(Tuple(String, String, String))}
+        AND t.bucket_start >= toDateTime({lookback_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+    GROUP BY t.organization, t.project, t.environment, t.queue, t.bucket_start
+) AS b
+GROUP BY organization, project, environment, queue
+
+-- name: window_sums
+-- What every queue of some environments did over a window, and its gauges at the end.
+SELECT
+    t.organization AS organization,
+    t.project AS project,
+    t.environment AS environment,
+    t.queue AS queue,
+    sum(t.enqueued) AS enqueued,
+    sum(t.dequeued) AS dequeued,
+    sum(t.acked) AS acked,
+    sum(t.nacked) AS nacked,
+    sum(t.dead) AS dead,
+    sum(t.expired) AS expired,
+    sum(t.lapsed) AS lapsed,
+    sum(t.refused) AS refused,
+    sum(t.wait_count) AS wait_count,
+    sum(t.wait_sum_ms) AS wait_sum_ms,
+    max(tuple(t.last.at, t.last.sequence, t.last.queue_length, t.last.oldest_age_ms, t.last.running)) AS level,
+    level.3 AS backlog_now,
+    level.4 AS age_now,
+    level.5 AS running_now
+FROM {table:Identifier} AS t
+WHERE (organization, project, environment) IN {environments:Array(Tuple(String, String, String))}
+    AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+GROUP BY t.organization, t.project, t.environment, t.queue
+
+-- name: window_percentiles
+-- The waits of every queue of some environments over a window.
+SELECT
+    t.organization AS organization,
+    t.project AS project,
+    t.environment AS environment,
+    t.queue AS queue,
+    sum(t.wait_count) AS wait_count,
+    max(tuple(t.last.at, t.last.sequence, t.last.queue_length)).3 AS backlog_now,
+    quantilesTDigestMerge(0.5, 0.95, 0.99)(t.wait_digest) AS wait_percentiles
+FROM {table:Identifier} AS t
+WHERE (organization, project, environment) IN {environments:Array(Tuple(String, String, String))}
+    AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+GROUP BY t.organization, t.project, t.environment, t.queue
+
+-- name: window_worker_lag
+-- The worst event-loop lag of any process: the calmest and the worst bucket of a window, and the newest.
+SELECT
+    min(b.lag_us) / 1000 AS lag_low_ms,
+    max(b.lag_us) / 1000 AS lag_high_ms,
+    argMax(b.lag_us, b.bucket_start) / 1000 AS lag_now_ms,
+    count() AS buckets,
+    min(toUnixTimestamp(b.bucket_start)) * 1000 AS first_ms
+FROM
+(
+    SELECT t.bucket_start AS bucket_start, max(t.event_loop_lag_us_max) AS lag_us
+    FROM {table:Identifier} AS t
+    WHERE t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+    GROUP BY t.bucket_start
+) AS b
+HAVING buckets > 0

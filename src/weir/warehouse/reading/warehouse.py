@@ -12,6 +12,7 @@ from weir.warehouse.reading.queues import HistoryReader
 from weir.warehouse.reading.reader import Reader
 from weir.warehouse.reading.sparklines import SparklineReader
 from weir.warehouse.reading.top import TopReader
+from weir.warehouse.reading.windows import WindowReader
 from weir.warehouse.reading.workers import WorkerReader
 
 
@@ -29,6 +30,7 @@ class Warehouse:
     top: TopReader
     sparklines: SparklineReader
     workers: WorkerReader
+    windows: WindowReader
 
     async def aclose(self) -> None:
         await self.reader.aclose()
@@ -61,4 +63,5 @@ def open_warehouse(
         top=TopReader(reader),
         sparklines=SparklineReader(reader),
         workers=WorkerReader(reader, freshness, clock=clock),
+        windows=WindowReader(reader),
     )

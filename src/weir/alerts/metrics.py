@@ -1,0 +1,108 @@
+"""What a rule can watch: the catalogue of metrics, and how each adds up over a window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from weir.errors import InvalidInput
+
+
+class Metric(StrEnum):
+    BACKLOG = "backlog"
+    LATENCY_MEAN = "latency_mean"
+    LATENCY_P50 = "latency_p50"
+    LATENCY_P95 = "latency_p95"
+    LATENCY_P99 = "latency_p99"
+    ERROR_RATE = "error_rate"
+    OLDEST_AGE = "oldest_age"
+    DEAD_LETTERS = "dead_letters"
+    EXPIRIES = "expiries"
+    THROUGHPUT = "throughput"
+    DRAIN_TIME = "drain_time"
+    EXPIRING = "expiring"
+    WORKER_LAG = "worker_lag"
+    PIPELINE_LAG = "pipeline_lag"
+
+
+class About(StrEnum):
+    """Whom a metric speaks about, and so how many alerts one rule can raise."""
+
+    QUEUE = "queue"
+    WORKERS = "workers"
+    PIPELINE = "pipeline"
+
+
+class Over(StrEnum):
+    """How a window is judged."""
+
+    HOLDS = "holds"
+    """A level: it must hold in every bucket of the window to fire, and in none to be clear."""
+    ADDS_UP = "adds_up"
+    """One figure over the whole window; clear when that figure stayed calm for a window."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    unit: str
+    about: About
+    over: Over
+    doc: str
+    highest: float | None = None
+    """A threshold above this can never be crossed."""
+
+
+def _queue(unit: str, over: Over, doc: str, *, highest: float | None = None) -> Description:
+    return Description(unit=unit, about=About.QUEUE, over=over, doc=doc, highest=highest)
+
+
+CATALOGUE: Mapping[Metric, Description] = MappingProxyType(
+    {
+        Metric.BACKLOG: _queue("messages", Over.HOLDS, "Waiting messages."),
+        Metric.LATENCY_MEAN: _queue("ms", Over.ADDS_UP, "Mean wait from available to dequeued."),
+        Metric.LATENCY_P50: _queue("ms", Over.ADDS_UP, "Median wait."),
+        Metric.LATENCY_P95: _queue("ms", Over.ADDS_UP, "Wait that 95 % of messages stay below."),
+        Metric.LATENCY_P99: _queue("ms", Over.ADDS_UP, "Wait that 99 % of messages stay below."),
+        Metric.ERROR_RATE: _queue(
+            "ratio", Over.ADDS_UP, "Failed attempts as a share of finished ones, 0 to 1.", highest=1.0
+        ),
+        Metric.OLDEST_AGE: _queue("ms", Over.HOLDS, "Age of the oldest waiting message."),
+        Metric.DEAD_LETTERS: _queue("messages", Over.ADDS_UP, "Messages that died in the window."),
+        Metric.EXPIRIES: _queue("messages", Over.ADDS_UP, "Messages that expired in the window."),
+        Metric.THROUGHPUT: _queue("messages/s", Over.ADDS_UP, "Messages done a second."),
+        Metric.DRAIN_TIME: _queue(
+            "ms", Over.ADDS_UP, "Time until the backlog is gone at the window's rates; endless if it grows."
+        ),
+        Metric.EXPIRING: _queue(
+            "messages", Over.ADDS_UP, "Waiting messages that will expire before their turn comes."
+        ),
+        Metric.WORKER_LAG: Description(
+            unit="ms",
+            about=About.WORKERS,
+            over=Over.HOLDS,
+            doc="Worst event-loop lag of any process.",
+        ),
+        Metric.PIPELINE_LAG: Description(
+            unit="ms",
+            about=About.PIPELINE,
+            over=Over.ADDS_UP,
+            doc="Age of the newest moment that the warehouse knows completely.",
+        ),
+    }
+)
+
+_ALIASES = {"latency": Metric.LATENCY_MEAN, "queue_depth": Metric.BACKLOG, "depth": Metric.BACKLOG}
+
+
+def parse_metric(text: str) -> Metric:
+    """The metric of that name, in any case; `latency` alone is its mean."""
+    name = text.strip().lower() if isinstance(text, str) else ""
+    if name in _ALIASES:
+        return _ALIASES[name]
+    try:
+        return Metric(name)
+    except ValueError:
+        known = ", ".join(f"`{metric}`" for metric in Metric)
+        raise InvalidInput(f"`{text!s:.64}` is no alert metric; expected one of {known}") from None

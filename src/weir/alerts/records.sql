@@ -1,0 +1,57 @@
+-- name: list_alerts
+-- The alerts of an environment, newest first.
+SELECT * FROM weir.alerts
+WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+  AND (%(state)s::text IS NULL OR state = %(state)s)
+  AND (%(queue)s::text IS NULL OR queue = %(queue)s)
+  AND (%(before)s::uuid IS NULL OR id < %(before)s)
+ORDER BY id DESC
+LIMIT %(limit)s;
+
+-- name: find_alert
+-- One alert of an environment.
+SELECT * FROM weir.alerts
+WHERE id = %(id)s AND organization = %(organization)s AND project = %(project)s AND environment = %(environment)s;
+
+-- name: timeline
+-- What happened to an alert, in order.
+SELECT at_ms, event, details FROM weir.alert_timeline WHERE alert_id = %(id)s ORDER BY seq;
+
+-- name: acknowledge
+-- Somebody looks at it.
+UPDATE weir.alerts SET acknowledged_at_ms = %(now_ms)s, acknowledged_by = %(actor)s
+WHERE id = %(id)s AND acknowledged_at_ms IS NULL;
+
+-- name: open_alerts_of_rule
+-- The alerts of a rule that are not resolved, locked against the evaluator.
+SELECT * FROM weir.alerts WHERE rule_id = %(rule_id)s AND state = 'firing' ORDER BY id FOR UPDATE;
+
+-- name: lock_alert
+-- One alert that is not resolved, locked against the evaluator.
+SELECT * FROM weir.alerts WHERE id = %(id)s AND state = 'firing' FOR UPDATE;
+
+-- name: resolve_alerts
+-- These are over.
+UPDATE weir.alerts SET state = 'resolved', resolved_at_ms = %(now_ms)s, unknown_since_ms = NULL
+WHERE id = ANY(%(ids)s::uuid[]) AND state = 'firing';
+
+-- name: close_memories
+-- Let the evaluator know that these alerts were resolved by hand.
+UPDATE weir.alert_memories
+SET status = 'resolved', open = false, since_ms = %(now_ms)s, clear_since_ms = NULL, alert_id = NULL
+WHERE alert_id = ANY(%(ids)s::uuid[]);
+
+-- name: add_timeline
+-- Lines of alerts' timelines.
+INSERT INTO weir.alert_timeline (alert_id, at_ms, event, details)
+VALUES (%(alert_id)s, %(at_ms)s, %(event)s, %(details)s);
+
+-- name: add_notification
+-- Something to say to a channel; the relay picks it up.
+INSERT INTO weir.alert_notifications (
+    id, organization, project, environment, channel, kind, document, state, created_at_ms
+)
+VALUES (
+    %(id)s, %(organization)s, %(project)s, %(environment)s, %(channel)s, %(kind)s, %(document)s, 'waiting',
+    %(now_ms)s
+);

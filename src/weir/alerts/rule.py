@@ -1,0 +1,168 @@
+"""An alert rule: what it watches, when it speaks, and to whom. Checked here and nowhere else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from operator import ge, gt, le, lt
+from types import MappingProxyType
+
+from weir.alerts.metrics import CATALOGUE, About, Metric, parse_metric
+from weir.errors import InvalidInput
+from weir.model.names import EnvironmentRef, check_name
+
+SECOND_MS = 1_000
+MINUTE_MS = 60 * SECOND_MS
+MIN_WINDOW_MS = 5 * SECOND_MS
+MAX_WINDOW_MS = 7 * 24 * 60 * MINUTE_MS
+MAX_CHANNELS = 16
+DEFAULT_WINDOW_MS = 5 * MINUTE_MS
+DEFAULT_COOLDOWN_MS = 15 * MINUTE_MS
+
+
+class Operator(StrEnum):
+    ABOVE = ">"
+    AT_LEAST = ">="
+    BELOW = "<"
+    AT_MOST = "<="
+
+    @property
+    def rising(self) -> bool:
+        """Whether larger values are worse."""
+        return self in (Operator.ABOVE, Operator.AT_LEAST)
+
+    def holds(self, value: float, threshold: float) -> bool:
+        return _COMPARE[self](value, threshold)
+
+
+_COMPARE: Mapping[Operator, Callable[[float, float], bool]] = MappingProxyType(
+    {Operator.ABOVE: gt, Operator.AT_LEAST: ge, Operator.BELOW: lt, Operator.AT_MOST: le}
+)
+_ALIASES = {
+    "gt": Operator.ABOVE,
+    "greater_than": Operator.ABOVE,
+    "gte": Operator.AT_LEAST,
+    "lt": Operator.BELOW,
+    "less_than": Operator.BELOW,
+    "lte": Operator.AT_MOST,
+}
+
+
+def parse_operator(text: str) -> Operator:
+    name = text.strip().lower() if isinstance(text, str) else ""
+    if name in _ALIASES:
+        return _ALIASES[name]
+    try:
+        return Operator(name)
+    except ValueError:
+        raise InvalidInput(f"`{text!s:.32}` is no comparison; expected `>`, `>=`, `<` or `<=`") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleDraft:
+    """Everything that a person decides about a rule."""
+
+    name: str
+    metric: Metric
+    operator: Operator
+    threshold: float
+    queue: str | None = None
+    """None: every queue of the environment, each with an alert of its own."""
+    clear_threshold: float | None = None
+    """Hysteresis: how calm the value must be before it counts as clear; the threshold if not given."""
+    window_ms: int = DEFAULT_WINDOW_MS
+    cooldown_ms: int = DEFAULT_COOLDOWN_MS
+    auto_resolve: bool = True
+    channels: tuple[str, ...] = ()
+    enabled: bool = True
+
+    def breaches(self, value: float) -> bool:
+        return self.operator.holds(value, self.threshold)
+
+    def is_clear(self, value: float) -> bool:
+        """Whether a value lies on the calm side, past the hysteresis."""
+        if self.clear_threshold is None:
+            return not self.breaches(value)
+        return value <= self.clear_threshold if self.operator.rising else value >= self.clear_threshold
+
+
+class Origin(StrEnum):
+    API = "api"
+    SPEC = "spec"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A rule as it is stored."""
+
+    id: str
+    environment: EnvironmentRef
+    draft: RuleDraft
+    origin: Origin = Origin.API
+    created_at_ms: int = 0
+    updated_at_ms: int = 0
+
+
+def draft_of(
+    *,
+    name: str,
+    metric: str,
+    operator: str,
+    threshold: float,
+    queue: str | None = None,
+    clear_threshold: float | None = None,
+    window_ms: int = DEFAULT_WINDOW_MS,
+    cooldown_ms: int = DEFAULT_COOLDOWN_MS,
+    auto_resolve: bool = True,
+    channels: tuple[str, ...] = (),
+    enabled: bool = True,
+) -> RuleDraft:
+    """A checked draft from what a caller sent; InvalidInput says what to change."""
+    draft = RuleDraft(
+        name=check_name(name, what="alert rule"),
+        metric=parse_metric(metric),
+        operator=parse_operator(operator),
+        threshold=_number(threshold, what="threshold"),
+        queue=None if queue is None else check_name(queue, what="queue"),
+        clear_threshold=None if clear_threshold is None else _number(clear_threshold, what="clear threshold"),
+        window_ms=_between(window_ms, MIN_WINDOW_MS, MAX_WINDOW_MS, what="window"),
+        cooldown_ms=_between(cooldown_ms, 0, MAX_WINDOW_MS, what="cooldown"),
+        auto_resolve=auto_resolve,
+        channels=_channels(channels),
+        enabled=enabled,
+    )
+    _check_fit(draft)
+    return draft
+
+
+def _number(value: float, *, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise InvalidInput(f"the {what} is `{value!s:.32}`; expected a finite number of at least 0")
+    return float(value)
+
+
+def _between(value: int, low: int, high: int, *, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidInput(f"the {what} is `{value!s:.32}` ms; expected {low} to {high} ms")
+    return value
+
+
+def _channels(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(names) > MAX_CHANNELS:
+        raise InvalidInput(f"a rule names {len(names)} channels; at most {MAX_CHANNELS} are allowed")
+    return tuple(dict.fromkeys(check_name(name, what="alert channel") for name in names))
+
+
+def _check_fit(draft: RuleDraft) -> None:
+    """Refuse what is well formed but can never make sense."""
+    about = CATALOGUE[draft.metric]
+    if draft.queue is not None and about.about is not About.QUEUE:
+        raise InvalidInput(
+            f"`{draft.metric}` speaks about {about.about}, not about a queue; leave `queue` out"
+        )
+    if about.highest is not None and draft.threshold > about.highest:
+        raise InvalidInput(f"`{draft.metric}` never exceeds {about.highest:g}; lower the threshold")
+    if draft.clear_threshold is not None and draft.breaches(draft.clear_threshold):
+        raise InvalidInput("the clear threshold would itself raise the alert; put it on the calm side")

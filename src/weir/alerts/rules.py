@@ -1,0 +1,186 @@
+"""Rules in PostgreSQL: by API, by command, and as `alert` blocks of an applied spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from weir.alerts.closing import close_alerts
+from weir.alerts.metrics import Metric
+from weir.alerts.rule import Operator, Origin, Rule, RuleDraft, draft_of
+from weir.alerts.words import scope_names
+from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
+from weir.control.sql import load_queries
+from weir.control.tenants import ensure_environment
+from weir.errors import Conflict, NotFound
+from weir.model.clock import Clock, SystemClock
+from weir.model.ids import check_id, new_id
+from weir.model.names import EnvironmentRef
+from weir.spec.ir import AlertSpec
+
+SQL = load_queries("weir.alerts", "rules.sql")
+
+
+class Rules:
+    """The register of rules, each within its environment."""
+
+    def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    async def create(self, environment: EnvironmentRef, draft: RuleDraft) -> Rule:
+        now_ms = self._clock.now_ms()
+        rule = Rule(
+            id=new_id(), environment=environment, draft=draft, created_at_ms=now_ms, updated_at_ms=now_ms
+        )
+        async with self._database.transaction() as connection:
+            await ensure_environment(connection, environment, now_ms=now_ms)
+            await self._put(connection, rule, now_ms=now_ms)
+        return rule
+
+    async def change(self, environment: EnvironmentRef, rule_id: str, draft: RuleDraft) -> Rule:
+        """Replace what a rule says. Its open alerts are closed when it looks at something else now."""
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as connection:
+            before = await _find(connection, environment, rule_id)
+            rule = replace(before, draft=draft, updated_at_ms=now_ms)
+            await self._put(connection, rule, now_ms=now_ms)
+            if not draft.enabled or _subject(draft) != _subject(before.draft):
+                await close_alerts(connection, rule_id, now_ms=now_ms, reason="the rule was changed")
+        return rule
+
+    async def delete(self, environment: EnvironmentRef, rule_id: str) -> None:
+        """Forget a rule; its open alerts are closed, and their channels are told."""
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as connection:
+            await _find(connection, environment, rule_id)
+            await _delete(connection, environment, rule_id, now_ms=now_ms)
+
+    async def find(self, environment: EnvironmentRef, rule_id: str) -> Rule:
+        async with self._database.connection() as connection:
+            return await _find(connection, environment, rule_id)
+
+    async def of(self, environment: EnvironmentRef) -> list[Rule]:
+        async with self._database.transaction() as connection:
+            return await _list(connection, environment)
+
+    async def enabled(self) -> list[Rule]:
+        """Every rule that is evaluated, of every tenant; for the evaluator, never for an answer."""
+        return [rule_of(row) for row in await self._database.fetch(SQL["enabled_rules"])]
+
+    async def _put(self, connection: Connection, rule: Rule, *, now_ms: int) -> None:
+        named = {known.draft.name: known.id for known in await _list(connection, rule.environment)}
+        if named.get(rule.draft.name, rule.id) != rule.id:
+            raise Conflict(f"there is already an alert rule `{rule.draft.name}`; choose another name")
+        await _write(connection, rule, now_ms=now_ms)
+
+
+async def sync_from_spec(
+    connection: Connection, environment: EnvironmentRef, alerts: Iterable[AlertSpec], *, now_ms: int
+) -> None:
+    """Make the environment's rules from specs be exactly these, inside the caller's transaction.
+
+    A rule keeps its id, and with it its alerts, as long as a spec names it. Rules made by API are left
+    alone, except that a spec that names one takes it over.
+    """
+    drafts = {alert.name: draft_from_spec(alert) for alert in alerts}
+    known = {rule.draft.name: rule for rule in await _list(connection, environment)}
+    for name, rule in known.items():
+        if rule.origin is Origin.SPEC and name not in drafts:
+            await _delete(connection, environment, rule.id, now_ms=now_ms)
+    for name, draft in drafts.items():
+        before = known.get(name)
+        rule = Rule(
+            id=new_id() if before is None else before.id,
+            environment=environment,
+            draft=draft,
+            origin=Origin.SPEC,
+        )
+        await _write(connection, rule, now_ms=now_ms)
+        if before is not None and _subject(draft) != _subject(before.draft):
+            await close_alerts(connection, rule.id, now_ms=now_ms, reason="the rule was changed")
+
+
+def draft_from_spec(alert: AlertSpec) -> RuleDraft:
+    """What an `alert` block says, checked as if it had come by API."""
+    return draft_of(
+        name=alert.name,
+        metric=alert.metric,
+        operator=alert.operator,
+        threshold=alert.threshold,
+        queue=alert.queue,
+        window_ms=alert.window_ms,
+        cooldown_ms=alert.cooldown_ms,
+        auto_resolve=alert.auto_resolve,
+        channels=alert.channels,
+    )
+
+
+def rule_of(row: Row) -> Rule:
+    return Rule(
+        id=str(row["id"]),
+        environment=EnvironmentRef(
+            organization=row["organization"], project=row["project"], environment=row["environment"]
+        ),
+        draft=RuleDraft(
+            name=row["name"],
+            metric=Metric(row["metric"]),
+            operator=Operator(row["operator"]),
+            threshold=row["threshold"],
+            queue=row["queue"],
+            clear_threshold=row["clear_threshold"],
+            window_ms=row["window_ms"],
+            cooldown_ms=row["cooldown_ms"],
+            auto_resolve=row["auto_resolve"],
+            channels=tuple(row["channels"]),
+            enabled=row["enabled"],
+        ),
+        origin=Origin(row["origin"]),
+        created_at_ms=row["created_at_ms"],
+        updated_at_ms=row["updated_at_ms"],
+    )
+
+
+def _subject(draft: RuleDraft) -> tuple[Metric, Operator, str | None]:
+    """What a rule looks at; a new threshold leaves its alerts as they are."""
+    return draft.metric, draft.operator, draft.queue
+
+
+async def _list(connection: Connection, environment: EnvironmentRef) -> list[Rule]:
+    return [rule_of(row) for row in await fetch(connection, SQL["list_rules"], **scope_names(environment))]
+
+
+async def _find(connection: Connection, environment: EnvironmentRef, rule_id: str) -> Rule:
+    rule_id = check_id(rule_id, what="alert rule")
+    row = await fetch_one(connection, SQL["find_rule"], id=rule_id, **scope_names(environment))
+    if row is None:
+        raise NotFound(f"there is no alert rule `{rule_id}` in this environment")
+    return rule_of(row)
+
+
+async def _delete(connection: Connection, environment: EnvironmentRef, rule_id: str, *, now_ms: int) -> None:
+    await close_alerts(connection, rule_id, now_ms=now_ms, reason="the rule was removed")
+    await execute(connection, SQL["delete_rule"], id=rule_id, **scope_names(environment))
+
+
+async def _write(connection: Connection, rule: Rule, *, now_ms: int) -> None:
+    draft = rule.draft
+    await execute(
+        connection,
+        SQL["put_rule"],
+        id=rule.id,
+        name=draft.name,
+        metric=draft.metric.value,
+        operator=draft.operator.value,
+        threshold=draft.threshold,
+        clear_threshold=draft.clear_threshold,
+        queue=draft.queue,
+        window_ms=draft.window_ms,
+        cooldown_ms=draft.cooldown_ms,
+        auto_resolve=draft.auto_resolve,
+        channels=list(draft.channels),
+        enabled=draft.enabled,
+        origin=rule.origin.value,
+        now_ms=now_ms,
+        **scope_names(rule.environment),
+    )

@@ -1,0 +1,38 @@
+-- name: put_rule
+-- Create a rule, or change the one of that id.
+INSERT INTO weir.alert_rules (
+    id, organization, project, environment, name, metric, operator, threshold, clear_threshold, queue,
+    window_ms, cooldown_ms, auto_resolve, channels, enabled, origin, created_at_ms, updated_at_ms
+)
+VALUES (
+    %(id)s, %(organization)s, %(project)s, %(environment)s, %(name)s, %(metric)s, %(operator)s, %(threshold)s,
+    %(clear_threshold)s, %(queue)s, %(window_ms)s, %(cooldown_ms)s, %(auto_resolve)s, %(channels)s, %(enabled)s,
+    %(origin)s, %(now_ms)s, %(now_ms)s
+)
+ON CONFLICT (id) DO UPDATE SET
+    name = EXCLUDED.name, metric = EXCLUDED.metric, operator = EXCLUDED.operator,
+    threshold = EXCLUDED.threshold, clear_threshold = EXCLUDED.clear_threshold, queue = EXCLUDED.queue,
+    window_ms = EXCLUDED.window_ms, cooldown_ms = EXCLUDED.cooldown_ms,
+    auto_resolve = EXCLUDED.auto_resolve, channels = EXCLUDED.channels, enabled = EXCLUDED.enabled,
+    origin = EXCLUDED.origin, updated_at_ms = EXCLUDED.updated_at_ms;
+
+-- name: find_rule
+-- One rule of an environment.
+SELECT * FROM weir.alert_rules
+WHERE id = %(id)s AND organization = %(organization)s AND project = %(project)s AND environment = %(environment)s;
+
+-- name: list_rules
+-- The rules of an environment by name.
+SELECT * FROM weir.alert_rules
+WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+ORDER BY name
+FOR NO KEY UPDATE;
+
+-- name: enabled_rules
+-- Every rule that is evaluated, of every tenant.
+SELECT * FROM weir.alert_rules WHERE enabled ORDER BY id;
+
+-- name: delete_rule
+-- Forget a rule and what was remembered of it; its alerts stay.
+DELETE FROM weir.alert_rules
+WHERE id = %(id)s AND organization = %(organization)s AND project = %(project)s AND environment = %(environment)s;

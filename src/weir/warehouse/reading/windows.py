@@ -1,0 +1,176 @@
+"""A window of every queue at once: what the alert evaluator asks, once a window and kind of figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.warehouse.reading.periods import DAY_MS, HOUR_MS, MINUTE_MS, Resolution
+from weir.warehouse.reading.questions import ask_operator
+from weir.warehouse.reading.queues import table_of
+from weir.warehouse.reading.reader import Reader
+from weir.warehouse.tables import QUEUES, WORKERS
+
+LOOKBACK_MS = 10 * MINUTE_MS
+"""How long before a window a level is looked for; a queue that waits says so every few seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """A window on the buckets of the tier that answers for it."""
+
+    start_ms: int
+    end_ms: int
+    resolution: Resolution
+
+    @property
+    def span_ms(self) -> int:
+        return self.end_ms - self.start_ms
+
+
+def frame_for(*, end_ms: int, window_ms: int) -> Frame:
+    """The window that ends with the bucket of `end_ms`, on the finest tier that stays cheap."""
+    if window_ms <= 2 * HOUR_MS:
+        resolution = Resolution.FIVE_SECONDS
+    elif window_ms <= DAY_MS:
+        resolution = Resolution.MINUTE
+    else:
+        resolution = Resolution.HOUR
+    step_ms = resolution.step_ms
+    end_ms = end_ms - end_ms % step_ms + step_ms
+    return Frame(start_ms=end_ms - -(-window_ms // step_ms) * step_ms, end_ms=end_ms, resolution=resolution)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """A gauge over a window: between which values it moved, and what it is now."""
+
+    low: float
+    high: float
+    now: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """What a queue did over a window."""
+
+    counts: Mapping[str, int]
+    wait_count: int
+    wait_sum_ms: int
+    backlog: int
+    oldest_age_ms: int
+    running: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Percentiles:
+    wait_count: int
+    backlog: int
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+
+
+_COUNTERS = ("enqueued", "dequeued", "acked", "nacked", "dead", "expired", "lapsed", "refused")
+
+
+class WindowReader:
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    async def levels(
+        self, environments: Iterable[EnvironmentRef], frame: Frame
+    ) -> dict[QueueRef, dict[str, Levels]]:
+        """`backlog` and `oldest_age` of every queue that was heard of in the window or shortly before."""
+        rows = await self._reader.ask(
+            ask_operator(
+                "window_levels",
+                lookback_s=(frame.start_ms - LOOKBACK_MS) // 1_000,
+                **_parameters(environments, frame),
+            )
+        )
+        return {
+            _queue(row): {
+                "backlog": _levels(row, "backlog", frame),
+                "oldest_age": _levels(row, "age", frame),
+            }
+            for row in rows
+        }
+
+    async def sums(self, environments: Iterable[EnvironmentRef], frame: Frame) -> dict[QueueRef, Sums]:
+        rows = await self._reader.ask(ask_operator("window_sums", **_parameters(environments, frame)))
+        return {
+            _queue(row): Sums(
+                counts={name: int(row[name]) for name in _COUNTERS},
+                wait_count=row["wait_count"],
+                wait_sum_ms=row["wait_sum_ms"],
+                backlog=row["backlog_now"],
+                oldest_age_ms=row["age_now"],
+                running=row["running_now"],
+            )
+            for row in rows
+        }
+
+    async def percentiles(
+        self, environments: Iterable[EnvironmentRef], frame: Frame
+    ) -> dict[QueueRef, Percentiles]:
+        rows = await self._reader.ask(ask_operator("window_percentiles", **_parameters(environments, frame)))
+        found = {}
+        for row in rows:
+            p50, p95, p99 = row["wait_percentiles"]
+            found[_queue(row)] = Percentiles(
+                wait_count=row["wait_count"], backlog=row["backlog_now"], p50_ms=p50, p95_ms=p95, p99_ms=p99
+            )
+        return found
+
+    async def worker_lag(self, frame: Frame) -> Levels | None:
+        """The worst event-loop lag; None if no process reported."""
+        rows = await self._reader.ask(
+            ask_operator(
+                "window_worker_lag",
+                table=table_of(WORKERS, frame.resolution),
+                start_s=frame.start_ms // 1_000,
+                end_s=frame.end_ms // 1_000,
+            )
+        )
+        if not rows:
+            return None
+        row = rows[0]
+        low = row["lag_low_ms"] if _covers(row, frame) else 0.0
+        return Levels(low=low, high=row["lag_high_ms"], now=row["lag_now_ms"])
+
+
+def _levels(row: Mapping[str, Any], name: str, frame: Frame) -> Levels:
+    """The levels of a window whose beginning, if it has no rows, is what was carried into it."""
+    before = float(row[f"{name}_before"])
+    if not row["buckets"]:
+        return Levels(low=before, high=before, now=before)
+    low, high = float(row[f"{name}_low"]), float(row[f"{name}_high"])
+    if not _covers(row, frame):
+        low, high = min(low, before), max(high, before)
+    return Levels(low=low, high=high, now=float(row[f"{name}_now"]))
+
+
+def _covers(row: Mapping[str, Any], frame: Frame) -> bool:
+    """Whether there are rows from the beginning on; a heartbeat may miss a bucket or two."""
+    return bool(row["first_ms"] <= frame.start_ms + 3 * frame.resolution.step_ms)
+
+
+def _parameters(environments: Iterable[EnvironmentRef], frame: Frame) -> dict[str, Any]:
+    return {
+        "table": table_of(QUEUES, frame.resolution),
+        "start_s": frame.start_ms // 1_000,
+        "end_s": frame.end_ms // 1_000,
+        "environments": [(one.organization, one.project, one.environment) for one in environments],
+    }
+
+
+def _queue(row: Mapping[str, Any]) -> QueueRef:
+    return QueueRef(
+        organization=row["organization"],
+        project=row["project"],
+        environment=row["environment"],
+        queue=row["queue"],
+    )
