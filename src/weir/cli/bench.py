@@ -14,8 +14,10 @@ from weir.errors import Misconfigured
 app = typer.Typer()
 
 BENCHES: dict[str, str] = {
+    "broker": "messages in and out of Redis, beside other queues on the same server",
     "http": "push and pop over HTTP against a bare route",
     "dlq": "dead letters by the tens of millions: counts, groups, deaths, redrive, purge",
+    "pipeline": "events from the streams to queryable rows, beside a plain consumer",
     "query": "how fast the warehouse answers on full tiers",
 }
 """Name -> one line of what it measures. Each is a module of `weir.benches` with `run(*, quick) -> dict`."""
@@ -28,6 +30,9 @@ def bench(
     rows: Annotated[
         int | None, typer.Option("--rows", min=1, help="How many rows, where that matters.")
     ] = None,
+    events: Annotated[
+        int | None, typer.Option("--events", min=1_000, help="How many events, where that matters.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure one thing. The last line is one JSON object with `--json`."""
@@ -37,5 +42,5 @@ def bench(
         return
     if name not in BENCHES:
         raise Misconfigured(f"there is no bench `{name}`; there are: {', '.join(BENCHES) or 'none'}")
-    figures = import_module(f"weir.benches.{name}").run(quick=quick, rows=rows)
+    figures = import_module(f"weir.benches.{name}").run(quick=quick, rows=rows, events=events)
     typer.echo(json.dumps(figures) if as_json else json.dumps(figures, indent=2))

@@ -7,7 +7,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import structlog
@@ -16,7 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from weir.errors import WeirError
-from weir.pipeline.job import PipelineOptions, start
+from weir.pipeline.job import Landed, Observe, PipelineOptions, start
 from weir.pipeline.metrics import PipelineMetrics
 from weir.pipeline.session import SessionOptions, open_session
 from weir.pipeline.source import settle_planned
@@ -65,11 +66,20 @@ def _run(
     if metrics_port is not None:
         start_http_server(metrics_port, addr="127.0.0.1", registry=registry)
     spark = open_session(session)
+
+    def publish() -> None:
+        _publish(spark, store, metrics, options)
+
+    def observe(number: int, rows: Sequence[Landed]) -> None:
+        metrics.landed(number, rows)
+        with suppress(WeirError):
+            publish()
+
     supervisor = Supervisor(
-        lambda: _start(spark, options, metrics, available_now),
+        lambda: _start(spark, options, observe, available_now),
         stores_answer=lambda: stores_answer(options),
         metrics=metrics,
-        publish=lambda: _publish(spark, store, metrics, options),
+        publish=publish,
     )
     _stop_on_signals(supervisor)
     on_started()
@@ -78,11 +88,9 @@ def _run(
     spark.stop()
 
 
-def _start(
-    spark: SparkSession, options: PipelineOptions, metrics: PipelineMetrics, available_now: bool
-) -> Query:
+def _start(spark: SparkSession, options: PipelineOptions, observe: Observe, available_now: bool) -> Query:
     try:
-        query: Any = start(spark, options, observe=metrics.landed, available_now=available_now)
+        query: Any = start(spark, options, observe=observe, available_now=available_now)
         return cast(Query, query)
     except (Py4JError, ConnectionError) as error:
         _require_jvm(spark)

@@ -1,0 +1,278 @@
+"""Events from the streams to queryable rows: how many a second, how fresh, in how much memory, how exactly.
+
+Redis, ClickHouse and Spark share the machine. The pipeline runs in a process of its own, as in
+production. It is warm when it is measured: the backlog is produced while it holds still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from redis import Redis
+
+from weir.benches.pipeline_events import Producer
+from weir.benches.pipeline_plain import POLL_S, PlainConsumer, read_per_second
+from weir.embedded.clickhouse import ClickHouseServer
+from weir.embedded.ports import free_port
+from weir.embedded.redis import RedisServer
+from weir.embedded.supervised import Supervised
+from weir.pipeline.audit import Auditor
+from weir.telemetry.progress import read_status
+from weir.telemetry.store import StreamStore
+from weir.telemetry.streams import stream_key
+from weir.warehouse.connection import Connection
+from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
+
+SHARDS = 4
+QUEUES = 1_000
+FRESH_RATE = 5_000
+_SECRET = secrets.token_urlsafe(12)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    events: int
+    warm_events: int
+    plain_s: float
+    fresh_s: float
+    wide_queues: int
+    """How many distinct queues the wide batch has; 0 leaves it out."""
+
+
+FULL = Size(events=1_000_000, warm_events=300_000, plain_s=15, fresh_s=30, wide_queues=100_000)
+QUICK = Size(events=200_000, warm_events=50_000, plain_s=4, fresh_s=8, wide_queues=0)
+
+
+def run(*, quick: bool, events: int | None = None, **_: Any) -> dict[str, Any]:
+    """Measure the peers, then the pipeline, on the same servers."""
+    size = QUICK if quick else FULL
+    if events is not None:
+        size = Size(**{**{name: getattr(size, name) for name in Size.__slots__}, "events": events})
+    return asyncio.run(_measure(size))
+
+
+async def _measure(size: Size) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
+        async with _servers(Path(folder)) as (redis_url, clickhouse_url):
+            bench = _Bench(redis_url=redis_url, clickhouse_url=clickhouse_url, folder=Path(folder), size=size)
+            return await asyncio.to_thread(bench.run)
+
+
+class _Bench:
+    def __init__(self, *, redis_url: str, clickhouse_url: str, folder: Path, size: Size) -> None:
+        self._redis_url = redis_url
+        self._clickhouse_url = clickhouse_url
+        self._folder = folder
+        self._size = size
+        self._redis = Redis.from_url(redis_url)
+        self._store = StreamStore(redis_url)
+        self._keys = [stream_key("queue", shard) for shard in range(SHARDS)]
+
+    def run(self) -> dict[str, Any]:
+        plain = self._plain()
+        with self._pipeline() as process:
+            memory = _Memory(process.pid)
+            producer = Producer(self._redis, queues=QUEUES, shards=SHARDS)
+            for _ in range(2):
+                self._backlog(producer, self._size.warm_events // 2)
+            rates = [self._backlog(producer, self._size.events)]
+            wide = self._wide()
+            freshness = self._freshness(producer)
+            rss_mib = memory.stop()
+            drift = self._drift()
+        rate = statistics.median(rates)
+        return {
+            "events_per_s": round(rate),
+            **{name: round(value) for name, value in plain.items()},
+            "ratio_vs_plain": round(rate / plain["plain_consumer_per_s"], 1),
+            "ratio_vs_unthrottled": round(rate / plain["plain_unthrottled_per_s"], 2),
+            "ratio_to_limit": round(rate / plain["read_limit_per_s"], 2),
+            **freshness,
+            "rss_mib": round(rss_mib),
+            "drift": drift,
+            "events": self._size.events,
+            "queues": QUEUES,
+            "shards": SHARDS,
+            **wide,
+        }
+
+    def _plain(self) -> dict[str, float]:
+        """The plain consumer, as it polls and without a pause, and the streams read alone."""
+        producer = Producer(self._redis, queues=QUEUES, shards=SHARDS)
+        producer.produce(min(self._size.events, 150_000))
+        url = self._clickhouse_url.replace("/default", "/plain")
+        asyncio.run(migrate_warehouse(url))
+        warehouse = Connection(url)
+        consumer = PlainConsumer(self._redis, warehouse, self._keys)
+        figures = {
+            "plain_consumer_per_s": consumer.per_second(seconds=self._size.plain_s, poll_s=POLL_S),
+            "plain_unthrottled_per_s": consumer.per_second(seconds=self._size.plain_s, poll_s=0),
+            "read_limit_per_s": read_per_second(self._redis_url, self._keys),
+        }
+        consumer.close()
+        warehouse.close()
+        asyncio.run(drop_warehouse(url))
+        self._redis.delete(*self._keys)
+        return figures
+
+    def _backlog(self, producer: Producer, count: int) -> float:
+        """Produce a backlog while the pipeline holds still; events a second from its release on."""
+        self._store.hold(600)
+        producer.produce(count)
+        before = self._landed()
+        self._store.release()
+        began = time.monotonic()
+        _until(lambda: self._landed() >= before + count, 600)
+        return count / (time.monotonic() - began)
+
+    def _wide(self) -> dict[str, Any]:
+        """One batch in which every event is of another queue."""
+        if not self._size.wide_queues:
+            return {}
+        producer = Producer(self._redis, queues=self._size.wide_queues, shards=SHARDS, prefix="wide")
+        rate = self._backlog(producer, self._size.wide_queues)
+        return {"wide_queues": self._size.wide_queues, "wide_events_per_s": round(rate)}
+
+    def _freshness(self, producer: Producer) -> dict[str, Any]:
+        """From appending an event to seeing its row, while others come at a steady rate."""
+        traffic = threading.Thread(
+            target=producer.produce_at, args=(FRESH_RATE,), kwargs={"seconds": self._size.fresh_s + 3}
+        )
+        traffic.start()
+        time.sleep(2)
+        probe = Producer(Redis.from_url(self._redis_url), queues=1, shards=SHARDS, prefix="probe")
+        delays = _probe(probe, Connection(self._clickhouse_url), seconds=self._size.fresh_s)
+        traffic.join()
+        cuts = statistics.quantiles(delays, n=100)
+        return {
+            "freshness_p50_ms": round(statistics.median(delays)),
+            "freshness_p99_ms": round(cuts[98]),
+            "freshness_rate_per_s": FRESH_RATE,
+            "freshness_probes": len(delays),
+        }
+
+    def _drift(self) -> int:
+        warehouse = Connection(self._clickhouse_url)
+        auditor = Auditor(self._store, warehouse, metrics=["queue"], shards=SHARDS)
+        return auditor.audit({}, wait_s=60).drift
+
+    def _landed(self) -> int:
+        status = read_status(self._store)
+        time.sleep(0.02)
+        return status.events if status is not None else 0
+
+    @contextmanager
+    def _pipeline(self) -> Iterator[subprocess.Popen[bytes]]:
+        environment = {
+            **os.environ,
+            "WEIR_REDIS_URL": self._redis_url,
+            "WEIR_POSTGRES_URL": "postgresql://none@127.0.0.1:1/none",
+            "WEIR_CLICKHOUSE_URL": self._clickhouse_url,
+            "WEIR_SHARDS": str(SHARDS),
+            "WEIR_EMBEDDED__DATA_DIR": str(self._folder / "data"),
+        }
+        with (self._folder / "pipeline.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "weir.cli", "pipeline", "run"],
+                env=environment,
+                cwd=self._folder,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            _until(lambda: (s := read_status(self._store)) is not None and s.state == "running", 120)
+            yield process
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+class _Memory:
+    """The most memory that a process and its children took together."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        self._peak = 0.0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> float:
+        self._ended.set()
+        self._thread.join()
+        return self._peak
+
+    def _watch(self) -> None:
+        while not self._ended.wait(1):
+            total = 0
+            for process in (self._process, *self._process.children(recursive=True)):
+                try:
+                    total += process.memory_info().rss
+                except psutil.Error:
+                    continue
+            self._peak = max(self._peak, total / 2**20)
+
+
+def _probe(producer: Producer, warehouse: Connection, *, seconds: float) -> list[float]:
+    """Append an event every tenth of a second and note, for each, when the warehouse shows it."""
+    sent: list[float] = []
+    delays: list[float] = []
+    ended = time.monotonic() + seconds
+    while time.monotonic() < ended or len(delays) < len(sent):
+        if time.monotonic() < ended and (not sent or time.time() - sent[-1] >= 0.1):
+            sent.append(time.time())
+            producer.produce(1)
+        seen = _seen(warehouse)
+        now = time.time()
+        delays += [1_000 * (now - at) for at in sent[len(delays) : seen]]
+        time.sleep(0.03)
+    return delays
+
+
+def _seen(warehouse: Connection) -> int:
+    rows = warehouse.rows(
+        "SELECT sum(events) AS n FROM queue_metrics_5s WHERE organization = 'bench' AND project = 'pipeline' "
+        "AND environment = 'env-0' AND queue = 'probe:0'"
+    )
+    return int(rows[0]["n"])
+
+
+def _until(condition: Callable[[], bool], wait_s: float) -> None:
+    deadline = time.monotonic() + wait_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the pipeline did not get there in time")
+        time.sleep(0.02)
+
+
+@asynccontextmanager
+async def _servers(folder: Path) -> AsyncIterator[tuple[str, str]]:
+    servers = (
+        RedisServer(folder / "redis", port=free_port(), password=_SECRET),
+        ClickHouseServer(folder / "clickhouse", port=free_port(), password=_SECRET),
+    )
+    running = [
+        Supervised(server, log=folder / f"{server.name}.log", report=lambda _: None) for server in servers
+    ]
+    for child in running:
+        await child.start()
+    try:
+        await migrate_warehouse(servers[1].url)
+        yield servers[0].url, servers[1].url
+    finally:
+        for child in running:
+            await child.stop()
