@@ -1,0 +1,53 @@
+"""The reference page of the events, from their catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weir.telemetry.events import CATALOGUE, LAYOUT_VERSION, STREAM_FIELD, EventKind, Field
+from weir.telemetry.streams import stream_key
+
+
+def events_page() -> str:
+    """The page as Markdown."""
+    return "\n".join(_page())
+
+
+def _page() -> Iterator[str]:
+    yield "# Events"
+    yield ""
+    yield "Generated from `weir.telemetry.events`; `weir.telemetry.reference` writes this page."
+    yield ""
+    yield f"A stream entry has one field, `{STREAM_FIELD}`: a packed event, numbers unsigned and little-endian."
+    yield ""
+    yield f"1. the layout version, 1 byte: {LAYOUT_VERSION}"
+    yield "2. the fields below, in order"
+    yield "3. the number of samples, 4 bytes"
+    yield "4. one length byte a dimension"
+    yield "5. the dimensions, UTF-8, without separators"
+    yield "6. the samples, 4 bytes each"
+    yield ""
+    yield "An event's time is that of its stream id."
+    for kind in CATALOGUE:
+        yield from _section(kind)
+
+
+def _section(kind: EventKind) -> Iterator[str]:
+    yield ""
+    yield f"## `{kind.name}`"
+    yield ""
+    yield kind.doc
+    yield ""
+    yield f"- Stream: `{stream_key(kind.name, 0)}` for shard 0, and so on."
+    yield f"- Dimensions: {', '.join(f'`{name}`' for name in kind.dimensions)}."
+    yield f"- Samples: `{kind.samples}`, kept as a digest." if kind.samples else "- Samples: none."
+    yield f"- Header: {kind.header_size} bytes."
+    yield ""
+    yield "| field | bytes | a bucket keeps | meaning |"
+    yield "|---|---|---|---|"
+    yield from map(_row, kind.fields)
+
+
+def _row(field: Field) -> str:
+    kept = ", ".join(field.aggregates) or "nothing"
+    return f"| `{field.name}` | {field.width} | {kept} | {field.doc} |"
