@@ -1,0 +1,156 @@
+"""The pages in a real browser, against a real server."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Page, expect
+
+from .world import Site, World
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+
+async def test_the_overview_says_in_one_sentence_how_the_environment_is(page: Page, world: World) -> None:
+    await world.define("orders", concurrency=4)
+    await world.push("orders", 3)
+    await expect(
+        page.get_by_role("region", name="Queues", exact=True).get_by_role("link", name="orders")
+    ).to_be_visible()
+    await expect(page.get_by_role("row", name="orders")).to_contain_text("3")
+    await expect(page.get_by_label("Health")).to_contain_text("All queues flow")
+
+
+async def test_queues_can_be_searched_and_sorted_and_the_address_keeps_it(page: Page, world: World) -> None:
+    for name, depth in (("alpha", 1), ("beta", 5), ("gamma", 3)):
+        await world.define(name)
+        await world.push(name, depth)
+    await expect(page.get_by_role("row", name="beta")).to_contain_text("5")
+    links = page.get_by_role("region", name="Queues", exact=True).locator("tbody a")
+    await expect(links).to_have_text(["beta", "gamma", "alpha"])
+    await page.get_by_role("button", name="Queue", exact=True).click()
+    await expect(links).to_have_text(["gamma", "beta", "alpha"])
+    await page.get_by_role("searchbox", name="Search queues").fill("ga")
+    await expect(links).to_have_text(["gamma"])
+    await page.reload()
+    await expect(links).to_have_text(["gamma"])
+
+
+async def test_a_queue_is_paused_resumed_and_pushed_to_from_its_page(
+    page: Page, site: Site, world: World
+) -> None:
+    await world.define("orders")
+    await page.goto(site.link("queue", "orders"))
+    await page.get_by_role("button", name="Pause").click()
+    await expect(page.get_by_label("Now")).to_contain_text("paused")
+    assert (await world.state("orders")).paused
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.get_by_label("Now")).to_contain_text("open")
+    await page.get_by_role("button", name="Push a test message").click()
+    await page.get_by_label("Payload (JSON)").fill("{not json")
+    await page.get_by_role("button", name="Push", exact=True).click()
+    await expect(page.get_by_text("This is not JSON.")).to_be_visible()
+    await page.get_by_label("Payload (JSON)").fill('{"n": 1}')
+    await page.get_by_role("button", name="Push", exact=True).click()
+    await expect(page.get_by_text("Pushed one message")).to_be_visible()
+    assert (await world.state("orders")).depth == 1
+
+
+async def test_charts_show_what_was_measured_and_zoom_into_the_address(
+    page: Page, site: Site, world: World
+) -> None:
+    await world.define("orders")
+    await world.land("orders", depth=12, acked=30)
+    await page.goto(site.link("queue", "orders", query="period=30m"))
+    chart = page.get_by_role("img", name="Depth")
+    await expect(chart).to_have_attribute("aria-label", "Depth: depth 12")
+    box = await chart.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    await page.mouse.move(box["x"] + box["width"] * 0.5, middle)
+    await page.mouse.down()
+    await page.mouse.move(box["x"] + box["width"] * 0.8, middle, steps=5)
+    await page.mouse.up()
+    await page.wait_for_url("**from=*&to=*")
+
+
+async def test_hostile_names_and_payloads_are_shown_and_never_run(
+    page: Page, site: Site, world: World
+) -> None:
+    name = '<img src=x onerror="window.__pwned=1">'
+    await world.define(name)
+    await world.kill(
+        name, payload=b'{"a": "<script>window.__pwned=1</script>"}', error="<b onclick=x>boom</b>"
+    )
+    await expect(page.get_by_role("link", name=name)).to_be_visible()
+    await page.goto(site.link("dead-letters"))
+    await page.get_by_role("button", name="boom").click()
+    await page.get_by_role("region", name="Letters", exact=True).get_by_role("button").first.click()
+    await expect(page.get_by_role("dialog")).to_contain_text("<script>window.__pwned=1</script>")
+    assert await page.evaluate("window.__pwned") is None
+
+
+async def test_a_redrive_goes_from_dry_run_to_done(page: Page, site: Site, world: World) -> None:
+    await world.define("orders")
+    for number in range(3):
+        await world.kill("orders", payload=b"{}", error=f"order {number} not found")
+    await page.goto(site.link("dead-letters"))
+    await expect(page.get_by_role("region", name="Groups", exact=True)).to_contain_text("3")
+    await page.get_by_role("button", name="Redrive…").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Queue").fill("orders")
+    await dialog.get_by_label("Canary").fill("0")
+    await dialog.get_by_role("button", name="Dry run", exact=True).click()
+    await expect(dialog).to_contain_text("3 letters match.")
+    await dialog.get_by_role("button", name="Redrive 3").click()
+    await expect(page.get_by_role("region", name="Tasks", exact=True)).to_contain_text("completed")
+    await world.wait_for_depth("orders", 3)
+
+
+async def test_a_purge_asks_first_and_takes_only_what_matches(page: Page, site: Site, world: World) -> None:
+    await world.define("orders")
+    await world.kill("orders", payload=b"{}", error="boom", attempts=1)
+    await page.goto(site.link("dead-letters"))
+    await page.get_by_role("button", name="Purge…").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Queue").fill("orders")
+    await expect(dialog.get_by_role("button", name="Dry run first")).to_be_disabled()
+    await dialog.get_by_role("button", name="Dry run", exact=True).click()
+    await dialog.get_by_role("button", name="Delete 1").click()
+    await expect(page.get_by_role("region", name="Groups", exact=True)).to_contain_text("Nothing has died")
+
+
+async def test_a_reader_sees_no_buttons_that_change_things(page: Page, site: Site, world: World) -> None:
+    await world.define("orders")
+    await page.get_by_role("button", name="Sign out").click()
+    await page.get_by_label("Token").fill(site.reader)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.get_by_role("link", name="orders").click()
+    await expect(page.get_by_label("Now")).to_be_visible()
+    await expect(page.get_by_role("button", name="Pause")).to_have_count(0)
+
+
+async def test_a_token_that_no_longer_holds_leads_back_to_the_door(page: Page, site: Site) -> None:
+    await page.evaluate("sessionStorage.setItem('weir.token', 'weir_x_y_z')")
+    await page.reload()
+    await expect(page.get_by_role("alert")).to_contain_text("no longer accepted")
+    await expect(page.get_by_label("Token")).to_be_visible()
+
+
+async def test_numbers_that_are_old_say_so_until_the_server_answers_again(
+    page: Page, site: Site, world: World
+) -> None:
+    await world.define("orders")
+    await page.goto(site.link("operations"))
+    await expect(page.get_by_label("Pressure")).to_be_visible()
+    await page.route("**/api/**", lambda route: route.abort())
+    await expect(page.get_by_role("alert").first).to_contain_text("has not answered")
+    await page.unroute("**/api/**")
+    await expect(page.get_by_text("has not answered")).to_have_count(0)
+
+
+@pytest.mark.parametrize("name", ["workers", "operations", "alerts", "pipeline", "specs", "dead-letters"])
+async def test_every_page_has_an_empty_state_that_teaches(page: Page, site: Site, name: str) -> None:
+    await page.goto(site.link(name))
+    await expect(page.get_by_role("main").get_by_role("heading", level=1)).to_be_visible()
+    await expect(page.locator(".empty, .verdict").first).to_be_visible()
+    await expect(page.locator(".failed")).to_have_count(0)
