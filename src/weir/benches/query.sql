@@ -40,7 +40,8 @@ SELECT
     arraySum(waits) AS wait_sum_ms,
     arrayMax(waits) AS wait_max_ms,
     arrayReduce('quantilesTDigestState(0.5, 0.95, 0.99)', waits) AS wait_digest
-FROM numbers({rows:UInt64})
+FROM numbers_mt({rows:UInt64})
+SETTINGS max_insert_threads = 2
 
 -- name: fill_environment
 -- Full buckets of one environment in one tier.
@@ -71,7 +72,8 @@ SELECT
     arraySum(waits) AS wait_sum_ms,
     arrayMax(waits) AS wait_max_ms,
     arrayReduce('quantilesTDigestState(0.5, 0.95, 0.99)', waits) AS wait_digest
-FROM numbers({rows:UInt64})
+FROM numbers_mt({rows:UInt64})
+SETTINGS max_insert_threads = 2
 
 -- name: merges
 -- How many merges are under way.

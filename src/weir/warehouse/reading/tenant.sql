@@ -125,111 +125,74 @@ FROM
 ) AS s
 HAVING count() > 0
 
--- name: top_queues
--- The queues of an environment with the most of one figure over a span.
-SELECT
-    queue,
-    enqueued,
-    dequeued,
-    acked,
-    nacked,
-    dead,
-    expired,
-    lapsed,
-    refused,
-    queue_length,
-    running,
-    queue_limit,
-    oldest_age_ms,
-    last,
-    wait_count,
-    wait_sum_ms,
-    wait_max_ms,
-    if(wait_count = 0, 0, wait_sum_ms / wait_count) AS wait_mean_ms,
-    if(acked + nacked + dead + lapsed = 0, 0, (nacked + dead + lapsed) / (acked + nacked + dead + lapsed)) AS error_rate,
-    if(queue_limit = 0, 0, running / queue_limit) AS utilisation
+-- name: rank_queues
+-- The queues of an environment with the most of one figure over a span; the columns it does not need are not read.
+SELECT queue
 FROM
 (
     SELECT
-        t.queue AS queue,
-        sum(t.enqueued) AS enqueued,
-        sum(t.dequeued) AS dequeued,
-        sum(t.acked) AS acked,
-        sum(t.nacked) AS nacked,
-        sum(t.dead) AS dead,
-        sum(t.expired) AS expired,
-        sum(t.lapsed) AS lapsed,
-        sum(t.refused) AS refused,
-        max(t.max_queue_length) AS queue_length,
-        max(t.max_running) AS running,
-        max(t.max_queue_limit) AS queue_limit,
-        max(t.max_oldest_age_ms) AS oldest_age_ms,
-        max(t.last) AS last,
-        sum(t.wait_count) AS wait_count,
-        sum(t.wait_sum_ms) AS wait_sum_ms,
-        max(t.wait_max_ms) AS wait_max_ms
-    FROM {table:Identifier} AS t
-    WHERE $TENANT
-        AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
-    GROUP BY t.queue
+        *,
+        if(wait_count = 0, 0, wait_sum_ms / wait_count) AS wait_mean_ms,
+        wait_percentiles[1] AS wait_p50_ms,
+        wait_percentiles[2] AS wait_p95_ms,
+        wait_percentiles[3] AS wait_p99_ms,
+        nacked + dead + lapsed AS failed,
+        if(acked + failed = 0, 0, failed / (acked + failed)) AS error_rate,
+        if(queue_limit = 0, 0, running / queue_limit) AS utilisation
+    FROM
+    (
+        SELECT
+            t.queue AS queue,
+            sum(t.enqueued) AS enqueued,
+            sum(t.dequeued) AS dequeued,
+            sum(t.acked) AS acked,
+            sum(t.nacked) AS nacked,
+            sum(t.dead) AS dead,
+            sum(t.expired) AS expired,
+            sum(t.lapsed) AS lapsed,
+            sum(t.refused) AS refused,
+            max(t.max_queue_length) AS queue_length,
+            max(t.max_running) AS running,
+            max(t.max_queue_limit) AS queue_limit,
+            max(t.max_oldest_age_ms) AS oldest_age_ms,
+            sum(t.wait_count) AS wait_count,
+            sum(t.wait_sum_ms) AS wait_sum_ms,
+            max(t.wait_max_ms) AS wait_max_ms,
+            quantilesTDigestMerge(0.5, 0.95, 0.99)(t.wait_digest) AS wait_percentiles
+        FROM {table:Identifier} AS t
+        WHERE $TENANT
+            AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+        GROUP BY t.queue
+    )
 )
 ORDER BY {by:Identifier} DESC, queue
 LIMIT {limit:UInt32}
 
--- name: top_queues_by_percentile
--- The same by a percentile of the wait, which has to merge every digest.
+-- name: queue_totals
+-- What some queues did over a span.
 SELECT
-    queue,
-    enqueued,
-    dequeued,
-    acked,
-    nacked,
-    dead,
-    expired,
-    lapsed,
-    refused,
-    queue_length,
-    running,
-    queue_limit,
-    oldest_age_ms,
-    last,
-    wait_count,
-    wait_sum_ms,
-    wait_max_ms,
-    wait_percentiles[1] AS wait_p50_ms,
-    wait_percentiles[2] AS wait_p95_ms,
-    wait_percentiles[3] AS wait_p99_ms,
-    if(wait_count = 0, 0, wait_sum_ms / wait_count) AS wait_mean_ms,
-    if(acked + nacked + dead + lapsed = 0, 0, (nacked + dead + lapsed) / (acked + nacked + dead + lapsed)) AS error_rate,
-    if(queue_limit = 0, 0, running / queue_limit) AS utilisation
-FROM
-(
-    SELECT
-        t.queue AS queue,
-        sum(t.enqueued) AS enqueued,
-        sum(t.dequeued) AS dequeued,
-        sum(t.acked) AS acked,
-        sum(t.nacked) AS nacked,
-        sum(t.dead) AS dead,
-        sum(t.expired) AS expired,
-        sum(t.lapsed) AS lapsed,
-        sum(t.refused) AS refused,
-        max(t.max_queue_length) AS queue_length,
-        max(t.max_running) AS running,
-        max(t.max_queue_limit) AS queue_limit,
-        max(t.max_oldest_age_ms) AS oldest_age_ms,
-        max(t.last) AS last,
-        sum(t.wait_count) AS wait_count,
-        sum(t.wait_sum_ms) AS wait_sum_ms,
-        max(t.wait_max_ms) AS wait_max_ms,
-        quantilesTDigestMerge(0.5, 0.95, 0.99)(t.wait_digest) AS wait_percentiles
-    FROM {table:Identifier} AS t
-    WHERE $TENANT
-        AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
-    GROUP BY t.queue
-)
-ORDER BY {by:Identifier} DESC, queue
-LIMIT {limit:UInt32}
+    t.queue AS queue,
+    sum(t.enqueued) AS enqueued,
+    sum(t.dequeued) AS dequeued,
+    sum(t.acked) AS acked,
+    sum(t.nacked) AS nacked,
+    sum(t.dead) AS dead,
+    sum(t.expired) AS expired,
+    sum(t.lapsed) AS lapsed,
+    sum(t.refused) AS refused,
+    max(t.max_queue_length) AS queue_length,
+    max(t.max_running) AS running,
+    max(t.max_queue_limit) AS queue_limit,
+    max(t.max_oldest_age_ms) AS oldest_age_ms,
+    max(t.last) AS last,
+    sum(t.wait_count) AS wait_count,
+    sum(t.wait_sum_ms) AS wait_sum_ms,
+    max(t.wait_max_ms) AS wait_max_ms,
+    quantilesTDigestMerge(0.5, 0.95, 0.99)(t.wait_digest) AS wait_percentiles
+FROM {table:Identifier} AS t
+WHERE $TENANT AND queue IN {queues:Array(String)}
+    AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+GROUP BY t.queue
 
 -- name: queue_flows
 -- What some queues did in the recent part of a span and in the part before it, for a verdict.

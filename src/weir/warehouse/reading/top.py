@@ -9,7 +9,7 @@ from typing import Any
 from weir.errors import InvalidInput
 from weir.model.names import EnvironmentRef
 from weir.warehouse.reading.arithmetic import drain_ms, error_rate, mean, per_second, utilisation_pct
-from weir.warehouse.reading.periods import Window
+from weir.warehouse.reading.periods import HOUR_MS, Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant
 from weir.warehouse.reading.queues import table_of
 from weir.warehouse.reading.reader import Reader
@@ -41,9 +41,6 @@ class By(StrEnum):
     UTILISATION = "utilisation"
 
 
-_PERCENTILES = (By.WAIT_P50, By.WAIT_P95, By.WAIT_P99)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTotals:
     """What one queue did over a span."""
@@ -58,7 +55,6 @@ class QueueTotals:
     wait_mean_ms: float | None
     wait_max_ms: float | None
     percentiles_ms: tuple[float, float, float] | None
-    """Only when the ranking needed them; merging the digests of every queue is the dear part."""
     error_rate: float | None
     utilisation_pct: float | None
     acked_per_s: float
@@ -84,18 +80,29 @@ class TopReader:
         """The `limit` queues with the most, most first; queues without activity in the span are left out."""
         if not 1 <= limit <= MAX_QUEUES:
             raise InvalidInput(f"`{limit}` queues cannot be listed; ask for 1 to {MAX_QUEUES}")
-        rows = await self._reader.ask(
-            ask_tenant(
-                "top_queues_by_percentile" if by in _PERCENTILES else "top_queues",
-                environment,
-                table=table_of(QUEUES, window.resolution),
-                start_s=window.start_ms // 1_000,
-                end_s=window.end_ms // 1_000,
-                by=by.value,
-                limit=limit,
-            )
+        frame = _coarse(window)
+        ranked = await self._reader.ask(
+            ask_tenant("rank_queues", environment, by=by.value, limit=limit, **frame)
         )
-        return [_totals(row, span_ms=window.span_ms) for row in rows]
+        names = [row["queue"] for row in ranked]
+        if not names:
+            return []
+        rows = await self._reader.ask(ask_tenant("queue_totals", environment, queues=names, **frame))
+        totals = {row["queue"]: _totals(row, span_ms=window.span_ms) for row in rows}
+        return [totals[name] for name in names if name in totals]
+
+
+def _coarse(window: Window) -> dict[str, Any]:
+    """A ranking looks at every queue, so it reads whole minutes, and over more than two hours whole hours."""
+    resolution = Resolution.MINUTE if window.span_ms <= 2 * HOUR_MS else Resolution.HOUR
+    if window.resolution is Resolution.HOUR:
+        resolution = Resolution.HOUR
+    step_ms = resolution.step_ms
+    return {
+        "table": table_of(QUEUES, resolution),
+        "start_s": (window.start_ms - window.start_ms % step_ms) // 1_000,
+        "end_s": -(-window.end_ms // step_ms) * step_ms // 1_000,
+    }
 
 
 def _totals(row: dict[str, Any], *, span_ms: int) -> QueueTotals:
@@ -105,9 +112,6 @@ def _totals(row: dict[str, Any], *, span_ms: int) -> QueueTotals:
     }
     left = counters["acked"] + counters["dead"] + counters["expired"]
     waited = row["wait_count"] > 0
-    percentiles = (
-        (row["wait_p50_ms"], row["wait_p95_ms"], row["wait_p99_ms"]) if "wait_p50_ms" in row else None
-    )
     return QueueTotals(
         queue=row["queue"],
         counters=counters,
@@ -118,7 +122,7 @@ def _totals(row: dict[str, Any], *, span_ms: int) -> QueueTotals:
         oldest_age_ms_max=row["oldest_age_ms"],
         wait_mean_ms=mean(row["wait_sum_ms"], row["wait_count"]),
         wait_max_ms=row["wait_max_ms"] if waited else None,
-        percentiles_ms=percentiles if waited else None,
+        percentiles_ms=tuple(row["wait_percentiles"]) if waited else None,
         error_rate=error_rate(
             acked=counters["acked"],
             nacked=counters["nacked"],
