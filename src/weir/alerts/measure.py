@@ -1,0 +1,190 @@
+"""Fetching what the rules want to see: one question a window and kind of figure, however many rules ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from weir.alerts.judge import NOTHING, QUIET, Figure, Seen, Trustworthiness, from_percentiles, from_sums
+from weir.alerts.metrics import Metric
+from weir.alerts.rule import Rule
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.shards import shard_of
+from weir.warehouse.reading.freshness import Freshness, Gap
+from weir.warehouse.reading.warehouse import Warehouse
+from weir.warehouse.reading.windows import Frame, Levels, Percentiles, Sums, frame_for
+
+STALE_AFTER_MS = 60_000
+
+
+class Source(StrEnum):
+    """Which question answers for a metric."""
+
+    LEVELS = "levels"
+    SUMS = "sums"
+    PERCENTILES = "percentiles"
+    WORKERS = "workers"
+    PIPELINE = "pipeline"
+
+
+_SOURCES = {
+    Metric.BACKLOG: Source.LEVELS,
+    Metric.OLDEST_AGE: Source.LEVELS,
+    Metric.LATENCY_P50: Source.PERCENTILES,
+    Metric.LATENCY_P95: Source.PERCENTILES,
+    Metric.LATENCY_P99: Source.PERCENTILES,
+    Metric.WORKER_LAG: Source.WORKERS,
+    Metric.PIPELINE_LAG: Source.PIPELINE,
+}
+
+
+def source_of(metric: Metric) -> Source:
+    return _SOURCES.get(metric, Source.SUMS)
+
+
+class Lifetimes(Protocol):
+    """How long messages of queues live, for the forecast of what will expire."""
+
+    async def ttls_ms(self, environments: Sequence[EnvironmentRef]) -> Mapping[QueueRef, int]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Everything that one evaluation looks at."""
+
+    now_ms: int
+    freshness: Freshness
+    worker_freshness: Freshness
+    gaps: Sequence[Gap]
+    shards: int
+    frames: Mapping[int, Frame]
+    levels: Mapping[int, Mapping[QueueRef, Mapping[str, Levels]]]
+    sums: Mapping[int, Mapping[QueueRef, Sums]]
+    percentiles: Mapping[int, Mapping[QueueRef, Percentiles]]
+    workers: Mapping[int, Levels | None]
+    ttls_ms: Mapping[QueueRef, int]
+
+    def queues_of(self, rule: Rule) -> set[QueueRef]:
+        """The queues of the rule's environment that were heard of."""
+        by_source: Mapping[Source, Mapping[QueueRef, object]] = {
+            Source.LEVELS: self.levels.get(rule.draft.window_ms, {}),
+            Source.SUMS: self.sums.get(rule.draft.window_ms, {}),
+            Source.PERCENTILES: self.percentiles.get(rule.draft.window_ms, {}),
+        }
+        found = by_source.get(source_of(rule.draft.metric), {})
+        return {queue for queue in found if queue.scope == rule.environment}
+
+    def seen(self, rule: Rule, queue: QueueRef | None) -> Seen:
+        """What the rule's metric is for one queue; a queue unheard of is at rest."""
+        metric, window_ms = rule.draft.metric, rule.draft.window_ms
+        source = source_of(metric)
+        if source is Source.PIPELINE:
+            lag_ms = self.freshness.lag_ms(shard_of(rule.environment, shards=self.shards))
+            return Figure(value=float(lag_ms), at_rest=True)
+        if source is Source.WORKERS:
+            return self.workers.get(window_ms) or QUIET
+        if queue is None:
+            raise ValueError(f"`{metric}` is about a queue")
+        if source is Source.LEVELS:
+            levels = self.levels[window_ms].get(queue)
+            return QUIET if levels is None else levels[metric.value]
+        if source is Source.PERCENTILES:
+            waits = self.percentiles[window_ms].get(queue)
+            return NOTHING if waits is None else from_percentiles(metric, waits)
+        return self._figure(metric, queue, window_ms)
+
+    def trust(self, rule: Rule) -> Trustworthiness:
+        metric = rule.draft.metric
+        if source_of(metric) is Source.PIPELINE:
+            return Trustworthiness(stale=False, lossy=False)
+        if source_of(metric) is Source.WORKERS:
+            stale = any(
+                self.worker_freshness.lag_ms(s) > STALE_AFTER_MS for s in self.worker_freshness.behind
+            )
+            return Trustworthiness(stale=stale, lossy=self.workers.get(rule.draft.window_ms) is None)
+        shard = shard_of(rule.environment, shards=self.shards)
+        frame = self.frames[rule.draft.window_ms]
+        lossy = any(
+            gap.metric == "queue"
+            and gap.shard == shard
+            and gap.span.end_ms >= frame.start_ms
+            and gap.span.start_ms < frame.end_ms
+            for gap in self.gaps
+        )
+        return Trustworthiness(stale=self.freshness.lag_ms(shard) > STALE_AFTER_MS, lossy=lossy)
+
+    def _figure(self, metric: Metric, queue: QueueRef, window_ms: int) -> Figure:
+        sums = self.sums[window_ms].get(queue, _NO_SUMS)
+        span_ms = self.frames[window_ms].span_ms
+        return from_sums(metric, sums, span_ms=span_ms, ttl_ms=self.ttls_ms.get(queue))
+
+
+_NO_SUMS = Sums(
+    counts=dict.fromkeys(
+        ("enqueued", "dequeued", "acked", "nacked", "dead", "expired", "lapsed", "refused"), 0
+    ),
+    wait_count=0,
+    wait_sum_ms=0,
+    backlog=0,
+    oldest_age_ms=0,
+    running=0,
+)
+
+
+async def measure(
+    warehouse: Warehouse, lifetimes: Lifetimes, rules: Sequence[Rule], *, now_ms: int
+) -> Measured:
+    """Ask the warehouse everything that these rules need, at once."""
+    fresh, worker_fresh, gaps = await asyncio.gather(
+        warehouse.freshness.of("queue"), warehouse.freshness.of("worker"), warehouse.gaps.everything()
+    )
+    wanted: dict[tuple[Source, int], set[EnvironmentRef]] = defaultdict(set)
+    for rule in rules:
+        wanted[source_of(rule.draft.metric), rule.draft.window_ms].add(rule.environment)
+    end_ms = _known_until(fresh, [rule.environment for rule in rules], shards=warehouse.shards)
+    frames = {window_ms: frame_for(end_ms=end_ms, window_ms=window_ms) for _, window_ms in wanted}
+    windows = warehouse.windows
+
+    async def levels(window_ms: int) -> Mapping[QueueRef, Mapping[str, Levels]]:
+        return await windows.levels(sorted(wanted[Source.LEVELS, window_ms]), frames[window_ms])
+
+    async def sums(window_ms: int) -> Mapping[QueueRef, Sums]:
+        return await windows.sums(sorted(wanted[Source.SUMS, window_ms]), frames[window_ms])
+
+    async def percentiles(window_ms: int) -> Mapping[QueueRef, Percentiles]:
+        return await windows.percentiles(sorted(wanted[Source.PERCENTILES, window_ms]), frames[window_ms])
+
+    async def workers(window_ms: int) -> Levels | None:
+        return await windows.worker_lag(frames[window_ms])
+
+    def spans(source: Source) -> list[int]:
+        return [window_ms for kind, window_ms in wanted if kind is source]
+
+    forecasts = sorted({rule.environment for rule in rules if rule.draft.metric is Metric.EXPIRING})
+    return Measured(
+        now_ms=now_ms,
+        freshness=fresh,
+        worker_freshness=worker_fresh,
+        gaps=gaps,
+        shards=warehouse.shards,
+        frames=frames,
+        levels={span: await levels(span) for span in spans(Source.LEVELS)},
+        sums={span: await sums(span) for span in spans(Source.SUMS)},
+        percentiles={span: await percentiles(span) for span in spans(Source.PERCENTILES)},
+        workers={span: await workers(span) for span in spans(Source.WORKERS)},
+        ttls_ms=await lifetimes.ttls_ms(forecasts) if forecasts else {},
+    )
+
+
+def _known_until(fresh: Freshness, environments: Sequence[EnvironmentRef], *, shards: int) -> int:
+    """Where the windows end: what has not landed yet must not look like nothing happened.
+
+    A shard that is stale does not hold the others back; its rules are unknown anyway.
+    """
+    numbers = {shard_of(environment, shards=shards) for environment in environments}
+    ends = [fresh.complete_until_ms(shard) for shard in numbers if fresh.lag_ms(shard) <= STALE_AFTER_MS]
+    return min(ends, default=fresh.now_ms)
