@@ -12,6 +12,7 @@ from weir.model.shards import text_key
 DAY_MS = 86_400_000
 INCIDENT_EVERY_MS = 20 * 60_000
 INCIDENT_LASTS_MS = 3 * 60_000
+SLOWDOWN = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,7 @@ class QueueStory:
     poison_share: float = 0.0
     paused: bool = False
     incident: bool = False
-    """Its handlers slow down tenfold in every incident."""
+    """Its handlers slow down in every incident."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ SHOP = Tenant(
         QueueStory(name="orders", per_second=3, handler_ms=40, workers=8, failure_share=0.02),
         QueueStory(name="ledger", per_second=1.5, handler_ms=15, workers=1, daily_swing=0.2),
         QueueStory(name="thumbnails", per_second=2.5, handler_ms=350, workers=2, limit=2, burst=4),
-        QueueStory(name="payments", per_second=4, handler_ms=60, workers=4, limit=4, incident=True),
+        QueueStory(name="payments", per_second=4, handler_ms=120, workers=4, limit=4, incident=True),
         QueueStory(name="imports", per_second=0.8, handler_ms=30, workers=4, poison_share=0.04),
         QueueStory(name="exports", per_second=0.2, handler_ms=50, workers=2, paused=True),
         QueueStory(name="pagerduty", per_second=0.5, handler_ms=25, workers=4, burst=6),
@@ -84,8 +85,8 @@ def arrivals_per_second(story: QueueStory, at_ms: int) -> float:
 
 
 def handler_ms(story: QueueStory, at_ms: int) -> float:
-    """How long one message takes at a moment; incidents slow their victims tenfold."""
-    return story.handler_ms * (10 if story.incident and in_incident(at_ms) else 1)
+    """How long one message takes at a moment; incidents slow their victims down."""
+    return story.handler_ms * (SLOWDOWN if story.incident and in_incident(at_ms) else 1)
 
 
 def in_incident(at_ms: int) -> bool:

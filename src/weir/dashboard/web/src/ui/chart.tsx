@@ -75,6 +75,15 @@ export function lastKnown(values: (number | null)[]): number | null {
   return null;
 }
 
+/** Tick labels in the reader's zone and manner: times of day, or dates once the ticks are days apart. */
+function tickTimes(ticks: number[]): string[] {
+  const step = ticks.length > 1 ? ticks[1]! - ticks[0]! : 60;
+  const style: Intl.DateTimeFormatOptions =
+    step >= 86_400 ? { month: "short", day: "numeric" } : step >= 60 ? { hour: "2-digit", minute: "2-digit" } : { hour: "2-digit", minute: "2-digit", second: "2-digit" };
+  const clock = new Intl.DateTimeFormat(undefined, style);
+  return ticks.map((tick) => clock.format(tick * 1000));
+}
+
 /** What a colour variable means in the present theme; a canvas cannot resolve one by itself. */
 function color(name: string): string {
   probe.style.color = `var(${name})`;
@@ -100,12 +109,19 @@ function options(
     cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
     scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] } },
     axes: [
-      { stroke: () => color("--muted"), grid: { stroke: () => color("--line"), width: 1 }, ticks: { show: false } },
       {
         stroke: () => color("--muted"),
         grid: { stroke: () => color("--line"), width: 1 },
         ticks: { show: false },
-        size: 64,
+        size: 30,
+        space: 80,
+        values: (_, ticks) => tickTimes(ticks),
+      },
+      {
+        stroke: () => color("--muted"),
+        grid: { stroke: () => color("--line"), width: 1 },
+        ticks: { show: false },
+        size: 82,
         values: (_, ticks) => ticks.map((tick) => format(tick)),
       },
     ],
