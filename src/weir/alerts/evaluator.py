@@ -1,0 +1,157 @@
+"""The evaluator: every thirty seconds, one in the whole cluster, apart from the pipeline that it watches."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from weir.alerts.lease import Deposed, EvaluatorLease, Term
+from weir.alerts.machine import Happened
+from weir.alerts.measure import Lifetimes, Measured, Source, measure, source_of
+from weir.alerts.round import Change, Kept, Key, evaluate
+from weir.alerts.rule import Rule
+from weir.alerts.rules import Rules
+from weir.alerts.situations import Situations
+from weir.alerts.verdict import Cause, Verdict, explain
+from weir.alerts.writing import Journal, Outcome, load_memories
+from weir.broker.broker import Broker
+from weir.control.database import Database
+from weir.errors import NotFound, Unavailable
+from weir.model.clock import Clock, SystemClock
+from weir.model.names import QueueRef
+from weir.warehouse.reading.warehouse import Warehouse
+
+log = structlog.get_logger("weir.alerts")
+INTERVAL_MS = 30_000
+
+
+class Evaluator:
+    """Looks at every rule, raises and resolves alerts, and writes down what is to be said."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        warehouse: Warehouse,
+        broker: Broker,
+        lifetimes: Lifetimes,
+        lease: EvaluatorLease | None = None,
+        clock: Clock | None = None,
+        interval_ms: int = INTERVAL_MS,
+    ) -> None:
+        self._database = database
+        self._warehouse = warehouse
+        self._broker = broker
+        self._lifetimes = lifetimes
+        self._clock = clock or SystemClock()
+        self._interval_ms = interval_ms
+        self._lease = lease or EvaluatorLease(database, ttl_ms=3 * interval_ms)
+        self._rules = Rules(database, clock=self._clock)
+        self._situations = Situations(warehouse, broker, database, clock=self._clock)
+        self._journal = Journal(database)
+
+    async def run(self) -> None:
+        """Evaluate until cancelled; whoever holds the lease does it, the others wait for it."""
+        term: Term | None = None
+        try:
+            while True:
+                started = time.monotonic()
+                term = await self._attempt()
+                spent_s = time.monotonic() - started
+                await asyncio.sleep(max(self._interval_ms / 1_000 - spent_s, 0.1))
+        finally:
+            if term is not None:
+                await asyncio.shield(self._lease.release(term))
+
+    async def evaluate_once(self) -> Outcome | None:
+        """One evaluation, if this process may; None while another one does it."""
+        term = await self._lease.take(now_ms=self._clock.now_ms())
+        return None if term is None else await self.evaluate_under(term)
+
+    async def evaluate_under(self, term: Term) -> Outcome:
+        """One evaluation under a term; Deposed, with nothing written, if it ended meanwhile."""
+        started, now_ms = time.monotonic(), self._clock.now_ms()
+        rules = await self._rules.enabled()
+        kept = await load_memories(self._database)
+        measured = await measure(self._warehouse, self._lifetimes, rules, now_ms=now_ms)
+        depths = await self._depths(_silent(rules, kept, measured))
+        changes = list(evaluate(rules, kept, measured, live_depths=depths))
+        verdicts = await self._verdicts([one for one in changes if Happened.FIRED in one.happened])
+        took_ms = round((time.monotonic() - started) * 1_000)
+        await self._journal.write(changes, verdicts, term=term, now_ms=now_ms, took_ms=took_ms)
+        return _outcome(rules, changes)
+
+    async def _attempt(self) -> Term | None:
+        """One evaluation that survives stores being away; the rules wait for the next one."""
+        term: Term | None = None
+        try:
+            term = await self._lease.take(now_ms=self._clock.now_ms())
+            if term is not None:
+                outcome = await self.evaluate_under(term)
+                if outcome.fired or outcome.resolved:
+                    log.info("alerts changed", fired=outcome.fired, resolved=outcome.resolved)
+        except (Unavailable, Deposed) as error:
+            log.warning("evaluation failed", code=error.code, error=str(error))
+        return term
+
+    async def _depths(self, queues: Sequence[QueueRef]) -> dict[QueueRef, int]:
+        """How deep queues with open alerts are right now, of which telemetry says nothing any more."""
+        depths: dict[QueueRef, int] = {}
+        for queue in queues:
+            try:
+                depths[queue] = (await self._broker.state(queue)).depth
+            except NotFound:
+                depths[queue] = 0
+        return depths
+
+    async def _verdicts(self, fired: Sequence[Change]) -> dict[Key, Verdict]:
+        """Why each of these fired; a cause that cannot be had must not keep the alert back."""
+        queues = [change.queue for change in fired if change.queue is not None]
+        verdicts = {change.key: _beyond_queues(change.rule) for change in fired}
+        if not queues:
+            return verdicts
+        recent_ms = max(change.rule.draft.window_ms for change in fired)
+        try:
+            situations = await self._situations.of_all(sorted(set(queues)), recent_ms=recent_ms)
+        except Unavailable as error:
+            log.warning("no evidence", code=error.code, error=str(error))
+            return verdicts
+        for change in fired:
+            if change.queue is not None:
+                verdicts[change.key] = explain(situations[change.queue])
+        return verdicts
+
+
+def _silent(rules: Sequence[Rule], kept: Mapping[Key, Kept], measured: Measured) -> list[QueueRef]:
+    """Queues with open alerts about a level that have not been heard of in the window or before it."""
+    levels = {rule.id: rule for rule in rules if source_of(rule.draft.metric) is Source.LEVELS}
+    found = []
+    for (rule_id, name), one in kept.items():
+        if one.memory.open and rule_id in levels:
+            rule = levels[rule_id]
+            queue = rule.environment.queue(name)
+            if queue not in measured.levels.get(rule.draft.window_ms, {}):
+                found.append(queue)
+    return found
+
+
+def _beyond_queues(rule: Rule) -> Verdict:
+    """The verdict of rules that speak about processes or the pipeline, and of those without evidence."""
+    text = f"`{rule.draft.metric}` {rule.draft.operator} {rule.draft.threshold:g}"
+    return Verdict(cause=Cause.UNKNOWN, summary=text, evidence={})
+
+
+def _outcome(rules: Sequence[Rule], changes: Sequence[Change]) -> Outcome:
+    def count(happened: Happened) -> int:
+        return sum(happened in change.happened for change in changes)
+
+    return Outcome(
+        rules=len(rules),
+        changes=len(changes),
+        fired=count(Happened.FIRED),
+        resolved=count(Happened.RESOLVED),
+        unknown=count(Happened.WENT_UNKNOWN),
+    )

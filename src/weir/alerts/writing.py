@@ -1,0 +1,278 @@
+"""Writing one evaluation down: memories, alerts, timelines and notifications in one fenced transaction."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from weir.alerts.judge import finite
+from weir.alerts.lease import Term, fence, note_evaluation
+from weir.alerts.machine import Happened, Memory, Status
+from weir.alerts.notices import Kind, notify
+from weir.alerts.round import Change, Kept, Key
+from weir.alerts.rule import Rule
+from weir.alerts.silences import Silence, is_silenced, silence_of
+from weir.alerts.verdict import Verdict
+from weir.alerts.words import SQL as RECORDS
+from weir.alerts.words import AlertRow, alert_row, scope_names
+from weir.control.database import Connection, Database, execute, execute_many, fetch
+from weir.control.sql import load_queries
+from weir.model.ids import new_id
+
+SQL = load_queries("weir.alerts", "evaluator.sql")
+_LINES = {
+    Happened.FIRED: "fired",
+    Happened.RESOLVED: "resolved",
+    Happened.WENT_UNKNOWN: "unknown",
+    Happened.KNOWN_AGAIN: "known",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one evaluation did."""
+
+    rules: int
+    changes: int
+    fired: int = 0
+    resolved: int = 0
+    unknown: int = 0
+
+
+async def load_memories(database: Database) -> dict[Key, Kept]:
+    return {
+        (str(row["rule_id"]), row["queue"]): Kept(
+            memory=Memory(
+                status=Status(row["status"]),
+                since_ms=row["since_ms"],
+                open=row["open"],
+                clear_since_ms=row["clear_since_ms"],
+                last_fired_ms=row["last_fired_ms"],
+                evaluated_ms=row["evaluated_ms"],
+            ),
+            alert_id=None if row["alert_id"] is None else str(row["alert_id"]),
+        )
+        for row in await database.fetch(SQL["memories"])
+    }
+
+
+class Journal:
+    """Turns changes into rows. Nothing is written unless the term still holds at the end."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def write(
+        self,
+        changes: Sequence[Change],
+        verdicts: Mapping[Key, Verdict],
+        *,
+        term: Term,
+        now_ms: int,
+        took_ms: int,
+    ) -> None:
+        async with self._database.transaction() as connection:
+            await fence(connection, term)
+            page = _Page(connection, verdicts, now_ms=now_ms)
+            await page.read()
+            await page.apply(await _unchanged(connection, changes))
+            await note_evaluation(connection, term, now_ms=now_ms, took_ms=took_ms)
+
+
+async def _unchanged(connection: Connection, changes: Sequence[Change]) -> list[Change]:
+    """The changes whose rules are still as they were evaluated; a rule that was edited waits for its turn."""
+    rules = {change.rule.id: change.rule for change in changes}
+    rows = await fetch(
+        connection,
+        SQL["lock_rules"],
+        ids=list(rules),
+        updated=[rule.updated_at_ms for rule in rules.values()],
+    )
+    valid = {str(row["id"]) for row in rows}
+    return [change for change in changes if change.rule.id in valid]
+
+
+class _Page:
+    """One transaction's worth of writing."""
+
+    def __init__(self, connection: Connection, verdicts: Mapping[Key, Verdict], *, now_ms: int) -> None:
+        self._connection = connection
+        self._verdicts = verdicts
+        self._now_ms = now_ms
+        self._silences: list[Silence] = []
+        self._open: dict[str, AlertRow] = {}
+
+    async def read(self) -> None:
+        rows = await fetch(self._connection, SQL["silences_at"], now_ms=self._now_ms)
+        self._silences = [silence_of(row) for row in rows]
+        alerts = [alert_row(row) for row in await fetch(self._connection, SQL["open_alerts"])]
+        self._open = {alert.id: alert for alert in alerts}
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        changes = [change for change in changes if not self._closed_meanwhile(change)]
+        raised = {change.key: self._raised(change) for change in changes if Happened.FIRED in change.happened}
+        for alert in raised.values():
+            await self._insert(alert)
+        over, still = self._sorted(changes)
+        await execute(
+            self._connection, RECORDS["resolve_alerts"], ids=[a.id for a in over], now_ms=self._now_ms
+        )
+        firing = [*raised.values(), *still]
+        told = await self._tell(Kind.FIRING, [alert for alert in firing if not alert.notified])
+        await self._tell(Kind.RESOLVED, [alert for alert in over if alert.notified], silenced_too=True)
+        await self._update([replace(one, notified=one.notified or one.id in told) for one in firing])
+        await self._timelines(changes, raised)
+        await self._memories(changes, {key: alert.id for key, alert in raised.items()})
+
+    def _sorted(self, changes: Sequence[Change]) -> tuple[list[AlertRow], list[AlertRow]]:
+        """The alerts that were open before: those that are over now, and those that are not."""
+        over, still = [], []
+        for change in changes:
+            alert = self._alert_of(change)
+            if alert is None:
+                continue
+            if Happened.RESOLVED in change.happened:
+                over.append(replace(alert, state="resolved", resolved_at_ms=self._now_ms))
+            else:
+                still.append(self._moved(change, alert))
+        return over, still
+
+    def _closed_meanwhile(self, change: Change) -> bool:
+        """Whether somebody resolved the alert by hand while this evaluation was thinking."""
+        before = change.before
+        return before is not None and before.memory.open and before.alert_id not in self._open
+
+    def _alert_of(self, change: Change) -> AlertRow | None:
+        alert_id = change.before.alert_id if change.before else None
+        return None if alert_id is None else self._open.get(alert_id)
+
+    def _raised(self, change: Change) -> AlertRow:
+        verdict = self._verdicts[change.key]
+        return AlertRow(
+            id=new_id(),
+            rule_id=change.rule.id,
+            environment=change.rule.environment,
+            rule=rule_document(change.rule),
+            queue=change.queue.queue if change.queue else "",
+            state="firing",
+            fired_at_ms=self._now_ms,
+            resolved_at_ms=None,
+            unknown_since_ms=None,
+            value=finite(change.sight.value),
+            peak=finite(change.sight.value),
+            cause=verdict.cause.value,
+            verdict=verdict.document(),
+            notified=False,
+            acknowledged_at_ms=None,
+            acknowledged_by=None,
+        )
+
+    def _moved(self, change: Change, alert: AlertRow) -> AlertRow:
+        """The open alert with its newest value; unknown leaves the value as it was."""
+        if change.memory.status is Status.UNKNOWN:
+            return replace(alert, unknown_since_ms=alert.unknown_since_ms or self._now_ms)
+        value = finite(change.sight.value)
+        return replace(alert, value=value, peak=_worse(change.rule, alert.peak, value), unknown_since_ms=None)
+
+    async def _tell(self, kind: Kind, alerts: Iterable[AlertRow], *, silenced_too: bool = False) -> set[str]:
+        """Notify rule by rule, the worst first; whom it told of."""
+        by_rule: dict[str, list[AlertRow]] = defaultdict(list)
+        for alert in alerts:
+            if silenced_too or not is_silenced(alert, self._silences):
+                by_rule[alert.rule_id].append(alert)
+        for group in by_rule.values():
+            rising = group[0].rule["operator"].startswith(">")
+            group.sort(key=lambda alert: _badness(alert.value, rising=rising), reverse=True)
+            await notify(self._connection, kind, group, now_ms=self._now_ms)
+        return {alert.id for group in by_rule.values() for alert in group}
+
+    async def _insert(self, alert: AlertRow) -> None:
+        await execute(
+            self._connection,
+            SQL["raise_alert"],
+            id=alert.id,
+            rule_id=alert.rule_id,
+            rule=Jsonb(dict(alert.rule)),
+            queue=alert.queue,
+            fired_at_ms=alert.fired_at_ms,
+            value=alert.value,
+            cause=alert.cause,
+            verdict=Jsonb(dict(alert.verdict)),
+            notified=False,
+            **scope_names(alert.environment),
+        )
+
+    async def _update(self, alerts: Sequence[AlertRow]) -> None:
+        columns = ("id", "value", "peak", "unknown_since_ms", "notified")
+        lists = {name: [getattr(alert, name) for alert in alerts] for name in columns}
+        await execute(self._connection, SQL["update_alerts"], **lists)
+
+    async def _timelines(self, changes: Sequence[Change], raised: Mapping[Key, AlertRow]) -> None:
+        lines = []
+        for change in changes:
+            alert = raised.get(change.key) or self._alert_of(change)
+            if alert is not None:
+                details = {"value": finite(change.sight.value)}
+                lines += [
+                    _line(alert, self._now_ms, _LINES[h], details) for h in change.happened if h in _LINES
+                ]
+        if lines:
+            await execute_many(self._connection, RECORDS["add_timeline"], lines)
+
+    async def _memories(self, changes: Sequence[Change], raised: Mapping[Key, str]) -> None:
+        gone = [change.key for change in changes if change.forget and change.before is not None]
+        await execute(
+            self._connection,
+            SQL["drop_memories"],
+            rule_id=[rule_id for rule_id, _ in gone],
+            queue=[queue for _, queue in gone],
+        )
+        rows = [_memory_row(change, raised) for change in changes if change.worth_keeping]
+        if rows:
+            lists = {name: [row[name] for row in rows] for name in rows[0]}
+            await execute(self._connection, SQL["put_memories"], **lists)
+
+
+def rule_document(rule: Rule) -> dict[str, Any]:
+    """The rule as an alert remembers it."""
+    draft = asdict(rule.draft)
+    return {**draft, "channels": list(rule.draft.channels), "id": rule.id}
+
+
+def _worse(rule: Rule, left: float | None, right: float | None) -> float | None:
+    values = [value for value in (left, right) if value is not None]
+    if not values:
+        return None
+    return max(values) if rule.draft.operator.rising else min(values)
+
+
+def _badness(value: float | None, *, rising: bool) -> float:
+    """Endless, stored as nothing, is the worst there is."""
+    if value is None:
+        return float("inf")
+    return value if rising else -value
+
+
+def _line(alert: AlertRow, at_ms: int, event: str, details: Mapping[str, Any]) -> dict[str, Any]:
+    return {"alert_id": alert.id, "at_ms": at_ms, "event": event, "details": Jsonb(dict(details))}
+
+
+def _memory_row(change: Change, raised: Mapping[Key, str]) -> dict[str, Any]:
+    memory = change.memory
+    known = change.before.alert_id if change.before else None
+    rule_id, queue = change.key
+    return {
+        "rule_id": rule_id,
+        "queue": queue,
+        "status": memory.status.value,
+        "since_ms": memory.since_ms,
+        "open": memory.open,
+        "clear_since_ms": memory.clear_since_ms,
+        "last_fired_ms": memory.last_fired_ms,
+        "evaluated_ms": memory.evaluated_ms,
+        "alert_id": raised.get(change.key, known) if memory.open else None,
+    }

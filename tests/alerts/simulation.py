@@ -1,0 +1,159 @@
+"""Days in seconds: a warehouse that follows a story, a clock that is moved, and real rows in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weir.alerts.evaluator import Evaluator
+from weir.alerts.lease import EvaluatorLease
+from weir.alerts.records import Records
+from weir.control.database import Database
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.testing.clocks import ManualClock
+from weir.testing.memory import MemoryBroker
+from weir.warehouse.reading.freshness import Freshness, Gap
+from weir.warehouse.reading.series import Span
+from weir.warehouse.reading.windows import Frame, Levels, Percentiles, Sums
+
+SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
+T0 = 1_790_000_000_000 // HOUR * HOUR
+STEP = 5 * SECOND
+
+
+@dataclass(kw_only=True)
+class Story:
+    """What queues do: depth, failures and the like as functions of the time since T0."""
+
+    depth: Mapping[str, Callable[[int], float]]
+    error_rate: Mapping[str, Callable[[int], float]] = field(default_factory=dict)
+    outages: Sequence[tuple[int, int]] = ()
+    """Spans in which the pipeline lands nothing; what happened lands when they end."""
+    losses: Sequence[tuple[int, int]] = ()
+    """Spans whose events are lost for good."""
+
+    def landed_until(self, now: int) -> int:
+        return next((start for start, end in self.outages if start <= now < end), now)
+
+
+class StoryWindows:
+    """The windows that a warehouse would show, had it followed the story."""
+
+    def __init__(self, story: Story, environment: EnvironmentRef, clock: ManualClock) -> None:
+        self._story, self._environment, self._clock = story, environment, clock
+
+    def _times(self, frame: Frame) -> list[int]:
+        until = self._story.landed_until(self._clock.now_ms() - T0)
+        times = range(frame.start_ms - T0, min(frame.end_ms - T0, until + 1), STEP)
+        lost = self._story.losses
+        return [at for at in times if not any(start <= at < end for start, end in lost)]
+
+    async def levels(self, _: Iterable[EnvironmentRef], frame: Frame) -> dict[QueueRef, dict[str, Levels]]:
+        times = self._times(frame)
+        found = {}
+        for name, depth in self._story.depth.items():
+            values = [depth(at) for at in times]
+            if values:
+                levels = Levels(low=min(values), high=max(values), now=values[-1])
+                found[self._environment.queue(name)] = {"backlog": levels, "oldest_age": levels}
+        return found
+
+    async def sums(self, _: Iterable[EnvironmentRef], frame: Frame) -> dict[QueueRef, Sums]:
+        times = self._times(frame)
+        found = {}
+        for name, rate in self._story.error_rate.items():
+            failed = sum(round(100 * rate(at)) for at in times)
+            counts = dict.fromkeys(("enqueued", "dequeued", "dead", "expired", "lapsed", "refused"), 0)
+            counts |= {"acked": 100 * len(times) - failed, "nacked": failed}
+            found[self._environment.queue(name)] = Sums(
+                counts=counts, wait_count=0, wait_sum_ms=0, backlog=1, oldest_age_ms=0, running=0
+            )
+        return found
+
+    async def percentiles(self, *_: Any) -> dict[QueueRef, Percentiles]:
+        return {}
+
+    async def worker_lag(self, _: Frame) -> Levels | None:
+        return None
+
+
+class StoryWarehouse:
+    """As much of a warehouse as an evaluation asks."""
+
+    shards = 1
+
+    def __init__(self, story: Story, environment: EnvironmentRef, clock: ManualClock) -> None:
+        self._story, self._clock = story, clock
+        self.windows = StoryWindows(story, environment, clock)
+        self.freshness = self.gaps = self.reader = self
+
+    async def of(self, _: str) -> Freshness:
+        now_ms = self._clock.now_ms()
+        landed_ms = T0 + self._story.landed_until(now_ms - T0)
+        return Freshness(now_ms=now_ms, behind={} if landed_ms == now_ms else {0: landed_ms})
+
+    async def everything(self) -> list[Gap]:
+        return [
+            Gap(metric="queue", shard=0, span=Span(start_ms=T0 + start, end_ms=T0 + end))
+            for start, end in self._story.losses
+            if T0 + start <= self._clock.now_ms()
+        ]
+
+    async def ask(self, _: Any) -> list[dict[str, Any]]:
+        return []
+
+
+class NoLifetimes:
+    async def ttls_ms(self, environments: Sequence[EnvironmentRef]) -> Mapping[QueueRef, int]:
+        return {}
+
+
+class Simulation:
+    """Evaluators on one database, driven by hand."""
+
+    def __init__(self, database: Database, environment: EnvironmentRef, story: Story) -> None:
+        self.database, self.environment = database, environment
+        self.clock = ManualClock(T0)
+        self.warehouse = StoryWarehouse(story, environment, self.clock)
+        self.evaluator = self.start("first")
+        self.asleep: list[tuple[int, int]] = []
+
+    def start(self, holder: str) -> Evaluator:
+        return Evaluator(
+            database=self.database,
+            warehouse=self.warehouse,
+            broker=MemoryBroker(),
+            lifetimes=NoLifetimes(),
+            lease=EvaluatorLease(self.database, holder=holder),
+            clock=self.clock,
+        )
+
+    async def run(self, until: int, *, every: int = 30 * SECOND) -> None:
+        """Evaluate from now on until so long after T0, except while the evaluator is asleep."""
+        while self.clock.now_ms() - T0 < until:
+            self.clock.advance(every)
+            now = self.clock.now_ms() - T0
+            if not any(start <= now < end for start, end in self.asleep):
+                await self.evaluator.evaluate_once()
+
+    async def episodes(self) -> list[tuple[str, int, int | None]]:
+        """Every alert: its queue, when it fired and when it was resolved, in seconds after T0."""
+        alerts = await Records(self.database).of(self.environment, limit=1_000)
+        return [
+            (
+                alert.queue,
+                (alert.fired_at_ms - T0) // SECOND,
+                None if alert.resolved_at_ms is None else (alert.resolved_at_ms - T0) // SECOND,
+            )
+            for alert in reversed(alerts)
+        ]
+
+    async def said(self) -> list[tuple[str, int]]:
+        """Every notification: its kind and how many alerts it tells of, in order."""
+        async with self.database.connection() as connection:
+            cursor = await connection.execute(
+                "SELECT kind, jsonb_array_length(document->'alerts') + (document->>'more')::int AS alerts"
+                " FROM weir.alert_notifications ORDER BY id"
+            )
+            return [(row["kind"], row["alerts"]) for row in await cursor.fetchall()]
