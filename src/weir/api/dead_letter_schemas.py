@@ -226,18 +226,19 @@ class Deleted(BaseModel):
     task: str
 
 
-def status_view(status: ConsumerStatus) -> ConsumerDeadCount:
-    return ConsumerDeadCount(
-        channelId=status.channel_id,
-        channelName=status.channel_name,
-        consumerId=status.consumer_id,
-        consumerName=status.consumer_name,
-        deadCount=status.dead_count,
-        organization=status.organization,
-        project=status.project,
-        environment=status.environment,
-        queue=status.queue,
-    )
+def status_document(status: ConsumerStatus) -> dict[str, Any]:
+    """A `ConsumerDeadCount`, as JSON has it."""
+    return {
+        "channelId": status.channel_id,
+        "channelName": status.channel_name,
+        "consumerId": status.consumer_id,
+        "consumerName": status.consumer_name,
+        "deadCount": status.dead_count,
+        "organization": status.organization,
+        "project": status.project,
+        "environment": status.environment,
+        "queue": status.queue,
+    }
 
 
 def letter_view(letter: DeadLetter, *, replay_result: str | None = None) -> DeadLetterView:
