@@ -90,8 +90,8 @@ class PipelineSettings(Section):
     checkpoint: str | None = Field(default=None, description="unset: below the data directory")
     archive: str | None = Field(default=None, description="unset: below the data directory")
     trigger_ms: Annotated[int, Field(ge=50, le=60_000)] = 500
-    max_events: Annotated[int, Field(ge=1_000)] = Field(default=200_000, description="about, a batch")
-    max_lanes: Annotated[int, Field(ge=1)] = Field(default=2, description="inserts side by side")
+    max_events: Annotated[int, Field(ge=1_000)] = Field(default=400_000, description="about, a batch")
+    max_lanes: Annotated[int, Field(ge=1)] = Field(default=1, description="raise it with the cluster")
     metrics_port: Port | None = Field(default=None, description="serves the pipeline's own /metrics")
 
 

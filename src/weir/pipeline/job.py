@@ -28,8 +28,8 @@ class PipelineOptions:
     shards: int
     definitions: tuple[MetricDefinition, ...] = DEFINITIONS
     trigger_ms: int = 500
-    max_events: int = 200_000
-    max_lanes: int = 2
+    max_events: int = 400_000
+    max_lanes: int = 1
     ages: Ages = field(default_factory=Ages)
 
     @property

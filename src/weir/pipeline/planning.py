@@ -17,7 +17,7 @@ from weir.telemetry.store import Tail
 
 PROBE = 512
 LANE_EVENTS = 15_000
-"""A further lane is worth its insert from about this many events on."""
+"""A further lane is worth its tasks and its insert from about this many events on."""
 
 
 class Probe(Protocol):

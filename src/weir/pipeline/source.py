@@ -47,8 +47,8 @@ class SourceOptions:
     clickhouse_url: str
     metrics: tuple[str, ...]
     shards: int
-    max_events: int = 200_000
-    max_lanes: int = 2
+    max_events: int = 400_000
+    max_lanes: int = 1
 
     def as_text(self) -> str:
         return json.dumps(asdict(self))

@@ -19,6 +19,7 @@ INSERT_SETTINGS: Mapping[str, Any] = {
     "insert_deduplicate": 1,
     "max_insert_threads": 1,
     "max_partitions_per_insert_block": 0,
+    "optimize_on_insert": 0,
     "max_insert_block_size": 4_000_000,
     "min_insert_block_size_rows": 0,
     "min_insert_block_size_bytes": 0,
