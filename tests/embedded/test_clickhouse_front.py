@@ -16,6 +16,7 @@ import pytest
 from clickhouse_connect.driver.exceptions import DatabaseError
 from clickhouse_connect.driver.external import ExternalData
 
+from weir.testing.processes import wait_until
 from weir.testing.urls import with_database
 
 
@@ -208,7 +209,17 @@ def test_many_clients_at_once_see_only_their_own(url: str) -> None:
     assert answers == [[1000 + number] * 5 for number in range(24)]
 
 
-def test_large_results_stream(client: Any) -> None:
+def test_a_reader_that_hangs_up_stops_its_query(http: httpx2.Client, client: Any) -> None:
+    slow = "SELECT sum(sipHash64(number)) FROM numbers(100000000000) -- hang up"
+    with pytest.raises(httpx2.ReadTimeout):
+        http.get("/", params={"query": slow}, timeout=0.5)
+    running = (
+        "SELECT count() FROM system.processes WHERE query LIKE '%-- hang up' AND query NOT LIKE '%processes%'"
+    )
+    wait_until(lambda: client.command(running) == 0, what="the end of the query")
+
+
+def test_large_results_come_back_whole(client: Any) -> None:
     total = 0
     with client.query_row_block_stream("SELECT number FROM numbers(1000000)") as blocks:
         for block in blocks:

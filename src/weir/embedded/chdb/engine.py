@@ -44,6 +44,11 @@ class Engine:
         finally:
             connection.close()
 
+    def kill(self, mark: str) -> None:
+        """Stop the statement that carries `mark`."""
+        with suppress(Exception), self.connection() as connection:
+            connection.query(f"KILL QUERY WHERE startsWith(query, {quoted(f'/* {mark} */')}) ASYNC")
+
     def close(self) -> None:
         """Let running statements end, then close the directory."""
         for _ in range(self._max_concurrent):

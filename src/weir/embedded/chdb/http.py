@@ -91,7 +91,7 @@ class Handler(BaseHTTPRequestHandler):
             arguments |= fields
             body = iter(())
         request = parse_request(arguments, self._headers(), files)
-        answer = self.server.runner.run(request, body, user)
+        answer = self.server.runner.run(request, body, user=user, client=self.connection)
         self._drain(raw)
         self._send(200, answer.body, self._answer_headers(answer, request.query_id))
 

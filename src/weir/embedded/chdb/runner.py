@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from weir.embedded.chdb.cancel import HangUps
 from weir.embedded.chdb.engine import Engine, configure, load, use
 from weir.embedded.chdb.failures import Refused
 from weir.embedded.chdb.request import Request
@@ -35,8 +37,9 @@ class Runner:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.sessions = Sessions(engine.connect)
+        self._hang_ups = HangUps(engine.kill)
 
-    def run(self, request: Request, body: Iterator[bytes], user: User) -> Answer:
+    def run(self, request: Request, body: Iterator[bytes], *, user: User, client: socket.socket) -> Answer:
         started = time.perf_counter_ns()
         statement, insert, rows = _assemble(request.query, body)
         if insert is None and not statement.strip():
@@ -44,6 +47,9 @@ class Runner:
         with self.engine.running, self._connection(request, user, statement) as connection:
             if insert is not None:
                 answer = _insert(connection, request, insert, rows)
+            elif reads(statement):
+                with self._hang_ups.watched(client) as mark:
+                    answer = _query(connection, request, f"/* {mark} */ ".encode() + statement)
             else:
                 answer = _query(connection, request, statement)
         answer.summary["elapsed_ns"] = time.perf_counter_ns() - started

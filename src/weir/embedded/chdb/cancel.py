@@ -1,0 +1,59 @@
+"""A reader that hangs up stops its query: nobody is left to read the answer."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from uuid import uuid4
+
+_LOOK_EVERY_S = 0.2
+
+
+class HangUps:
+    """Watches the sockets of running queries and calls `kill` with the mark of one whose client left."""
+
+    def __init__(self, kill: Callable[[str], None]) -> None:
+        self._kill = kill
+        self._running: dict[str, socket.socket] = {}
+        self._changed = threading.Condition()
+        threading.Thread(target=self._watch, name="hang-ups", daemon=True).start()
+
+    @contextmanager
+    def watched(self, client: socket.socket) -> Iterator[str]:
+        """Watch `client` inside the block; yields the mark that its statement must carry."""
+        mark = f"weir:{uuid4().hex}"
+        with self._changed:
+            self._running[mark] = client
+            self._changed.notify()
+        try:
+            yield mark
+        finally:
+            with self._changed:
+                self._running.pop(mark, None)
+
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._running)
+                running = dict(self._running)
+            for mark, client in running.items():
+                if _left(client):
+                    with self._changed:
+                        self._running.pop(mark, None)
+                    self._kill(mark)
+            time.sleep(_LOOK_EVERY_S)
+
+
+def _left(client: socket.socket) -> bool:
+    """Whether the other end is closed; a next request that already waits is no hang-up."""
+    try:
+        readable, _, _ = select.select([client], [], [], 0)
+        return bool(readable) and client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except (OSError, ValueError):
+        return True
