@@ -336,7 +336,7 @@ def test_memory_and_redis_answer_alike(machine: type[Brokers]) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=CHECKS
+            max_examples=10, stateful_step_count=40, deadline=None, suppress_health_check=CHECKS
         ),
     )
 

@@ -1,0 +1,199 @@
+"""`weir bench broker`: how fast messages go in and out, beside other queues on the same Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from statistics import median
+from typing import Any
+from uuid import uuid4
+
+import uvloop
+
+from weir.benches import broker_load as load
+from weir.benches import broker_peers as peers
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import Client, Connection, connect
+from weir.embedded.ports import free_port
+from weir.embedded.redis import RedisServer
+from weir.embedded.supervised import Supervised
+from weir.model.names import EnvironmentRef, QueueRef
+
+Figures = dict[str, Any]
+_NOTED_US = 5_000
+
+
+def run(*, quick: bool, **_: Any) -> Figures:
+    """Weir and its peers on one fresh server; then Weir with every write on disk before its reply."""
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
+        server = Supervised(
+            RedisServer(Path(folder) / "redis", port=free_port(), password="bench"),
+            log=Path(folder) / "redis.log",
+            report=lambda _: None,
+        )
+        _await(server.start())
+        try:
+            return _measure_all(server.server.url, quick=quick)
+        finally:
+            _await(server.stop())
+
+
+def _await(work: Coroutine[Any, Any, Any]) -> Any:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+def _measure_all(url: str, *, quick: bool) -> Figures:
+    messages = 20_000 if quick else 100_000
+    fast: Figures = _await(_throughput(url, messages=messages, rounds=3 if quick else 5))
+    found = peers.measure(
+        url,
+        jobs=1_000 if quick else 10_000,
+        batch=load.BATCH,
+        flush=lambda: _await(_command(url, "FLUSHALL")),
+    )
+    figures = {
+        **fast,
+        "peers": found,
+        **_ratios(fast, found),
+        **_await(_metrics_cost(url, messages=messages // 2, rounds=3 if quick else 7)),
+        **_await(_depth(url, deep=100_000 if quick else 1_000_000)),
+        **_await(_tenants(url, quick=quick)),
+        "batch": load.BATCH,
+        "payload_bytes": len(load.PAYLOAD),
+        "durability": "fast",
+        "cpus": os.cpu_count(),
+    }
+    _await(_command(url, "FLUSHALL"))
+    _await(_command(url, "CONFIG", "SET", "appendfsync", "always"))
+    figures["durable"] = _await(_throughput(url, messages=messages // 10, rounds=1))
+    if not quick:
+        _await(_command(url, "FLUSHALL"))
+        flush = lambda: _await(_command(url, "FLUSHALL"))  # noqa: E731
+        figures["durable"]["peers"] = peers.measure(url, jobs=2_000, batch=load.BATCH, flush=flush)
+        figures["durable"].update(_ratios(figures["durable"], figures["durable"]["peers"]))
+    return figures
+
+
+async def _command(url: str, *words: Any) -> Any:
+    client = connect(Connection(url=url), timeout_s=60)
+    try:
+        return await client.execute_command(*words)
+    finally:
+        await client.aclose()
+
+
+async def _fresh_queue(broker: RedisBroker) -> QueueRef:
+    """A queue of a tenant of its own."""
+    queue = EnvironmentRef(organization=uuid4().hex, project="bench", environment="e").queue("bench")
+    await broker.define(queue, load.SPEC)
+    return queue
+
+
+async def _throughput(url: str, *, messages: int, rounds: int) -> Figures:
+    """Medians of several rounds; one client, one call at a time except in `process`."""
+    broker = RedisBroker(Connection(url=url))
+    singles, batches, drains, processes, waits = [], [], [], [], []
+    for _ in range(rounds):
+        queue = await _fresh_queue(broker)
+        singles.append(await load.enqueue_single(broker, queue, messages // 20))
+        batches.append(await load.enqueue_batches(broker, queue, messages))
+        drains.append(await load.drain(broker, queue, messages // 2))
+        processes.append(await load.process(broker, queue, messages // 2))
+        waits.append(await load.latency(broker, await _fresh_queue(broker), 200, per_s=200))
+    await broker.aclose()
+    return {
+        **_medians(singles),
+        "enqueue_batch_per_s": round(median(batches)),
+        "enqueue_batch_spread": _spread(batches),
+        "dequeue_ack_batch_per_s": round(median(drains)),
+        "process_per_s": round(median(processes)),
+        "process_spread": _spread(processes),
+        **_medians(waits),
+    }
+
+
+def _medians(rows: list[dict[str, float]]) -> Figures:
+    return {name: round(median(row[name] for row in rows), 3) for name in rows[0]}
+
+
+def _spread(values: list[float]) -> list[int]:
+    return [round(min(values)), round(max(values))]
+
+
+def _ratios(ours: Figures, found: dict[str, Figures]) -> Figures:
+    ran = {name: figures for name, figures in found.items() if "failed" not in figures}
+    python = [figures["process_per_s"] for name, figures in ran.items() if name != "bullmq"]
+    bulk = [figures["bulk_enqueue_per_s"] for figures in ran.values()]
+    bullmq = ran.get("bullmq")
+    return {
+        "ratio_bulk_vs_best_peer": round(ours["enqueue_batch_per_s"] / max(bulk), 2) if bulk else None,
+        "ratio_process_vs_best_python": round(ours["process_per_s"] / max(python), 2) if python else None,
+        "ratio_process_vs_bullmq": round(ours["process_per_s"] / bullmq["process_per_s"], 2)
+        if bullmq
+        else None,
+    }
+
+
+async def _metrics_cost(url: str, *, messages: int, rounds: int) -> Figures:
+    """Throughput with events on over off, alternating on one server; a round is in, out and acknowledged."""
+    ratios = {"batch": [], "single": []}  # type: dict[str, list[float]]
+    brokers = {on: RedisBroker(Connection(url=url), metrics=on) for on in (True, False)}
+    for _ in range(rounds):
+        seconds = {
+            on: (await _cycle(broker, messages), await _single_cycle(broker, messages // 50))
+            for on, broker in brokers.items()
+        }
+        ratios["batch"].append(seconds[False][0] / seconds[True][0])
+        ratios["single"].append(seconds[False][1] / seconds[True][1])
+    for broker in brokers.values():
+        await broker.aclose()
+    return {
+        "metrics_on_off": round(median(ratios["batch"]), 3),
+        "metrics_on_off_spread": [round(min(ratios["batch"]), 3), round(max(ratios["batch"]), 3)],
+        "metrics_on_off_single": round(median(ratios["single"]), 3),
+    }
+
+
+async def _cycle(broker: RedisBroker, messages: int) -> float:
+    queue = await _fresh_queue(broker)
+    put = await load.enqueue_batches(broker, queue, messages)
+    return messages / put + messages / await load.drain(broker, queue, messages)
+
+
+async def _single_cycle(broker: RedisBroker, messages: int) -> float:
+    queue = await _fresh_queue(broker)
+    return messages / (await load.enqueue_single(broker, queue, messages))["enqueue_single_per_s"]
+
+
+async def _depth(url: str, *, deep: int) -> Figures:
+    """Deep backlog; the slowest script is read from SLOWLOG."""
+    client: Client = connect(Connection(url=url), timeout_s=60)
+    await client.execute_command("FLUSHALL")
+    await client.execute_command("CONFIG", "SET", "slowlog-log-slower-than", _NOTED_US)
+    await client.execute_command("CONFIG", "SET", "slowlog-max-len", 1_000)
+    await client.execute_command("SLOWLOG RESET")
+    broker = RedisBroker(Connection(url=url))
+    environment = EnvironmentRef(organization="deep", project="bench", environment="e")
+    figures = await load.deep_backlog(broker, environment, shallow=1_000, deep=deep, sample=5_000)
+    slow = [entry for entry in await client.execute_command("SLOWLOG GET", 1_000) if _is_script(entry)]
+    await broker.aclose()
+    await client.execute_command("FLUSHALL")
+    await client.aclose()
+    return {**figures, "slowest_script_ms": round(max((e["duration"] for e in slow), default=0) / 1_000, 1)}
+
+
+def _is_script(entry: dict[str, Any]) -> bool:
+    return bool(entry["command"].upper().startswith(b"EVAL"))
+
+
+async def _tenants(url: str, *, quick: bool) -> Figures:
+    broker = RedisBroker(Connection(url=url))
+    figures = await load.noisy_tenant(
+        broker, queues=2_000 if quick else 10_000, probes=400 if quick else 2_000, per_s=200
+    )
+    await broker.aclose()
+    return figures

@@ -1,0 +1,83 @@
+"""Runs the peers of the broker bench: an environment of their own, made on first use, one process each."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_HERE = Path(__file__).parent
+_ROOT = _HERE.parents[2]
+_LOCK = _ROOT / "requirements-bench.lock"
+_VENV = _ROOT / ".venv-bench"
+_BULLMQ_HOME = _VENV / "bullmq"
+PYTHON_PEERS = ("huey", "dramatiq", "arq", "saq", "rq", "celery")
+
+Figures = dict[str, Any]
+
+
+def prepare() -> None:
+    """Install the locked peers beside Weir's own environment, once."""
+    stamp = _VENV / ".stamp"
+    wanted = _LOCK.read_text()
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    uv = Path(sys.executable).with_name("uv")
+    _say("installing the peers into .venv-bench")
+    subprocess.run([uv, "venv", "-q", "--clear", "--python", sys.executable, _VENV], check=True)
+    python = _VENV / "bin" / "python"
+    subprocess.run(
+        [uv, "pip", "install", "-q", "--python", python, "--require-hashes", "-r", _LOCK], check=True
+    )
+    stamp.write_text(wanted)
+
+
+def measure(url: str, *, jobs: int, batch: int, flush: Callable[[], None]) -> dict[str, Figures]:
+    """Every peer that can run here, one after the other on an empty server."""
+    prepare()
+    results: dict[str, Figures] = {}
+    for name in PYTHON_PEERS:
+        flush()
+        script = _HERE / "peers" / f"{name}_peer.py"
+        results[name] = _run([_VENV / "bin" / "python", script], url, jobs, batch)
+        _say(f"{name}: {results[name]}")
+    node = shutil.which("node")
+    if node and _prepare_bullmq():
+        flush()
+        results["bullmq"] = _run([node, _BULLMQ_HOME / "peer.mjs"], url, jobs, batch)
+        _say(f"bullmq: {results['bullmq']}")
+    return results
+
+
+def _prepare_bullmq() -> bool:
+    npm = shutil.which("npm")
+    if npm is None:
+        return False
+    _BULLMQ_HOME.mkdir(exist_ok=True)
+    for file in (_HERE / "bullmq").iterdir():
+        shutil.copy(file, _BULLMQ_HOME / file.name)
+    if (_BULLMQ_HOME / "node_modules" / "bullmq").is_dir():
+        return True
+    _say("installing BullMQ")
+    # `npm ci` insists on optional packages of every platform; the lock's checksums hold here too.
+    command = [npm, "install", "--no-audit", "--no-fund", "--omit=optional", "--ignore-scripts"]
+    return subprocess.run(command, cwd=_BULLMQ_HOME, capture_output=True, check=False).returncode == 0
+
+
+def _run(command: list[Any], url: str, jobs: int, batch: int) -> Figures:
+    finished = subprocess.run(
+        [*command, url, str(jobs), str(batch)], capture_output=True, text=True, timeout=180, check=False
+    )
+    lines = [line for line in finished.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        return {"failed": finished.stderr.strip().splitlines()[-1:] or ["no figures"]}
+    figures: Figures = json.loads(lines[-1])
+    return figures
+
+
+def _say(text: str) -> None:
+    print(f"bench: {text}", file=sys.stderr, flush=True)
