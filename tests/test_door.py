@@ -18,8 +18,6 @@ TOOLS = (
     *("sh", "cat", "cksum", "cp", "dirname", "find", "head", "id", "java", "kill"),
     *("mkdir", "readlink", "rm", "sed", "sleep"),
 )
-    ["sh", "cat", "cksum", "cp", "cut", "dirname", "find", "head", "id", "java", "kill", "ln", "ls", "mkdir", "pwd", "readlink", "rm", "sed", "sleep", "printf"]
-)
 
 PYTHON = r"""#!/bin/sh
 case "$*" in
