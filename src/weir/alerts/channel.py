@@ -1,0 +1,156 @@
+"""Where alerts are told: the kinds of channels, what each needs, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from weir.errors import InvalidInput
+from weir.model.names import EnvironmentRef, check_name
+from weir.outbound.guard import GuardPolicy, check_url
+
+MAX_RECIPIENTS = 50
+_MASK = "********"
+_ADDRESS = re.compile(r"[^\s@<>\"',;:\\()\[\]]{1,64}@[A-Za-z0-9.-]{1,253}")
+_HOST = re.compile(r"[A-Za-z0-9.:_-]{1,253}")
+
+
+class ChannelKind(StrEnum):
+    SLACK = "slack"
+    EMAIL = "email"
+    WEBHOOK = "webhook"
+    APPRISE = "apprise"
+
+
+class Tls(StrEnum):
+    """How a mail server is spoken to."""
+
+    START = "starttls"
+    WHOLE = "tls"
+    NONE = "none"
+
+
+_FIELDS: Mapping[ChannelKind, tuple[frozenset[str], frozenset[str]]] = {
+    ChannelKind.SLACK: (frozenset({"url"}), frozenset()),
+    ChannelKind.WEBHOOK: (frozenset({"url"}), frozenset({"secrets"})),
+    ChannelKind.APPRISE: (frozenset({"url"}), frozenset()),
+    ChannelKind.EMAIL: (
+        frozenset({"host", "from", "to"}),
+        frozenset({"port", "tls", "username", "password"}),
+    ),
+}
+_SECRET = frozenset({"secrets", "password"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    environment: EnvironmentRef
+    name: str
+    kind: ChannelKind
+    config: Mapping[str, Any] = field(repr=False)
+    disabled_reason: str | None = None
+
+    def shown(self) -> dict[str, Any]:
+        """The configuration without what must not be read back."""
+        shown = {name: _MASK if name in _SECRET else value for name, value in self.config.items()}
+        if self.kind in (ChannelKind.SLACK, ChannelKind.APPRISE):
+            # These URLs are the credential.
+            shown["url"] = str(self.config["url"])[:16] + "…"
+        return shown
+
+
+def channel_of(
+    environment: EnvironmentRef, *, name: str, kind: str, config: Mapping[str, Any], policy: GuardPolicy
+) -> Channel:
+    """A checked channel from what a caller sent."""
+    chosen = _kind(kind)
+    check_name(name, what="alert channel")
+    required, optional = _FIELDS[chosen]
+    missing, unknown = required - config.keys(), config.keys() - required - optional
+    if missing or unknown:
+        raise InvalidInput(
+            f"a `{chosen}` channel needs {_list(required)} and may have {_list(optional)};"
+            f" missing {_list(missing)}, unknown {_list(unknown)}"
+        )
+    checked = _email(config, policy) if chosen is ChannelKind.EMAIL else _by_url(chosen, config, policy)
+    return Channel(environment=environment, name=name, kind=chosen, config=checked)
+
+
+def _kind(text: str) -> ChannelKind:
+    try:
+        return ChannelKind(text)
+    except ValueError:
+        known = _list(frozenset(kind.value for kind in ChannelKind))
+        raise InvalidInput(f"`{text!s:.32}` is no kind of channel; expected one of {known}") from None
+
+
+def _by_url(kind: ChannelKind, config: Mapping[str, Any], policy: GuardPolicy) -> dict[str, Any]:
+    url = _text(config["url"], what="url", most=2_000)
+    if kind is ChannelKind.APPRISE:
+        if "://" not in url:
+            raise InvalidInput("an Apprise URL looks like `service://…`")
+        return {"url": url}
+    check_url(url, policy=policy)
+    secrets = config.get("secrets", [])
+    if not isinstance(secrets, list) or len(secrets) > 4:
+        raise InvalidInput("`secrets` is a list of at most 4 texts: the current one first")
+    checked = [_text(secret, what="secret", most=512) for secret in secrets]
+    if any(len(secret) < 24 for secret in checked):
+        raise InvalidInput("a secret has at least 24 characters")
+    return {"url": url, **({"secrets": checked} if checked else {})}
+
+
+def _email(config: Mapping[str, Any], policy: GuardPolicy) -> dict[str, Any]:
+    host = _text(config["host"], what="host", most=253)
+    if not _HOST.fullmatch(host):
+        raise InvalidInput(f"`{host:.64}` is no host name")
+    port = config.get("port", 587)
+    if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65_535:
+        raise InvalidInput(f"`{port!s:.16}` is no port")
+    # The guard reads a host as it stands in a URL; the address itself is checked on connecting.
+    check_url(f"http://[{host}]/" if ":" in host else f"http://{host}/", policy=_any_port(policy))
+    recipients = config["to"]
+    if not isinstance(recipients, list) or not 1 <= len(recipients) <= MAX_RECIPIENTS:
+        raise InvalidInput(f"`to` is a list of 1 to {MAX_RECIPIENTS} addresses")
+    optional = {
+        name: _text(config[name], what=name, most=255) for name in ("username", "password") if name in config
+    }
+    return {
+        "host": host,
+        "port": port,
+        "tls": _tls(config.get("tls", Tls.START.value)),
+        "from": _address(config["from"]),
+        "to": [_address(one) for one in recipients],
+        **optional,
+    }
+
+
+def _any_port(policy: GuardPolicy) -> GuardPolicy:
+    return GuardPolicy(allowed=policy.allowed)
+
+
+def _tls(value: Any) -> str:
+    try:
+        return Tls(value).value
+    except ValueError:
+        raise InvalidInput(f"`{value!s:.16}` is no way to encrypt; expected starttls, tls or none") from None
+
+
+def _address(value: Any) -> str:
+    text = _text(value, what="address", most=320)
+    if not _ADDRESS.fullmatch(text):
+        raise InvalidInput(f"`{text:.64}` is no mail address")
+    return text
+
+
+def _text(value: Any, *, what: str, most: int) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable():
+        raise InvalidInput(f"the {what} is no printable text of 1 to {most} characters")
+    return value
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names)) or "nothing"

@@ -1,0 +1,121 @@
+"""One mail: the server's address is checked when connecting, and the outcome is one a queue can act on."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import time
+from email.message import EmailMessage
+
+import aiosmtplib
+
+from weir.alerts.channel import Channel, Tls
+from weir.outbound.addresses import may_reach
+from weir.outbound.delivery import DeliveryOutcome, Verdict
+from weir.outbound.guard import GuardPolicy, Resolver, resolve
+
+TIMEOUT_S = 20.0
+
+
+async def send_mail(
+    channel: Channel,
+    *,
+    subject: str,
+    text: str,
+    message_id: str,
+    policy: GuardPolicy,
+    resolver: Resolver = resolve,
+    timeout_s: float = TIMEOUT_S,
+    context: ssl.SSLContext | None = None,
+) -> DeliveryOutcome:
+    """Send one mail; never raises for what the server does."""
+    started = time.monotonic()
+    try:
+        async with asyncio.timeout(timeout_s):
+            await _send(
+                channel,
+                _message(channel, subject=subject, text=text, message_id=message_id),
+                policy=policy,
+                resolver=resolver,
+                context=context,
+            )
+    except _Refused as error:
+        return _outcome(Verdict.REFUSED, started, error=str(error))
+    except aiosmtplib.SMTPResponseException as error:
+        permanent = 500 <= error.code < 600
+        verdict = Verdict.REFUSED if permanent else Verdict.RETRY
+        return _outcome(
+            verdict, started, status=error.code, error=f"the mail server said {error.message:.300}"
+        )
+    except aiosmtplib.SMTPRecipientsRefused as error:
+        codes = [one.code for one in error.recipients]
+        verdict = Verdict.REFUSED if all(code >= 500 for code in codes) else Verdict.RETRY
+        return _outcome(verdict, started, status=codes[0], error="the mail server refused the recipients")
+    except (aiosmtplib.SMTPException, OSError, ssl.SSLError, ValueError) as error:
+        return _outcome(Verdict.RETRY, started, error=f"{type(error).__name__}: {error}"[:500])
+    return _outcome(Verdict.DELIVERED, started, status=250)
+
+
+class _Refused(Exception):
+    """The server is not one that Weir may reach."""
+
+
+async def _send(
+    channel: Channel,
+    message: EmailMessage,
+    *,
+    policy: GuardPolicy,
+    resolver: Resolver,
+    context: ssl.SSLContext | None,
+) -> None:
+    config = channel.config
+    client = aiosmtplib.SMTP(
+        hostname=config["host"],
+        sock=await _connected(config["host"], config["port"], policy=policy, resolver=resolver),
+        use_tls=config["tls"] == Tls.WHOLE,
+        start_tls=config["tls"] == Tls.START,
+        tls_context=context,
+        timeout=TIMEOUT_S,
+    )
+    async with client:
+        if "username" in config:
+            await client.login(config["username"], config.get("password", ""))
+        refused, _ = await client.send_message(message, sender=config["from"], recipients=list(config["to"]))
+        if refused:
+            raise aiosmtplib.SMTPException(f"{len(refused)} of the recipients were refused")
+
+
+async def _connected(host: str, port: int, *, policy: GuardPolicy, resolver: Resolver) -> socket.socket:
+    """A socket to an address of the host that was checked, so that a second look-up changes nothing."""
+    addresses = await resolver(host, port)
+    refused = [one for one in addresses if not may_reach(one, allowed=policy.allowed)]
+    if refused or not addresses:
+        raise _Refused(f"`{host}` is at `{', '.join(refused) or 'no address'}`, which is not public")
+    family = socket.AF_INET6 if ":" in addresses[0] else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, (addresses[0], port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _message(channel: Channel, *, subject: str, text: str, message_id: str) -> EmailMessage:
+    message = EmailMessage()
+    message["From"] = channel.config["from"]
+    message["To"] = ", ".join(channel.config["to"])
+    message["Subject"] = subject
+    message["Message-ID"] = f"<{message_id}@weir>"
+    message["Auto-Submitted"] = "auto-generated"
+    message.set_content(text)
+    return message
+
+
+def _outcome(
+    verdict: Verdict, started: float, *, status: int | None = None, error: str | None = None
+) -> DeliveryOutcome:
+    duration_ms = int((time.monotonic() - started) * 1_000)
+    return DeliveryOutcome(verdict=verdict, duration_ms=duration_ms, status=status, error=error)

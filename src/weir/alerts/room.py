@@ -1,0 +1,86 @@
+"""The parts of this room that routes and commands use, built once for a process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weir.alerts.channel import Channel
+from weir.alerts.channels import Channels
+from weir.alerts.delivery import DeliveryLog
+from weir.alerts.notices import Kind
+from weir.alerts.records import Records
+from weir.alerts.rule import RuleDraft
+from weir.alerts.rules import Rules
+from weir.alerts.silences import Silences
+from weir.alerts.situations import DEFAULT_RECENT_MS, Situations
+from weir.alerts.trial import fire_test
+from weir.alerts.verdict import Situation, Verdict, explain
+from weir.broker.broker import Broker
+from weir.control.database import Database
+from weir.errors import InvalidInput, NotFound
+from weir.model.clock import Clock, SystemClock
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.outbound.guard import GuardPolicy
+from weir.warehouse.reading.warehouse import Warehouse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertRoom:
+    database: Database
+    broker: Broker
+    rules: Rules
+    records: Records
+    channels: Channels
+    silences: Silences
+    deliveries: DeliveryLog
+    situations: Situations
+    policy: GuardPolicy
+    clock: Clock
+
+    async def check_references(self, environment: EnvironmentRef, draft: RuleDraft) -> None:
+        """Refuse a rule that names a queue or a channel that does not exist."""
+        if draft.queue is not None:
+            try:
+                await self.broker.state(environment.queue(draft.queue))
+            except NotFound:
+                raise InvalidInput(f"there is no queue `{draft.queue}`; define it first") from None
+        known = {channel.name for channel in await self.channels.of(environment)}
+        missing = [name for name in draft.channels if name not in known]
+        if missing:
+            raise InvalidInput(f"there is no alert channel `{missing[0]}`; create it first")
+
+    async def explain(
+        self, queue: QueueRef, *, recent_ms: int = DEFAULT_RECENT_MS
+    ) -> tuple[Situation, Verdict]:
+        """Why a queue is as it is; NotFound if there is none."""
+        await self.broker.state(queue)
+        situation = await self.situations.of(queue, recent_ms=recent_ms)
+        return situation, explain(situation)
+
+    async def test(self, channel: Channel) -> str:
+        """Send a test notification on its way; its id in the delivery log."""
+        return await fire_test(self.database, channel, kind=Kind.TEST, now_ms=self.clock.now_ms())
+
+
+def open_alerts(
+    database: Database,
+    broker: Broker,
+    warehouse: Warehouse,
+    *,
+    policy: GuardPolicy | None = None,
+    clock: Clock | None = None,
+) -> AlertRoom:
+    """Connect the parts; nothing runs until the loops do."""
+    clock = clock or SystemClock()
+    return AlertRoom(
+        database=database,
+        broker=broker,
+        rules=Rules(database, clock=clock),
+        records=Records(database, clock=clock),
+        channels=Channels(database, clock=clock),
+        silences=Silences(database, clock=clock),
+        deliveries=DeliveryLog(database),
+        situations=Situations(warehouse, broker, database, clock=clock),
+        policy=policy or GuardPolicy(),
+        clock=clock,
+    )

@@ -1,0 +1,106 @@
+"""From a notification and a channel to one attempt at telling it."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import httpx2
+import orjson
+
+from weir.alerts.channel import Channel, ChannelKind
+from weir.alerts.mail import send_mail
+from weir.alerts.notices import Kind
+from weir.alerts.templates import alertmanager_payload, mail_text, slack_message, subject
+from weir.model.clock import Clock
+from weir.outbound.delivery import DeliveryOutcome, OutboundRequest, Verdict, deliver
+from weir.outbound.guard import GuardPolicy
+
+
+class Sender(Protocol):
+    """Tells one notification through one channel; never raises for what the other side does."""
+
+    async def send(
+        self, channel: Channel, *, notification_id: str, kind: Kind, document: Mapping[str, Any]
+    ) -> DeliveryOutcome: ...
+
+
+class ChannelSender:
+    """Every kind of channel, over one guarded HTTP client."""
+
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        *,
+        policy: GuardPolicy,
+        clock: Clock,
+        link: str = "",
+        timeout_ms: int = 15_000,
+        allow_apprise: bool = False,
+    ) -> None:
+        self._client = client
+        self._policy = policy
+        self._clock = clock
+        self._link = link
+        self._timeout_ms = timeout_ms
+        self._allow_apprise = allow_apprise
+
+    async def send(
+        self, channel: Channel, *, notification_id: str, kind: Kind, document: Mapping[str, Any]
+    ) -> DeliveryOutcome:
+        match channel.kind:
+            case ChannelKind.SLACK:
+                return await self._post(
+                    channel, notification_id, slack_message(document, kind, link=self._link)
+                )
+            case ChannelKind.WEBHOOK:
+                body = alertmanager_payload(document, kind, receiver=channel.name, link=self._link)
+                return await self._post(channel, notification_id, body)
+            case ChannelKind.EMAIL:
+                return await send_mail(
+                    channel,
+                    subject=subject(document, kind),
+                    text=mail_text(document, kind, link=self._link),
+                    message_id=notification_id,
+                    policy=self._policy,
+                    timeout_s=self._timeout_ms / 1_000,
+                )
+            case ChannelKind.APPRISE:
+                return await self._apprise(channel, kind, document)
+
+    async def _post(self, channel: Channel, notification_id: str, body: dict[str, Any]) -> DeliveryOutcome:
+        request = OutboundRequest(
+            url=channel.config["url"],
+            body=orjson.dumps(body),
+            message_id=notification_id,
+            secrets=tuple(channel.config.get("secrets", ())),
+            timeout_ms=self._timeout_ms,
+        )
+        return await deliver(self._client, request, now_ms=self._clock.now_ms())
+
+    async def _apprise(self, channel: Channel, kind: Kind, document: Mapping[str, Any]) -> DeliveryOutcome:
+        """Apprise does its own HTTP, past the guard, so the operator has to allow it."""
+        started = time.monotonic()
+        if not self._allow_apprise:
+            error = "Apprise channels are not allowed here; the operator can allow them"
+            return DeliveryOutcome(verdict=Verdict.REFUSED, duration_ms=0, error=error)
+        try:
+            apprise = importlib.import_module("apprise")
+        except ImportError:
+            error = "Apprise is not installed; install `weir[apprise]`"
+            return DeliveryOutcome(verdict=Verdict.REFUSED, duration_ms=0, error=error)
+        notifier = apprise.Apprise()
+        if not notifier.add(channel.config["url"]):
+            error = "Apprise does not understand the URL of this channel"
+            return DeliveryOutcome(verdict=Verdict.REFUSED, duration_ms=0, error=error)
+        sent = await notifier.async_notify(
+            title=subject(document, kind), body=mail_text(document, kind, link=self._link)
+        )
+        duration_ms = int((time.monotonic() - started) * 1_000)
+        if sent:
+            return DeliveryOutcome(verdict=Verdict.DELIVERED, duration_ms=duration_ms)
+        return DeliveryOutcome(
+            verdict=Verdict.RETRY, duration_ms=duration_ms, error="Apprise reports a failure"
+        )

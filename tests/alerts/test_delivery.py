@@ -1,0 +1,363 @@
+"""Telling, to real receivers that fail, throttle, redirect and hang; through the queue, with a log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from email import message_from_bytes
+from email.policy import default as default_policy
+
+import pytest
+from aiosmtpd.controller import Controller
+from standardwebhooks.webhooks import Webhook
+
+from alerts.receivers import receiving, status
+from weir.alerts.channel import Channel, channel_of
+from weir.alerts.channels import Channels
+from weir.alerts.delivery import QUEUE, SPEC, Courier, DeliveryLog, Relay
+from weir.alerts.notices import Kind
+from weir.alerts.senders import ChannelSender
+from weir.alerts.templates import alertmanager_payload, mail_text, slack_message, subject
+from weir.alerts.trial import fire_test
+from weir.control.database import Database
+from weir.embedded.ports import free_port
+from weir.errors import InvalidInput
+from weir.model.names import EnvironmentRef
+from weir.outbound.addresses import parse_networks
+from weir.outbound.guard import GuardPolicy, guarded_client
+from weir.testing.clocks import ManualClock
+from weir.testing.memory import MemoryBroker
+
+OPEN = GuardPolicy(allowed=parse_networks(["127.0.0.0/8"]))
+CLOSED = GuardPolicy()
+SECRET = "a-secret-of-more-than-24-bytes"
+NASTY = '<!channel> & "x"\r\nBcc: everybody@example.com'
+
+
+class Post:
+    """The whole way of a notification, under the test's control."""
+
+    def __init__(self, database: Database, environment: EnvironmentRef, policy: GuardPolicy) -> None:
+        self.database, self.environment, self.policy = database, environment, policy
+        self.clock = ManualClock(1_790_000_000_000)
+        self.broker = MemoryBroker(clock=self.clock)
+        self.client = guarded_client(policy)
+        sender = ChannelSender(self.client, policy=policy, clock=self.clock, timeout_ms=500)
+        self.relay = Relay(database, self.broker, clock=self.clock)
+        self.courier = Courier(database, self.broker, sender, clock=self.clock)
+
+    async def channel(self, kind: str, **config: object) -> Channel:
+        channel = channel_of(self.environment, name="ops", kind=kind, config=config, policy=OPEN)
+        await Channels(self.database).put(channel)
+        return channel
+
+    async def say(self, channel: Channel) -> None:
+        await fire_test(self.database, channel, kind=Kind.TEST, now_ms=self.clock.now_ms())
+        assert await self.relay.relay() == 1
+
+    async def carry(self, rounds: int, *, advance_ms: int = 3_600_000) -> None:
+        for _ in range(rounds):
+            await self.courier.carry()
+            self.clock.advance(advance_ms)
+
+    async def log(self) -> dict:
+        (entry,) = await DeliveryLog(self.database).of(self.environment)
+        return entry
+
+
+@pytest.fixture
+async def post(database: Database, environment: EnvironmentRef) -> AsyncIterator[Post]:
+    post = Post(database, environment, OPEN)
+    await post.broker.define(QUEUE, SPEC)
+    yield post
+    await post.client.aclose()
+
+
+async def test_a_webhook_is_signed_and_has_the_shape_of_alertmanager(post: Post) -> None:
+    async with receiving() as receiver:
+        await post.say(await post.channel("webhook", url=receiver.url, secrets=[SECRET]))
+        await post.carry(1)
+    (request,) = receiver.requests
+    body = json.loads(request.body)
+    assert body["version"] == "4"
+    assert {"groupKey", "status", "receiver", "commonLabels", "externalURL", "truncatedAlerts"} <= body.keys()
+    assert body["alerts"][0]["endsAt"] == "0001-01-01T00:00:00Z"
+    assert all(isinstance(value, str) for value in body["alerts"][0]["labels"].values())
+    headers = dict(line.split(": ", 1) for line in request.head.splitlines()[1:] if ": " in line)
+    lowered = {name.lower(): value for name, value in headers.items()}
+    assert lowered["webhook-id"] == (await post.log())["id"]
+    webhook = Webhook(SECRET.encode())
+    signature = webhook.sign(
+        lowered["webhook-id"],
+        __import__("datetime").datetime.fromtimestamp(
+            int(lowered["webhook-timestamp"]), tz=__import__("datetime").UTC
+        ),
+        request.body.decode(),
+    )
+    assert lowered["webhook-signature"] == signature
+    assert (await post.log())["state"] == "delivered"
+
+
+async def test_a_receiver_that_fails_is_tried_again_and_every_attempt_is_logged(post: Post) -> None:
+    async with receiving(lambda n: status(500) if n < 3 else status(204)) as receiver:
+        await post.say(await post.channel("webhook", url=receiver.url))
+        await post.carry(6)
+    entry = await post.log()
+    assert entry["state"] == "delivered"
+    assert [one["verdict"] for one in entry["deliveries"]] == ["retry", "retry", "retry", "delivered"]
+    assert [one["status"] for one in entry["deliveries"]] == [500, 500, 500, 204]
+
+
+async def test_a_receiver_that_throttles_is_not_asked_before_its_time(post: Post) -> None:
+    async with receiving(lambda n: status(429, "retry-after: 120") if n == 0 else status(200)) as receiver:
+        await post.say(await post.channel("webhook", url=receiver.url))
+        await post.carry(1, advance_ms=100_000)
+        await post.carry(1, advance_ms=30_000)
+        assert len(receiver.requests) == 1
+        await post.carry(1)
+        assert len(receiver.requests) == 2
+    assert (await post.log())["state"] == "delivered"
+
+
+async def test_a_redirect_is_a_failure_and_is_not_followed(post: Post) -> None:
+    async with receiving() as target, receiving(lambda _: status(301, f"location: {target.url}")) as receiver:
+        await post.say(await post.channel("webhook", url=receiver.url))
+        await post.carry(1)
+        assert target.requests == []
+    assert (await post.log())["deliveries"][0]["verdict"] == "retry"
+
+
+async def test_a_receiver_that_hangs_is_cut_off(post: Post) -> None:
+    async with receiving(hang=True) as receiver:
+        await post.say(await post.channel("webhook", url=receiver.url))
+        await post.carry(1)
+    entry = await post.log()
+    assert entry["deliveries"][0]["verdict"] == "retry"
+    assert entry["deliveries"][0]["duration_ms"] < 5_000
+
+
+async def test_a_receiver_that_is_gone_is_never_called_again(post: Post) -> None:
+    async with receiving(lambda _: status(410)) as receiver:
+        channel = await post.channel("webhook", url=receiver.url)
+        await post.say(channel)
+        await post.carry(2)
+        assert (await post.log())["state"] == "failed"
+        assert (await Channels(post.database).find(post.environment, "ops")).disabled_reason
+        await post.say(channel)
+        await post.carry(1)
+        assert len(receiver.requests) == 1
+
+
+async def test_giving_up_after_the_last_attempt_is_recorded(post: Post) -> None:
+    async with receiving(lambda _: status(503)) as receiver:
+        await post.say(await post.channel("webhook", url=receiver.url))
+        await post.carry(SPEC.delivery.max_attempts + 3, advance_ms=7_200_000)
+        assert len(receiver.requests) == SPEC.delivery.max_attempts
+    assert (await post.log())["state"] == "failed"
+
+
+async def test_a_private_address_is_refused_at_once_and_for_good(
+    database: Database, environment: EnvironmentRef
+) -> None:
+    post = Post(database, environment, CLOSED)
+    await post.broker.define(QUEUE, SPEC)
+    async with receiving() as receiver:
+        await post.say(await post.channel("webhook", url=receiver.url))
+        await post.carry(2)
+        assert receiver.requests == []
+    entry = await post.log()
+    assert (entry["state"], entry["deliveries"][0]["verdict"]) == ("failed", "refused")
+    await post.client.aclose()
+
+
+async def test_a_crash_between_outbox_and_queue_says_it_once(post: Post) -> None:
+    async with receiving() as receiver:
+        channel = await post.channel("webhook", url=receiver.url)
+        await post.say(channel)
+        async with post.database.connection() as connection:
+            await connection.execute("UPDATE weir.alert_notifications SET state = 'waiting'")
+        assert await post.relay.relay() == 1
+        await post.carry(3)
+        assert len(receiver.requests) == 1
+
+
+async def test_a_courier_that_dies_after_telling_tells_at_most_twice(post: Post) -> None:
+    async with receiving() as receiver:
+        await post.say(await post.channel("webhook", url=receiver.url))
+        (lost,) = await post.broker.dequeue(QUEUE, consumer="dying", limit=1)
+        post.clock.advance(SPEC.delivery.lease_ms + 1)
+        await post.broker.sweep(0)
+        post.clock.advance(60_000)
+        await post.carry(3)
+        assert len(receiver.requests) == 1
+        assert lost.attempt == 1
+
+
+class Mailbox:
+    """What a mail server received."""
+
+    def __init__(self) -> None:
+        self.mails: list[bytes] = []
+        self.answer = "250 OK"
+
+    async def handle_DATA(self, server: object, session: object, envelope: object) -> str:
+        if self.answer.startswith("250"):
+            self.mails.append(envelope.content)
+        return self.answer
+
+
+@pytest.fixture
+def mailbox() -> Mailbox:
+    return Mailbox()
+
+
+@pytest.fixture
+def mail_port(mailbox: Mailbox) -> Iterator[int]:
+    controller = Controller(mailbox, hostname="127.0.0.1", port=free_port())
+    controller.start()
+    yield controller.port
+    controller.stop()
+
+
+def mail_config(port: int) -> dict[str, object]:
+    return {
+        "host": "127.0.0.1",
+        "port": port,
+        "tls": "none",
+        "from": "weir@example.com",
+        "to": ["a@example.com"],
+    }
+
+
+async def test_a_mail_arrives(post: Post, mailbox: Mailbox, mail_port: int) -> None:
+    await post.say(await post.channel("email", **mail_config(mail_port)))
+    await post.carry(1)
+    mail = message_from_bytes(mailbox.mails[0], policy=default_policy)
+    assert mail["To"] == "a@example.com"
+    assert mail["Subject"].startswith("[TEST] test: `test` in")
+    assert "nothing is wrong" in mail.get_content()
+    assert (await post.log())["state"] == "delivered"
+
+
+async def test_a_mail_server_that_is_busy_is_tried_again_and_one_that_refuses_is_not(
+    post: Post, mailbox: Mailbox, mail_port: int
+) -> None:
+    channel = await post.channel("email", **mail_config(mail_port))
+    mailbox.answer = "451 try later"
+    await post.say(channel)
+    await post.carry(1)
+    mailbox.answer = "554 no"
+    await post.carry(2)
+    entry = await post.log()
+    assert [one["verdict"] for one in entry["deliveries"]] == ["retry", "refused"]
+    assert entry["state"] == "failed"
+
+
+async def test_a_mail_server_without_tls_gets_no_mail_that_wants_it(
+    post: Post, mailbox: Mailbox, mail_port: int
+) -> None:
+    await post.say(await post.channel("email", **{**mail_config(mail_port), "tls": "starttls"}))
+    await post.carry(1)
+    assert mailbox.mails == []
+    assert (await post.log())["deliveries"][0]["verdict"] == "retry"
+
+
+async def test_a_mail_server_that_is_down_is_tried_again(post: Post) -> None:
+    await post.say(await post.channel("email", **mail_config(9)))
+    await post.carry(1)
+    assert (await post.log())["deliveries"][0]["verdict"] == "retry"
+
+
+def document(name: str) -> dict:
+    condition = {"metric": "backlog", "operator": ">", "threshold": 5.0, "window_ms": 60_000}
+    return {
+        "organization": name,
+        "project": name,
+        "environment": name,
+        "rule": {
+            "id": "r",
+            "name": name,
+            "metric": "backlog",
+            "operator": ">",
+            "threshold": 5.0,
+            "window_ms": 60_000,
+        },
+        "alerts": [
+            {
+                "id": "a",
+                "queue": name,
+                "state": "firing",
+                "value": None,
+                "fired_at_ms": 1,
+                "resolved_at_ms": None,
+                "cause": "unknown",
+                "verdict": {"summary": name * 100},
+            }
+        ]
+        * 60,
+        "more": 5,
+    }
+
+
+def test_names_cannot_mention_link_or_inject() -> None:
+    said = slack_message(document(NASTY), Kind.FIRING, link="https://weir.example/?a=<b>")["text"]
+    assert "<!channel>" not in said
+    assert "&lt;!channel&gt;" in said
+    assert "… and 55 more" in said
+    line = subject(document(NASTY), Kind.FIRING)
+    assert "\r" not in line
+    assert "\n" not in line
+    assert not any(
+        text.startswith("Bcc:") for text in mail_text(document(NASTY), Kind.FIRING, link="").split("\n")
+    )
+    payload = alertmanager_payload(document(NASTY), Kind.RESOLVED, receiver="r", link="")
+    assert payload["truncatedAlerts"] == 5
+    assert len(payload["alerts"][0]["annotations"]["cause"]) <= 500
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        ("pigeon", {"url": "https://example.com"}),
+        ("slack", {}),
+        ("slack", {"url": "https://example.com", "more": 1}),
+        ("slack", {"url": "file:///etc/passwd"}),
+        ("webhook", {"url": "http://127.0.0.1/"}),
+        ("webhook", {"url": "http://169.254.169.254/latest"}),
+        ("webhook", {"url": "http://[::ffff:127.0.0.1]/"}),
+        ("webhook", {"url": "http://2130706433/"}),
+        ("webhook", {"url": "http://0x7f.1/"}),
+        ("webhook", {"url": "http://user:pw@example.com/"}),
+        ("webhook", {"url": "https://example.com", "secrets": ["short"]}),
+        ("webhook", {"url": "https://example.com", "secrets": "a" * 30}),
+        ("webhook", {"url": 7}),
+        ("email", {"host": "10.0.0.1", "from": "a@b.c", "to": ["a@b.c"]}),
+        ("email", {"host": "::1", "from": "a@b.c", "to": ["a@b.c"]}),
+        ("email", {"host": "mail.example.com", "from": "a@b.c\r\nX: y", "to": ["a@b.c"]}),
+        ("email", {"host": "mail.example.com", "from": "a@b.c", "to": []}),
+        ("email", {"host": "mail.example.com", "from": "a@b.c", "to": ["nobody"]}),
+        ("email", {"host": "mail.example.com", "from": "a@b.c", "to": ["a@b.c"], "port": 0}),
+        ("email", {"host": "mail.example.com", "from": "a@b.c", "to": ["a@b.c"], "tls": "perhaps"}),
+        ("apprise", {"url": "nothing"}),
+    ],
+)
+def test_a_channel_that_could_not_work_or_must_not_is_refused(
+    environment: EnvironmentRef, kind: str, config: dict
+) -> None:
+    with pytest.raises(InvalidInput):
+        channel_of(environment, name="c", kind=kind, config=config, policy=CLOSED)
+
+
+def test_credentials_are_not_shown(environment: EnvironmentRef) -> None:
+    url = "https://hooks.slack.com/services/T0/B0/verysecret"
+    slack = channel_of(environment, name="c", kind="slack", config={"url": url}, policy=CLOSED)
+    assert "verysecret" not in str(slack.shown())
+    assert "verysecret" not in repr(slack)
+    hook = channel_of(
+        environment,
+        name="c",
+        kind="webhook",
+        config={"url": "https://example.com", "secrets": [SECRET]},
+        policy=CLOSED,
+    )
+    assert SECRET not in str(hook.shown())
