@@ -14,6 +14,7 @@ from weir.broker.broker import Broker
 from weir.model.clock import SystemClock
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
+from weir.model.tasks import cancelled
 from weir.outbound.addresses import parse_networks
 from weir.outbound.guard import GuardPolicy, guarded_client
 from weir.outbound.log import MemoryDeliveryLog
@@ -80,8 +81,7 @@ class Rig:
             try:
                 yield worker
             finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+                await cancelled([task])
 
     def endings(self) -> list[str]:
         return [attempt.ending for attempt in self.journal.attempts]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from weir.errors import WeirError
+from weir.model.tasks import cancelled
 
 log = structlog.get_logger("weir.serve")
 _MIN_BACKOFF_S = 0.5
@@ -43,11 +44,7 @@ class Supervisor:
         try:
             yield
         finally:
-            for task in tasks:
-                task.cancel()
-            for task in tasks:
-                with suppress(asyncio.CancelledError):
-                    await task
+            await cancelled(tasks)
 
     async def families(self) -> AsyncIterator[Metric]:
         """How often each loop had to be started again."""

@@ -12,6 +12,7 @@ import structlog
 
 from weir.model.message import Delivery, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.tasks import cancelled, finished
 from weir.spec.book import Specs
 from weir.spec.ir import DeliverTo, QueueSpec
 from weir.workers.claim import WAIT_MS, Claimer, Room
@@ -90,7 +91,7 @@ class Worker:
                 self._follow_specs()
                 await asyncio.sleep(LOOK_EVERY_S)
         finally:
-            await asyncio.shield(self._drain(renewing))
+            await finished(self._drain(renewing))
 
     def _follow_specs(self) -> None:
         """One claimer for each queue that has something to do now."""
@@ -196,20 +197,16 @@ class Worker:
             self._stop_claiming(queue)
         if self._ending:
             _, late = await asyncio.wait(self._ending, timeout=self._options.wait_ms / 1_000 + 0.5)
-            for task in late:
-                task.cancel()
+            await cancelled(late)
         running = list(self._tasks)
         if running:
             log.info("draining", running=len(running))
             await asyncio.wait(running, timeout=self._options.drain_s)
-        for task in self._tasks.copy():
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancelled(self._tasks.copy())
         with suppress(TimeoutError):
             async with asyncio.timeout(3):
                 await self._settling.drained()
-        renewing.cancel()
-        await asyncio.gather(renewing, return_exceptions=True)
+        await cancelled([renewing])
 
 
 def _lose(task: asyncio.Task[None]) -> None:

@@ -1,0 +1,35 @@
+"""Ending tasks for certain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from typing import Any
+
+AGAIN_S = 2.0
+
+
+async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait until all have ended, whatever they end with.
+
+    A driver may swallow a cancellation that reaches it at the wrong moment (redis-py does, about once in
+    ten); so those that go on are cancelled again.
+    """
+    left = {task for task in tasks if not task.done()}
+    while left:
+        for task in left:
+            task.cancel()
+        ended, left = await asyncio.wait(left, timeout=AGAIN_S)
+        for task in ended:
+            if not task.cancelled():
+                task.exception()
+
+
+async def finished(work: Coroutine[Any, Any, None]) -> None:
+    """Run bounded work to its end, however often the caller is cancelled meanwhile."""
+    task = asyncio.create_task(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(task)
+    task.result()

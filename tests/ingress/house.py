@@ -1,0 +1,168 @@
+"""A whole house on real stores: API, specs, webhooks, worker, mover; one tenant, everything in one loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+
+from ingress import signing
+from weir.api.app import create_app
+from weir.api.direct import DirectPusher, DirectSettler
+from weir.api.edge import Edge
+from weir.api.services import Services
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import Connection
+from weir.control.authentication import CachedAuthenticator
+from weir.control.database import Database
+from weir.control.principals import Role
+from weir.control.queues import QueueDefinitions
+from weir.control.registry import SpecRegistry
+from weir.control.specs import Specs
+from weir.control.tokens import NewToken, Tokens
+from weir.deadletters.channels import Channels
+from weir.deadletters.mover import Mover
+from weir.deadletters.room import open_room
+from weir.ingress.at_once import CommandsAtOnce
+from weir.ingress.receive import Receiver
+from weir.model.clock import SystemClock
+from weir.model.names import EnvironmentRef
+from weir.model.tasks import cancelled
+from weir.outbound.addresses import parse_networks
+from weir.outbound.guard import GuardPolicy, guarded_client
+from weir.outbound.log import PostgresDeliveryLog
+from weir.workers.commands import Commands
+from weir.workers.journal import PostgresJournal
+from weir.workers.keys import PostgresKeys
+from weir.workers.run import Tools
+from weir.workers.threads import DaemonThreads
+from weir.workers.timeline import Timelines
+from weir.workers.worker import Worker, WorkerOptions
+
+SECRET = "a secret that is long enough"
+
+
+@dataclass
+class House:
+    """Everything in reach of a test."""
+
+    environment: EnvironmentRef
+    database: Database
+    broker: RedisBroker
+    specs: Specs
+    registry: SpecRegistry
+    commands: Commands
+    journal: PostgresJournal
+    services: Services
+    app: Edge
+    client: httpx2.AsyncClient
+    secrets: dict[str, str] = field(default_factory=dict)
+
+    async def apply(self, text: str) -> None:
+        response = await self.client.put("/api/v1/spec", json={"source": text})
+        assert response.status_code == 200, response.text
+        await self.registry.refresh()
+
+    async def hook(self, name: str, body: Any, **headers: str) -> httpx2.Response:
+        """A webhook signed in the plain way, unless the headers say otherwise."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        named = {key.replace("_", "-"): value for key, value in headers.items()}
+        signed = {
+            "content-type": "application/json",
+            **signing.plain(SECRET, data, int(time.time())),
+            **named,
+        }
+        return await self.client.post(f"/hook/{name}", content=data, headers=signed)
+
+    async def depth(self, queue: str) -> int:
+        return (await self.broker.state(self.environment.queue(queue))).depth
+
+    @asynccontextmanager
+    async def working(self, **options: Any) -> AsyncIterator[Worker]:
+        """A worker, its journal and the mover, while the block runs."""
+        async with guarded_client(GuardPolicy(allowed=parse_networks(["127.0.0.0/8"]))) as client:
+            tools = Tools(
+                broker=self.broker,
+                commands=self.commands,
+                clock=SystemClock(),
+                secrets=self.secrets.get,
+                client=client,
+                log=PostgresDeliveryLog(self.database),
+                executor=DaemonThreads(),
+            )
+            chosen = {"name": "worker-1", "wait_ms": 100, "drain_s": 2.0, "environment": self.environment}
+            worker = Worker(tools, self.registry, self.journal, WorkerOptions(**{**chosen, **options}))
+            tasks = [
+                asyncio.create_task(run())
+                for run in (worker.run, self.journal.run, Mover(self.broker, self.database).run, self._sweep)
+            ]
+            try:
+                yield worker
+            finally:
+                await cancelled(tasks)
+
+    async def _sweep(self) -> None:
+        while True:
+            for shard in range(self.broker.shards):
+                await self.broker.sweep(shard)
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def open_house(environment: EnvironmentRef, database: Database, redis_url: str) -> AsyncIterator[House]:
+    async with AsyncExitStack() as stack:
+        broker = RedisBroker(Connection(url=redis_url))
+        stack.push_async_callback(broker.aclose)
+        specs = Specs(database, broker, companions=(Channels(database).follow,))
+        registry, commands, secrets = SpecRegistry(database), Commands(), {"HOOK": SECRET}
+        pusher = DirectPusher(broker)
+        at_once = CommandsAtOnce(commands, executor=DaemonThreads(), keys=PostgresKeys(database))
+        tokens = Tokens(database)
+        services = Services(
+            broker=broker,
+            authenticator=CachedAuthenticator(tokens, fresh_s=0),
+            pusher=pusher,
+            settler=DirectSettler(broker),
+            tokens=tokens,
+            definitions=QueueDefinitions(database),
+            dead_letters=open_room(database, broker),
+            receiver=Receiver(registry, pusher, secrets=secrets.get, at_once=at_once),
+            specs=specs,
+            timelines=Timelines(database, broker),
+        )
+        app = create_app(services)
+        token, _ = await tokens.create(
+            NewToken(
+                name="test",
+                role=Role.ADMIN,
+                organization=environment.organization,
+                project=environment.project,
+                environment=environment.environment,
+            )
+        )
+        client = await stack.enter_async_context(
+            httpx2.AsyncClient(
+                transport=httpx2.ASGITransport(app=app),
+                base_url="http://weir",
+                headers={"authorization": f"Bearer {token}"},
+            )
+        )
+        yield House(
+            environment=environment,
+            database=database,
+            broker=broker,
+            specs=specs,
+            registry=registry,
+            commands=commands,
+            journal=PostgresJournal(database, flush_every_s=0.02),
+            services=services,
+            app=app,
+            client=client,
+            secrets=secrets,
+        )

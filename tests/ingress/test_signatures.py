@@ -1,0 +1,215 @@
+"""Signatures: published vectors, the reference library as oracle, rotation, replay, and any bytes at all."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from standardwebhooks import Webhook
+
+from ingress import signing
+from weir.ingress.signatures import verify
+from weir.outbound.signing import signed_headers
+from weir.spec.ir import SignatureScheme, Verification
+
+NOW_S = 1_700_000_000
+BODY = b'{"hello": "w\xc3\xb6rld"}'
+SECRET = "a secret of enough length"
+STANDARD_SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
+
+SCHEMES = {
+    "hmac": (
+        Verification(scheme=SignatureScheme.HMAC, secret_envs=("S",), header="X-Sig"),
+        signing.plain,
+        SECRET,
+    ),
+    "github": (Verification(scheme=SignatureScheme.GITHUB, secret_envs=("S",)), signing.github, SECRET),
+    "stripe": (Verification(scheme=SignatureScheme.STRIPE, secret_envs=("S",)), signing.stripe, SECRET),
+    "slack": (Verification(scheme=SignatureScheme.SLACK, secret_envs=("S",)), signing.slack, SECRET),
+    "pagerduty": (
+        Verification(scheme=SignatureScheme.PAGERDUTY, secret_envs=("S",)),
+        signing.pagerduty,
+        SECRET,
+    ),
+    "standard": (
+        Verification(scheme=SignatureScheme.STANDARD, secret_envs=("S",)),
+        signing.standard,
+        STANDARD_SECRET,
+    ),
+    "generic": (
+        Verification(
+            scheme=SignatureScheme.GENERIC,
+            secret_envs=("S",),
+            header="X-Digest",
+            prefix="sha512=",
+            algorithm="sha512",
+            encoding="base64",
+            timestamp_header="X-Time",
+        ),
+        signing.generic,
+        SECRET,
+    ),
+}
+TIMED = ("stripe", "slack", "standard", "generic")
+
+
+def holds(name: str, headers, *, body: bytes = BODY, secrets=None, now_s: int = NOW_S) -> bool:
+    verification, _, secret = SCHEMES[name]
+    return verify(verification, secrets=secrets or [secret], headers=headers, body=body, now_ms=now_s * 1000)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_genuine_request_holds_and_a_changed_one_does_not(name):
+    _, sign, secret = SCHEMES[name]
+    headers = sign(secret, BODY, NOW_S)
+    assert holds(name, headers)
+    assert not holds(name, headers, body=BODY + b" ")
+    assert not holds(name, headers, secrets=[base64.b64encode(b"another secret of that length").decode()])
+    assert not holds(name, {})
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_old_and_new_secret_both_hold_while_a_secret_is_rotated(name):
+    _, sign, secret = SCHEMES[name]
+    new = (
+        "whsec_" + base64.b64encode(b"f" * 32).decode()
+        if name == "standard"
+        else "a brand new secret of length"
+    )
+    assert holds(name, sign(secret, BODY, NOW_S), secrets=[new, secret])
+    assert holds(name, sign(new, BODY, NOW_S), secrets=[new, secret])
+    assert not holds(name, sign(secret, BODY, NOW_S), secrets=[new])
+
+
+@pytest.mark.parametrize("name", TIMED)
+@pytest.mark.parametrize("drift_s", [-301, 301, -100_000, 10**10])
+def test_outside_the_replay_window_nothing_holds(name, drift_s):
+    _, sign, secret = SCHEMES[name]
+    assert not holds(name, sign(secret, BODY, max(0, NOW_S + drift_s)))
+
+
+@pytest.mark.parametrize("name", TIMED)
+@pytest.mark.parametrize("drift_s", [-300, 0, 300])
+def test_inside_the_replay_window_it_holds(name, drift_s):
+    _, sign, secret = SCHEMES[name]
+    assert holds(name, sign(secret, BODY, NOW_S + drift_s))
+
+
+@pytest.mark.parametrize(
+    "stamp", ["nan", "1e10", "-1700000000", "1700000000.0", "", " 1700000000", "१७", "9" * 400]
+)
+def test_a_timestamp_that_is_not_whole_seconds_does_not_hold(stamp):
+    headers = signing.slack(SECRET, BODY, NOW_S)
+    digest = signing.hexmac(SECRET, f"v0:{stamp}:".encode() + BODY)
+    headers.update({"x-slack-request-timestamp": stamp, "x-slack-signature": f"v0={digest}"})
+    assert not holds("slack", headers)
+
+
+def test_githubs_published_vector_holds():
+    headers = {
+        "x-hub-signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+    }
+    assert holds("github", headers, body=b"Hello, World!", secrets=["It's a Secret to Everybody"])
+
+
+def test_the_standard_webhooks_published_vector_holds():
+    headers = {
+        "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        "webhook-timestamp": "1614265330",
+        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }
+    secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    assert holds("standard", headers, body=b'{"test": 2432232314}', secrets=[secret], now_s=1614265330)
+
+
+def test_slacks_published_vector_holds():
+    body = (
+        b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V"
+        b"&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text="
+        b"&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN"
+        b"&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
+    )
+    headers = {
+        "x-slack-request-timestamp": "1531420618",
+        "x-slack-signature": "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503",
+    }
+    assert holds("slack", headers, body=body, secrets=["8f742231b10e8888abcd99yyyzzz85a5"], now_s=1531420618)
+
+
+@given(body=st.text().map(str.encode), message_id=st.from_regex(r"msg_[A-Za-z0-9]{1,20}", fullmatch=True))
+@settings(max_examples=60, deadline=None)
+def test_what_the_reference_library_signs_we_accept_and_the_other_way_round(body, message_id):
+    now = datetime.now(UTC)
+    now_s = int(now.timestamp())
+    reference = Webhook(STANDARD_SECRET)
+    theirs = {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(now_s),
+        "webhook-signature": reference.sign(message_id, now, body.decode()),
+    }
+    assert holds("standard", theirs, body=body, now_s=now_s)
+    ours = signed_headers([STANDARD_SECRET], message_id=message_id, timestamp_s=now_s, body=body)
+    assert ours == theirs
+    if body.strip():
+        reference.verify(body, ours) if _is_json(body) else None
+
+
+def _is_json(body: bytes) -> bool:
+    import json
+
+    try:
+        json.loads(body)
+    except ValueError:
+        return False
+    return True
+
+
+HEADER_BYTES = st.binary(max_size=200).map(lambda data: data.decode("latin-1"))
+
+
+@given(values=st.lists(HEADER_BYTES, min_size=12, max_size=12), name=st.sampled_from(sorted(SCHEMES)))
+@settings(max_examples=400, deadline=None)
+def test_no_header_bytes_raise_or_hold(values, name):
+    names = [
+        "x-sig",
+        "x-hub-signature-256",
+        "stripe-signature",
+        "x-slack-signature",
+        "x-slack-request-timestamp",
+        "x-pagerduty-signature",
+        "x-digest",
+        "x-time",
+        "webhook-id",
+        "webhook-timestamp",
+        "webhook-signature",
+        "x-other",
+    ]
+    assert holds(name, dict(zip(names, values, strict=True))) is False
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "v1",
+        "v1,",
+        "v1,!!!!",
+        "v2,abcd",
+        "v1,äöü",
+        "v1," + "A" * 10_000,
+        " ".join(["v1,AAAA"] * 10_000),
+        ",",
+        "\x00",
+    ],
+)
+def test_malformed_standard_signatures_do_not_hold(value):
+    headers = {**signing.standard(STANDARD_SECRET, BODY, NOW_S), "webhook-signature": value}
+    assert not holds("standard", headers)
+
+
+def test_unknown_versions_beside_a_good_signature_are_skipped():
+    headers = signing.standard(STANDARD_SECRET, BODY, NOW_S)
+    headers["webhook-signature"] = "v9,xx v1a,yy " + headers["webhook-signature"]
+    assert holds("standard", headers)
