@@ -131,7 +131,7 @@ class Cluster:
             self.sent += 1
             message = NewMessage(payload=f"{key}{self.sent}".encode(), key=key)
             items.append(PushItem(queue=self.queue, message=message))
-        answers = await self.processes[at].intake.push(items)
+        answers = await self.processes[at].front().push(items)
         for item, answer in zip(items, answers, strict=True):
             if isinstance(answer, Pushed | Queued):
                 self.accepted.setdefault(item.message.key or "", []).append(item.message.payload.decode())

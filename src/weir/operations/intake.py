@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from weir.admission.admission import Admission
-from weir.admission.decide import Decision
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker, Call
 from weir.errors import BrokerUnavailable, Overloaded, WeirError
@@ -42,47 +41,42 @@ class _Entry:
 
 
 class Intake:
-    """A `Pusher` that admits, one for each process; everything that a producer pushes goes through it."""
+    """A `Pusher` that keeps order, one for each process; everything that a producer pushes ends here."""
 
     def __init__(
         self,
         *,
         broker: Broker,
         overflow: Overflow,
-        admission: Admission,
         reach: Reach,
         calls: CallLanes,
         timeout_s: float = DIRECT_TIMEOUT_S,
     ) -> None:
         self._broker = broker
         self._overflow = overflow
-        self._admission = admission
         self._reach = reach
         self._calls = calls
         self._timeout_s = timeout_s
 
     async def push(self, items: Sequence[PushItem], *, producer: str = "") -> list[PushAnswer]:
-        decision = self._admission.decide(OperationType.PUSH)
-        if decision is Decision.REJECT:
-            raise self.overloaded()
+        """Execute at once what may be, queue the rest."""
         answers: Answers = {}
-        groups = [self._one_queue(*group, decision, answers) for group in _by_queue(items).items()]
-        if len(groups) == 1:
-            await groups[0]
-        else:
-            await asyncio.gather(*groups)
+        await _all([self._one_queue(*group, answers) for group in _by_queue(items).items()])
+        return [answers[at] for at in range(len(items))]
+
+    async def queue(self, items: Sequence[PushItem]) -> list[PushAnswer]:
+        """Queue everything, because this process is busy."""
+        answers: Answers = {}
+        groups = _by_queue(items).items()
+        await _all([self._queue(*group, answers, reason=Reason.SYSTEM_BUSY) for group in groups])
         return [answers[at] for at in range(len(items))]
 
     def overloaded(self) -> Overloaded:
         """The refusal, with when to come back."""
         return self._overflow.overloaded()
 
-    async def _one_queue(
-        self, queue: QueueRef, entries: list[_Entry], decision: Decision, answers: Answers
-    ) -> None:
-        if decision is Decision.QUEUE:
-            await self._queue(queue, entries, answers, reason=Reason.SYSTEM_BUSY)
-        elif not self._reach.reachable(self._overflow.shard(queue)):
+    async def _one_queue(self, queue: QueueRef, entries: list[_Entry], answers: Answers) -> None:
+        if not self._reach.reachable(self._overflow.shard(queue)):
             await self._queue(queue, entries, answers, reason=Reason.BROKER_UNAVAILABLE)
         else:
             await self._execute(queue, entries, answers)
@@ -112,12 +106,11 @@ class Intake:
 
     async def _enqueue(self, queue: QueueRef, entries: list[_Entry], call: Call) -> list[Enqueued]:
         messages = [entry.message for entry in entries]
-        with self._admission.executing():
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    return await self._broker.enqueue(queue, messages, call=call)
-            except TimeoutError:
-                raise BrokerUnavailable("the broker did not answer in time; try again") from None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._broker.enqueue(queue, messages, call=call)
+        except TimeoutError:
+            raise BrokerUnavailable("the broker did not answer in time; try again") from None
 
     async def _queue(
         self,
@@ -165,6 +158,14 @@ class Intake:
             payload=encode_push(push),
             messages=len(group),
         )
+
+
+async def _all(groups: list[Coroutine[Any, Any, None]]) -> None:
+    """One group is the rule, and needs no task of its own."""
+    if len(groups) == 1:
+        await groups[0]
+    else:
+        await asyncio.gather(*groups)
 
 
 def is_unknown(error: WeirError) -> bool:

@@ -10,10 +10,12 @@ from weir.admission.decide import Decision
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker
 from weir.control.database import Database
+from weir.model.exchange import Pusher
 from weir.model.ids import new_id
 from weir.operations.calls import CallLanes
 from weir.operations.desk import Desk
 from weir.operations.estimate import RateMeter
+from weir.operations.front import AdmittingPusher
 from weir.operations.intake import Intake
 from weir.operations.keeper import LEASE_MS, Keeper
 from weir.operations.maintenance import Cleaner, DepthSampler, LagSampler
@@ -59,7 +61,6 @@ class OperationService:
         self.intake = Intake(
             broker=broker,
             overflow=overflow,
-            admission=self.admission,
             reach=self.reach,
             calls=CallLanes(process),
         )
@@ -68,6 +69,10 @@ class OperationService:
         self.cleaner = Cleaner(database=database, queue=self.queue)
         self._lag = LagSampler(self.admission)
         self._processing = processing
+
+    def front(self, inner: Pusher | None = None) -> AdmittingPusher:
+        """What producers' pushes go through; `inner` executes those that are admitted."""
+        return AdmittingPusher(inner or self.intake, intake=self.intake, admission=self.admission)
 
     def admit(self, kind: OperationType) -> None:
         """Turn an operation away before anything is read or parsed for it, if that is what would happen."""

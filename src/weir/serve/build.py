@@ -11,6 +11,7 @@ from weir.admission.kinds import OperationType
 from weir.admission.limit import AdaptiveLimit
 from weir.admission.policy import DEFAULT_THRESHOLDS, Policy, Threshold
 from weir.api.coalesce import CoalescingPusher, CoalescingSettler
+from weir.api.direct import DirectPusher, DirectSettler
 from weir.api.limits import Limits
 from weir.api.services import Services
 from weir.broker.preflight import check_redis
@@ -29,6 +30,7 @@ from weir.deadletters.mover import Mover
 from weir.deadletters.room import open_room
 from weir.deadletters.runner import TaskRunner
 from weir.embedded.urls import Urls
+from weir.model.exchange import Pusher, Settler
 from weir.operations.events import SystemEvents
 from weir.operations.service import OperationService
 from weir.serve.hooks import open_hooks
@@ -37,7 +39,7 @@ from weir.serve.loops import Loop, Supervisor
 from weir.serve.probes import disk_probe, epoch_probe, postgres_probe, redis_probe
 from weir.serve.restore import restore
 from weir.serve.watch import pipeline_watch
-from weir.settings import ApiSettings, DeadLetterSettings, Settings
+from weir.settings import ApiSettings, DeadLetterSettings, LoadSettings, Settings
 from weir.spec.ir import DAY_MS
 from weir.telemetry.connection import connect
 from weir.telemetry.emitter import MetricsEmitter
@@ -83,7 +85,8 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
             tokens, fresh_s=settings.api.token_fresh_s, stale_s=settings.api.token_stale_s
         )
         operations, events = await _operations(stack, settings, urls, broker)
-        hooks = await open_hooks(database, broker, operations.intake, settings.worker)
+        pusher, settler = _exchange(settings.load, operations, broker)
+        hooks = await open_hooks(database, broker, pusher, settings.worker)
         supervisor = Supervisor(
             (
                 Loop(name="sweeper", run=Sweeper(broker).run),
@@ -100,8 +103,8 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
         services = Services(
             broker=broker,
             authenticator=authenticator,
-            pusher=CoalescingPusher(operations.intake),
-            settler=CoalescingSettler(operations.settlements),
+            pusher=pusher,
+            settler=settler,
             operations=operations,
             limits=_limits(settings.api),
             tokens=tokens,
@@ -161,6 +164,15 @@ async def _operations(
     admission = Admission(policy=Policy(thresholds=thresholds), limit=limit, enabled=load.admission)
     service = OperationService(database=reserved, broker=broker, admission=admission)
     return service, SystemEvents(database=reserved)
+
+
+def _exchange(
+    load: LoadSettings, operations: OperationService, broker: RedisBroker
+) -> tuple[Pusher, Settler]:
+    """Who executes pushes and settlements. Without admission, the broker alone, come what may."""
+    if not load.admission:
+        return CoalescingPusher(DirectPusher(broker)), CoalescingSettler(DirectSettler(broker))
+    return operations.front(CoalescingPusher(operations.intake)), CoalescingSettler(operations.settlements)
 
 
 def _dead_letter_loops(
