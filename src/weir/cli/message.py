@@ -1,0 +1,49 @@
+"""`weir message`: the story of one message."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from weir.cli.options import DataDirOption, JsonOption
+from weir.cli.scope import Desk, EnvironmentOption, OrganizationOption, ProjectOption, at_desk
+from weir.workers.timeline import Timeline, Timelines
+
+app = typer.Typer(no_args_is_help=True, help="Messages: what happened to one.")
+
+
+@app.callback()
+def message() -> None:
+    """Messages: what happened to one."""
+
+
+@app.command()
+def show(
+    message_id: Annotated[str, typer.Argument(help="The id that the sender was given.")],
+    organization: OrganizationOption = "default",
+    project: ProjectOption = "default",
+    environment: EnvironmentOption = "default",
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Receipt, operation, enqueue, attempts with their errors, death and replay, in order."""
+
+    async def work(desk: Desk) -> Timeline:
+        return await Timelines(desk.database, desk.broker).of(desk.environment, message_id)
+
+    found = at_desk(data_dir, (organization, project, environment), work)
+    if as_json:
+        typer.echo(json.dumps(asdict(found), default=str))
+        return
+    table = Table("time", "what", "details", title=f"{found.message_id} in {found.queue}: {found.state}")
+    for moment in found.moments:
+        at = datetime.fromtimestamp(moment.at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        details = ", ".join(f"{name} {value}" for name, value in moment.details.items())
+        table.add_row(at, moment.what, details)
+    Console().print(table)

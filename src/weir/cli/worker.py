@@ -1,0 +1,98 @@
+"""`weir worker`: do the work that specs map messages to, until Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from contextlib import AsyncExitStack
+from typing import Annotated
+
+import typer
+
+from weir.api.logs import configure_logs
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import Connection
+from weir.cli.options import DataDirOption, settings_with
+from weir.cli.running import run_until_done
+from weir.control.database import Database
+from weir.control.migrate import verify_postgres
+from weir.embedded.urls import Urls, resolve_urls
+from weir.errors import InvalidInput
+from weir.model.names import EnvironmentRef
+from weir.serve.hooks import open_worker
+from weir.serve.loops import Loop, Supervisor
+from weir.settings import Settings
+from weir.telemetry.connection import connect
+from weir.telemetry.emitter import MetricsEmitter
+from weir.telemetry.sampler import ProcessIdentity, ProcessSampler
+from weir.workers.worker import WorkerOptions
+
+app = typer.Typer()
+_START_S = 10.0
+
+
+@app.command()
+def worker(
+    app_target: Annotated[
+        str | None, typer.Option("--app", help="`module:app` with the commands; WEIR_WORKER__APP.")
+    ] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Messages worked on at once.")] = None,
+    prefetch: Annotated[int | None, typer.Option(min=0, help="Messages fetched ahead.")] = None,
+    queue: Annotated[
+        list[str] | None, typer.Option(help="Only these queues; may stand several times.")
+    ] = None,
+    scope: Annotated[
+        tuple[str, str, str] | None,
+        typer.Option("--only", help="Only this environment: organization, project, environment."),
+    ] = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Work on every queue that has a command, an endpoint or a next queue. SIGTERM drains."""
+    settings = settings_with(data_dir)
+    given = {"app": app_target, "concurrency": concurrency, "prefetch": prefetch}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    settings = settings.model_copy(update={"worker": settings.worker.model_copy(update=chosen)})
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    configure_logs(level=settings.api.log_level)
+    options = WorkerOptions(
+        name=f"{socket.gethostname()}:{os.getpid()}",
+        concurrency=settings.worker.concurrency,
+        prefetch=settings.worker.prefetch,
+        drain_s=settings.worker.drain_s,
+        environment=_environment(scope),
+        queues=frozenset(queue or ()),
+    )
+    run_until_done(work(settings, resolve_urls(settings), options), fast=True)
+
+
+async def work(settings: Settings, urls: Urls, options: WorkerOptions) -> None:
+    """Work until cancelled, with everything that a worker needs around it."""
+    async with AsyncExitStack() as stack:
+        database = Database(urls.postgres, name="weir-worker", max_size=4)
+        stack.push_async_callback(database.aclose)
+        await database.open(wait_s=_START_S)
+        await verify_postgres(database)
+        broker = RedisBroker(Connection(url=urls.redis), shards=settings.shards)
+        stack.push_async_callback(broker.aclose)
+        redis = connect(urls.redis)
+        stack.push_async_callback(redis.aclose)
+        emitter = MetricsEmitter(redis, shards=settings.shards)
+        sampler = ProcessSampler(ProcessIdentity(role="worker"), emitter)
+        running, loops = await open_worker(
+            stack, database, broker, settings.worker, options, activity=sampler
+        )
+        loops = (*loops, Loop(name="emitter", run=emitter.run), Loop(name="sampler", run=sampler.run))
+        async with Supervisor(loops).running():
+            typer.echo(f"working as {options.name}; Ctrl-C drains and stops it", err=True)
+            await running.run()
+
+
+def _environment(scope: tuple[str, str, str] | None) -> EnvironmentRef | None:
+    if scope is None:
+        return None
+    if not all(scope):
+        raise InvalidInput("`--only` takes three names: organization, project and environment")
+    organization, project, environment = scope
+    return EnvironmentRef(organization=organization, project=project, environment=environment)
