@@ -95,6 +95,14 @@ class PipelineSettings(Section):
     metrics_port: Port | None = Field(default=None, description="serves the pipeline's own /metrics")
 
 
+class WarehouseSettings(Section):
+    """How long the tiers keep; the pipeline applies it when it starts."""
+
+    keep_5s_days: Annotated[int, Field(ge=1)] = 2
+    keep_1m_days: Annotated[int, Field(ge=1)] = 31
+    keep_1h_days: Annotated[int, Field(ge=1)] = 400
+
+
 class LoadSettings(Section):
     """What happens when more comes in than can be done at once."""
 
@@ -162,6 +170,7 @@ class Settings(BaseSettings):
     )
     embedded: EmbeddedSettings = EmbeddedSettings()
     pipeline: PipelineSettings = PipelineSettings()
+    warehouse: WarehouseSettings = WarehouseSettings()
     api: ApiSettings = ApiSettings()
     load: LoadSettings = LoadSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()

@@ -10,9 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from weir.pipeline.definition import DEFINITIONS, MetricDefinition, by_name
-from weir.pipeline.events import Ages
+from weir.pipeline.events import DAY_MS, Ages
 from weir.pipeline.sink import RESULT_SCHEMA, SinkOptions, land
 from weir.pipeline.source import FORMAT, SourceOptions, StreamsDataSource, settle_planned
+from weir.warehouse.retention import Retention
 
 QUERY = "weir-metrics"
 
@@ -30,7 +31,7 @@ class PipelineOptions:
     trigger_ms: int = 500
     max_events: int = 400_000
     max_lanes: int = 1
-    ages: Ages = field(default_factory=Ages)
+    retention: Retention = field(default_factory=Retention)
 
     @property
     def source(self) -> SourceOptions:
@@ -49,7 +50,9 @@ class PipelineOptions:
             clickhouse_url=self.clickhouse_url,
             archive=self.archive,
             definitions=by_name(self.definitions),
-            ages=self.ages,
+            ages=Ages(
+                late_ms=self.retention.fine_days * DAY_MS, too_old_ms=self.retention.hour_days * DAY_MS
+            ),
         )
 
 

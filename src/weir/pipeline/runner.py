@@ -25,6 +25,7 @@ from weir.pipeline.supervisor import Query, Supervisor
 from weir.telemetry.progress import publish_status, read_lags
 from weir.telemetry.store import StreamStore
 from weir.warehouse.connection import Connection
+from weir.warehouse.retention import apply_retention
 
 _log = structlog.get_logger(__name__)
 
@@ -90,11 +91,20 @@ def _run(
 
 def _start(spark: SparkSession, options: PipelineOptions, observe: Observe, available_now: bool) -> Query:
     try:
+        _apply_retention(options)
         query: Any = start(spark, options, observe=observe, available_now=available_now)
         return cast(Query, query)
     except (Py4JError, ConnectionError) as error:
         _require_jvm(spark)
         raise error
+
+
+def _apply_retention(options: PipelineOptions) -> None:
+    connection = Connection(options.clickhouse_url)
+    try:
+        apply_retention(connection, options.retention)
+    finally:
+        connection.close()
 
 
 def _publish(

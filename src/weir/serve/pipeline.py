@@ -16,6 +16,7 @@ from weir.settings import Settings
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
 from weir.warehouse.connection import Connection
+from weir.warehouse.retention import Retention
 
 
 def pipeline_options(settings: Settings, urls: Urls) -> PipelineOptions:
@@ -29,6 +30,11 @@ def pipeline_options(settings: Settings, urls: Urls) -> PipelineOptions:
         trigger_ms=chosen.trigger_ms,
         max_events=chosen.max_events,
         max_lanes=chosen.max_lanes,
+        retention=Retention(
+            fine_days=settings.warehouse.keep_5s_days,
+            minute_days=settings.warehouse.keep_1m_days,
+            hour_days=settings.warehouse.keep_1h_days,
+        ),
     )
 
 

@@ -1,0 +1,42 @@
+"""How long each tier keeps its rows; a setting, applied to the tables where it differs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weir.warehouse import tables
+from weir.warehouse.connection import Connection
+
+_TTL = """
+SELECT create_table_query AS ddl
+FROM system.tables
+WHERE database = currentDatabase() AND name = {name:String}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """Days that the 5-second, minute and hour tiers keep."""
+
+    fine_days: int = 2
+    minute_days: int = 31
+    hour_days: int = 400
+
+    @property
+    def by_step(self) -> tuple[int, int, int]:
+        return self.fine_days, self.minute_days, self.hour_days
+
+
+def apply_retention(connection: Connection, retention: Retention) -> list[str]:
+    """Set the TTL of every tier that has another one; the tables that changed."""
+    changed = []
+    for each in tables.TIER_SETS:
+        for tier, days in zip(each.tiers, retention.by_step, strict=True):
+            (row,) = connection.rows(_TTL, {"name": tier.table})
+            if f"TTL bucket_start + toIntervalDay({days})" not in row["ddl"]:
+                connection.command(
+                    f"ALTER TABLE {tier.table} MODIFY TTL bucket_start + toIntervalDay({days:d}) "
+                    "SETTINGS materialize_ttl_after_modify = 0"
+                )
+                changed.append(tier.table)
+    return changed
