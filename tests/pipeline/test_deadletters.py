@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import psycopg
@@ -15,7 +16,9 @@ HOUR_MS = 3_600_000
 NOW_MS = 1_700_000_000_000 // HOUR_MS * HOUR_MS
 
 CONSUMERS = """
-INSERT INTO weir.consumers (organization, project, environment, queue, consumer_id, consumer_name, created_at_ms)
+INSERT INTO weir.consumers (
+    organization, project, environment, queue, consumer_id, consumer_name, created_at_ms
+)
 VALUES ('a', 'p', 'e', 'orders', 'orders', 'orders', 0), ('b', 'p', 'e', 'orders', 'orders', 'orders', 0)
 RETURNING consumer_key
 """
@@ -47,7 +50,7 @@ def test_ranges_cover_every_letter_once(database_url: str) -> None:
     fill(database_url)
     parts = ranges(database_url, parts=7)
     assert 1 < len(parts) <= 7
-    assert all(left.end == right.first for left, right in zip(parts, parts[1:], strict=False))
+    assert all(left.end == right.first for left, right in pairwise(parts))
     rows = [row for part in parts for batch in read_range(database_url, part) for row in batch]
     assert len(rows) == 307
     assert list(read_range(database_url, Range(first=10_000, end=20_000))) == []

@@ -1,0 +1,266 @@
+"""`weir dlq redrive` and its kin: tasks begun, followed with a progress bar, paused and resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from weir.cli.options import DataDirOption, JsonOption, settings_with
+from weir.cli.scope import ACTOR, Desk, EnvironmentOption, OrganizationOption, ProjectOption, at_desk
+from weir.deadletters.filters import Filter
+from weir.deadletters.runner import TaskRunner
+from weir.deadletters.tasks import NewTask, Task, TaskKind, TaskState
+
+tasks_app = typer.Typer()
+
+QueueFilter = Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.")]
+Fingerprint = Annotated[str | None, typer.Option(help="Only this group of errors.")]
+Where = Annotated[str | None, typer.Option(help="CEL over a dead letter, such as `payload.amount > 100`.")]
+Reason = Annotated[str | None, typer.Option(help="attempts, rejected, expired or lapsed.")]
+DiedFrom = Annotated[int | None, typer.Option(help="Died at or after, in ms since the epoch.")]
+DiedTo = Annotated[int | None, typer.Option(help="Died at or before, in ms since the epoch.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
+Rate = Annotated[float | None, typer.Option(help="At most so many a second.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Leave it to the running servers and return.")]
+TaskId = Annotated[str, typer.Argument(help="The id of the task.")]
+
+
+@tasks_app.command()
+def redrive(
+    queue: QueueFilter = None,
+    fingerprint: Fingerprint = None,
+    where: Where = None,
+    reason: Reason = None,
+    died_from: DiedFrom = None,
+    died_to: DiedTo = None,
+    dry_run: DryRun = False,
+    rate: Rate = None,
+    canary: Annotated[int, typer.Option(min=0, max=1_000, help="Send so many first and wait for them.")] = 0,
+    tolerance: Annotated[float, typer.Option(help="The share that may die again.")] = 0.0,
+    patch: Annotated[str | None, typer.Option(help="CEL; its answer is merged into each payload.")] = None,
+    detach: Detach = False,
+    organization: OrganizationOption = "default",
+    project: ProjectOption = "default",
+    environment: EnvironmentOption = "default",
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send dead letters back to their queues."""
+    new = NewTask(
+        kind=TaskKind.REDRIVE,
+        filter=Filter(
+            queue=queue,
+            fingerprint=fingerprint,
+            reason=reason,
+            died_from_ms=died_from,
+            died_to_ms=died_to,
+            expression=where,
+        ),
+        dry_run=dry_run,
+        rate_per_s=rate,
+        canary=canary,
+        canary_tolerance=tolerance,
+        patch=patch,
+    )
+    _begin(new, data_dir, (organization, project, environment), detach=detach, as_json=as_json)
+
+
+@tasks_app.command()
+def purge(
+    queue: QueueFilter = None,
+    fingerprint: Fingerprint = None,
+    where: Where = None,
+    reason: Reason = None,
+    died_from: DiedFrom = None,
+    died_to: DiedTo = None,
+    everything: Annotated[
+        bool, typer.Option("--include-unexhausted", help="Also those with attempts left.")
+    ] = False,
+    dry_run: DryRun = False,
+    rate: Rate = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    detach: Detach = False,
+    organization: OrganizationOption = "default",
+    project: ProjectOption = "default",
+    environment: EnvironmentOption = "default",
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete dead letters for good."""
+    new = NewTask(
+        kind=TaskKind.PURGE,
+        filter=Filter(
+            queue=queue,
+            fingerprint=fingerprint,
+            reason=reason,
+            died_from_ms=died_from,
+            died_to_ms=died_to,
+            expression=where,
+            include_unexhausted=everything,
+        ),
+        dry_run=dry_run,
+        rate_per_s=rate,
+    )
+    if not dry_run and not yes:
+        typer.confirm("Delete these dead letters for good?", abort=True)
+    _begin(new, data_dir, (organization, project, environment), detach=detach, as_json=as_json)
+
+
+@tasks_app.command()
+def tasks(
+    limit: Annotated[int, typer.Option(min=1, max=500)] = 20,
+    organization: OrganizationOption = "default",
+    project: ProjectOption = "default",
+    environment: EnvironmentOption = "default",
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The newest redrives and purges."""
+
+    async def work(desk: Desk) -> list[Task]:
+        return await desk.room.tasks.newest(desk.environment, limit=limit)
+
+    found = at_desk(data_dir, (organization, project, environment), work)
+    if as_json:
+        typer.echo(json.dumps([task.described() for task in found]))
+        return
+    table = Table("id", "kind", "state", "matched", "done", "skipped", "died again", "note")
+    for task in found:
+        kind = f"{task.kind} (dry run)" if task.dry_run else str(task.kind)
+        numbers = (task.matched, task.done, task.skipped, task.died_again)
+        table.add_row(task.id, kind, str(task.state), *(f"{number:,}" for number in numbers), task.note or "")
+    Console().print(table)
+
+
+@tasks_app.command()
+def pause(
+    task_id: TaskId,
+    organization: OrganizationOption = "default",
+    project: ProjectOption = "default",
+    environment: EnvironmentOption = "default",
+    data_dir: DataDirOption = None,
+) -> None:
+    """Hold a task; what it did stays done."""
+    _change("pause", task_id, data_dir, (organization, project, environment))
+
+
+@tasks_app.command()
+def resume(
+    task_id: TaskId,
+    organization: OrganizationOption = "default",
+    project: ProjectOption = "default",
+    environment: EnvironmentOption = "default",
+    data_dir: DataDirOption = None,
+) -> None:
+    """Go on with a task, where it was."""
+    _change("resume", task_id, data_dir, (organization, project, environment))
+
+
+@tasks_app.command()
+def cancel(
+    task_id: TaskId,
+    organization: OrganizationOption = "default",
+    project: ProjectOption = "default",
+    environment: EnvironmentOption = "default",
+    data_dir: DataDirOption = None,
+) -> None:
+    """End a task; what it did stays done."""
+    _change("cancel", task_id, data_dir, (organization, project, environment))
+
+
+@tasks_app.command()
+def analyse(
+    partitions: Annotated[int, typer.Option(min=1, max=10_000, help="Parts to read side by side.")] = 8,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many groups to print.")] = 20,
+    output: Annotated[Path | None, typer.Option(help="Also write everything there, as Parquet.")] = None,
+    master: Annotated[str | None, typer.Option(help="Spark master.")] = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Regroup the whole table in Spark and show the trends, for tables too large for one query."""
+    from weir.serve.deadletters import analyse_dead_letters
+
+    found = analyse_dead_letters(
+        settings_with(data_dir), partitions=partitions, limit=limit, output=output, master=master
+    )
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    table = Table("group", "dead", "queues", "tenants", "busiest hour", "trend", "error")
+    for group in found["groups"]:
+        table.add_row(
+            group["fingerprint"],
+            f"{group['dead']:,}",
+            str(group["queues"]),
+            str(group["tenants"]),
+            f"{group['busiest_hour']:,}",
+            f"{group['trend']:+.0%}",
+            group["template"][:80],
+        )
+    Console().print(table)
+    typer.echo(f"{found['letters']:,} dead letters in {found['kinds']:,} groups", err=True)
+
+
+def _begin(
+    new: NewTask, data_dir: Path | None, scope: tuple[str, str, str], *, detach: bool, as_json: bool
+) -> None:
+    async def work(desk: Desk) -> Task:
+        task = await desk.room.tasks.create(desk.environment, new, by=ACTOR)
+        return task if detach else await _followed(desk, task, quiet=as_json)
+
+    task: Any = at_desk(data_dir, scope, work)
+    if task is None:
+        typer.echo("stopped looking; running servers go on with the task, see `weir dlq tasks`", err=True)
+        raise typer.Exit(130)
+    if as_json:
+        typer.echo(json.dumps(task.described()))
+    else:
+        typer.echo(f"{task.id} {task.state}: {summed_up(task)}")
+    if task.state in (TaskState.STOPPED_BY_CANARY, TaskState.FAILED):
+        raise typer.Exit(1)
+
+
+def summed_up(task: Task) -> str:
+    """One line on what a task did."""
+    text = f"{task.matched:,} matched of {task.scanned:,}"
+    if not task.dry_run:
+        text += f", {task.done:,} {'deleted' if task.kind is TaskKind.PURGE else 'sent back'}"
+    if task.skipped:
+        text += f", {task.skipped:,} skipped ({task.problem})"
+    return f"{text}; {task.note}" if task.note else text
+
+
+async def _followed(desk: Desk, task: Task, *, quiet: bool) -> Task:
+    """Work on the task here, beside any server that does, and draw how far it is."""
+    runner = TaskRunner(desk.broker, desk.room.database)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
+        bar = progress.add_task(str(task.kind), total=task.expected)
+        while not task.state.over and task.state is not TaskState.PAUSED:
+            stepped = await runner.step(task.id)
+            if stepped is None:
+                await asyncio.sleep(0.1)
+            task = await desk.room.tasks.find(desk.environment, task.id)
+            progress.update(bar, completed=task.scanned, description=task.note or str(task.kind))
+    return task
+
+
+def _change(
+    verb: Literal["pause", "resume", "cancel"],
+    task_id: str,
+    data_dir: Path | None,
+    scope: tuple[str, str, str],
+) -> None:
+    async def work(desk: Desk) -> Task:
+        changes = {"pause": desk.room.tasks.pause, "resume": desk.room.tasks.resume}
+        change = changes.get(verb, desk.room.tasks.cancel)
+        return await change(desk.environment, task_id, by=ACTOR)
+
+    typer.echo(f"{task_id} {at_desk(data_dir, scope, work).state}")

@@ -1,0 +1,27 @@
+"""Dead letters in Spark, put together from settings."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from weir.embedded.java import find_java
+from weir.embedded.urls import resolve_urls
+from weir.pipeline.deadletters import analyse
+from weir.pipeline.session import open_session
+from weir.serve.pipeline import session_options
+from weir.settings import Settings
+
+
+def analyse_dead_letters(
+    settings: Settings, *, partitions: int, limit: int, output: Path | None, master: str | None
+) -> dict[str, Any]:
+    """Regroup and trend every dead letter of every tenant."""
+    asyncio.run(find_java())
+    session = open_session(session_options(settings, master=master))
+    try:
+        url = resolve_urls(settings).postgres
+        return analyse(session, url=url, partitions=partitions, limit=limit, output=output)
+    finally:
+        session.stop()
