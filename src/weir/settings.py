@@ -154,6 +154,17 @@ class WorkerSettings(Section):
     https_only: bool = Field(default=False, description="refuse outbound requests without TLS")
 
 
+class AlertSettings(Section):
+    """How often rules are looked at, and how alerts are told."""
+
+    interval_s: Annotated[float, Field(ge=1, le=300)] = 30.0
+    timeout_s: Annotated[float, Field(gt=0, le=60)] = Field(default=15.0, description="of one attempt")
+    link: str = Field(default="", description="address of the dashboard, for notifications")
+    allow_apprise: bool = Field(
+        default=False, description="Apprise sends by itself, past the guard on private addresses"
+    )
+
+
 class Settings(BaseSettings):
     """Everything that can be set."""
 
@@ -175,6 +186,7 @@ class Settings(BaseSettings):
     load: LoadSettings = LoadSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()
     worker: WorkerSettings = WorkerSettings()
+    alerts: AlertSettings = AlertSettings()
 
 
 def load_settings(**overrides: Any) -> Settings:

@@ -269,7 +269,6 @@ async def test_a_mail_server_that_is_down_is_tried_again(post: Post) -> None:
 
 
 def document(name: str) -> dict:
-    condition = {"metric": "backlog", "operator": ">", "threshold": 5.0, "window_ms": 60_000}
     return {
         "organization": name,
         "project": name,

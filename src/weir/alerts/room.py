@@ -8,13 +8,14 @@ from weir.alerts.channel import Channel
 from weir.alerts.channels import Channels
 from weir.alerts.delivery import DeliveryLog
 from weir.alerts.notices import Kind
+from weir.alerts.outlook import Outlook, outlook_of
 from weir.alerts.records import Records
 from weir.alerts.rule import RuleDraft
 from weir.alerts.rules import Rules
 from weir.alerts.silences import Silences
-from weir.alerts.situations import DEFAULT_RECENT_MS, Situations
+from weir.alerts.situations import DEFAULT_RECENT_MS, DefinedLifetimes, Situations
 from weir.alerts.trial import fire_test
-from weir.alerts.verdict import Situation, Verdict, explain
+from weir.alerts.verdict import Verdict, explain
 from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.errors import InvalidInput, NotFound
@@ -22,6 +23,13 @@ from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.outbound.guard import GuardPolicy
 from weir.warehouse.reading.warehouse import Warehouse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    queue: QueueRef
+    verdict: Verdict
+    outlook: Outlook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +57,14 @@ class AlertRoom:
         if missing:
             raise InvalidInput(f"there is no alert channel `{missing[0]}`; create it first")
 
-    async def explain(
-        self, queue: QueueRef, *, recent_ms: int = DEFAULT_RECENT_MS
-    ) -> tuple[Situation, Verdict]:
-        """Why a queue is as it is; NotFound if there is none."""
+    async def explain(self, queue: QueueRef, *, recent_ms: int = DEFAULT_RECENT_MS) -> Explanation:
+        """Why a queue is as it is, and where it is heading; NotFound if there is none."""
         await self.broker.state(queue)
         situation = await self.situations.of(queue, recent_ms=recent_ms)
-        return situation, explain(situation)
+        ttls = await DefinedLifetimes(self.database).ttls_ms([queue.scope])
+        return Explanation(
+            queue=queue, verdict=explain(situation), outlook=outlook_of(situation, ttl_ms=ttls.get(queue))
+        )
 
     async def test(self, channel: Channel) -> str:
         """Send a test notification on its way; its id in the delivery log."""

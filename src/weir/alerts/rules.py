@@ -16,7 +16,7 @@ from weir.errors import Conflict, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import check_id, new_id
 from weir.model.names import EnvironmentRef
-from weir.spec.ir import AlertSpec
+from weir.spec.ir import AlertSpec, AppSpec
 
 SQL = load_queries("weir.alerts", "rules.sql")
 
@@ -99,6 +99,13 @@ async def sync_from_spec(
         await _write(connection, rule, now_ms=now_ms)
         if before is not None and _subject(draft) != _subject(before.draft):
             await close_alerts(connection, rule.id, now_ms=now_ms, reason="the rule was changed")
+
+
+async def follow_spec(
+    connection: Connection, environment: EnvironmentRef, _: AppSpec | None, app: AppSpec
+) -> None:
+    """Let the rules follow an applied spec, inside its transaction."""
+    await sync_from_spec(connection, environment, app.alerts, now_ms=SystemClock().now_ms())
 
 
 def draft_from_spec(alert: AlertSpec) -> RuleDraft:

@@ -34,7 +34,7 @@ class Cause(StrEnum):
     SLOW_HANDLERS = "slow_handlers"
     ARRIVAL_SPIKE = "arrival_spike"
     LIMIT_REACHED = "limit_reached"
-    FLOWING = "flowing"
+    HEALTHY = "healthy"
     """Nothing waits, or what waits is being worked off."""
     UNKNOWN = "unknown"
 
@@ -144,7 +144,7 @@ def _without_findings(situation: Situation) -> Verdict:
     ready = situation.depth - situation.delayed
     if ready <= 0 or situation.recent.count("dequeued") > 0:
         text = f"{ready} messages are ready and {situation.running} run; nothing holds them up"
-        return Verdict(cause=Cause.FLOWING, summary=text, evidence=evidence)
+        return Verdict(cause=Cause.HEALTHY, summary=text, evidence=evidence)
     text = f"{ready} messages are ready and none was handed out; the figures do not say why"
     return Verdict(cause=Cause.UNKNOWN, summary=text, evidence=evidence)
 
@@ -267,3 +267,29 @@ def _figures(situation: Situation) -> dict[str, Any]:
         "acked": recent.count("acked"),
         "failed": recent.finished - recent.count("acked"),
     }
+
+
+_LABELS = {
+    "depth": "{:,} messages wait",
+    "delayed": "{:,} of them are delayed",
+    "running": "{:,} run",
+    "oldest_age_ms": "the oldest has waited {:,} ms",
+    "enqueued": "{:,} arrived lately",
+    "dequeued": "{:,} were handed out lately",
+    "acked": "{:,} were done lately",
+    "failed": "{:,} attempts failed lately",
+}
+
+
+def evidence_lines(evidence: Mapping[str, Any]) -> list[str]:
+    """The evidence for people, one short line a figure."""
+    lines = []
+    for name, value in evidence.items():
+        if name == "errors":
+            lines += [f"{one['deaths']} died of: {one['error']}" for one in value]
+        elif name in _LABELS:
+            lines.append(_LABELS[name].format(value))
+        elif name != "span_ms" and value is not None:
+            text = f"{value:,.3g}" if isinstance(value, float) else str(value)
+            lines.append(f"{name.replace('_', ' ')}: {text}")
+    return lines

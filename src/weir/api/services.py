@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 from prometheus_client.metrics_core import Metric
 
 from weir.admission.kinds import OperationType
+from weir.alerts.room import AlertRoom
 from weir.api.idempotency import Idempotency
 from weir.api.limits import Limits
 from weir.broker.broker import Broker
@@ -78,6 +79,7 @@ class Services:
     definitions: QueueDefinitions | None = None
     audit: AuditLog | None = None
     warehouse: Warehouse | None = None
+    alerts: AlertRoom | None = None
     dead_letters: DeadLetterRoom | None = None
     operations: OperationService | None = None
     receiver: Receiver | None = None

@@ -33,7 +33,8 @@ from weir.embedded.urls import Urls
 from weir.model.exchange import Pusher, Settler
 from weir.operations.events import SystemEvents
 from weir.operations.service import OperationService
-from weir.serve.hooks import open_hooks
+from weir.serve.alerts import open_alerting
+from weir.serve.hooks import guard_policy, open_hooks
 from weir.serve.housekeeping import Heart, Sweeper
 from weir.serve.loops import Loop, Supervisor
 from weir.serve.probes import disk_probe, epoch_probe, postgres_probe, redis_probe
@@ -87,6 +88,9 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
         operations, events = await _operations(stack, settings, urls, broker)
         pusher, settler = _exchange(settings.load, operations, broker)
         hooks = await open_hooks(database, broker, pusher, settings.worker)
+        alerts, alert_loops = open_alerting(
+            stack, settings.alerts, database, broker, warehouse, policy=guard_policy(settings.worker)
+        )
         supervisor = Supervisor(
             (
                 Loop(name="sweeper", run=Sweeper(broker).run),
@@ -97,6 +101,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
                 *(Loop(name=name, run=run) for name, run in operations.loops().items()),
                 Loop(name="system-events", run=events.run),
                 *hooks.loops(),
+                *alert_loops,
                 *_dead_letter_loops(settings.dead_letters, database, broker),
             )
         )
@@ -112,6 +117,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
             definitions=definitions,
             audit=AuditLog(database),
             warehouse=warehouse,
+            alerts=alerts,
             dead_letters=open_room(database, broker),
             receiver=hooks.receiver,
             specs=hooks.specs,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from weir.alerts.rules import follow_spec
 from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.control.registry import SpecRegistry
@@ -53,7 +54,7 @@ async def open_hooks(database: Database, broker: Broker, pusher: Pusher, setting
 
 def open_specs(database: Database, broker: Broker) -> Specs:
     """The register of specs, with everything that follows them."""
-    return Specs(database, broker, companions=(Channels(database).follow,))
+    return Specs(database, broker, companions=(Channels(database).follow, follow_spec))
 
 
 def commands_of(settings: WorkerSettings) -> Commands:

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from weir.api.hot import HotRoute
 from weir.api.routes import (
+    alerts,
     deadletters,
     deadletters_admin,
     deadletters_channels,
@@ -32,6 +33,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     queues.router,
     history.router,
     overview.router,
+    alerts.router,
     operations.router,
     pipeline.router,
     deadletters.router,

@@ -1,0 +1,258 @@
+"""Alerts as JSON: the shapes of rules, alerts, channels, silences, notifications and explanations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+
+from weir.alerts.channel import Channel
+from weir.alerts.records import TimelineEntry
+from weir.alerts.room import Explanation
+from weir.alerts.rule import (
+    DEFAULT_COOLDOWN_MS,
+    DEFAULT_WINDOW_MS,
+    MAX_CHANNELS,
+    MAX_WINDOW_MS,
+    MIN_WINDOW_MS,
+    Rule,
+    RuleDraft,
+    draft_of,
+)
+from weir.alerts.silences import MAX_COMMENT, MAX_MS, Silence
+from weir.alerts.verdict import evidence_lines
+from weir.alerts.words import AlertRow
+
+Name = Annotated[StrictStr, Field(min_length=1, max_length=255)]
+Number = Annotated[StrictFloat | StrictInt, Field(ge=0)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RuleBody(_Body):
+    """What a rule watches, when it speaks, and to whom."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={
+            "examples": [{"name": "orders back up", "metric": "backlog", "operator": ">", "threshold": 1000}]
+        },
+    )
+
+    name: Name
+    metric: StrictStr = Field(max_length=64, examples=["backlog"])
+    operator: StrictStr = Field(max_length=32, examples=[">"])
+    threshold: Number
+    clear_threshold: Number | None = Field(default=None, description="Hysteresis; the threshold if null.")
+    queue: Name | None = Field(default=None, description="null watches every queue, each on its own.")
+    window_ms: Annotated[StrictInt, Field(ge=MIN_WINDOW_MS, le=MAX_WINDOW_MS)] = DEFAULT_WINDOW_MS
+    cooldown_ms: Annotated[StrictInt, Field(ge=0, le=MAX_WINDOW_MS)] = DEFAULT_COOLDOWN_MS
+    auto_resolve: StrictBool = True
+    channels: Annotated[list[Name], Field(max_length=MAX_CHANNELS)] = []
+    enabled: StrictBool = True
+
+    def draft(self) -> RuleDraft:
+        return draft_of(**{**self.model_dump(), "channels": tuple(self.channels)})
+
+
+class RuleView(BaseModel):
+    id: str
+    name: str
+    metric: str
+    operator: str
+    threshold: float
+    clear_threshold: float | None
+    queue: str | None
+    window_ms: int
+    cooldown_ms: int
+    auto_resolve: bool
+    channels: list[str]
+    enabled: bool
+    origin: Literal["api", "spec"]
+    created_at_ms: int
+    updated_at_ms: int
+
+
+class RuleList(BaseModel):
+    rules: list[RuleView]
+
+
+class AlertView(BaseModel):
+    id: str
+    rule_id: str
+    rule_name: str
+    metric: str
+    operator: str
+    threshold: float
+    queue: str | None
+    state: Literal["firing", "resolved"]
+    unknown_since_ms: int | None = Field(description="Since when telemetry does not say how it is.")
+    fired_at_ms: int
+    resolved_at_ms: int | None
+    value: float | None = Field(description="The newest value; null is endless or not measured.")
+    peak: float | None
+    cause: str
+    summary: str
+    evidence: list[str]
+    verdict: dict[str, Any]
+    acknowledged_at_ms: int | None
+    acknowledged_by: str | None
+
+
+class AlertList(BaseModel):
+    alerts: list[AlertView]
+
+
+class TimelineView(BaseModel):
+    at_ms: int
+    event: str
+    details: dict[str, Any]
+
+
+class AlertDetail(AlertView):
+    timeline: list[TimelineView]
+
+
+class ChannelBody(_Body):
+    kind: StrictStr = Field(max_length=32, examples=["slack"])
+    config: dict[str, Any] = Field(examples=[{"url": "https://hooks.slack.com/services/…"}])
+
+
+class ChannelView(BaseModel):
+    name: str
+    kind: str
+    config: dict[str, Any] = Field(description="Without what must not be read back.")
+    disabled_reason: str | None
+
+
+class ChannelList(BaseModel):
+    channels: list[ChannelView]
+
+
+class TestFired(BaseModel):
+    notification_id: str = Field(description="Look it up among the notifications.")
+
+
+class SilenceBody(_Body):
+    for_ms: Annotated[StrictInt, Field(ge=1, le=MAX_MS)]
+    rule_name: Name | None = None
+    queue: Name | None = None
+    comment: Annotated[StrictStr, Field(max_length=MAX_COMMENT)] = ""
+
+
+class SilenceView(BaseModel):
+    id: str
+    rule_name: str | None
+    queue: str | None
+    starts_at_ms: int
+    ends_at_ms: int
+    comment: str
+    created_by: str
+
+
+class SilenceList(BaseModel):
+    silences: list[SilenceView]
+
+
+class NotificationList(BaseModel):
+    notifications: list[dict[str, Any]]
+
+
+class ExplanationView(BaseModel):
+    queue: str
+    cause: str = Field(examples=["limit_reached"])
+    summary: str
+    evidence: list[str]
+    figures: dict[str, Any]
+    also: list[dict[str, Any]] = Field(description="What else holds, besides the cause.")
+    drain_ms: float | None = Field(description="Time until the backlog is gone; null is never.")
+    expiring: int = Field(description="Waiting messages that will expire before their turn comes.")
+
+
+def rule_view(rule: Rule) -> RuleView:
+    draft = rule.draft
+    return RuleView(
+        id=rule.id,
+        name=draft.name,
+        metric=draft.metric.value,
+        operator=draft.operator.value,
+        threshold=draft.threshold,
+        clear_threshold=draft.clear_threshold,
+        queue=draft.queue,
+        window_ms=draft.window_ms,
+        cooldown_ms=draft.cooldown_ms,
+        auto_resolve=draft.auto_resolve,
+        channels=list(draft.channels),
+        enabled=draft.enabled,
+        origin=rule.origin.value,
+        created_at_ms=rule.created_at_ms,
+        updated_at_ms=rule.updated_at_ms,
+    )
+
+
+def alert_view(alert: AlertRow) -> AlertView:
+    return AlertView(**alert_document(alert))
+
+
+def alert_document(alert: AlertRow) -> dict[str, Any]:
+    rule, verdict = alert.rule, alert.verdict
+    return {
+        "id": alert.id,
+        "rule_id": alert.rule_id,
+        "rule_name": rule["name"],
+        "metric": rule["metric"],
+        "operator": rule["operator"],
+        "threshold": rule["threshold"],
+        "queue": alert.queue or None,
+        "state": alert.state,
+        "unknown_since_ms": alert.unknown_since_ms,
+        "fired_at_ms": alert.fired_at_ms,
+        "resolved_at_ms": alert.resolved_at_ms,
+        "value": alert.value,
+        "peak": alert.peak,
+        "cause": alert.cause,
+        "summary": verdict.get("summary", ""),
+        "evidence": evidence_lines(verdict.get("evidence", {})),
+        "verdict": dict(verdict),
+        "acknowledged_at_ms": alert.acknowledged_at_ms,
+        "acknowledged_by": alert.acknowledged_by,
+    }
+
+
+def alert_detail(alert: AlertRow, timeline: list[TimelineEntry]) -> AlertDetail:
+    lines = [TimelineView(at_ms=one.at_ms, event=one.event, details=dict(one.details)) for one in timeline]
+    return AlertDetail(**alert_document(alert), timeline=lines)
+
+
+def channel_view(channel: Channel) -> ChannelView:
+    return ChannelView(
+        name=channel.name,
+        kind=channel.kind.value,
+        config=channel.shown(),
+        disabled_reason=channel.disabled_reason,
+    )
+
+
+def silence_view(silence: Silence) -> SilenceView:
+    names: Mapping[str, Any] = {name: getattr(silence, name) for name in SilenceView.model_fields}
+    return SilenceView(**names)
+
+
+def explanation_view(found: Explanation) -> ExplanationView:
+    verdict = found.verdict
+    document = verdict.document()
+    return ExplanationView(
+        queue=found.queue.queue,
+        cause=verdict.cause.value,
+        summary=verdict.summary,
+        evidence=evidence_lines(verdict.evidence),
+        figures=document["evidence"],
+        also=document["also"],
+        drain_ms=found.outlook.drain_ms if math.isfinite(found.outlook.drain_ms) else None,
+        expiring=found.outlook.expiring,
+    )

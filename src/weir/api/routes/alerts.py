@@ -1,0 +1,234 @@
+"""When to speak: rules, alerts, channels, silences, what was said, and why a queue is as it is."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Query, status
+
+from weir.alerts.channel import channel_of
+from weir.alerts.records import State
+from weir.alerts.room import AlertRoom
+from weir.api.alerting import (
+    AlertDetail,
+    AlertList,
+    ChannelBody,
+    ChannelList,
+    ChannelView,
+    ExplanationView,
+    NotificationList,
+    RuleBody,
+    RuleList,
+    RuleView,
+    SilenceBody,
+    SilenceList,
+    SilenceView,
+    TestFired,
+    alert_detail,
+    alert_view,
+    channel_view,
+    explanation_view,
+    rule_view,
+    silence_view,
+)
+from weir.api.auth import Access, Admin, App, Reader, Writer
+from weir.api.responses import problems
+from weir.api.services import Services, present
+from weir.control.audit import Change
+
+router = APIRouter(prefix="/api/v1", tags=["alerts"])
+Limit = Annotated[int, Query(ge=1, le=1_000)]
+
+
+def _room(services: Services) -> AlertRoom:
+    return present(services.alerts, "PostgreSQL")
+
+
+@router.get("/alert-rules", operation_id="list_alert_rules", responses=problems())
+async def list_alert_rules(access: Reader, services: App) -> RuleList:
+    """The rules of the environment, by name."""
+    return RuleList(rules=[rule_view(rule) for rule in await _room(services).rules.of(access.environment)])
+
+
+@router.post(
+    "/alert-rules",
+    operation_id="create_alert_rule",
+    status_code=status.HTTP_201_CREATED,
+    responses=problems(409),
+)
+async def create_alert_rule(body: RuleBody, access: Writer, services: App) -> RuleView:
+    """Watch something. The queue and the channels that it names have to exist."""
+    room, draft = _room(services), body.draft()
+    await room.check_references(access.environment, draft)
+    rule = await room.rules.create(access.environment, draft)
+    await _audit(services, access, "alert_rule.create", rule.draft.name)
+    return rule_view(rule)
+
+
+@router.get("/alert-rules/{rule_id}", operation_id="show_alert_rule", responses=problems())
+async def show_alert_rule(rule_id: str, access: Reader, services: App) -> RuleView:
+    return rule_view(await _room(services).rules.find(access.environment, rule_id))
+
+
+@router.put("/alert-rules/{rule_id}", operation_id="change_alert_rule", responses=problems(409))
+async def change_alert_rule(rule_id: str, body: RuleBody, access: Writer, services: App) -> RuleView:
+    """Replace what a rule says; its alerts stay open if it still looks at the same."""
+    room, draft = _room(services), body.draft()
+    await room.check_references(access.environment, draft)
+    rule = await room.rules.change(access.environment, rule_id, draft)
+    await _audit(services, access, "alert_rule.change", rule.draft.name)
+    return rule_view(rule)
+
+
+@router.delete(
+    "/alert-rules/{rule_id}",
+    operation_id="delete_alert_rule",
+    status_code=status.HTTP_204_NO_CONTENT,
+    responses=problems(),
+)
+async def delete_alert_rule(rule_id: str, access: Writer, services: App) -> None:
+    """Stop watching; open alerts of the rule are resolved, and their channels are told."""
+    await _room(services).rules.delete(access.environment, rule_id)
+    await _audit(services, access, "alert_rule.delete", rule_id)
+
+
+@router.get("/alerts", operation_id="list_alerts", responses=problems())
+async def list_alerts(
+    access: Reader,
+    services: App,
+    state: Literal["firing", "active", "resolved"] | None = None,
+    queue: Annotated[str | None, Query(max_length=255)] = None,
+    before: UUID | None = None,
+    limit: Limit = 100,
+) -> AlertList:
+    """What was raised, newest first; `active` is another word for `firing`."""
+    alerts = await _room(services).records.of(
+        access.environment,
+        state=None if state is None else State("firing" if state == "active" else state),
+        queue=queue,
+        before=None if before is None else str(before),
+        limit=limit,
+    )
+    return AlertList(alerts=[alert_view(alert) for alert in alerts])
+
+
+@router.get("/alerts/{alert_id}", operation_id="show_alert", responses=problems())
+async def show_alert(alert_id: str, access: Reader, services: App) -> AlertDetail:
+    """One alert with its verdict, its evidence and everything that happened to it."""
+    records = _room(services).records
+    alert = await records.find(access.environment, alert_id)
+    return alert_detail(alert, await records.timeline(alert))
+
+
+@router.post("/alerts/{alert_id}/acknowledge", operation_id="acknowledge_alert", responses=problems())
+async def acknowledge_alert(alert_id: str, access: Writer, services: App) -> AlertDetail:
+    """Somebody looks at it."""
+    await _room(services).records.acknowledge(access.environment, alert_id, actor=access.actor)
+    return await show_alert(alert_id, access, services)
+
+
+@router.post("/alerts/{alert_id}/resolve", operation_id="resolve_alert", responses=problems(409))
+async def resolve_alert(alert_id: str, access: Writer, services: App) -> AlertDetail:
+    """End it by hand; if its condition still holds, it fires again after the cooldown."""
+    await _room(services).records.resolve(access.environment, alert_id, actor=access.actor)
+    return await show_alert(alert_id, access, services)
+
+
+@router.get("/alert-channels", operation_id="list_alert_channels", responses=problems())
+async def list_alert_channels(access: Reader, services: App) -> ChannelList:
+    """Where alerts can be told; credentials are not shown."""
+    channels = await _room(services).channels.of(access.environment)
+    return ChannelList(channels=[channel_view(channel) for channel in channels])
+
+
+@router.put("/alert-channels/{name}", operation_id="put_alert_channel", responses=problems())
+async def put_alert_channel(name: str, body: ChannelBody, access: Admin, services: App) -> ChannelView:
+    """Create a channel or change it; private addresses are refused unless the operator allows them."""
+    room = _room(services)
+    channel = channel_of(
+        access.environment, name=name, kind=body.kind, config=body.config, policy=room.policy
+    )
+    await room.channels.put(channel)
+    await _audit(services, access, "alert_channel.put", name)
+    return channel_view(channel)
+
+
+@router.delete(
+    "/alert-channels/{name}",
+    operation_id="delete_alert_channel",
+    status_code=status.HTTP_204_NO_CONTENT,
+    responses=problems(),
+)
+async def delete_alert_channel(name: str, access: Admin, services: App) -> None:
+    """Forget a channel; what is still on its way to it fails."""
+    await _room(services).channels.delete(access.environment, name)
+    await _audit(services, access, "alert_channel.delete", name)
+
+
+@router.post(
+    "/alert-channels/{name}/test",
+    operation_id="test_alert_channel",
+    status_code=status.HTTP_202_ACCEPTED,
+    responses=problems(),
+)
+async def test_alert_channel(name: str, access: Writer, services: App) -> TestFired:
+    """Send a test notification the whole way that a real one takes."""
+    room = _room(services)
+    channel = await room.channels.find(access.environment, name)
+    return TestFired(notification_id=await room.test(channel))
+
+
+@router.get("/alert-silences", operation_id="list_alert_silences", responses=problems())
+async def list_alert_silences(access: Reader, services: App) -> SilenceList:
+    """The silences that are not over."""
+    silences = await _room(services).silences.of(access.environment)
+    return SilenceList(silences=[silence_view(silence) for silence in silences])
+
+
+@router.post(
+    "/alert-silences",
+    operation_id="create_alert_silence",
+    status_code=status.HTTP_201_CREATED,
+    responses=problems(),
+)
+async def create_alert_silence(body: SilenceBody, access: Writer, services: App) -> SilenceView:
+    """Tell nobody for a while; alerts are recorded all the same, and told if they outlast the silence."""
+    silence = await _room(services).silences.add(access.environment, **body.model_dump(), actor=access.actor)
+    await _audit(services, access, "alert_silence.create", silence.id)
+    return silence_view(silence)
+
+
+@router.delete(
+    "/alert-silences/{silence_id}",
+    operation_id="end_alert_silence",
+    status_code=status.HTTP_204_NO_CONTENT,
+    responses=problems(),
+)
+async def end_alert_silence(silence_id: str, access: Writer, services: App) -> None:
+    """Speak again at once."""
+    await _room(services).silences.end(access.environment, silence_id)
+    await _audit(services, access, "alert_silence.end", silence_id)
+
+
+@router.get("/alert-notifications", operation_id="list_alert_notifications", responses=problems())
+async def list_alert_notifications(
+    access: Reader, services: App, before: UUID | None = None, limit: Limit = 100
+) -> NotificationList:
+    """What was said through which channel, with every attempt, newest first."""
+    found = await _room(services).deliveries.of(
+        access.environment, before=None if before is None else str(before), limit=limit
+    )
+    return NotificationList(notifications=found)
+
+
+@router.get("/queues/{queue}/explain", operation_id="explain_queue", responses=problems())
+async def explain_queue(queue: str, access: Reader, services: App) -> ExplanationView:
+    """Why a queue is as it is: the cause, the evidence, and where it is heading."""
+    return explanation_view(await _room(services).explain(access.environment.queue(queue)))
+
+
+async def _audit(services: Services, access: Access, action: str, target: str) -> None:
+    if services.audit is not None:
+        change = Change.inside(access.environment, actor=access.actor, action=action, target=target)
+        await services.audit.record(change)

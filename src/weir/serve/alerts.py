@@ -1,0 +1,53 @@
+"""Alerts of a process: the evaluator, and what carries notifications out."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+from weir.alerts.delivery import Courier, Relay
+from weir.alerts.evaluator import Evaluator
+from weir.alerts.room import AlertRoom, open_alerts
+from weir.alerts.senders import ChannelSender
+from weir.alerts.situations import DefinedLifetimes
+from weir.broker.broker import Broker
+from weir.control.database import Database
+from weir.model.clock import SystemClock
+from weir.outbound.guard import GuardPolicy, guarded_client
+from weir.serve.loops import Loop
+from weir.settings import AlertSettings
+from weir.warehouse.reading.warehouse import Warehouse
+
+
+def open_alerting(
+    stack: AsyncExitStack,
+    settings: AlertSettings,
+    database: Database,
+    broker: Broker,
+    warehouse: Warehouse,
+    *,
+    policy: GuardPolicy,
+) -> tuple[AlertRoom, tuple[Loop, ...]]:
+    """The room that routes use, and its three loops."""
+    client = guarded_client(policy)
+    stack.push_async_callback(client.aclose)
+    sender = ChannelSender(
+        client,
+        policy=policy,
+        clock=SystemClock(),
+        link=settings.link,
+        timeout_ms=round(settings.timeout_s * 1_000),
+        allow_apprise=settings.allow_apprise,
+    )
+    evaluator = Evaluator(
+        database=database,
+        warehouse=warehouse,
+        broker=broker,
+        lifetimes=DefinedLifetimes(database),
+        interval_ms=round(settings.interval_s * 1_000),
+    )
+    loops = (
+        Loop(name="alert-evaluator", run=evaluator.run),
+        Loop(name="alert-relay", run=Relay(database, broker).run),
+        Loop(name="alert-courier", run=Courier(database, broker, sender).run),
+    )
+    return open_alerts(database, broker, warehouse, policy=policy), loops
