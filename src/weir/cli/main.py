@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "spec": ("spec", "What queues and webhooks are: check, fmt, plan, apply, show."),
     "message": ("message", "What happened to one message."),
     "token": ("token", "Who may ask: create, list, rotate, revoke."),
+    "openapi": ("openapi", "The description of the HTTP API."),
     "dlq": ("dlq", "What died: counts, groups, redrive, purge."),
     "channel": ("channel", "Channels, their consumers and their tokens."),
     "migrate": ("migrate", "Bring PostgreSQL and ClickHouse up to date."),

@@ -1,0 +1,258 @@
+"""Every route of the description: nothing of another tenant, no 5xx, no answer outside its schema."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from weir.api.app import describe
+from weir.control.database import Database
+from weir.control.principals import Role
+from weir.control.tokens import NewToken, Tokens
+from weir.embedded.urls import Urls
+from weir.model.names import EnvironmentRef
+from weir.serve.run import served
+from weir.settings import ApiSettings, EmbeddedSettings, Settings
+from weir.testing.urls import with_database
+from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
+
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+ENDLESS = "watch_queues"
+ENDING = ("revoke_token", "rotate_token")
+"""They end tokens, the fuzzer's own included."""
+
+
+@pytest.fixture(scope="module")
+def migrated_warehouse(clickhouse_url: str) -> Iterator[str]:
+    url = with_database(clickhouse_url, f"api_{uuid4().hex}")
+    asyncio.run(migrate_warehouse(url))
+    yield url
+    asyncio.run(drop_warehouse(url))
+
+
+@pytest.fixture(scope="module")
+def product(
+    redis_url: str, database_url: str, migrated_warehouse: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The whole product on a socket, as `weir serve` composes it."""
+    settings = Settings(
+        api=ApiSettings(port=0), embedded=EmbeddedSettings(data_dir=tmp_path_factory.mktemp("data"))
+    )
+    urls = Urls(redis=redis_url, postgres=database_url, clickhouse=migrated_warehouse)
+    with _in_a_thread(settings, urls) as url:
+        yield url
+
+
+@contextmanager
+def _in_a_thread(settings: Settings, urls: Urls) -> Iterator[str]:
+    started, stop = threading.Event(), asyncio.Event()
+    found: list[Any] = []
+
+    async def run() -> None:
+        try:
+            async with served(settings, urls, accept_loss=True) as url:
+                found.extend((url, asyncio.get_running_loop()))
+                started.set()
+                await stop.wait()
+        finally:
+            started.set()
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    started.wait(60)
+    assert found, "the product did not start"
+    try:
+        yield found[0]
+    finally:
+        found[1].call_soon_threadsafe(stop.set)
+        thread.join(30)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One tenant: its names, its token, and a client of the product."""
+
+    environment: EnvironmentRef
+    token_id: str
+    client: httpx2.Client
+
+
+def make_side(product: str, database_url: str, mark: str) -> Side:
+    scope = EnvironmentRef(organization=f"org-{mark}", project=f"project-{mark}", environment=f"env-{mark}")
+
+    async def token() -> tuple[str, str]:
+        async with Database(database_url, max_size=1) as database:
+            new = NewToken(
+                name=f"name-{mark}",
+                role=Role.ADMIN,
+                organization=scope.organization,
+                project=scope.project,
+                environment=scope.environment,
+            )
+            text, made = await Tokens(database).create(new)
+            return text, made.id
+
+    text, token_id = asyncio.run(token())
+    client = httpx2.Client(base_url=product, headers={"authorization": f"Bearer {text}"}, timeout=20)
+    client.put("/api/v1/queues/orders", json={"delivery": {"max_attempts": 1}}).raise_for_status()
+    return Side(environment=scope, token_id=token_id, client=client)
+
+
+@pytest.fixture
+def sides(product: str, database_url: str) -> Iterator[tuple[Side, Side]]:
+    ours, theirs = (make_side(product, database_url, uuid4().hex[:10]) for _ in range(2))
+    yield ours, theirs
+    ours.client.close()
+    theirs.client.close()
+
+
+def fill(side: Side, secret: str) -> dict[str, str]:
+    """Messages that wait, one that is leased, one that died and is a dead letter; their ids."""
+    push = {"items": [{"queue": "orders", "payload": {"secret": secret}} for _ in range(4)]}
+    side.client.post("/api/v1/push", json=push).raise_for_status()
+    messages = side.client.post("/api/v1/pop", json={"queue": "orders", "limit": 2, "lease_ms": 600_000})
+    dying, leased = messages.json()["messages"]
+    failure = {name: dying[name] for name in ("queue", "id", "lease")}
+    died = side.client.post("/api/v1/nack", json={**failure, "error": secret})
+    assert died.json()["status"] == "dead"
+    return {"leased": leased["id"], "lease": leased["lease"], "letter": _letter(side)}
+
+
+def _letter(side: Side) -> str:
+    for _ in range(400):
+        answer = side.client.get("/api/v1/dlq/letters", params={"queue": "orders"})
+        letters = answer.raise_for_status().json()["letters"]
+        if letters:
+            return str(letters[0]["id"])
+        threading.Event().wait(0.05)
+    raise AssertionError("the dead message did not become a dead letter")
+
+
+def picture(side: Side) -> dict[str, Any]:
+    """Everything of a tenant that a stranger could have changed."""
+    queue = side.client.get("/api/v1/queues/orders").json()
+    queue.pop("oldest_age_ms")
+    return {
+        "queue": queue,
+        "letters": side.client.get("/api/v1/dlq/letters", params={"queue": "orders"}).json(),
+        "tokens": [token["revoked_at_ms"] for token in side.client.get("/api/v1/tokens").json()["tokens"]],
+        "environments": side.client.get("/api/v1/environments").json(),
+        "tasks": side.client.get("/api/v1/dlq/tasks").json(),
+    }
+
+
+def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in describe()["paths"].items():
+        for method, operation in methods.items():
+            if operation["operationId"] != ENDLESS:
+                yield method, path, operation
+
+
+def body_of(operation: dict[str, Any], ids: dict[str, str]) -> Any:
+    content = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    if content is None:
+        return None
+    lease = {"queue": "orders", "id": ids["leased"], "lease": ids["lease"]}
+    special = {
+        "ack_message": lease,
+        "nack_message": lease,
+        "extend_lease": {**lease, "lease_ms": 1_000},
+        "ack_messages": {"acknowledgments": [lease]},
+        "pop_messages": {},
+        "define_queue": {"concurrency": 7},
+    }
+    return special.get(operation["operationId"], content.get("example", {}))
+
+
+def test_a_probe_over_every_route_finds_nothing_of_another_tenant(sides: tuple[Side, Side]) -> None:
+    ours, theirs = sides
+    secret = f"secret-{uuid4().hex}"
+    ids = fill(theirs, secret)
+    before = picture(theirs)
+    names = {
+        "queue": "orders",
+        "name": "orders",
+        "environment": theirs.environment.environment,
+        "env": theirs.environment.environment,
+        "project": theirs.environment.project,
+        "organization": theirs.environment.organization,
+        "token_id": theirs.token_id,
+        "letter_id": ids["letter"],
+        "jobId": ids["letter"],
+        "message_id": ids["leased"],
+    }
+    elsewhere = {
+        "weir-organization": quote(theirs.environment.organization),
+        "weir-project": quote(theirs.environment.project),
+        "weir-environment": quote(theirs.environment.environment),
+    }
+    count = 0
+    for headers in ({}, elsewhere):
+        for method, path, operation in operations():
+            target = path
+            for part in [part[1:-1] for part in path.split("/") if part.startswith("{")]:
+                target = target.replace(f"{{{part}}}", quote(names.get(part, str(uuid4())), safe=""))
+            query = {
+                one["name"]: names.get(one["name"], "orders")
+                for one in operation.get("parameters", ())
+                if one["in"] == "query" and one.get("required")
+            }
+            answer = ours.client.request(
+                method.upper(), target, json=body_of(operation, ids), headers=headers, params=query
+            )
+            assert answer.status_code < 500, (method, path, answer.text)
+            assert secret not in answer.text, (method, path)
+            if headers and path.startswith("/api/v1/queues"):
+                assert answer.status_code == 404, (method, path, answer.text)
+            count += 1
+    assert count > 100
+    assert picture(theirs) == before
+
+
+def test_a_stranger_is_let_in_nowhere(product: str) -> None:
+    open_paths = {"/livez", "/healthz", "/readyz", "/metrics"}
+    with httpx2.Client(base_url=product, timeout=20) as client:
+        for method, path, operation in operations():
+            target = path.replace("{", "").replace("}", "")
+            answer = client.request(method.upper(), target, json={})
+            if path not in open_paths:
+                assert answer.status_code in (401, 404), (operation["operationId"], answer.text)
+                assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(("--phases", "examples,fuzzing", "-n", "2", "--max-time", "20"), id="quick"),
+        pytest.param(
+            ("--phases", "examples,coverage,fuzzing", "-n", "10", "--max-time", "240"),
+            id="long",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_fuzzing_the_description_finds_no_5xx_and_no_answer_outside_its_schema(
+    product: str, sides: tuple[Side, Side], options: tuple[str, ...], tmp_path: Path
+) -> None:
+    token = sides[0].client.headers["authorization"]
+    skipped = [word for name in (ENDLESS, *ENDING) for word in ("--exclude-operation-id", name)]
+    command = [
+        Path(sys.executable).with_name("st"), "run", f"{product}/openapi.json",
+        "-H", f"Authorization: {token}", "--checks", CHECKS,
+        "--request-timeout", "20", "--no-color", *skipped, *options,
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=400, check=False)
+    assert done.returncode == 0, done.stdout[-8_000:] + done.stderr[-2_000:]
+    assert "0 passed" not in done.stdout
