@@ -1,0 +1,185 @@
+"""PostgreSQL away, processes killed: nothing is lost and nothing is done twice. Real servers, real kills."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import Connection
+from weir.control.database import Database
+from weir.control.migrate import migrate_postgres
+from weir.deadletters.audit import Auditor
+from weir.deadletters.desk import TaskDesk
+from weir.deadletters.filters import Filter
+from weir.deadletters.mover import Mover
+from weir.deadletters.runner import TaskRunner
+from weir.deadletters.tasks import NewTask, TaskKind
+from weir.embedded.postgres import PostgresServer
+from weir.model.message import Failure, NewMessage
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.spec.ir import DeliveryPolicy, QueueSpec
+from weir.testing.servers import RunningServer, start_server
+
+DOWN_S = 60.0
+COUNTS = """
+SELECT (SELECT count(*) FROM weir.dead_letters) AS letters,
+       (SELECT sum(dead_count) FROM weir.dlq_summary)::bigint AS summary,
+       (SELECT sum(total_count) FROM weir.dead_letter_groups)::bigint AS groups
+"""
+
+
+@pytest.fixture
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A PostgreSQL of the test's own, with fsync on, to be killed."""
+    folder = tmp_path_factory.mktemp("postgres")
+    for path in (folder, *folder.parents[:3]):
+        with suppress(PermissionError):
+            path.chmod(0o711)
+    server = start_server(
+        lambda port: PostgresServer(folder / "pg", port=port, password=secrets.token_urlsafe(8)),
+        log_folder=folder,
+    )
+    yield server
+    server.stop()
+
+
+@asynccontextmanager
+async def stores(postgres: RunningServer, redis_url: str) -> AsyncIterator[tuple[RedisBroker, Database]]:
+    broker = RedisBroker(Connection(url=redis_url))
+    async with Database(postgres.url, max_size=4) as database:
+        await migrate_postgres(database)
+        yield broker, database
+    await broker.aclose()
+
+
+async def define(broker: RedisBroker, environment: EnvironmentRef) -> QueueRef:
+    queue = environment.queue("orders")
+    await broker.define(queue, QueueSpec(name="orders", delivery=DeliveryPolicy(max_attempts=1)))
+    return queue
+
+
+async def kill_messages(broker: RedisBroker, queue: QueueRef, count: int) -> set[str]:
+    messages = [NewMessage(payload=b"{}") for _ in range(count)]
+    await broker.enqueue(queue, messages)
+    deliveries = await broker.dequeue(queue, consumer="t", limit=count)
+    await broker.nack([Failure(lease=one.lease, error=f"boom {n}") for n, one in enumerate(deliveries)])
+    return {message.id for message in messages}
+
+
+async def until(condition: Callable[[], Awaitable[bool]], *, within_s: float) -> None:
+    async with asyncio.timeout(within_s):
+        while not await condition():  # noqa: ASYNC110 - the condition is in another process
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.fault
+def test_messages_that_die_while_postgresql_is_down_for_a_minute_are_all_moved_once(
+    postgres: RunningServer, redis_url: str, environment: EnvironmentRef
+) -> None:
+    asyncio.run(_outage(postgres, redis_url, environment))
+
+
+async def _outage(postgres: RunningServer, redis_url: str, environment: EnvironmentRef) -> None:
+    async with stores(postgres, redis_url) as (broker, database):
+        queue = await define(broker, environment)
+        movers = [asyncio.create_task(Mover(broker, database, batch=100).run()) for _ in range(2)]
+        died = await kill_messages(broker, queue, 300)
+        await asyncio.to_thread(postgres.kill)
+        give_up = asyncio.get_running_loop().time() + DOWN_S
+        while asyncio.get_running_loop().time() < give_up:
+            died |= await kill_messages(broker, queue, 50)
+            await asyncio.sleep(0.5)
+        assert not any(mover.done() for mover in movers)
+        await asyncio.to_thread(postgres.start)
+
+        async def moved() -> bool:
+            shards = range(broker.shards)
+            mine = [one for s in shards for one in await broker.take_dead(s) if one.queue == queue]
+            return not mine
+
+        await until(moved, within_s=60)
+        async with database.connection() as connection:
+            row: Any = await (await connection.execute(COUNTS)).fetchone()
+            ids = await (await connection.execute("SELECT id::text FROM weir.dead_letters")).fetchall()
+        assert {one["id"] for one in ids} == died
+        assert (row["letters"], row["summary"], row["groups"]) == (len(died),) * 3
+        audit = await Auditor(database).audit(force=True)
+        assert audit is not None
+        assert audit.drift == 0
+        for mover in movers:
+            mover.cancel()
+        await asyncio.gather(*movers, return_exceptions=True)
+
+
+@pytest.mark.fault
+def test_a_redrive_process_that_is_killed_is_finished_by_another_without_sending_anything_twice(
+    postgres: RunningServer, redis_url: str, environment: EnvironmentRef, tmp_path: Path
+) -> None:
+    asyncio.run(_killed_redrives(postgres, redis_url, environment, tmp_path))
+
+
+async def _killed_redrives(
+    postgres: RunningServer, redis_url: str, environment: EnvironmentRef, tmp_path: Path
+) -> None:
+    async with stores(postgres, redis_url) as (broker, database):
+        queue = await define(broker, environment)
+        for _ in range(6):
+            await kill_messages(broker, queue, 1_000)
+        mover = Mover(broker, database)
+        while await mover.round():
+            pass
+        desk = TaskDesk(database)
+        new = NewTask(kind=TaskKind.REDRIVE, filter=Filter(queue="orders"), rate_per_s=1_500)
+        task = await desk.create(environment, new, by="test")
+        for kill in range(4):
+            process = await _runner_process(postgres.url, redis_url)
+
+            async def further(least: int = 600 * (kill + 1)) -> bool:
+                return (await desk.find(environment, task.id)).done >= least
+
+            await until(further, within_s=60)
+            process.kill()
+            await process.wait()
+        runner = TaskRunner(broker, database)
+        while not (task := await desk.find(environment, task.id)).state.over:
+            if await runner.step(task.id) is None:
+                await asyncio.sleep(0.05)
+        assert (task.state, task.done) == ("completed", 6_000)
+        parents: Counter[str] = Counter()
+        while deliveries := await broker.dequeue(queue, consumer="t", limit=1_000):
+            parents.update(delivery.headers["weir-replay-of"] for delivery in deliveries)
+            await broker.ack([delivery.lease for delivery in deliveries])
+        assert len(parents) == 6_000
+        assert set(parents.values()) == {1}
+        audit = await Auditor(database).audit(force=True)
+        assert audit is not None
+        assert audit.drift == 0
+
+
+_RUNNER = """
+import asyncio, sys
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import Connection
+from weir.control.database import Database
+from weir.deadletters.runner import TaskRunner
+async def main():
+    async with Database(sys.argv[1], max_size=2) as database:
+        await TaskRunner(RedisBroker(Connection(url=sys.argv[2])), database).run()
+asyncio.run(main())
+"""
+
+
+async def _runner_process(postgres_url: str, redis_url: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _RUNNER, postgres_url, redis_url, env=dict(os.environ)
+    )
