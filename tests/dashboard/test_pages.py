@@ -154,3 +154,35 @@ async def test_every_page_has_an_empty_state_that_teaches(page: Page, site: Site
     await expect(page.get_by_role("main").get_by_role("heading", level=1)).to_be_visible()
     await expect(page.locator(".empty, .verdict").first).to_be_visible()
     await expect(page.locator(".failed")).to_have_count(0)
+
+
+async def test_a_rule_is_written_changed_and_removed(page: Page, site: Site, world: World) -> None:
+    await world.define("orders")
+    await page.goto(site.link("alerts"))
+    await page.get_by_role("button", name="New rule…").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Name").fill("orders back up")
+    await dialog.get_by_label("Queue").fill("no such queue")
+    await dialog.get_by_role("button", name="Save").click()
+    await expect(page.locator(".toast.bad")).to_contain_text("no such queue")
+    await dialog.get_by_label("Queue").fill("orders")
+    await dialog.get_by_role("button", name="Save").click()
+    rules = page.get_by_role("region", name="Rules", exact=True)
+    await expect(rules).to_contain_text("backlog > 1,000 for 5 min")
+    await rules.get_by_role("button", name="Change…").click()
+    await page.get_by_role("dialog").get_by_label("Threshold").fill("50")
+    await page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    await expect(rules).to_contain_text("backlog > 50 for 5 min")
+    await rules.get_by_role("button", name="Remove").click()
+    await expect(rules).to_contain_text("No rule yet")
+
+
+async def test_a_spec_is_planned_and_applied_from_its_page(page: Page, site: Site, world: World) -> None:
+    await page.goto(site.link("specs"))
+    await page.get_by_label("Spec", exact=True).fill("app Shop { queue orders { concurrency: 3 } }")
+    await expect(page.get_by_role("button", name="Apply")).to_be_disabled()
+    await page.get_by_role("button", name="Plan").click()
+    await expect(page.get_by_label("Change", exact=True)).to_contain_text("queue orders")
+    await page.get_by_role("button", name="Apply").click()
+    await expect(page.get_by_role("region", name="Revisions", exact=True).first).to_contain_text("spec.weir")
+    assert (await world.state("orders")).limit == 3

@@ -77,7 +77,40 @@ export type WorkerSeries = {
 
 export type Explanation = { cause: string; summary: string; evidence: string[] };
 
-export type ActiveAlert = { id: string; rule_name: string; queue: string | null; state: string };
+export type Alert = {
+  id: string;
+  rule_name: string;
+  metric: string;
+  operator: string;
+  threshold: number;
+  queue: string | null;
+  state: "firing" | "resolved";
+  unknown_since_ms: number | null;
+  fired_at_ms: number;
+  resolved_at_ms: number | null;
+  value: number | null;
+  cause: string;
+  summary: string;
+  evidence: string[];
+  acknowledged_at_ms: number | null;
+  acknowledged_by: string | null;
+};
+
+export type AlertRule = {
+  id: string;
+  name: string;
+  metric: string;
+  operator: string;
+  threshold: number;
+  queue: string | null;
+  window_ms: number;
+  cooldown_ms: number;
+  channels: string[];
+  enabled: boolean;
+  origin: "api" | "spec";
+};
+
+export type AlertChannel = { name: string; kind: string; disabled_reason: string | null };
 
 export type Group = {
   fingerprint: string;

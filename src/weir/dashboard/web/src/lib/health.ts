@@ -1,6 +1,6 @@
 // The state of an environment in one sentence: the worst thing first.
 
-import type { ActiveAlert, QueueRow } from "../api/types";
+import type { Alert, QueueRow } from "../api/types";
 import { count, duration } from "./format";
 import type { Tone } from "../ui/bits";
 
@@ -9,7 +9,7 @@ export type Verdict = { tone: Tone; text: string; queue?: string };
 const STUCK_MS = 60_000;
 const SLOW_DRAIN_MS = 15 * 60_000;
 
-export function healthOf(rows: QueueRow[], alerts: ActiveAlert[]): Verdict {
+export function healthOf(rows: QueueRow[], alerts: Alert[]): Verdict {
   const firing = alerts.filter((alert) => alert.state === "firing");
   if (firing.length) {
     const worst = firing[0]!;

@@ -1,6 +1,179 @@
-import type { Me } from "../api/types";
-import { Page } from "../ui/bits";
+// What fires, why, what fired before, and the rules and channels behind it.
 
-export function Alerts(_: { me: Me }) {
-  return <Page title="Alerts">{null}</Page>;
+import { useState } from "preact/hooks";
+import { get, send } from "../api/http";
+import type { Alert, AlertChannel, AlertRule, Me } from "../api/types";
+import { duration, exact } from "../lib/format";
+import { usePoll } from "../state/poll";
+import { href } from "../state/route";
+import { environment, environmentPath } from "../state/session";
+import { act, Badge, Failed, Page, When } from "../ui/bits";
+import { Table, type Column } from "../ui/table";
+import { RuleDialog } from "./alert-rule";
+
+export function Alerts({ me }: { me: Me }) {
+  const [editing, setEditing] = useState<AlertRule | "new" | null>(null);
+  const alerts = usePoll(() => get<{ alerts: Alert[] }>("/api/v1/alerts"), [], 5_000);
+  const rules = usePoll(() => get<{ rules: AlertRule[] }>("/api/v1/alert-rules"), [], 15_000);
+  const channels = usePoll(() => get<{ channels: AlertChannel[] }>("/api/v1/alert-channels"), [], 30_000);
+  const all = alerts.data?.alerts ?? [];
+  return (
+    <Page
+      title="Alerts"
+      actions={
+        me.role !== "read" && (
+          <button type="button" onClick={() => setEditing("new")}>
+            New rule…
+          </button>
+        )
+      }
+    >
+      <Failed error={alerts.error ?? rules.error ?? channels.error} />
+      {alerts.data && <Active alerts={all.filter((one) => one.state === "firing")} me={me} refresh={alerts.refresh} />}
+      {rules.data && <Rules rules={rules.data.rules} me={me} edit={setEditing} refresh={rules.refresh} />}
+      {channels.data && <Channels channels={channels.data.channels} me={me} />}
+      {alerts.data && <History alerts={all.filter((one) => one.state === "resolved")} />}
+      <RuleDialog rule={editing} channels={channels.data?.channels ?? []} onClose={() => setEditing(null)} onSaved={rules.refresh} />
+    </Page>
+  );
+}
+
+function Where({ queue }: { queue: string | null }) {
+  if (!queue) return <>all queues</>;
+  return <a href={href(environmentPath(environment.value!, "queue", queue))}>{queue}</a>;
+}
+
+function Active({ alerts, me, refresh }: { alerts: Alert[]; me: Me; refresh: () => void }) {
+  const ask = async (alert: Alert, verb: string, said: string) => {
+    await act(`${alert.rule_name}: ${said}`, () => send("POST", `/api/v1/alerts/${alert.id}/${verb}`));
+    refresh();
+  };
+  return (
+    <section class="panel" aria-label="Active alerts">
+      <h2>Firing now</h2>
+      {!alerts.length && <p class="empty">Nothing fires.</p>}
+      {alerts.map((alert) => (
+        <article key={alert.id} class="panel verdict bad">
+          <div>
+            <h3>
+              {alert.rule_name} · <Where queue={alert.queue} />
+            </h3>
+            <p>
+              <b>{alert.summary}</b> Firing for <When at={alert.fired_at_ms} />, {alert.metric} {alert.operator} {exact(alert.threshold)}, now {exact(alert.value)}.
+              {alert.unknown_since_ms && <Badge tone="warn">telemetry is stale</Badge>}
+            </p>
+            <ul>
+              {alert.evidence.map((line) => (
+                <li key={line}>{line}</li>
+              ))}
+            </ul>
+            {alert.acknowledged_at_ms ? (
+              <p>
+                Seen by {alert.acknowledged_by} <When at={alert.acknowledged_at_ms} />
+              </p>
+            ) : null}
+            {me.role !== "read" && (
+              <p class="row">
+                <button type="button" disabled={alert.acknowledged_at_ms !== null} onClick={() => ask(alert, "acknowledge", "acknowledged")}>
+                  Acknowledge
+                </button>
+                <button type="button" onClick={() => ask(alert, "resolve", "resolved")}>
+                  Resolve
+                </button>
+              </p>
+            )}
+          </div>
+        </article>
+      ))}
+    </section>
+  );
+}
+
+function Rules({ rules, me, edit, refresh }: { rules: AlertRule[]; me: Me; edit: (rule: AlertRule) => void; refresh: () => void }) {
+  const remove = async (rule: AlertRule) => {
+    await act(`${rule.name} removed`, () => send("DELETE", `/api/v1/alert-rules/${rule.id}`));
+    refresh();
+  };
+  const columns: Column<AlertRule>[] = [
+    { key: "name", label: "Rule", cell: (row) => row.name },
+    { key: "when", label: "Speaks when", cell: (row) => `${row.metric} ${row.operator} ${exact(row.threshold)} for ${duration(row.window_ms)}` },
+    { key: "queue", label: "Where", cell: (row) => <Where queue={row.queue} /> },
+    { key: "channels", label: "To", cell: (row) => row.channels.join(", ") || "this page" },
+    { key: "state", label: "", cell: (row) => (row.enabled ? <Badge tone="good">on</Badge> : <Badge tone="calm">off</Badge>) },
+    {
+      key: "actions",
+      label: "",
+      cell: (row) =>
+        me.role === "read" || row.origin === "spec" ? (
+          row.origin === "spec" && <small>from the spec</small>
+        ) : (
+          <span class="row">
+            <button type="button" onClick={() => edit(row)}>
+              Change…
+            </button>
+            <button type="button" class="danger" onClick={() => remove(row)}>
+              Remove
+            </button>
+          </span>
+        ),
+    },
+  ];
+  return (
+    <section class="panel" aria-label="Rules">
+      <h2>Rules</h2>
+      <Table caption="Alert rules" rows={rules} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>No rule yet. A first one that rarely disappoints: oldest_age above five minutes, for all queues.</p>} />
+    </section>
+  );
+}
+
+function Channels({ channels, me }: { channels: AlertChannel[]; me: Me }) {
+  const columns: Column<AlertChannel>[] = [
+    { key: "name", label: "Channel", cell: (row) => row.name },
+    { key: "kind", label: "Kind", cell: (row) => row.kind },
+    { key: "state", label: "State", cell: (row) => (row.disabled_reason ? <Badge tone="bad">{row.disabled_reason}</Badge> : <Badge tone="good">on</Badge>) },
+    {
+      key: "actions",
+      label: "",
+      cell: (row) =>
+        me.role === "read" ? null : (
+          <button type="button" onClick={() => act(`A test went to ${row.name}`, () => send("POST", `/api/v1/alert-channels/${encodeURIComponent(row.name)}/test`))}>
+            Test-fire
+          </button>
+        ),
+    },
+  ];
+  return (
+    <section class="panel" aria-label="Channels">
+      <h2>Channels</h2>
+      <Table
+        caption="Alert channels"
+        rows={channels}
+        columns={columns}
+        rowKey={(row) => row.name}
+        sort=""
+        empty={
+          <>
+            <p>Nobody is told yet. Add a channel:</p>
+            <pre>weir alerts channel put ops --kind slack --url https://hooks.slack.com/…</pre>
+          </>
+        }
+      />
+    </section>
+  );
+}
+
+function History({ alerts }: { alerts: Alert[] }) {
+  const columns: Column<Alert>[] = [
+    { key: "rule", label: "Rule", cell: (row) => row.rule_name },
+    { key: "queue", label: "Where", cell: (row) => <Where queue={row.queue} /> },
+    { key: "cause", label: "Cause", cell: (row) => <span title={row.summary}>{row.cause.replaceAll("_", " ")}</span> },
+    { key: "fired", label: "Fired", cell: (row) => <When at={row.fired_at_ms} /> },
+    { key: "lasted", label: "Lasted", numeric: true, cell: (row) => duration((row.resolved_at_ms ?? row.fired_at_ms) - row.fired_at_ms) },
+  ];
+  return (
+    <section class="panel" aria-label="History">
+      <h2>Before</h2>
+      <Table caption="Resolved alerts" rows={alerts} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>Nothing has fired before.</p>} />
+    </section>
+  );
 }

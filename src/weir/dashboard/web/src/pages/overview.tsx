@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 import { get } from "../api/http";
-import type { ActiveAlert, Me, QueueGlance, QueueRow } from "../api/types";
+import type { Alert, Me, QueueGlance, QueueRow } from "../api/types";
 import { count, duration, percent, rate } from "../lib/format";
 import { healthOf } from "../lib/health";
 import { usePoll } from "../state/poll";
@@ -17,7 +17,7 @@ const WINDOW_S = 30 * 60;
 
 export function Overview(_: { me: Me }) {
   const { rows, totals } = useQueueRows();
-  const alerts = usePoll(() => get<{ alerts: ActiveAlert[] }>("/api/v1/alerts", { state: "active" }), [], 10_000);
+  const alerts = usePoll(() => get<{ alerts: Alert[] }>("/api/v1/alerts", { state: "active" }), [], 10_000);
   if (!rows) return <Loading />;
   return (
     <Page title={environment.value!.environment}>
@@ -32,7 +32,7 @@ function queueHref(name: string): string {
   return href(environmentPath(environment.value!, "queue", name));
 }
 
-function Health({ rows, alerts }: { rows: QueueRow[]; alerts: ActiveAlert[] }) {
+function Health({ rows, alerts }: { rows: QueueRow[]; alerts: Alert[] }) {
   const verdict = useMemo(() => healthOf(rows, alerts), [rows, alerts]);
   return (
     <section class={`panel verdict ${verdict.tone}`} aria-label="Health" role="status">
