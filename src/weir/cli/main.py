@@ -27,6 +27,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "channel": ("channel", "Channels, their consumers and their tokens."),
     "migrate": ("migrate", "Bring PostgreSQL and ClickHouse up to date."),
     "pipeline": ("pipeline", "Events on their way to the charts: run, status, rebuild, audit."),
+    "alerts": ("alerts", "When to speak: rules, alerts, channels, silences."),
+    "explain": ("explain", "Why a queue is backed up, with the evidence."),
     "doctor": ("doctor", "What runs, how it is, and what is misconfigured."),
     "config": ("config", "What is set, to what, and by whom."),
     "test": ("test", "Run the tests."),
