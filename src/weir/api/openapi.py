@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from weir.api.described import DESCRIBED, Described
-from weir.api.responses import problems
+from weir.api.responses import STATUSES, problem_answer, problems
 from weir.api.schemas import Problem
 
 _REF = "#/components/schemas/{model}"
@@ -43,6 +43,7 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     for path, operation in _operations(document):
         _finish(path, operation)
     components["schemas"] = dict(sorted(schemas.items()))
+    components["responses"] = {f"Problem{status}": problem_answer(status) for status in STATUSES}
     document["paths"] = dict(sorted(document["paths"].items()))
     return document
 
@@ -60,8 +61,8 @@ def _finish(path: str, operation: dict[str, Any]) -> None:
     if path in _OPEN:
         return
     own = {int(status) for status in responses if status.isdigit() and int(status) >= 400}
-    for status, answer in problems(*own).items():
-        responses[str(status)] = answer
+    for status in problems(*own):
+        responses[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
     operation["responses"] = dict(sorted(responses.items()))
     # A webhook is authenticated by the signature of its body.
     operation["security"] = [] if path.startswith("/hook/") else [{"token": []}]

@@ -18,6 +18,8 @@ _TEXTS = {
     500: "A defect.",
     503: "A store is out of reach or out of room; retry after the stated delay.",
 }
+STATUSES = tuple(_TEXTS)
+"""Every status that a problem may have; one that is not listed cannot be declared."""
 _EVERY = (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503)
 
 
@@ -29,6 +31,6 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def problem_answer(status: int) -> dict[str, Any]:
     """One status, answered by a problem."""
     return {
-        "description": _TEXTS.get(status, "A problem."),
+        "description": _TEXTS[status],
         "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
