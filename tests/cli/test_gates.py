@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from weir.cli.gates import lua_problems, problems, query_problems
+from weir.cli.gates import driver_problems, lua_problems, problems, query_problems
 
 CONTRACT = "-- ack: done.\n-- KEYS  1 the queue\n-- ARGV  1 the id\n-- Reply {'ok'}\nreturn {'ok'}\n"
 
@@ -45,3 +45,10 @@ def test_an_include_may_hold_part_of_the_contract(tmp_path: Path, lua: Path) -> 
 def test_a_query_without_a_sentence_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.sql").write_text("-- name: x\nSELECT 1;\n")
     assert "x.sql" in next(query_problems(tmp_path))
+
+
+def test_a_driver_outside_of_its_room_is_named(tmp_path: Path) -> None:
+    for room in ("broker", "api"):
+        (tmp_path / room).mkdir()
+        (tmp_path / room / "x.py").write_text("from redis.asyncio import Redis\n")
+    assert list(driver_problems(tmp_path)) == ["api/x.py: imports `redis`, which only broker, telemetry may"]

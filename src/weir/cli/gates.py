@@ -1,4 +1,4 @@
-"""What `weir check` looks for itself: Lua and SQL files that say what they are for."""
+"""What `weir check` looks for itself: Lua and SQL that say what they are for, drivers in their rooms."""
 
 from __future__ import annotations
 
@@ -17,12 +17,29 @@ _RUNS_TWICE = re.compile(
     r"IF NOT EXISTS|IF EXISTS|OR REPLACE|MODIFY (COLUMN|TTL|SETTING|COMMENT|QUERY)|RESET SETTING",
     re.IGNORECASE,
 )
+_ROOMS_OF = {
+    "redis": {"broker", "telemetry"},
+    "psycopg": {"control", "operations", "deadletters", "alerts"},
+    "clickhouse_connect": {"warehouse"},
+    "pyspark": {"pipeline"},
+    "fastapi": {"api"},
+    "starlette": {"api", "ingress", "dashboard"},
+    "chdb": {"embedded"},
+}
+"""Driver -> the rooms that know it. Those that compose or measure the others are free."""
+_FREE = {"benches", "demo", "serve", "testing"}
+_IMPORT = re.compile(r"^\s*(?:from|import) (\w+)", re.MULTILINE)
 _MIGRATIONS = ("weir.control.migrations", "weir.warehouse.migrations")
 
 
 def problems(source: Path = _SOURCE) -> list[str]:
     """Every complaint, with the file it is about."""
-    return [*lua_problems(source), *query_problems(source), *migration_problems()]
+    return [
+        *lua_problems(source),
+        *query_problems(source),
+        *migration_problems(),
+        *driver_problems(source),
+    ]
 
 
 def lua_problems(source: Path) -> Iterator[str]:
@@ -61,6 +78,16 @@ def migration_problems() -> Iterator[str]:
                     if not _RUNS_TWICE.search(statement):
                         first = _code(statement)[:60]
                         yield f"{package}/{migration}: `{first} …` cannot run twice; say IF NOT EXISTS"
+
+
+def driver_problems(source: Path) -> Iterator[str]:
+    """A driver is imported only in its own rooms."""
+    for file in sorted(source.rglob("*.py")):
+        where = file.relative_to(source)
+        room = where.parts[0]
+        for name in sorted(set(_IMPORT.findall(file.read_text())) & _ROOMS_OF.keys()):
+            if room not in _ROOMS_OF[name] | _FREE:
+                yield f"{where}: imports `{name}`, which only {', '.join(sorted(_ROOMS_OF[name]))} may"
 
 
 def _code(statement: str) -> str:
