@@ -13,7 +13,8 @@ from weir.errors import Misconfigured
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _STEADY_AFTER_S = 1.0
-_START_PATIENCE_S = 60.0
+# Redis reads its whole file first, and PostgreSQL may have much to recover.
+_START_PATIENCE_S = 300.0
 _POLL_S = 0.03
 
 
@@ -79,8 +80,9 @@ class Supervised:
         self.restarts += 1
         try:
             await self.start()
-        except ServerDied as error:
-            self._report(str(error))
+        except (ServerDied, OSError) as error:
+            # A full disk, say: the next try may find it free again.
+            self._report(f"{self.server.name} cannot start: {error}")
         else:
             self._report(f"{self.server.name} is back on port {self.server.port}")
 
