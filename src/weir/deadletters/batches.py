@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from weir.broker.broker import Broker
 from weir.control.database import Connection, Row, fetch
 from weir.control.queues import QueueDefinitions
+from weir.control.sql import Query
 from weir.deadletters.filters import compile_known, predicate
 from weir.deadletters.letters import SQL, DeadLetter, letter_of, lock_letters
 from weir.deadletters.patch import Patch, compile_patch
@@ -23,6 +24,9 @@ PACE_MS = 500
 """A limited task works about this often, each time on that share of its rate."""
 DELETE_BATCH = 1_000
 COUNT_BATCH = 5_000
+
+WINDOWS = (SQL["window_by_consumer"], SQL["window_by_group"])
+PURGES = (SQL["purge_by_consumer"], SQL["purge_by_group"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +90,7 @@ async def do_batch(work: Work, task: Task) -> Batch:
 
 async def _purged(work: Work, task: Task) -> Batch:
     """Deleting by plain fields takes one statement, and no letter leaves PostgreSQL."""
-    rows = await _asked(work.connection, task, "purge", limit=_room(task))
+    rows = await _asked(work.connection, task, PURGES[task.by_group], limit=_room(task))
     if not rows:
         return Batch(lane_walked=True)
     tally = Tally()
@@ -107,14 +111,14 @@ async def _purged(work: Work, task: Task) -> Batch:
 
 
 async def _window(connection: Connection, task: Task) -> list[Row]:
-    return await _asked(connection, task, "window", limit=_window_size(task))
+    return await _asked(connection, task, WINDOWS[task.by_group], limit=_window_size(task))
 
 
-async def _asked(connection: Connection, task: Task, question: str, *, limit: int) -> list[Row]:
+async def _asked(connection: Connection, task: Task, question: Query, *, limit: int) -> list[Row]:
     """Ask about the next letters of the task's lane."""
     return await fetch(
         connection,
-        SQL[f"{question}_by_{'group' if task.by_group else 'consumer'}"],
+        question,
         lane=task.lanes[task.lane],
         after_ms=task.after_enqueued_at_ms,
         after_id=task.after_id,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from weir.control.audit import Change, record
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
 from weir.control.secrets import mint, parse
-from weir.control.sql import load_queries
+from weir.control.sql import Query, load_queries
 from weir.deadletters.consumers import ensure_consumers, scope_names
 from weir.errors import Conflict, InvalidInput, NotFound, Unauthenticated
 from weir.model.clock import Clock, SystemClock
@@ -144,7 +144,7 @@ class Channels:
 
     async def channel_by_token(self, channel_id: str, token: str | None) -> Channel:
         """The channel that this token opens; a wrong one and an unknown channel are told alike."""
-        row = await self._by_token("channel", token)
+        row = await self._by_token(SQL["channel_by_token"], token)
         if row is None or row["channel_id"] != channel_id:
             raise Unauthenticated(f"the header `{CHANNEL_HEADER}` does not hold for `{channel_id}`")
         return Channel(environment=_environment(row), id=row["channel_id"], name=row["name"])
@@ -154,7 +154,7 @@ class Channels:
     ) -> Consumer:
         """The consumer that both tokens open together."""
         channel = await self.channel_by_token(channel_id, channel_token)
-        row = await self._by_token("consumer", consumer_token)
+        row = await self._by_token(SQL["consumer_by_token"], consumer_token)
         mine = row is not None and (_environment(row), row["channel_id"], row["consumer_id"]) == (
             channel.environment,
             channel.id,
@@ -166,16 +166,16 @@ class Channels:
 
     async def channel_of_token(self, token: str) -> Channel:
         """The channel that a token belongs to, whichever it is."""
-        row = await self._by_token("channel", token)
+        row = await self._by_token(SQL["channel_by_token"], token)
         if row is None:
             raise Unauthenticated(f"the header `{CHANNEL_HEADER}` does not hold")
         return Channel(environment=_environment(row), id=row["channel_id"], name=row["name"])
 
-    async def _by_token(self, kind: str, token: str | None) -> Row | None:
+    async def _by_token(self, query: Query, token: str | None) -> Row | None:
         parts = None if token is None else parse(token)
         if parts is None:
             return None
-        row = await self._database.fetch_one(SQL[f"{kind}_by_token"], token_id=parts.id)
+        row = await self._database.fetch_one(query, token_id=parts.id)
         if row is None or not hmac.compare_digest(bytes(row["token_sha256"]), parts.digest):
             return None
         return row
@@ -185,7 +185,7 @@ class Channels:
         async with self._database.transaction() as connection:
             changed = await execute(
                 connection,
-                SQL[f"set_{kind}_token"],
+                SQL["set_channel_token"] if kind == "channel" else SQL["set_consumer_token"],
                 token_id=parts.id,
                 digest=parts.digest,
                 **scope_names(environment),
