@@ -31,10 +31,13 @@ class Admission:
 
     @property
     def pressure(self) -> Pressure:
+        return self._pressure(self.in_flight)
+
+    def _pressure(self, in_flight: int) -> Pressure:
         return Pressure(
             busy_connections=self.busy_connections,
             connections=self.connections,
-            in_flight=self.in_flight,
+            in_flight=in_flight,
             limit=self.limit.limit,
             lag_ms=self.lag_ms,
             depth=self.depth,
@@ -44,15 +47,19 @@ class Admission:
         if not self.enabled:
             return Decision.EXECUTE
         last = self._last.get(kind, Decision.EXECUTE)
-        decision = decide(kind, self.pressure, self.policy, last=last)
+        decision = self._decided(kind, last)
         self._last[kind] = decision
         return decision
+
+    def _decided(self, kind: OperationType, last: Decision) -> Decision:
+        """The decision under the pressure that there would be if it were executed."""
+        return decide(kind, self._pressure(self.in_flight + 1), self.policy, last=last)
 
     def peek(self, kind: OperationType) -> Decision:
         """What would be decided now, without deciding it."""
         if not self.enabled:
             return Decision.EXECUTE
-        return decide(kind, self.pressure, self.policy, last=self._last.get(kind, Decision.EXECUTE))
+        return self._decided(kind, self._last.get(kind, Decision.EXECUTE))
 
     def full(self, kind: OperationType) -> bool:
         """Whether an operation that must keep its order could not be queued any more."""

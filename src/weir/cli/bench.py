@@ -16,6 +16,8 @@ app = typer.Typer()
 BENCHES: dict[str, str] = {
     "broker": "messages in and out of Redis, beside other queues on the same server",
     "http": "push and pop over HTTP against a bare route",
+    "webhook": "signed webhooks against a bare route with the same check, and a burst",
+    "load": "four times capacity: goodput, order, what waits and how fast it drains",
     "dlq": "dead letters by the tens of millions: counts, groups, deaths, redrive, purge",
     "pipeline": "events from the streams to queryable rows, beside a plain consumer",
     "query": "how fast the warehouse answers on full tiers",

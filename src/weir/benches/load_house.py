@@ -1,0 +1,81 @@
+"""Servers, two API processes and tokens for the load bench, in a folder of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import psutil
+
+from weir.control.database import Database
+from weir.control.queues import QueueDefinitions
+from weir.control.tokens import Tokens
+from weir.embedded.ports import free_port
+from weir.embedded.urls import Urls
+from weir.serve.bootstrap import DEFAULT, bootstrap_token
+from weir.spec.ir import QueueSpec
+
+QUEUES = ("load", "calm", "drain", "wild")
+
+
+class ApiProcess:
+    """One `weir serve`, and how much memory it takes."""
+
+    def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
+        self.port = port
+        self._process = process
+
+    def rss_mib(self) -> float:
+        return float(psutil.Process(self._process.pid).memory_info().rss) / 2**20
+
+
+async def prepare(urls: Urls, folder: Path) -> str:
+    """Define the queues; returns a token."""
+    async with Database(urls.postgres, max_size=2) as database:
+        definitions = QueueDefinitions(database)
+        for name in QUEUES:
+            await definitions.define(DEFAULT.queue(name), QueueSpec(name=name))
+        return await bootstrap_token(Tokens(database), folder / "admin.token")
+
+
+@asynccontextmanager
+async def api_processes(folder: Path, *, count: int, admission: bool) -> AsyncIterator[list[ApiProcess]]:
+    """Processes of the API, answering."""
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(_api_process(folder, admission=admission)) for _ in range(count)
+        ]
+
+
+@asynccontextmanager
+async def _api_process(folder: Path, *, admission: bool) -> AsyncIterator[ApiProcess]:
+    port = free_port()
+    # Without admission nothing else may refuse either, or the collapse would be hidden.
+    options = {} if admission else {"WEIR_LOAD__ADMISSION": "false", "WEIR_API__MAX_CONCURRENCY": "1000000"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "weir.cli", "serve", "--data-dir", str(folder), "--port", str(port),
+        env={**os.environ, "WEIR_API__LOG_LEVEL": "ERROR", **options},
+        stdout=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        await _answering(port)
+        yield ApiProcess(process, port)
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def _answering(port: int) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.05)
+                continue
+            writer.close()
+            return

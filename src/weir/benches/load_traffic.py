@@ -1,0 +1,224 @@
+"""An open-loop load generator: arrivals come at their rate, whatever the server does.
+
+Each arrival is the next message of a producer that has no request open and was not asked to stay away, so
+a producer's messages have an order. An answer that takes longer than a producer's patience is a timeout:
+the connection is dropped, and the server works for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+MakeRequest = Callable[[int, int], bytes]
+"""The request for a producer's message with this number."""
+_TICK_S = 0.002
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What was sent and what came of it."""
+
+    seconds: float = 0.0
+    attempts: int = 0
+    held_back: int = 0
+    """Arrivals whose producers were all waiting, as Retry-After asked, or for an answer."""
+    statuses: Counter[int] = field(default_factory=Counter)
+    latencies_s: dict[int, list[float]] = field(default_factory=dict)
+    accepted: list[tuple[int, int]] = field(default_factory=list)
+    """Producer and number, in the order of the answers."""
+    estimates: dict[bytes, int] = field(default_factory=dict)
+    """Operation id -> estimated wait in ms."""
+
+    def count(self, *statuses: int) -> int:
+        return sum(self.statuses[status] for status in statuses)
+
+    def p99_ms(self, status: int) -> float:
+        found = sorted(self.latencies_s.get(status, [0.0]))
+        return found[min(len(found) - 1, int(0.99 * len(found)))] * 1000
+
+
+TIMED_OUT = 0
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, generator: Generator, server: int) -> None:
+        self._generator = generator
+        self.server = server
+        self.producer = -1
+        self.number = 0
+        self.sent_at = 0.0
+        self.open = False
+        self._buffer = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.open = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.open = False
+        if self.producer >= 0:
+            self._generator.ended(self, TIMED_OUT, b"", b"")
+
+    def send(self, producer: int, number: int, data: bytes) -> None:
+        self.producer, self.number, self.sent_at = producer, number, time.perf_counter()
+        self._transport.write(data)
+
+    def drop(self) -> None:
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer = self._buffer + data if self._buffer else data
+        head = self._buffer.find(b"\r\n\r\n")
+        if head < 0:
+            return
+        at = self._buffer.find(b"content-length: ") + 16
+        length = int(self._buffer[at : self._buffer.find(b"\r", at)])
+        if len(self._buffer) < head + 4 + length:
+            return
+        answer, self._buffer = self._buffer, b""
+        self._generator.ended(self, int(answer[9:12]), answer[:head], answer[head + 4 :])
+
+
+class Generator:
+    """Runs one stretch of traffic against several servers."""
+
+    def __init__(
+        self,
+        ports: list[int],
+        make: MakeRequest,
+        *,
+        producers: int,
+        first_number: dict[int, int],
+        patience_s: float = 2.0,
+        max_connections: int = 4_000,
+    ) -> None:
+        self._ports = ports
+        self._make = make
+        self._numbers = first_number
+        self._patience_s = patience_s
+        self._max_connections = max_connections
+        self._ready = deque(range(producers))
+        self._away: deque[tuple[float, int]] = deque()
+        self._idle: deque[_Connection] = deque()
+        self._busy: dict[_Connection, None] = {}
+        self._opening = 0
+        self._total = 0
+        self._arrived = 0
+        self._connecting: set[asyncio.Future[None]] = set()
+        self.traffic = Traffic()
+
+    async def run(self, *, per_s: float, seconds: float) -> Traffic:
+        started = time.perf_counter()
+        while (now := time.perf_counter()) - started < seconds:
+            due = (now - started) * per_s - self._arrived
+            self._return(now)
+            self._give_up(now)
+            self._arrive(int(due))
+            await asyncio.sleep(_TICK_S)
+        self.traffic.seconds = time.perf_counter() - started
+        await self._finish()
+        return self.traffic
+
+    def _arrive(self, due: int) -> None:
+        for _ in range(due):
+            self._arrived += 1
+            if not self._ready:
+                self.traffic.held_back += 1
+                continue
+            if not self._idle:
+                if self._total < self._max_connections and self._opening < 100:
+                    self._open()
+                self.traffic.held_back += 1
+                continue
+            connection = self._idle.popleft()
+            if not connection.open:
+                self._total -= 1
+                continue
+            producer = self._ready.popleft()
+            number = self._numbers.get(producer, 0)
+            self._numbers[producer] = number + 1
+            self._busy[connection] = None
+            self.traffic.attempts += 1
+            connection.send(producer, number, self._make(producer, number))
+
+    def _open(self) -> None:
+        self._opening += 1
+        self._total += 1
+        server = self._total % len(self._ports)
+
+        async def connect() -> None:
+            loop = asyncio.get_running_loop()
+            try:
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(self, server), "127.0.0.1", self._ports[server]
+                )
+            except OSError:
+                self._total -= 1
+            else:
+                self._idle.append(connection)
+            finally:
+                self._opening -= 1
+
+        task = asyncio.ensure_future(connect())
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    def ended(self, connection: _Connection, status: int, head: bytes, body: bytes) -> None:
+        """One request has ended: answered, or hung up."""
+        now = time.perf_counter()
+        producer, number = connection.producer, connection.number
+        connection.producer = -1
+        self._busy.pop(connection, None)
+        self.traffic.statuses[status] += 1
+        self.traffic.latencies_s.setdefault(status, []).append(now - connection.sent_at)
+        if status in (201, 202):
+            self.traffic.accepted.append((producer, number))
+            if status == 202:
+                self._note_estimate(body)
+        if status in (429, 503):
+            at = head.find(b"retry-after: ") + 13
+            self._away.append((now + float(head[at : head.find(b"\r", at)] if at > 12 else 1), producer))
+        else:
+            self._ready.append(producer)
+        if connection.open:
+            self._idle.append(connection)
+        else:
+            self._total -= 1
+
+    def _note_estimate(self, body: bytes) -> None:
+        at = body.find(b'"operation_id":"') + 16
+        wait = body.find(b'"estimated_wait_ms":') + 20
+        text = body[wait : body.find(b",", wait)]
+        if text != b"null":
+            self.traffic.estimates[body[at : at + 36]] = int(text)
+
+    def _return(self, now: float) -> None:
+        for _ in range(len(self._away)):
+            back_at, producer = self._away.popleft()
+            if back_at <= now:
+                self._ready.append(producer)
+            else:
+                self._away.append((back_at, producer))
+
+    def _give_up(self, now: float) -> None:
+        """Oldest first; the rest is younger."""
+        late = []
+        for connection in self._busy:
+            if now - connection.sent_at < self._patience_s:
+                break
+            late.append(connection)
+        for connection in late:
+            connection.drop()
+
+    async def _finish(self) -> None:
+        give_up = time.perf_counter() + self._patience_s
+        while self._busy and time.perf_counter() < give_up:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        for connection in [*self._busy, *self._idle]:
+            connection.drop()
+        await asyncio.sleep(0.05)

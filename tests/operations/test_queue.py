@@ -1,0 +1,259 @@
+"""The operation queue by itself: claims, crashes, poison, full queues, cancel and retry."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from weir.admission.admission import Admission
+from weir.admission.kinds import OperationType
+from weir.admission.policy import Policy, Threshold
+from weir.broker.broker import Gated
+from weir.control.database import Database, execute
+from weir.control.sql import Query
+from weir.errors import Conflict, InvalidInput, NotFound, Overloaded
+from weir.model.exchange import Pushed, Queued, Settled, SettleItem, Verb
+from weir.model.ids import new_id, new_message_id
+from weir.model.message import LeaseRef, Settlement
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.operations.estimate import Rate, RateMeter
+from weir.operations.maintenance import Cleaner
+from weir.operations.model import Status
+from weir.operations.reach import Reach
+from weir.operations.service import OperationService
+from weir.spec.ir import QueueSpec, Retention
+from weir.testing.memory import MemoryBroker
+
+from .conftest import busy, drained, idle, item
+
+
+def statement(text: str) -> Query:
+    return Query(name="test", sentence="A step of a test.", text=text)
+
+
+async def queued(service: OperationService, queue: QueueRef, text: str, *, key: str | None = None) -> Queued:
+    busy(service.admission)
+    (answer,) = await service.front().push([item(queue, text, key=key)])
+    idle(service.admission)
+    assert isinstance(answer, Queued)
+    return answer
+
+
+async def test_worker_crash_recovery(
+    database: Database, service: OperationService, broker: MemoryBroker, queue: QueueRef
+) -> None:
+    """A worker that died with a claim is taken over after the operation's timeout, and not before."""
+    await queued(service, queue, "1")
+    dead = await service.queue.claim(worker="dead", lanes=10, run=10, total=10)
+    assert [claimed.retry_count for claimed in dead] == [0]
+    assert await service.processor.round() == 0
+    async with database.connection() as connection:
+        await execute(connection, statement("UPDATE weir.operation_lanes SET until_ms = until_ms - 30001"))
+    assert await service.processor.round() == 1
+    assert await drained(broker, queue) == ["1"]
+
+
+async def test_queue_full_behavior(database: Database, broker: MemoryBroker, queue: QueueRef) -> None:
+    """Filled to its depth it rejects; drained it takes operations again."""
+    policy = Policy(thresholds={OperationType.PUSH: Threshold(utilization=0.7, depth=5)})
+    service = OperationService(database=database, broker=broker, admission=Admission(policy=policy))
+    busy(service.admission)
+    for n in range(6):
+        (answer,) = await service.front().push([item(queue, str(n))])
+        assert isinstance(answer, Queued)
+    with pytest.raises(Overloaded) as caught:
+        await service.front().push([item(queue, "late")])
+    assert caught.value.retry_after_s is not None
+    assert caught.value.retry_after_s >= 1
+    assert await service.processor.round() == 6
+    await service.sampler.sample()
+    (answer,) = await service.front().push([item(queue, "again")])
+    assert isinstance(answer, Queued)
+    await service.processor.round()
+    idle(service.admission)
+    (answer,) = await service.front().push([item(queue, "direct")])
+    assert isinstance(answer, Pushed)
+    assert await drained(broker, queue) == ["0", "1", "2", "3", "4", "5", "again", "direct"]
+
+
+async def test_two_processors_never_run_one_lane_at_once(service: OperationService, queue: QueueRef) -> None:
+    for n in range(20):
+        await queued(service, queue, str(n), key=f"k{n % 4}")
+    claims = await asyncio.gather(
+        *(service.queue.claim(worker=f"w{n}", lanes=2, run=3, total=6) for n in range(4))
+    )
+    lanes = [{claimed.lane for claimed in claim} for claim in claims]
+    assert sum(len(found) for found in lanes) == len(set().union(*lanes)) == 4
+    assert all(len(claim) == 3 * len(found) for claim, found in zip(claims, lanes, strict=True))
+
+
+async def test_a_poisoned_operation_ends_as_failed_and_unblocks_its_partition(
+    database: Database, service: OperationService, broker: MemoryBroker, queue: QueueRef
+) -> None:
+    poisoned = await queued(service, queue, "poison", key="a")
+    await queued(service, queue, "behind", key="a")
+    async with database.connection() as connection:
+        spoil = "UPDATE weir.operations SET payload = 'junk' WHERE id = %(id)s"
+        await execute(connection, statement(spoil), id=poisoned.operation_id)
+    await drain(database, service)
+    row = await service.desk.read(queue.scope, poisoned.operation_id)
+    assert row["status"] == Status.FAILED
+    assert row["retry_count"] == row["max_retries"] + 1
+    assert "cannot be read" in row["error"]
+    assert await drained(broker, queue) == ["behind"]
+    (answer,) = await service.front().push([item(queue, "direct", key="a")])
+    assert isinstance(answer, Pushed)
+    again = await service.desk.retry(queue.scope, poisoned.operation_id)
+    assert (again["status"], again["retry_count"]) == (Status.PENDING, 0)
+
+
+async def drain(database: Database, service: OperationService) -> None:
+    """Work until nothing is queued, without waiting for the pauses between tries."""
+    while await service.queue.depth():
+        async with database.connection() as connection:
+            await execute(connection, statement("UPDATE weir.operation_lanes SET ready_ms = 0"))
+        await service.processor.round()
+
+
+async def test_an_operation_waits_for_room_and_goes_on_where_it_stopped(
+    database: Database, service: OperationService, broker: MemoryBroker, queue: QueueRef
+) -> None:
+    small = QueueSpec(name=queue.queue, retention=Retention(max_depth=2))
+    narrow = queue.scope.queue("narrow")
+    await broker.define(narrow, small)
+    busy(service.admission)
+    answers = await service.front().push([item(narrow, str(n)) for n in range(5)])
+    assert len({answer.operation_id for answer in answers if isinstance(answer, Queued)}) == 1
+    seen: list[str] = []
+    for _ in range(3):
+        async with database.connection() as connection:
+            await execute(connection, statement("UPDATE weir.operation_lanes SET ready_ms = 0"))
+        await service.processor.round()
+        seen += await drained(broker, narrow)
+    assert seen == ["0", "1", "2", "3", "4"]
+    assert await service.queue.depth() == 0
+
+
+async def test_a_pending_operation_can_be_cancelled_and_a_finished_one_cannot(
+    service: OperationService, broker: MemoryBroker, queue: QueueRef
+) -> None:
+    first = await queued(service, queue, "1", key="a")
+    second = await queued(service, queue, "2", key="a")
+    cancelled = await service.desk.cancel(queue.scope, first.operation_id)
+    assert cancelled["status"] == Status.CANCELLED
+    assert await service.processor.round() == 1
+    with pytest.raises(Conflict):
+        await service.desk.cancel(queue.scope, second.operation_id)
+    with pytest.raises(Conflict):
+        await service.desk.retry(queue.scope, second.operation_id)
+    assert await drained(broker, queue) == ["2"]
+    (answer,) = await service.front().push([item(queue, "3", key="a")])
+    assert isinstance(answer, Pushed)
+
+
+async def test_unknown_and_foreign_operation_ids_do_not_exist(
+    service: OperationService, queue: QueueRef
+) -> None:
+    mine = await queued(service, queue, "1")
+    other = EnvironmentRef(organization="other", project="p", environment="e")
+    with pytest.raises(NotFound):
+        await service.desk.read(queue.scope, new_id())
+    for verb in (service.desk.read, service.desk.cancel, service.desk.retry):
+        with pytest.raises(NotFound):
+            await verb(other, mine.operation_id)
+    with pytest.raises(InvalidInput):
+        await service.desk.read(queue.scope, "not-an-id")
+
+
+async def test_the_list_pages_and_the_stats_count(service: OperationService, queue: QueueRef) -> None:
+    ids = [(await queued(service, queue, str(n), key=f"k{n}")).operation_id for n in range(5)]
+    page = await service.desk.page(queue.scope, limit=3)
+    rest = await service.desk.page(queue.scope, limit=3, before=page.next_before)
+    assert [row["id"] for row in page.operations + rest.operations] == ids[::-1]
+    assert rest.next_before is None
+    (stat,) = await service.desk.stats(queue.scope)
+    assert (stat["type"], stat["priority"], stat["status"], stat["count"]) == ("PUSH", 5, "pending", 5)
+
+
+async def test_acks_are_queued_only_while_the_broker_is_away(
+    service: OperationService, broker: MemoryBroker, queue: QueueRef
+) -> None:
+    busy(service.admission)
+    await broker.enqueue(queue, [item(queue, "1").message, item(queue, "2").message])
+    first, *_ = await broker.dequeue(queue, consumer="c", limit=1)
+    (now,) = await service.settlements.settle([SettleItem(lease=first.lease, verb=Verb.ACK)])
+    assert now == Settled(outcome=Settlement.DONE)
+    second, *_ = await broker.dequeue(queue, consumer="c", limit=1)
+    for shard in range(broker.shards):
+        service.reach.lost(shard)
+    (later,) = await service.settlements.settle([SettleItem(lease=second.lease, verb=Verb.ACK)])
+    assert isinstance(later, Queued)
+    await service.processor.round()
+    row = await service.desk.read(queue.scope, later.operation_id)
+    assert (row["type"], row["priority"], row["result"]) == ("ACK_SINGLE", 4, {"settlements": ["done"]})
+    assert (await broker.state(queue)).running == 0
+
+
+async def test_acks_overtake_pushes(service: OperationService, broker: MemoryBroker, queue: QueueRef) -> None:
+    await queued(service, queue, "1")
+    service.reach.lost(0)
+    service.reach.lost(1)
+    (answer,) = await service.settlements.settle([SettleItem(lease=_lease(queue), verb=Verb.ACK)])
+    assert isinstance(answer, Queued)
+    (claimed,) = await service.queue.claim(worker="w", lanes=1, run=1, total=1)
+    assert claimed.type == OperationType.ACK_SINGLE
+
+
+def _lease(queue: QueueRef) -> LeaseRef:
+    return LeaseRef(queue=queue, message_id=new_message_id(), token=new_id())
+
+
+async def test_gates_that_a_dead_process_left_closed_are_opened(
+    service: OperationService, broker: MemoryBroker, queue: QueueRef
+) -> None:
+    orphan = "01900000-0000-7000-8000-000000000000"
+    await broker.close_gates(queue, [Gated(key="a", operation=orphan)])
+    (answer,) = await service.front().push([item(queue, "1", key="a")])
+    assert isinstance(answer, Queued)
+    await service.processor.round()
+    (answer,) = await service.front().push([item(queue, "2", key="a")])
+    assert isinstance(answer, Pushed)
+
+
+async def test_a_gate_that_the_broker_lost_is_closed_again(
+    service: OperationService, broker: MemoryBroker, queue: QueueRef
+) -> None:
+    ticket = await queued(service, queue, "1", key="a")
+    await broker.open_gates(queue, [Gated(key="a", operation=ticket.operation_id)])
+    await service.processor.round()
+    await service.processor.round()
+    assert await drained(broker, queue) == ["1"]
+
+
+async def test_finished_operations_are_forgotten_in_time(
+    database: Database, service: OperationService, queue: QueueRef
+) -> None:
+    await queued(service, queue, "1")
+    await service.processor.round()
+    await queued(service, queue, "2")
+    cleaner = Cleaner(database=database, queue=service.queue, done_ms=-1000)
+    assert await cleaner.clean() == 1
+    assert await service.queue.depth() == 1
+
+
+def test_an_estimate_is_the_floor_plus_what_is_ahead_at_the_measured_rate() -> None:
+    assert Rate(per_s=0, floor_ms=5).wait_ms(10) is None
+    assert Rate(per_s=500, floor_ms=20).wait_ms(100) == 220
+    meter = RateMeter()
+    for _ in range(20):
+        meter.round(operations=100, busy_s=0.2, ages_ms=[300] * 100, emptied=False)
+    assert meter.rate.per_s == pytest.approx(500)
+
+
+def test_a_shard_is_out_of_reach_until_it_was_reached_again() -> None:
+    reach = Reach()
+    reach.lost(1)
+    assert (reach.reachable(0), reach.reachable(1)) == (True, False)
+    reach.regained(1)
+    assert reach.reachable(1)
