@@ -9,6 +9,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -108,8 +109,9 @@ async def page(browser: Browser, site: Site) -> AsyncIterator[Page]:
 
 
 @asynccontextmanager
-async def opened(browser: Browser) -> AsyncIterator[Page]:
-    context = await browser.new_context()
+async def opened(browser: Browser, **options: Any) -> AsyncIterator[Page]:
+    """A page of its own; an error in its scripts fails the test."""
+    context = await browser.new_context(**options)
     page = await context.new_page()
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))

@@ -1,0 +1,121 @@
+"""What the pages promise beside what they do: quick, small, usable by everyone."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+import weir.dashboard.site as dashboard
+
+from .conftest import opened
+from .world import Site, World
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+AXE = Path(dashboard.__file__).parent / "web" / "node_modules" / "axe-core" / "axe.min.js"
+PAGES = ["", "queue/orders", "dead-letters", "workers", "operations", "alerts", "pipeline", "specs"]
+
+
+async def serious_violations(page: Page) -> list[Any]:
+    await page.evaluate(AXE.read_text())
+    result = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        (one["id"], [node["html"] for node in one["nodes"]][:3])
+        for one in result["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_axe_finds_no_serious_violation_on_any_page(
+    browser: Browser, site: Site, world: World, theme: str
+) -> None:
+    await world.define("orders", concurrency=2)
+    await world.push("orders", 2)
+    await world.kill("orders", payload=b"{}", error="order 7 not found")
+    await world.land("orders", depth=3, acked=9)
+    async with opened(browser, bypass_csp=True, color_scheme=theme) as page:
+        await page.goto(f"{site.url}/#/sign-in?token={site.admin}")
+        await page.get_by_role("heading", name="prod").wait_for()
+        found = {}
+        for name in PAGES:
+            await page.goto(site.link(*name.split("/")) if name else site.link())
+            await page.get_by_role("main").get_by_role("heading", level=1).wait_for()
+            await expect(page.get_by_text("Loading…")).to_have_count(0)
+            if violations := await serious_violations(page):
+                found[name] = violations
+        assert not found
+
+
+async def test_the_bundle_is_small() -> None:
+    files = [file for file in dashboard.STATIC.rglob("*") if file.is_file() and not file.name.startswith(".")]
+    assert sum(len(gzip.compress(file.read_bytes())) for file in files) < 200_000
+
+
+async def test_the_overview_of_a_thousand_queues_is_usable_at_once(
+    browser: Browser, site: Site, world: World
+) -> None:
+    await asyncio.gather(*(world.define(f"queue {number:04}") for number in range(1_000)))
+    async with opened(browser) as page:
+        await page.goto(f"{site.url}/#/sign-in?token={site.admin}")
+        await page.get_by_text("1,000 shown").wait_for()
+        started = time.monotonic()
+        await page.reload()
+        await page.get_by_text("1,000 shown").wait_for()
+        assert time.monotonic() - started < 1.5
+
+
+@pytest.mark.slow
+async def test_ten_thousand_queues_are_paged_and_searched(page: Page, site: Site, world: World) -> None:
+    for start in range(0, 10_000, 500):
+        await asyncio.gather(*(world.define(f"queue {number:05}") for number in range(start, start + 500)))
+    await expect(page.get_by_text("10,000 shown").or_(page.get_by_text("10K shown"))).to_be_visible()
+    assert await page.locator("tbody tr").count() == 100
+    await page.get_by_role("searchbox", name="Search queues").fill("07777")
+    await expect(page.get_by_role("link", name="queue 07777")).to_be_visible()
+
+
+async def test_a_chart_of_1500_points_redraws_within_a_blink(page: Page, site: Site, world: World) -> None:
+    await world.define("orders")
+    await world.land("orders", depth=3, acked=9)
+    await page.goto(site.link("queue", "orders", query="period=2h"))
+    await page.get_by_role("img", name="Depth").wait_for()
+    # A zoom fetches again and draws six charts; the long-task clock tells how long drawing held the page.
+    worst = await page.evaluate(
+        """async () => {
+          let worst = 0;
+          const watcher = new PerformanceObserver((list) => {
+            for (const task of list.getEntries()) worst = Math.max(worst, task.duration);
+          });
+          watcher.observe({ entryTypes: ["longtask"] });
+          window.dispatchEvent(new Event("resize"));
+          document.querySelector("main").style.width = "900px";
+          await new Promise((resolve) => setTimeout(resolve, 1000));
+          return worst;
+        }"""
+    )
+    assert worst < 6 * 50
+
+
+async def test_the_page_works_at_phone_width(browser: Browser, site: Site, world: World) -> None:
+    await world.define("orders")
+    async with opened(browser, viewport={"width": 360, "height": 740}) as page:
+        await page.goto(f"{site.url}/#/sign-in?token={site.admin}")
+        await page.get_by_role("link", name="orders").wait_for()
+        width = await page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 360
+
+
+async def test_the_keyboard_reaches_a_queue(page: Page, world: World) -> None:
+    await world.define("orders")
+    link = page.get_by_role("link", name="orders")
+    await link.wait_for()
+    await link.focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("orders")
