@@ -98,6 +98,13 @@ async def test_a_java_that_is_too_old(tmp_path: Path, monkeypatch: pytest.Monkey
         await find_java()
 
 
+@pytest.mark.parametrize("command", [("demo",), ("pipeline", "run")])
+def test_what_needs_spark_refuses_an_old_java(tmp_path: Path, command: tuple[str, ...]) -> None:
+    java = make_java(tmp_path, version="1.8.0_392")
+    line = refusal(*command, "--data-dir", str(tmp_path / "data"), JAVA_HOME=str(java))
+    assert "too old; install Java 17" in line
+
+
 async def test_a_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(Misconfigured, match="Java was not found"):

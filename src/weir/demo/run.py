@@ -18,6 +18,7 @@ from weir.demo.scenario import SHOP
 from weir.demo.setup import Account, set_up
 from weir.demo.traffic import Traffic
 from weir.embedded.child import Child
+from weir.embedded.java import find_java
 from weir.embedded.migrations import migrate_stores
 from weir.embedded.open import stack_from
 from weir.embedded.stack import Stack
@@ -38,6 +39,7 @@ class DemoOptions:
 
 async def run_demo(settings: Settings, options: DemoOptions, *, say: Say) -> dict[str, Any]:
     """Run until the time is over, or until cancelled."""
+    await find_java()
     started = time.monotonic()
     secrets = {PAGERDUTY: random_secrets.token_hex(24)}
     # The API of this process looks secrets up where a deployment keeps them.
