@@ -1,0 +1,33 @@
+"""The front of everything that producers push: the decision is taken here, before anything is shared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weir.admission.admission import Admission
+from weir.admission.decide import Decision
+from weir.admission.kinds import OperationType
+from weir.model.exchange import PushAnswer, Pusher, PushItem
+from weir.operations.intake import Intake
+
+
+class AdmittingPusher:
+    """A `Pusher` that executes through `inner`, queues or turns away, as pressure says.
+
+    Requests are counted in flight here, so those that wait for others to share a broker call with count.
+    """
+
+    def __init__(self, inner: Pusher, *, intake: Intake, admission: Admission) -> None:
+        self._inner = inner
+        self._intake = intake
+        self._admission = admission
+
+    async def push(self, items: Sequence[PushItem], *, producer: str = "") -> list[PushAnswer]:
+        """Answer for each item in order; Overloaded if none may enter."""
+        decision = self._admission.decide(OperationType.PUSH)
+        if decision is Decision.EXECUTE:
+            with self._admission.executing():
+                return await self._inner.push(items, producer=producer)
+        if decision is Decision.QUEUE:
+            return await self._intake.queue(items)
+        raise self._intake.overloaded()

@@ -1,0 +1,229 @@
+"""Two real API processes, a real Redis that is frozen and killed, processors that are killed: order holds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import Connection
+from weir.client import ApiError, AsyncWeir, OutgoingMessage, Unreachable
+from weir.control.database import Database
+from weir.control.queues import QueueDefinitions
+from weir.control.tokens import Tokens
+from weir.embedded.ports import free_port
+from weir.embedded.redis import RedisServer
+from weir.model.names import QueueRef
+from weir.operations.queue import OperationQueue
+from weir.serve.bootstrap import DEFAULT, bootstrap_token
+from weir.spec.ir import Ordering, QueueSpec
+from weir.testing.processes import cont, stop
+from weir.testing.servers import RunningServer, start_server
+
+from .conftest import wait_for
+
+QUEUE = "orders"
+KEYS = ("a", "b", "c")
+SHARDS = 4
+
+
+class Api:
+    """One `weir serve` that can be killed and started again on its port."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.port = free_port()
+        self._folder = folder
+        self._environment = environment
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "weir.cli", "serve",
+            "--data-dir", str(self._folder), "--port", str(self.port),
+            env={**os.environ, **self._environment, "WEIR_API__LOG_LEVEL": "ERROR"},
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+
+        async def listening() -> bool:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            except OSError:
+                return False
+            writer.close()
+            return True
+
+        await wait_for(listening, timeout_s=60)
+
+    async def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGKILL)
+            await self._process.wait()
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[RunningServer]:
+    """A Redis of the test's own: it is going to be hurt."""
+    server = start_server(
+        lambda port: RedisServer(tmp_path / "redis", port=port, password="p"), log_folder=tmp_path
+    )
+    yield server
+    server.stop()
+
+
+@asynccontextmanager
+async def two_processes(
+    own_redis: RunningServer, database_url: str, clickhouse_url: str, folder: Path
+) -> AsyncIterator[tuple[list[Api], str, QueueRef]]:
+    async with Database(database_url) as database:
+        queue = DEFAULT.queue(QUEUE)
+        await QueueDefinitions(database).define(queue, QueueSpec(name=QUEUE, ordering=Ordering.PER_KEY))
+        token = await bootstrap_token(Tokens(database), folder / "admin.token")
+    environment = {
+        "WEIR_REDIS_URL": own_redis.url,
+        "WEIR_POSTGRES_URL": database_url,
+        "WEIR_CLICKHOUSE_URL": clickhouse_url,
+        "WEIR_SHARDS": str(SHARDS),
+    }
+    apis = [Api(folder, environment), Api(folder, environment)]
+    try:
+        await asyncio.gather(*(api.start() for api in apis))
+        yield apis, token, queue
+    finally:
+        for api in apis:
+            await api.kill()
+
+
+class Producer:
+    """Sends numbered messages one request at a time, to either process, and notes what was accepted."""
+
+    def __init__(self, name: str, apis: list[Api], token: str) -> None:
+        self.accepted: dict[str, list[str]] = {key: [] for key in KEYS}
+        self.statuses: set[str] = set()
+        self._name = name
+        self._urls = [api.url for api in apis]
+        self._token = token
+        self._sent = 0
+
+    async def run(self, until: asyncio.Event) -> None:
+        clients = [
+            AsyncWeir(
+                [url, *self._urls], token=self._token, timeout_s=8, retry_attempts=60, retry_delay_s=0.05
+            )
+            for url in self._urls
+        ]
+        try:
+            while not until.is_set():
+                await self._push(random.choice(clients))
+        finally:
+            for client in clients:
+                await client.aclose()
+
+    async def _push(self, client: AsyncWeir) -> None:
+        messages = []
+        for key in random.sample(KEYS, random.randint(1, len(KEYS))):
+            self._sent += 1
+            messages.append(
+                OutgoingMessage(
+                    queue=QUEUE, key=f"{self._name}{key}", payload=f"{self._name}{key}{self._sent}"
+                )
+            )
+        try:
+            results = await client.push_many(messages)
+        except (ApiError, Unreachable) as error:
+            raise AssertionError(f"a push was given up: {error}") from error
+        for message, result in zip(messages, results, strict=True):
+            self.statuses.add(result.status)
+            assert result.accepted, result
+            self.accepted[(message.key or "")[-1]].append(message.payload)
+
+
+async def consumed(broker: RedisBroker, queue: QueueRef) -> dict[str, list[str]]:
+    seen: dict[str, list[str]] = {}
+    while deliveries := await broker.dequeue(queue, consumer="c", limit=100):
+        for delivery in deliveries:
+            seen.setdefault(delivery.key or "", []).append(delivery.payload.decode().strip('"'))
+        await broker.ack([delivery.lease for delivery in deliveries])
+    return seen
+
+
+async def check(
+    producers: list[Producer], own_redis: RunningServer, database_url: str, queue: QueueRef
+) -> None:
+    """Drain, then compare: in order, none lost, none twice."""
+    async with Database(database_url) as database:
+        operations = OperationQueue(database)
+
+        async def empty() -> bool:
+            return await operations.depth() == 0
+
+        await wait_for(empty, timeout_s=60)
+    broker = RedisBroker(Connection(url=own_redis.url), shards=SHARDS)
+    try:
+        seen = await consumed(broker, queue)
+    finally:
+        await broker.aclose()
+    for number, producer in enumerate(producers):
+        for key in KEYS:
+            assert seen.get(f"{number}{key}", []) == producer.accepted[key]
+
+
+async def scene(
+    own_redis: RunningServer, database_url: str, clickhouse_url: str, folder: Path, *, faults: list[str]
+) -> set[str]:
+    async with two_processes(own_redis, database_url, clickhouse_url, folder) as (apis, token, queue):
+        producers = [Producer(str(n), apis, token) for n in range(3)]
+        until = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            for producer in producers:
+                tasks.create_task(producer.run(until))
+            await asyncio.sleep(1)
+            for fault in faults:
+                await inflict(fault, apis, own_redis)
+                await asyncio.sleep(2)
+            until.set()
+        await check(producers, own_redis, database_url, queue)
+    assert sum(len(found) for producer in producers for found in producer.accepted.values()) > 50
+    return set().union(*(producer.statuses for producer in producers))
+
+
+async def inflict(fault: str, apis: list[Api], own_redis: RunningServer) -> None:
+    if fault == "stall":
+        stop(own_redis.pid)
+        await asyncio.sleep(4)
+        cont(own_redis.pid)
+    elif fault == "kill-redis":
+        await asyncio.to_thread(own_redis.kill)
+        await asyncio.sleep(3)
+        await asyncio.to_thread(own_redis.start)
+    else:
+        await apis[0].kill()
+        await asyncio.sleep(1)
+        await apis[0].start()
+
+
+async def test_order_holds_while_redis_is_frozen(
+    own_redis: RunningServer, database_url: str, clickhouse_url: str, tmp_path: Path
+) -> None:
+    statuses = await scene(own_redis, database_url, clickhouse_url, tmp_path, faults=["stall"])
+    assert {"accepted", "queued"} <= statuses
+
+
+@pytest.mark.fault
+async def test_order_holds_while_redis_and_processes_are_killed(
+    own_redis: RunningServer, database_url: str, clickhouse_url: str, tmp_path: Path
+) -> None:
+    faults = ["kill-redis", "kill-process", "stall", "kill-redis", "kill-process"]
+    statuses = await scene(own_redis, database_url, clickhouse_url, tmp_path, faults=faults)
+    assert {"accepted", "queued"} <= statuses
