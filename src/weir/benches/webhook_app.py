@@ -1,0 +1,12 @@
+"""The command that the webhook bench's worker runs: it does nothing, quickly."""
+
+from __future__ import annotations
+
+from weir.workers.commands import Commands
+
+app = Commands()
+
+
+@app.command("Bench.Take")
+async def take(number: int) -> int:
+    return number
