@@ -1,0 +1,118 @@
+"""Pressure and policy in, EXECUTE, QUEUE or REJECT out."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weir.admission.admission import Admission
+from weir.admission.decide import Decision, decide
+from weir.admission.kinds import PRIORITIES, OperationType
+from weir.admission.limit import AdaptiveLimit
+from weir.admission.policy import DEFAULT_THRESHOLDS, Policy
+from weir.admission.pressure import Pressure
+
+POLICY = Policy()
+
+
+def at(utilization: float, *, depth: int = 0) -> Pressure:
+    return Pressure(busy_connections=round(utilization * 1000), connections=1000, depth=depth)
+
+
+@pytest.mark.parametrize(
+    ("kind", "utilization", "depth", "decision"),
+    [
+        (OperationType.PUSH, 0.70, 0, Decision.EXECUTE),
+        (OperationType.PUSH, 0.71, 10_000, Decision.QUEUE),
+        (OperationType.PUSH, 0.71, 10_001, Decision.REJECT),
+        (OperationType.PUSH, 0.70, 99_999, Decision.EXECUTE),
+        (OperationType.ACK_BATCH, 0.80, 0, Decision.EXECUTE),
+        (OperationType.ACK_BATCH, 0.81, 50_000, Decision.QUEUE),
+        (OperationType.ACK_SINGLE, 0.81, 50_001, Decision.REJECT),
+        (OperationType.POP, 0.95, 9_999, Decision.EXECUTE),
+        (OperationType.POP, 0.96, 0, Decision.REJECT),
+        (OperationType.SYSTEM_EVENT, 9.99, 99_999, Decision.EXECUTE),
+        (OperationType.ANALYTICS, 0.71, 0, Decision.QUEUE),
+    ],
+)
+def test_the_thresholds_of_the_source_are_the_defaults(
+    kind: OperationType, utilization: float, depth: int, decision: Decision
+) -> None:
+    assert decide(kind, at(utilization, depth=depth), POLICY) is decision
+
+
+def test_connections_count_when_they_are_busy_not_when_they_are_open() -> None:
+    idle = Pressure(busy_connections=0, connections=30)
+    assert decide(OperationType.PUSH, idle, POLICY) is Decision.EXECUTE
+
+
+def test_shedding_ends_well_below_where_it_began() -> None:
+    assert decide(OperationType.PUSH, at(0.65), POLICY, last=Decision.EXECUTE) is Decision.EXECUTE
+    assert decide(OperationType.PUSH, at(0.65), POLICY, last=Decision.QUEUE) is Decision.QUEUE
+    assert decide(OperationType.PUSH, at(0.59), POLICY, last=Decision.QUEUE) is Decision.EXECUTE
+    full = at(0.9, depth=9_000)
+    assert decide(OperationType.PUSH, full, POLICY, last=Decision.QUEUE) is Decision.QUEUE
+    assert decide(OperationType.PUSH, full, POLICY, last=Decision.REJECT) is Decision.REJECT
+
+
+def test_event_loop_lag_is_pressure_too() -> None:
+    assert decide(OperationType.PUSH, Pressure(lag_ms=200), POLICY) is Decision.QUEUE
+
+
+@given(
+    kind=st.sampled_from(OperationType),
+    last=st.sampled_from(Decision),
+    low=st.floats(0, 3),
+    more=st.floats(0, 3),
+    depth=st.integers(0, 100_000),
+)
+def test_more_pressure_never_admits_more(
+    kind: OperationType, last: Decision, low: float, more: float, depth: int
+) -> None:
+    severity = list(Decision)
+    calm = decide(kind, Pressure(lag_ms=low * 250, depth=depth), POLICY, last=last)
+    pressed = decide(kind, Pressure(lag_ms=(low + more) * 250, depth=depth), POLICY, last=last)
+    assert severity.index(pressed) >= severity.index(calm)
+
+
+def test_exactly_the_limit_is_executed_at_once() -> None:
+    admission = Admission(limit=AdaptiveLimit(initial=30))
+    decisions = []
+    for _ in range(31):
+        decisions.append(admission.decide(OperationType.PUSH))
+        admission.in_flight += 1
+    assert decisions == [Decision.EXECUTE] * 30 + [Decision.QUEUE]
+
+
+def test_without_admission_everything_is_executed() -> None:
+    admission = Admission(enabled=False)
+    admission.in_flight, admission.lag_ms = 100_000, 1e6
+    assert admission.decide(OperationType.PUSH) is Decision.EXECUTE
+
+
+@pytest.mark.parametrize("capacity", [16, 50, 200])
+def test_the_limit_finds_the_capacity_of_the_store(capacity: int) -> None:
+    """A store that serves `capacity` at once in 20 ms and makes the rest wait their turn."""
+    chance = random.Random(capacity)
+    limit = AdaptiveLimit(initial=64, minimum=4, target_ms=40)
+    for _ in range(20_000):
+        running = limit.limit
+        waves = max(1.0, running / capacity)
+        limit.observe(latency_ms=20 * waves * chance.uniform(0.9, 1.1), in_flight=running)
+    assert capacity <= limit.limit <= 2.6 * capacity
+
+
+def test_the_limit_does_not_grow_while_nobody_uses_it() -> None:
+    limit = AdaptiveLimit(initial=64)
+    for _ in range(10_000):
+        limit.observe(latency_ms=1, in_flight=3)
+    assert limit.limit == 64
+
+
+def test_every_kind_has_a_priority_and_system_events_come_first() -> None:
+    assert set(PRIORITIES) == set(OperationType)
+    assert min(PRIORITIES, key=lambda kind: PRIORITIES[kind]) is OperationType.SYSTEM_EVENT
+    assert DEFAULT_THRESHOLDS[OperationType.PUSH].depth == 10_000
