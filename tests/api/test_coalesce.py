@@ -1,0 +1,94 @@
+"""Requests share broker calls under load; each gets its own answers, and nobody another's trouble."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from weir.api.coalesce import Coalescer, CoalescingPusher
+from weir.api.direct import DirectPusher
+from weir.errors import InvalidInput
+from weir.model.exchange import Pushed, PushItem, Refused
+from weir.model.message import NewMessage
+from weir.model.names import EnvironmentRef
+from weir.spec.ir import QueueSpec
+from weir.testing.memory import MemoryBroker
+
+
+async def test_what_waits_goes_out_together_in_order() -> None:
+    calls: list[list[int]] = []
+    go = asyncio.Event()
+
+    async def execute(items: Sequence[int]) -> list[int]:
+        calls.append(list(items))
+        await go.wait()
+        return [item * 10 for item in items]
+
+    coalescer: Coalescer[int, int] = Coalescer(execute, lanes=1)
+    waiting = [asyncio.create_task(coalescer.submit([n, n + 100])) for n in range(5)]
+    await asyncio.sleep(0)
+    go.set()
+    assert await asyncio.gather(*waiting) == [[n * 10, (n + 100) * 10] for n in range(5)]
+    assert calls == [[0, 100], [1, 101, 2, 102, 3, 103, 4, 104]]
+
+
+async def test_a_call_never_exceeds_the_batch_limit() -> None:
+    sizes: list[int] = []
+
+    async def execute(items: Sequence[int]) -> list[int]:
+        sizes.append(len(items))
+        await asyncio.sleep(0)
+        return list(items)
+
+    coalescer: Coalescer[int, int] = Coalescer(execute, lanes=1)
+    await asyncio.gather(*(coalescer.submit([1] * 400) for _ in range(6)))
+    assert max(sizes) <= 1_000
+    assert sum(sizes) == 2_400
+
+
+async def test_an_error_reaches_everyone_of_the_call_and_frees_the_lane() -> None:
+    async def execute(items: Sequence[int]) -> list[int]:
+        await asyncio.sleep(0)
+        if 13 in items:
+            raise RuntimeError("unlucky")
+        return list(items)
+
+    coalescer: Coalescer[int, int] = Coalescer(execute, lanes=1)
+    results = await asyncio.gather(*(coalescer.submit([n]) for n in (1, 13, 3)), return_exceptions=True)
+    assert results[0] == [1]
+    assert all(isinstance(result, RuntimeError) for result in results[1:])
+    assert await coalescer.submit([4]) == [4]
+
+
+async def test_a_caller_that_leaves_does_not_stop_the_others() -> None:
+    go = asyncio.Event()
+
+    async def execute(items: Sequence[int]) -> list[int]:
+        await go.wait()
+        return list(items)
+
+    coalescer: Coalescer[int, int] = Coalescer(execute, lanes=1)
+    first, leaving, third = (asyncio.create_task(coalescer.submit([n])) for n in range(3))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    go.set()
+    assert (await first, await third) == ([0], [2])
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+
+
+async def test_one_requests_bad_input_is_not_anothers(environment: EnvironmentRef) -> None:
+    broker = MemoryBroker()
+    queue = environment.queue("q")
+    await broker.define(queue, QueueSpec(name="q"))
+    pusher = CoalescingPusher(DirectPusher(broker), lanes=1)
+    keys = [None, None, "bad\nkey", "good"]
+    items = [PushItem(queue=queue, message=NewMessage(payload=b"1", key=key)) for key in keys]
+    answers = await asyncio.gather(*(pusher.push([item], producer="p") for item in items))
+    assert [type(answer) for (answer,) in answers] == [Pushed, Pushed, Refused, Pushed]
+    (refused,) = answers[2]
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, InvalidInput)
+    assert (await broker.state(queue)).depth == 3
