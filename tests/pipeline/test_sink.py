@@ -177,3 +177,20 @@ def test_files_that_overlap_count_every_event_once() -> None:
         )
     )
     assert dict(pieces) == {"early": {0: "1-0"}, "inside": {0: "7-0"}, "late": {0: "7-0", 1: "1-0"}}
+
+
+@pytest.mark.slow
+def test_a_batch_of_a_hundred_thousand_queues_is_one_part_a_tier(
+    options: PipelineOptions, warehouse: Connection, streams_url: str
+) -> None:
+    """Grouping that many keys answers in hundreds of blocks, which must not become as many parts."""
+    wide = Emission(streams_url, shards=options.shards, queues=110_000, environments=64)
+    wide.emit(200_000)
+    list(land(batches(options), options.sink))
+    check(warehouse, wide)
+    rows = warehouse.rows(
+        "SELECT table, count() AS parts FROM system.parts WHERE database = currentDatabase() "
+        "AND table LIKE 'queue_metrics%' AND active GROUP BY table"
+    )
+    assert all(row["parts"] <= 3 for row in rows)
+    wide.redis.close()

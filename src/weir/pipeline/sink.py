@@ -27,6 +27,9 @@ SLICE_ROWS = 200_000
 """Rows an insert. More than that in a lane is cut at fixed places, each part with its own token."""
 
 ATTEMPTS = 3
+INSERT_TIMEOUT_S = 120
+"""A batch of 100,000 queues takes a loaded server tens of seconds; giving up on it would only repeat it."""
+
 RESULT_SCHEMA = (
     "metric string, events long, rows long, rejected long, gaps long, newest_ms long, busy_s double"
 )
@@ -147,4 +150,4 @@ def _note(mine: _Collected, options: SinkOptions) -> None:
 @lru_cache(maxsize=2)
 def connection(url: str) -> Connection:
     """One connection a worker process; opening one asks the server several questions."""
-    return Connection(url)
+    return Connection(url, timeout_s=INSERT_TIMEOUT_S)

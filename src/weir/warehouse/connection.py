@@ -21,12 +21,13 @@ INSERT_SETTINGS: Mapping[str, Any] = {
     "max_partitions_per_insert_block": 0,
     "optimize_on_insert": 0,
     "max_insert_block_size": 4_000_000,
-    "min_insert_block_size_rows": 0,
-    "min_insert_block_size_bytes": 0,
+    "min_insert_block_size_rows": 4_000_000,
+    "min_insert_block_size_bytes": 1 << 32,
 }
 """What every insert pins, so that one record batch is one block and a token always means the same.
 
-The partition bound is off: events from many days must not stop the pipeline.
+A view over many groups answers in hundreds of pieces; the large minimal sizes join them to one block,
+one part and one token again. The partition bound is off: events from many days must not stop the pipeline.
 """
 
 
