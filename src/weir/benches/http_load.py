@@ -98,7 +98,8 @@ async def generate(
         return _Connection(make, load, until=started + seconds, read=read)
 
     opened = [
-        await loop.create_connection(connection, parts.hostname, parts.port) for _ in range(connections)
+        await loop.create_connection(connection, parts.hostname or "", parts.port or 80)
+        for _ in range(connections)
     ]
     async with asyncio.timeout(seconds + _PATIENCE_S):
         await asyncio.gather(*(protocol.done for _, protocol in opened))
