@@ -408,7 +408,7 @@ async def test_prometheus_reads_the_summary_when_it_asks(api: Api, database: Dat
     series = next(line for line in await lines() if line.startswith("dead_job_count"))
     assert 'channel="order events",consumer="orders-c"' in series
     assert series.endswith(" 1.0")
-    assert "weir_dlq_summary_drift 0.0" in await lines()
+    assert "weir_dlq_drift 0.0" in await lines()
     await api.world.letters.delete(queue, letter_id, by="test")
     assert next(line for line in await lines() if line.startswith("dead_job_count")).endswith(" 0.0")
     del api.client.headers["authorization"]

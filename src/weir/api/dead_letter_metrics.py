@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, UntypedMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from weir.control.principals import Principal
@@ -33,7 +33,8 @@ async def dead_letter_families(room: DeadLetterRoom, viewer: Principal | Literal
 
 
 def _counts(rows: list[ConsumerStatus]) -> Metric:
-    family = GaugeMetricFamily("dead_job_count", "Number of dead jobs per consumer", labels=LABELS)
+    # Untyped, because promtool keeps the ending `_count` for histograms; the name is what consumers know.
+    family = UntypedMetricFamily("dead_job_count", "Number of dead jobs per consumer", labels=LABELS)
     for row in rows:
         labels = (row.channel_id, row.consumer_id, row.organization, row.project, row.environment)
         family.add_metric(labels, row.dead_count)
@@ -43,7 +44,7 @@ def _counts(rows: list[ConsumerStatus]) -> Metric:
 def _drift(audit: Audit | None) -> list[Metric]:
     if audit is None:
         return []
-    drift = GaugeMetricFamily("weir_dlq_summary_drift", "What the latest audit had to repair; must be 0.")
+    drift = GaugeMetricFamily("weir_dlq_drift", "What the latest audit had to repair; must be 0.")
     drift.add_metric((), audit.drift)
     moment = GaugeMetricFamily("weir_dlq_audit_timestamp_seconds", "When the latest audit began.")
     moment.add_metric((), audit.started_at_ms / 1000)
