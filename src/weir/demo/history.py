@@ -26,6 +26,7 @@ AGES: tuple[tuple[int, int], ...] = (
 """From how long ago, in steps of what width."""
 
 MAX_SAMPLES = 20
+STROKE_MS = 4 * 60_000
 PAUSED_FOR_MS = 2 * HOUR_MS
 _OPERATION = list(QueueOperation).index(QueueOperation.HEARTBEAT)
 
@@ -37,6 +38,7 @@ class _Tank:
     depth: float = 0.0
     totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(QUEUE_COUNTERS, 0))
     fraction: float = 0.0
+    doomed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,33 +91,54 @@ class _Moment:
 
 
 def _advance(tank: _Tank, story: QueueStory, *, at_ms: int, width_ms: int, paused: bool) -> _Moment:
-    seconds = width_ms / 1_000
-    arrived = _whole(tank, arrivals_per_second(story, at_ms) * seconds)
-    lanes = min(story.workers, story.limit or story.workers)
-    capacity = 0 if paused else int(lanes * width_ms / handler_ms(story, at_ms))
-    handled = min(int(tank.depth) + arrived, capacity)
-    dead = int(handled * story.poison_share)
-    nacked = int(handled * (story.failure_share + 4 * story.poison_share))
-    tank.depth = max(0.0, tank.depth + arrived - handled)
-    counts = {
-        "enqueued": arrived,
-        "dequeued": handled + nacked,
-        "acked": handled - dead,
-        "nacked": nacked,
-        "dead": dead,
-    }
+    """Let a step pass, in strokes short enough for bursts and incidents; the gauges are its peaks."""
+    counts = dict.fromkeys(("enqueued", "dequeued", "acked", "nacked", "dead"), 0)
+    peak, slowest_ms = 0.0, 0.0
+    for start_ms in range(at_ms, at_ms + width_ms, STROKE_MS):
+        stroke_ms = min(STROKE_MS, at_ms + width_ms - start_ms)
+        handled = _stroke(tank, story, counts, at_ms=start_ms, width_ms=stroke_ms, paused=paused)
+        peak = max(peak, tank.depth)
+        if handled:
+            slowest_ms = max(slowest_ms, tank.depth * stroke_ms / handled)
     for name, value in counts.items():
         tank.totals[name] += value
-    depth = int(tank.depth)
+    lanes = min(story.workers, story.limit or story.workers)
+    depth = int(peak)
     return _Moment(
         story=story,
         depth=depth,
-        running=0 if paused else min(lanes, depth + (1 if handled else 0)),
+        running=0 if paused else min(lanes, depth + (1 if counts["dequeued"] else 0)),
         paused=paused,
         counts=counts,
         totals=dict(tank.totals),
-        waits=_waits(tank, story, at_ms=at_ms, handled=handled, seconds=seconds),
+        waits=_waits(story, at_ms=at_ms, handled=counts["dequeued"], slowest_ms=slowest_ms),
     )
+
+
+def _stroke(
+    tank: _Tank, story: QueueStory, counts: dict[str, int], *, at_ms: int, width_ms: int, paused: bool
+) -> int:
+    arrived = _whole(tank, arrivals_per_second(story, at_ms) * width_ms / 1_000)
+    lanes = min(story.workers, story.limit or story.workers)
+    capacity = 0 if paused else int(lanes * width_ms / handler_ms(story, at_ms))
+    handled = min(int(tank.depth) + arrived, capacity)
+    dead = _share(tank, handled * story.poison_share)
+    nacked = int(handled * story.failure_share) + 2 * dead
+    tank.depth = max(0.0, tank.depth + arrived - handled)
+    counts["enqueued"] += arrived
+    counts["dequeued"] += handled + nacked
+    counts["acked"] += handled - dead
+    counts["nacked"] += nacked
+    counts["dead"] += dead
+    return handled
+
+
+def _share(tank: _Tank, amount: float) -> int:
+    """Whole messages of a small share; what is left over is kept for the next stroke."""
+    tank.doomed += amount
+    whole = int(tank.doomed)
+    tank.doomed -= whole
+    return whole
 
 
 def _whole(tank: _Tank, amount: float) -> int:
@@ -125,11 +148,9 @@ def _whole(tank: _Tank, amount: float) -> int:
     return whole
 
 
-def _waits(tank: _Tank, story: QueueStory, *, at_ms: int, handled: int, seconds: float) -> tuple[int, ...]:
-    """A few samples of the wait: the time that the backlog takes, spread around."""
-    if not handled:
-        return ()
-    typical = 1_000 * tank.depth * seconds / handled + story.handler_ms / 2
+def _waits(story: QueueStory, *, at_ms: int, handled: int, slowest_ms: float) -> tuple[int, ...]:
+    """A few samples of the wait: the time that the backlog took, spread around."""
+    typical = slowest_ms + story.handler_ms / 2
     spread = (
         text_key(story.name, str(at_ms), str(i)) % 1_000 / 500 for i in range(min(handled, MAX_SAMPLES))
     )

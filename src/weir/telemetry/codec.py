@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from weir.telemetry.events import LAYOUT_VERSION, EventKind
 
+MAX_SAMPLE = (1 << 32) - 1
+
 
 class Undecodable(ValueError):
     """The bytes are no event of this kind; the text is the reason for setting them aside."""
@@ -31,7 +33,8 @@ def pack(kind: EventKind, event: Event) -> bytes:
     header = struct.pack(
         kind.struct_format, LAYOUT_VERSION, *numbers, len(event.samples), *(len(name) for name in names)
     )
-    return b"".join((header, *names, struct.pack(f"<{len(event.samples)}I", *event.samples)))
+    samples = (min(max(sample, 0), MAX_SAMPLE) for sample in event.samples)
+    return b"".join((header, *names, struct.pack(f"<{len(event.samples)}I", *samples)))
 
 
 def unpack(kind: EventKind, data: bytes) -> Event:
