@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -58,8 +59,18 @@ def test_shedding_ends_well_below_where_it_began() -> None:
     assert decide(OperationType.PUSH, full, POLICY, last=Decision.REJECT) is Decision.REJECT
 
 
-def test_event_loop_lag_is_pressure_too() -> None:
-    assert decide(OperationType.PUSH, Pressure(lag_ms=200), POLICY) is Decision.QUEUE
+def test_a_process_that_lags_rejects_because_queueing_would_cost_it_more() -> None:
+    assert decide(OperationType.PUSH, Pressure(lag_ms=76), POLICY) is Decision.REJECT
+    assert decide(OperationType.PUSH, Pressure(lag_ms=70), POLICY) is Decision.EXECUTE
+    assert decide(OperationType.PUSH, Pressure(lag_ms=70), POLICY, last=Decision.REJECT) is Decision.REJECT
+    assert decide(OperationType.ACK_BATCH, Pressure(lag_ms=500), POLICY) is Decision.EXECUTE
+    assert decide(OperationType.POP, Pressure(lag_ms=200), POLICY) is Decision.EXECUTE
+
+
+def test_only_so_many_operations_are_on_their_way_into_the_queue_at_once() -> None:
+    busy = Pressure(busy_connections=9, connections=10, queueing=127)
+    assert decide(OperationType.PUSH, busy, POLICY) is Decision.QUEUE
+    assert decide(OperationType.PUSH, replace(busy, queueing=128), POLICY) is Decision.REJECT
 
 
 @given(
@@ -73,8 +84,8 @@ def test_more_pressure_never_admits_more(
     kind: OperationType, last: Decision, low: float, more: float, depth: int
 ) -> None:
     severity = list(Decision)
-    calm = decide(kind, Pressure(lag_ms=low * 250, depth=depth), POLICY, last=last)
-    pressed = decide(kind, Pressure(lag_ms=(low + more) * 250, depth=depth), POLICY, last=last)
+    calm = decide(kind, replace(at(low, depth=depth), lag_ms=low * 100), POLICY, last=last)
+    pressed = decide(kind, replace(at(low + more, depth=depth), lag_ms=(low + more) * 100), POLICY, last=last)
     assert severity.index(pressed) >= severity.index(calm)
 
 

@@ -23,6 +23,7 @@ class Admission:
         self.limit = limit or AdaptiveLimit()
         self.enabled = enabled
         self.in_flight = 0
+        self.queueing = 0
         self.lag_ms = 0.0
         self.depth = 0
         self.busy_connections = 0
@@ -38,6 +39,7 @@ class Admission:
             busy_connections=self.busy_connections,
             connections=self.connections,
             in_flight=in_flight,
+            queueing=self.queueing,
             limit=self.limit.limit,
             lag_ms=self.lag_ms,
             depth=self.depth,
@@ -64,6 +66,15 @@ class Admission:
     def full(self, kind: OperationType) -> bool:
         """Whether an operation that must keep its order could not be queued any more."""
         return full(kind, self.pressure, self.policy, last=self._last.get(kind, Decision.EXECUTE))
+
+    @contextmanager
+    def entering(self) -> Iterator[None]:
+        """Count operations on their way into the operation queue."""
+        self.queueing += 1
+        try:
+            yield
+        finally:
+            self.queueing -= 1
 
     @contextmanager
     def executing(self) -> Iterator[None]:

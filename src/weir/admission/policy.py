@@ -39,8 +39,11 @@ class Policy:
     """The thresholds of every kind, and how far pressure must fall before a decision is taken back."""
 
     thresholds: Mapping[OperationType, Threshold] = field(default_factory=lambda: DEFAULT_THRESHOLDS)
-    lag_limit_ms: float = 250.0
-    """Event-loop lag that counts as a fully busy process."""
+    lag_limit_ms: float = 75.0
+    """With more event-loop lag the process itself is the bottleneck: queueing would cost it more than
+    executing, so it rejects."""
+    max_queueing: int = 128
+    """Operations that may be on their way into the operation queue at once; more are rejected."""
     release: float = 0.85
     """Hysteresis: shedding ends below this share of the threshold that began it."""
 

@@ -19,7 +19,11 @@ class Pressure:
     lag_ms: float = 0.0
     depth: int = 0
 
-    def utilization(self, *, lag_limit_ms: float) -> float:
-        """The worst of busy connections, operations in flight against the limit, and event-loop lag."""
+    queueing: int = 0
+    """Operations on their way into the operation queue."""
+
+    @property
+    def utilization(self) -> float:
+        """The worse of busy connections, and operations in flight against the limit."""
         pool = self.busy_connections / self.connections if self.connections else 0.0
-        return max(pool, KNEE * self.in_flight / max(1, self.limit), self.lag_ms / lag_limit_ms)
+        return max(pool, KNEE * self.in_flight / max(1, self.limit))

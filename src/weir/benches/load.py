@@ -40,7 +40,8 @@ from weir.serve.bootstrap import DEFAULT
 from weir.settings import load_settings
 
 OVERLOAD = 4
-PRODUCERS = 2_000
+PATIENCE_S = 2.0
+KEYS = 2_000
 CONNECTIONS = 64
 
 
@@ -77,7 +78,7 @@ async def _closed_loop(process: ApiProcess, token: str, *, seconds: float, conne
     numbers = itertools.count()
     return await generate(
         f"http://127.0.0.1:{process.port}",
-        lambda: _push(token, "calm", next(numbers) % PRODUCERS, 0),
+        lambda: _push(token, "calm", next(numbers) % KEYS, 0),
         seconds=seconds,
         connections=connections,
     )
@@ -147,8 +148,8 @@ async def _traffic(
     generator = Generator(
         [process.port for process in processes],
         lambda producer, number: _push(token, queue, producer, number),
-        producers=PRODUCERS,
-        first_number={},
+        producers=int(per_s / OVERLOAD * PATIENCE_S * 3),
+        patience_s=PATIENCE_S,
     )
     return await generator.run(per_s=per_s, seconds=seconds)
 
@@ -158,7 +159,7 @@ async def _collapse(
 ) -> dict[str, Any]:
     """The same load with nobody at the door: producers give up before they are answered, and come again."""
     traffic = await _traffic(processes, token, "wild", per_s=OVERLOAD * capacity, seconds=seconds)
-    answered = sum(1 for took in traffic.latencies_s.get(201, []) if took < 2.0)
+    answered = sum(1 for took in traffic.latencies_s.get(201, []) if took < PATIENCE_S)
     return {
         "goodput_ratio_without_admission": round(answered / traffic.seconds / capacity, 3),
         "without_admission": {

@@ -40,6 +40,7 @@ async def drained_after_s(database: Database, *, patience_s: float = 120.0) -> f
 
 async def verdict(broker: RedisBroker, queue: QueueRef, accepted: list[tuple[int, int]]) -> Verdict:
     """Take everything out, in order, and look for what is missing, doubled or overtaken."""
+    promised = set(accepted)
     seen: Counter[tuple[int, int]] = Counter()
     last: dict[int, int] = {}
     overtaken = 0
@@ -47,8 +48,9 @@ async def verdict(broker: RedisBroker, queue: QueueRef, accepted: list[tuple[int
         for delivery in deliveries:
             producer, number = map(int, delivery.payload.strip(b'"').split(b"-"))
             seen[producer, number] += 1
-            overtaken += number < last.get(producer, -1)
-            last[producer] = number
+            if (producer, number) in promised:
+                overtaken += number < last.get(producer, -1)
+                last[producer] = number
         await broker.ack([delivery.lease for delivery in deliveries])
     return Verdict(
         delivered=sum(seen.values()),

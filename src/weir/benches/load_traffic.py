@@ -8,6 +8,7 @@ the connection is dropped, and the server works for nobody.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -93,17 +94,16 @@ class Generator:
         make: MakeRequest,
         *,
         producers: int,
-        first_number: dict[int, int],
         patience_s: float = 2.0,
-        max_connections: int = 4_000,
+        max_connections: int = 8_000,
     ) -> None:
         self._ports = ports
         self._make = make
-        self._numbers = first_number
+        self._numbers: dict[int, int] = {}
         self._patience_s = patience_s
         self._max_connections = max_connections
         self._ready = deque(range(producers))
-        self._away: deque[tuple[float, int]] = deque()
+        self._away: list[tuple[float, int]] = []
         self._idle: deque[_Connection] = deque()
         self._busy: dict[_Connection, None] = {}
         self._opening = 0
@@ -182,7 +182,8 @@ class Generator:
                 self._note_estimate(body)
         if status in (429, 503):
             at = head.find(b"retry-after: ") + 13
-            self._away.append((now + float(head[at : head.find(b"\r", at)] if at > 12 else 1), producer))
+            asked_s = float(head[at : head.find(b"\r", at)]) if at > 12 else 1.0
+            heapq.heappush(self._away, (now + asked_s, producer))
         else:
             self._ready.append(producer)
         if connection.open:
@@ -198,12 +199,8 @@ class Generator:
             self.traffic.estimates[body[at : at + 36]] = int(text)
 
     def _return(self, now: float) -> None:
-        for _ in range(len(self._away)):
-            back_at, producer = self._away.popleft()
-            if back_at <= now:
-                self._ready.append(producer)
-            else:
-                self._away.append((back_at, producer))
+        while self._away and self._away[0][0] <= now:
+            self._ready.append(heapq.heappop(self._away)[1])
 
     def _give_up(self, now: float) -> None:
         """Oldest first; the rest is younger."""

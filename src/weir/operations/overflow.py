@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+import time
 from collections.abc import Callable
 
 from weir.admission.admission import Admission
@@ -17,8 +19,23 @@ from weir.operations.queue import NotQueued
 from weir.operations.reach import Reach
 from weir.operations.writer import OperationWriter
 
-MAX_BACKLOG = 2_000
-"""Requests that may wait for this process's next commits; more is rejected."""
+REFUSALS_PER_S = 300
+"""How many refusals a second a process wants to give; with more, callers are asked to stay away longer."""
+
+
+class RecentCount:
+    """How many times something happened in about the last second."""
+
+    def __init__(self) -> None:
+        self._value = 0.0
+        self._at = time.monotonic()
+
+    def count(self) -> float:
+        """Count one more; the sum, in which what is long ago fades."""
+        now = time.monotonic()
+        self._value = self._value * math.exp(self._at - now) + 1
+        self._at = now
+        return self._value
 
 
 class Overflow:
@@ -39,6 +56,7 @@ class Overflow:
         self._reach = reach
         self._rate = rate
         self._shards = broker.shards
+        self._refusals = RecentCount()
         self._known: dict[QueueRef, int] = {}
 
     def shard(self, queue: QueueRef) -> int:
@@ -50,9 +68,10 @@ class Overflow:
         return shard
 
     def overloaded(self) -> Overloaded:
-        """The refusal; come back once a tenth of the queue has drained."""
+        """The refusal: come back once a tenth of the queue has drained, later if many others are refused."""
         depth = self._admission.depth
-        wait_ms = self._rate().wait_ms(max(1, depth // 10)) or 5_000
+        drain_ms = self._rate().wait_ms(depth // 10) or 1_000
+        wait_ms = max(drain_ms, self._refusals.count() / REFUSALS_PER_S * 1000)
         spread = 1 + random.random() / 2
         return Overloaded(
             f"this process is busy and {depth} operations are queued; try again later",
@@ -70,7 +89,8 @@ class Overflow:
             operations = [operation.without_gate() for operation in operations]
             reason = Reason.BROKER_UNAVAILABLE
         try:
-            depth = await self._writer.add(operations)
+            with self._admission.entering():
+                depth = await self._writer.add(operations)
         except NotQueued:
             if operations[0].gated:
                 await self._open(queue, gates)
@@ -83,8 +103,7 @@ class Overflow:
         return self._tickets([operation], depth=depth, reason=Reason.BROKER_UNAVAILABLE)[0]
 
     def _is_full(self) -> bool:
-        full = self._admission.full(OperationType.PUSH) or self._writer.backlog > MAX_BACKLOG
-        return self._admission.enabled and full
+        return self._admission.enabled and self._admission.full(OperationType.PUSH)
 
     async def _close(self, queue: QueueRef, gates: list[Gated]) -> bool:
         shard = self.shard(queue)

@@ -29,10 +29,6 @@ class OperationWriter:
         self._flusher: asyncio.Task[None] | None = None
         self._holding: set[asyncio.Task[None]] = set()
 
-    @property
-    def backlog(self) -> int:
-        return len(self._waiting)
-
     async def add(self, operations: list[NewOperation]) -> int:
         """Make operations durable; returns how many are queued once they are.
 

@@ -148,7 +148,7 @@ def _health(service: OperationService) -> SystemHealth:
     admission = service.admission
     pressure = admission.pressure
     return SystemHealth(
-        pool_utilization=round(pressure.utilization(lag_limit_ms=admission.policy.lag_limit_ms), 4),
+        pool_utilization=round(pressure.utilization, 4),
         in_flight=pressure.in_flight,
         limit=pressure.limit,
         event_loop_lag_ms=round(pressure.lag_ms, 2),
