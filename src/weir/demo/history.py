@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from random import Random
 
 from weir.demo.scenario import QueueStory, Tenant, arrivals_per_second, handler_ms
 from weir.model.names import EnvironmentRef
-from weir.model.shards import text_key
 from weir.telemetry.codec import Event
 from weir.telemetry.events import QUEUE_COUNTERS, QueueOperation
 
@@ -39,6 +39,7 @@ class _Tank:
     totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(QUEUE_COUNTERS, 0))
     fraction: float = 0.0
     doomed: float = 0.0
+    dice: Random = field(default_factory=lambda: Random(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +112,7 @@ def _advance(tank: _Tank, story: QueueStory, *, at_ms: int, width_ms: int, pause
         paused=paused,
         counts=counts,
         totals=dict(tank.totals),
-        waits=_waits(story, at_ms=at_ms, handled=counts["dequeued"], slowest_ms=slowest_ms),
+        waits=_waits(tank, story, handled=counts["dequeued"], slowest_ms=slowest_ms),
     )
 
 
@@ -148,13 +149,10 @@ def _whole(tank: _Tank, amount: float) -> int:
     return whole
 
 
-def _waits(story: QueueStory, *, at_ms: int, handled: int, slowest_ms: float) -> tuple[int, ...]:
+def _waits(tank: _Tank, story: QueueStory, *, handled: int, slowest_ms: float) -> tuple[int, ...]:
     """A few samples of the wait: the time that the backlog took, spread around."""
     typical = slowest_ms + story.handler_ms / 2
-    spread = (
-        text_key(story.name, str(at_ms), str(i)) % 1_000 / 500 for i in range(min(handled, MAX_SAMPLES))
-    )
-    return tuple(int(typical * share) for share in spread)
+    return tuple(int(2 * typical * tank.dice.random()) for _ in range(min(handled, MAX_SAMPLES)))
 
 
 def _events(tenant: Tenant, moments: Sequence[_Moment], *, at_ms: int) -> Iterator[PastEvent]:
