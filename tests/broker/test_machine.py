@@ -329,7 +329,12 @@ def machine(redis_url: str) -> type[Brokers]:
     return Brokers
 
 
-CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
+CHECKS = [
+    HealthCheck.too_slow,
+    HealthCheck.filter_too_much,
+    HealthCheck.function_scoped_fixture,
+    HealthCheck.data_too_large,
+]
 
 
 def test_memory_and_redis_answer_alike(machine: type[Brokers]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -43,6 +44,7 @@ _WORDS = {
     "TRYAGAIN": "the Redis cluster is moving this slot; try again in a moment",
     "UNKILLABLE": "Redis is busy with a script; try again in a moment",
 }
+_ANY_WORD = re.compile(rf"\b(?:{'|'.join(_WORDS)})\b")
 
 
 def is_passing(error: Exception) -> bool:
@@ -54,10 +56,14 @@ def translate(error: Exception) -> WeirError:
     """The error of the tree for an exception of the driver."""
     if isinstance(error, _REFUSED):
         return Misconfigured(f"Redis refused the credentials: {error}; check the Redis URL")
-    word = str(error).partition(" ")[0]
+    # An error inside a script is quoted in the middle of a longer text.
+    word = _ANY_WORD.search(str(error))
     if isinstance(error, exceptions.OutOfMemoryError):
-        word = "OOM"
-    reason = _WORDS.get(word) or f"Redis did not do it: {type(error).__name__}: {error}"
+        reason = _WORDS["OOM"]
+    elif word:
+        reason = _WORDS[word[0]]
+    else:
+        reason = f"Redis did not do it: {type(error).__name__}: {error}"
     return BrokerUnavailable(reason, retry_after_s=RETRY_AFTER_S)
 
 

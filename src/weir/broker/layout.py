@@ -13,7 +13,7 @@ from struct import Struct
 
 import orjson
 
-from weir.model.message import NO_HEADERS, NewMessage
+from weir.model.message import DEFAULT_PRIORITY, NO_HEADERS, NewMessage
 from weir.spec.ir import Ordering, QueueSpec
 from weir.telemetry.events import QUEUE_COUNTERS
 
@@ -29,12 +29,13 @@ _LUA_FORMATS = {
     "LEASE": ">I8c16I1",
     # ordering, max_age, ttl, max_depth, max_attempts, initial, cap, jitter, lease, concurrency, window
     "PROMISES": ">I1I8I8I8I8I8I8I8I8I8I8",
-    # odometers, sequence, latest available and expires of the members that `expiry` does not list
-    "STATE": ">" + "I8" * (len(QUEUE_COUNTERS) + 3),
+    # odometers, sequence, latest available and expires of the members that `expiry` does not list, the
+    # alarm that was set, when the queue was last noted as touched
+    "STATE": ">" + "I8" * (len(QUEUE_COUNTERS) + 5),
     # id, priority, deliver_at, ttl, length of the key, length of the idempotency key
     "ARRIVAL": ">c16I1I8I8I1I1",
-    # id, attempt, enqueued, available, deadline, wait, priority, length of the error
-    "HANDED": ">c16I4I8I8I8I8I1I2",
+    # the front of a member, as far as the priority; then the length of the error
+    "HANDED": ">I8c16I4I8I8I8I1I2",
     # length of the ident, attempts, max_attempts, reason, enqueued, died, priority, length of the error
     "DEAD": ">I2I4I4I1I8I8I1I2",
 }
@@ -63,9 +64,14 @@ JITTER_SCALE = 1_000_000
 
 def lua_block() -> str:
     """The layouts as constants of the scripts."""
-    return "\n".join(f"local {name} = '{layout}'" for name, layout in _LUA_FORMATS.items()) + (
-        f"\nlocal FAILURE = '>c16c16I8I4'\nlocal BAND = {BAND}\nlocal JITTER_SCALE = {JITTER_SCALE}\n"
-    )
+    constants = {
+        **{name: f"'{layout}'" for name, layout in _LUA_FORMATS.items()},
+        "FAILURE": "'>c16c16I8I4'",
+        "DEFAULT_PRIORITY": DEFAULT_PRIORITY,
+        "BAND": BAND,
+        "JITTER_SCALE": JITTER_SCALE,
+    }
+    return "".join(f"local {name} = {value}\n" for name, value in constants.items())
 
 
 def pack_promises(spec: QueueSpec) -> bytes:
@@ -95,13 +101,17 @@ def id_text(data: bytes) -> str:
 
 
 def pack_arrival(message: NewMessage) -> tuple[bytes, bytes]:
-    """A new message as the enqueue script takes it: what the script reads, and the body."""
-    if message.key is None and message.idempotency_key is None and not message.headers:
-        head = ARRIVAL.pack(
-            id_bytes(message.id), message.priority, message.deliver_at_ms or 0, message.ttl_ms or 0, 0, 0
-        )
-        return head, _PLAIN_BODY + message.payload
-    return _pack_full_arrival(message)
+    """A new message as the enqueue script takes it: what the script reads, and the body.
+
+    A plain message, of default priority and nothing else, is its id alone.
+    """
+    if message.key is not None or message.idempotency_key is not None or message.headers:
+        return _pack_full_arrival(message)
+    raw_id = bytes.fromhex(message.id.replace("-", ""))
+    if message.priority == DEFAULT_PRIORITY and message.deliver_at_ms is None and message.ttl_ms is None:
+        return raw_id, _PLAIN_BODY + message.payload
+    head = ARRIVAL.pack(raw_id, message.priority, message.deliver_at_ms or 0, message.ttl_ms or 0, 0, 0)
+    return head, _PLAIN_BODY + message.payload
 
 
 def _pack_full_arrival(message: NewMessage) -> tuple[bytes, bytes]:

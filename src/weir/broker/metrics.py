@@ -13,12 +13,7 @@ _PREPARE = """local names = {}
       from = from + 1 + size
     end
     local organization, project, environment, queue = names[1], names[2], names[3], names[4]
-    local waiting = depth(q)
-    if waiting + q.running > 0 then
-      redis.call('ZADD', shard_key.touched, now, q.ident)
-    else
-      redis.call('ZREM', shard_key.touched, q.ident)
-    end"""
+    local waiting = depth(q)"""
 
 _GAUGES = {
     "operation": "OPERATIONS[operation]",

@@ -22,6 +22,7 @@ from weir.model.message import (
     QueueState,
     Settlement,
 )
+from weir.model.names import QueueRef
 from weir.telemetry.events import QUEUE_COUNTERS
 
 
@@ -42,8 +43,11 @@ _OUTCOMES = {
     ord("f"): Enqueue.FULL,
     ord("g"): Enqueue.GATED,
 }
+_NAMES_ANOTHER = b"dk"
 _SETTLEMENTS = {ord("d"): Settlement.DONE, ord("x"): Settlement.DEAD, ord("l"): Settlement.LAPSED}
 _REASONS = tuple(DeathReason)
+_unpack_handed = layout.HANDED.unpack_from
+_HANDED_SIZE = layout.HANDED.size
 
 
 def check(reply: Sequence[Any], *, queue: str = "") -> Sequence[Any]:
@@ -66,12 +70,11 @@ def enqueued(messages: Sequence[NewMessage], answer: bytes) -> list[Enqueued]:
     originals = iter(range(count, len(answer), 16))
     results = []
     for message, letter in zip(messages, answer[:count], strict=True):
-        outcome = _OUTCOMES[letter]
         message_id = message.id
-        if outcome is Enqueue.DUPLICATE or outcome is Enqueue.KEY_REUSED:
+        if letter in _NAMES_ANOTHER:
             start = next(originals)
             message_id = MessageId(layout.id_text(answer[start : start + 16]))
-        results.append(Enqueued(outcome=outcome, message_id=message_id))
+        results.append(Enqueued(outcome=_OUTCOMES[letter], message_id=message_id))
     return results
 
 
@@ -95,20 +98,18 @@ def gates(reply: Sequence[Any]) -> list[Gated]:
 def deliveries(reply: Sequence[Any], *, token: str) -> list[Delivery]:
     """The messages of a dequeue reply, queue by queue."""
     results: list[Delivery] = []
-    at = 2
+    now, at = reply[2], 3
     while at < len(reply):
-        queue, count = queue_of(reply[at]), reply[at + 1]
-        at += 2
-        results += [_delivery(queue, packed, token) for packed in reply[at : at + count]]
+        queue, count, deadline = queue_of(reply[at]), reply[at + 1], reply[at + 2]
+        at += 3
+        results += [_delivery(queue, packed, token, deadline, now) for packed in reply[at : at + count]]
         at += count
     return results
 
 
-def _delivery(queue: Any, packed: bytes, token: str) -> Delivery:
-    raw_id, attempt, enqueued_at, available_at, deadline, wait, priority, error_size = (
-        layout.HANDED.unpack_from(packed)
-    )
-    body_at = layout.HANDED.size + error_size
+def _delivery(queue: QueueRef, packed: bytes, token: str, deadline: int, now: int) -> Delivery:
+    _, raw_id, attempt, enqueued_at, available_at, _, priority, error_size = _unpack_handed(packed)
+    body_at = _HANDED_SIZE + error_size
     key, idempotency_key, headers, payload = layout.unpack_body(packed, body_at)
     return Delivery(
         lease=LeaseRef(queue=queue, message_id=MessageId(layout.id_text(raw_id)), token=token),
@@ -120,9 +121,9 @@ def _delivery(queue: Any, packed: bytes, token: str) -> Delivery:
         enqueued_at_ms=enqueued_at,
         available_at_ms=available_at,
         lease_until_ms=deadline,
-        wait_ms=wait,
+        wait_ms=now - available_at if now > available_at else 0,
         idempotency_key=idempotency_key,
-        last_error=packed[layout.HANDED.size : body_at].decode() if error_size else None,
+        last_error=packed[_HANDED_SIZE:body_at].decode() if error_size else None,
     )
 
 

@@ -25,21 +25,21 @@ for at = FIRST_ARGUMENT, #ARGV, 2 do
     answers[#answers + 1] = string.rep('l', #items / 32)
   else
     local leases, ids = held(q, now, items, 32)
-    local done, letters, retried = {}, {}, false
+    local done, letters = {}, {}
     for i, lease in ipairs(leases) do
       if lease then
-        local _, _, name, start = struct.unpack(LEASE, lease)
-        local _, _, attempts, _, _, _, _, rest = struct.unpack(MEMBER, lease, start + name)
-        retried = retried or attempts > 1
         done[#done + 1] = ids[i]
-        if q.ordered then release(q, string.sub(lease, rest)) end
+        if q.ordered then
+          local _, _, name, start = struct.unpack(LEASE, lease)
+          release(q, string.sub(lease, start + name + struct.size(MEMBER)))
+        end
       end
       letters[i] = lease and 'd' or 'l'
     end
     if #done > 0 then
       let_go(q, done)
       redis.call('HDEL', q.key.bodies, unpack(done))
-      if retried then redis.call('HDEL', q.key.errors, unpack(done)) end
+      if redis.call('EXISTS', q.key.errors) == 1 then redis.call('HDEL', q.key.errors, unpack(done)) end
       local counts = {}
       tally(q, counts, 'acked', #done)
       finish(q, 'ack', counts, {}, now)

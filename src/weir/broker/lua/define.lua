@@ -2,6 +2,7 @@
 -- ARGV  7 ident, 8 packed promises
 -- Reply {'ok'} | {'ordering'} if it holds messages and its ordering would change
 --- include "call"
+--- include "clock"
 --- include "keys"
 --- include "layout"
 --- include "load_queue"
@@ -20,5 +21,5 @@ end
 local stored = redis.call('HGET', q.key.base, 'c')
 if string.byte(stored) ~= string.byte(promises) and depth(q) + q.running > 0 then return {'ordering'} end
 redis.call('HSET', q.key.base, 'c', promises)
-save_queue(load_queue(ident))
+save_queue(load_queue(ident), clock())
 return {'ok'}

@@ -1,8 +1,9 @@
 -- dequeue: hand out messages under leases, fairly, after letting time act on what is due.
 -- ARGV  7 'queue', 'environment' or 'shard', 8 ident ('' for a shard), 9 limit, 10 lease in ms (0: the
 --       queue's own), 11 token (16 bytes), 12 consumer
--- Reply {'ok', ms until time alone changes something (-1: nothing will), then for each queue that gave
---       something its ident, how many, and the packed messages} | {'unknown'} | {'stale'}
+-- Reply {'ok', ms until time alone changes something (-1: nothing will), the time now, then for each
+--       queue that gave something its ident, how many, the end of the leases and the packed messages}
+--       | {'unknown'} | {'stale'}
 --- include "call"
 --- include "clock"
 --- include "keys"
@@ -37,7 +38,7 @@ else
     if q then tend(q, now, 100) else redis.call('ZREM', shard_key.timers, due) end
   end
 end
-local reply, handed = {'ok', -1}, {}
+local reply, handed = {'ok', -1, now}, {count = 0}
 local function serve_one(q, share)
   return serve(q, now, share, lease_ms, token, consumer, reply, handed)
 end
@@ -60,7 +61,7 @@ else
     end
   end
 end
-if #handed == 0 then
+if handed.count == 0 then
   local timer
   if queue then
     timer = redis.call('ZSCORE', shard_key.timers, ident)
@@ -70,12 +71,12 @@ if #handed == 0 then
   if timer then reply[2] = math.max(0, tonumber(timer) - now) end
 else
   local summary = {}
-  local at = 3
+  local at = 4
   while reply[at] do
     local ids = {}
-    for i = 1, reply[at + 1] do ids[i] = string.sub(reply[at + 1 + i], 1, 16) end
+    for i = 1, reply[at + 1] do ids[i] = string.sub(reply[at + 2 + i], 9, 24) end
     summary[#summary + 1] = struct.pack('>I2I2', #reply[at], #ids) .. reply[at] .. table.concat(ids)
-    at = at + 2 + #ids
+    at = at + 3 + #ids
   end
   record(table.concat(summary))
 end

@@ -45,40 +45,45 @@ local present = redis.call('HMGET', q.key.bodies, unpack(ids))
 local gates = gate_watch(q.key, mode, now)
 local room = q.max_depth > 0 and q.max_depth - depth(q) or math.huge
 local span = q.ttl > 0 and math.min(q.ttl, q.max_age) or q.max_age
-local letters, originals, bodies, arrivals, seen, named, refused = {}, {}, {}, {}, {}, {}, 0
+local sub, gate_before, gate_after = string.sub, gates.before, gates.after
+local letters, originals, bodies, arrivals, seen, named, refused, accepted = {}, {}, {}, {}, {}, {}, 0, 0
 for i, id in ipairs(ids) do
   local at = first + stride * (i - 1)
   local head, operation = ARGV[at], stride == 3 and ARGV[at + 2]
-  local _, priority, deliver_at, ttl, key_size, idempotency_size, rest = struct.unpack(ARRIVAL, head)
-  local key, idempotency, digest = '', nil, nil
-  if key_size + idempotency_size > 0 then
-    key = string.sub(head, rest, rest + key_size - 1)
+  local priority, deliver_at, ttl, key, idempotency, digest = DEFAULT_PRIORITY, 0, 0, '', nil, nil
+  if #head > 16 then
+    local _, key_size, idempotency_size, rest
+    _, priority, deliver_at, ttl, key_size, idempotency_size, rest = struct.unpack(ARRIVAL, head)
+    key = sub(head, rest, rest + key_size - 1)
     if idempotency_size > 0 then
-      idempotency = string.sub(head, rest + key_size, rest + key_size + idempotency_size - 1)
-      digest = string.sub(head, rest + key_size + idempotency_size)
+      idempotency = sub(head, rest + key_size, rest + key_size + idempotency_size - 1)
+      digest = sub(head, rest + key_size + idempotency_size)
     end
   end
-  local letter = gates.before(key, operation)
+  local letter = gate_before and gate_before(key, operation)
   local original = id
   if not letter then
     local answer = idempotency and (seen[idempotency] or redis.call('HGET', q.key.seen, idempotency))
     if answer and struct.unpack('>I8', answer) <= now then answer = nil end
     if answer then
-      letter, original = string.sub(answer, 25) == digest and 'd' or 'k', string.sub(answer, 9, 24)
+      letter, original = sub(answer, 25) == digest and 'd' or 'k', sub(answer, 9, 24)
     elseif present[i] or named[id] then
       letter = 'd'
     elseif room < 1 then
       letter, refused = 'f', refused + 1
     else
-      letter, room, named[id] = 'a', room - 1, true
-      bodies[#bodies + 1] = id
-      bodies[#bodies + 1] = ARGV[at + 1]
+      letter, room, named[id], accepted = 'a', room - 1, true, accepted + 1
+      bodies[2 * accepted - 1], bodies[2 * accepted] = id, ARGV[at + 1]
       if idempotency then seen[idempotency] = struct.pack('>I8', now + q.window) .. id .. digest end
       local available = deliver_at > now and deliver_at or now
       local expires = available + (ttl > 0 and ttl < span and ttl or span)
-      arrivals[#arrivals + 1] = {id, available, expires, priority, q.by_key and key or ''}
+      if available == now and not q.ordered then
+        arrivals[accepted] = {id, nil, expires, priority}
+      else
+        arrivals[accepted] = {id, available, expires, priority, q.by_key and key or ''}
+      end
     end
-    gates.after(key, operation, letter)
+    if gate_after then gate_after(key, operation, letter) end
   end
   if letter == 'd' or letter == 'k' then originals[#originals + 1] = original end
   letters[i] = letter == 's' and 'f' or letter
@@ -87,7 +92,7 @@ end
 local counts = {}
 admit(q, now, arrivals, bodies, seen, counts)
 tally(q, counts, 'refused', refused)
-gates.save()
+if gates.save then gates.save() end
 local answer = table.concat(letters)
 if lane ~= '' then
   remember_call(lane, call_id, (string.gsub(string.gsub(answer, '[adk]', 'y'), '[fg]', 'n')))

@@ -16,6 +16,7 @@ for _, ident in ipairs(quiet) do
   local q = load_queue(ident)
   redis.call('ZREM', shard_key.touched, ident)
   if q and depth(q) + q.running > 0 then
+    q.touched = 0
     finish(q, 'heartbeat', {}, {}, now, true)
     emitted = emitted + 1
   end

@@ -5,33 +5,40 @@
 --- include "postpone"
 --- include "tally"
 -- Write the messages that an enqueue call accepted: bodies first, then their places, then the
--- idempotency keys. `arrivals` are {id, available, expires, priority, lane}.
+-- idempotency keys. `arrivals` are {id, available, expires, priority, lane}, without the time where they
+-- go straight to the end of an unordered queue: such members of one call differ in little.
 local function admit(q, now, arrivals, bodies, seen, counts)
   if #arrivals == 0 then return end
   redis.call('HSET', q.key.bodies, unpack(bodies))
-  local ready, aside, postponed = {}, {}, false
+  local pack = struct.pack
+  local ready, aside, straight, tail, tail_of, score = {}, {}, 0, nil, nil, nil
+  local postponed = false
   for _, arrival in ipairs(arrivals) do
-    local id, available, expires, priority, lane = unpack(arrival)
-    if available > now then
-      postpone(q, 0, id, 0, now, available, expires, priority, lane)
-      postponed = true
-    elseif q.ordered then
-      place(q, id, 0, now, available, expires, priority, lane, false)
-    else
+    local id, available, expires, priority = arrival[1], arrival[2], arrival[3], arrival[4]
+    if not available then
+      if tail_of ~= expires * 10 + priority then
+        tail, tail_of = pack('>I4I8I8I8I1', 0, now, now, expires, priority), expires * 10 + priority
+        score = (9 - priority) * BAND + now
+        alarm(q, expires)
+      end
       q.sequence = q.sequence + 1
-      local member = struct.pack(MEMBER, q.sequence, id, 0, now, available, expires, priority)
-      ready[#ready + 1] = (9 - priority) * BAND + available
-      ready[#ready + 1] = member
-      if available >= q.top_available and expires >= q.top_expires then
-        q.top_available, q.top_expires = available, expires
+      local member = pack('>I8', q.sequence) .. id .. tail
+      straight = straight + 2
+      ready[straight - 1], ready[straight] = score, member
+      if now >= q.top_available and expires >= q.top_expires then
+        q.top_available, q.top_expires = now, expires
       else
         aside[#aside + 1] = expires
         aside[#aside + 1] = member
       end
-      alarm(q, expires)
+    elseif available > now then
+      postpone(q, 0, id, 0, now, available, expires, priority, arrival[5])
+      postponed = true
+    else
+      place(q, id, 0, now, available, expires, priority, arrival[5], false)
     end
   end
-  if #ready > 0 then redis.call('ZADD', q.key.ready, unpack(ready)) end
+  if straight > 0 then redis.call('ZADD', q.key.ready, unpack(ready)) end
   if #aside > 0 then redis.call('ZADD', q.key.expiry, unpack(aside)) end
   for idempotency, answer in pairs(seen) do
     redis.call('HSET', q.key.seen, idempotency, answer)

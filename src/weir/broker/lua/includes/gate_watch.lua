@@ -4,19 +4,21 @@
 --   mode '3': a producer's direct call: also gated once direct entry lapsed
 --   mode '1': through every gate
 --   mode '2': on behalf of operations, each once: what an operation put in before is not put in again
--- `before` answers a letter that settles the message, or nil; `after` hears what became of it.
+-- `before` answers a letter that settles the message, or nil; `after` hears what became of it;
+-- either is absent where there is nothing to watch.
 local function gate_watch(keys, mode, now)
   if mode == '1' then
-    return {before = function() end, after = function() end, save = function() end}
+    return {}
   end
   if mode == '0' or mode == '3' then
     local until_ms = mode == '3' and redis.call('GET', shard_key.direct)
     local lapsed = until_ms and tonumber(until_ms) < now
     local closed = redis.call('EXISTS', keys.gates) == 1
+    if not (lapsed or closed) then return {} end
     local function before(partition)
       if lapsed or (closed and redis.call('HEXISTS', keys.gates, partition) == 1) then return 'g' end
     end
-    return {before = before, after = function() end, save = function() end}
+    return {before = before}
   end
   local named, held, stopped, changed = {}, {}, {}, {}
   local function before(partition, operation)

@@ -3,28 +3,29 @@
 -- The reply of a dequeue that already ran and whose reply was lost: the same messages, as far as their
 -- leases still hold.
 local function hand_again(summary, now, token)
-  local reply, from = {'ok', 0}, 1
+  local reply, from = {'ok', 0, now}, 1
   while from <= #summary do
     local size, count, start = struct.unpack('>I2I2', summary, from)
     local q = load_queue(string.sub(summary, start, start + size - 1))
     from = start + size
-    local messages = {}
+    local messages, ends = {}, 0
     for i = 1, q and count or 0 do
       local id = string.sub(summary, from + 16 * (i - 1), from + 16 * i - 1)
       local lease = redis.call('HGET', q.key.leases, id)
       local deadline, holder, name, rest = 0, '', 0, 1
       if lease then deadline, holder, name, rest = struct.unpack(LEASE, lease) end
       if holder == token and deadline > now then
-        local _, _, attempts, enqueued, available, _, priority = struct.unpack(MEMBER, lease, rest + name)
-        local error = attempts > 1 and redis.call('HGET', q.key.errors, id) or ''
-        messages[#messages + 1] = struct.pack(HANDED, id, attempts, enqueued, available, deadline,
-          math.max(0, now - available), priority, #error) .. error
+        local front = string.sub(lease, rest + name, rest + name + 52)
+        local error = redis.call('HGET', q.key.errors, id) or ''
+        messages[#messages + 1] = front .. struct.pack('>I2', #error) .. error
           .. (redis.call('HGET', q.key.bodies, id) or string.rep('\0', 6))
+        ends = deadline
       end
     end
     if #messages > 0 then
       reply[#reply + 1] = q.ident
       reply[#reply + 1] = #messages
+      reply[#reply + 1] = ends
       for _, message in ipairs(messages) do reply[#reply + 1] = message end
     end
     from = from + 16 * count

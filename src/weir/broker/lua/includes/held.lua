@@ -3,17 +3,15 @@
 -- before or is someone else's. `stride` is the size of one item in `items`; id and token come first.
 -- A lease named twice is settled once, unless `again`.
 local function held(q, now, items, stride, again)
-  local ids = {}
+  local sub, ids, named = string.sub, {}, {}
   for i = 1, #items / stride do
-    ids[i] = string.sub(items, (i - 1) * stride + 1, (i - 1) * stride + 16)
+    ids[i] = sub(items, (i - 1) * stride + 1, (i - 1) * stride + 16)
   end
   local leases = redis.call('HMGET', q.key.leases, unpack(ids))
-  local named = {}
   for i, lease in ipairs(leases) do
     if lease then
-      local deadline, token = struct.unpack(LEASE, lease)
-      local given = string.sub(items, (i - 1) * stride + 17, (i - 1) * stride + 32)
-      if token ~= given or deadline <= now or (named[ids[i]] and not again) then
+      local given = sub(items, (i - 1) * stride + 17, (i - 1) * stride + 32)
+      if sub(lease, 9, 24) ~= given or struct.unpack('>I8', lease) <= now or (named[ids[i]] and not again) then
         leases[i] = false
       else
         named[ids[i]] = true

@@ -13,7 +13,7 @@ local function load_queue(ident)
     q.concurrency, q.window = struct.unpack(PROMISES, stored[1])
   q.ordered, q.by_key = ordering > 0, ordering == 2
   q.enqueued, q.dequeued, q.acked, q.nacked, q.dead, q.expired, q.lapsed, q.refused, q.sequence,
-    q.top_available, q.top_expires = struct.unpack(STATE, stored[2])
+    q.top_available, q.top_expires, q.alarm_set, q.touched = struct.unpack(STATE, stored[2])
   q.running = redis.call('HLEN', keys.leases)
   q.running_before, q.depth_before = q.running, q.enqueued - q.acked - q.dead - q.expired - q.running
   local organization = string.byte(ident, 1)

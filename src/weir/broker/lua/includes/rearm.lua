@@ -1,6 +1,6 @@
 --- include "keys"
 --- include "layout"
--- Set the queue's timer to exactly when time alone next changes it.
+-- Set the queue's timer to exactly when time alone next changes it; the caller saves the queue.
 local function rearm(q)
   local at
   local function consider(time)
@@ -17,7 +17,7 @@ local function rearm(q)
     consider(expires)
     from = (math.floor(tonumber(front[2]) / BAND) + 1) * BAND
   end
-  q.alarm = nil
+  q.alarm, q.alarm_set = nil, at or 0
   if at then
     redis.call('ZADD', shard_key.timers, at, q.ident)
   else

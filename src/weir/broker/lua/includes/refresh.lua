@@ -4,25 +4,22 @@
 -- already waiting for their turn, and consumers that wait for them are woken.
 local function refresh(q, limit, running)
   local servable = not q.paused and (q.concurrency == 0 or q.running < q.concurrency)
-    and redis.call('ZCARD', q.heads_key) > 0
+    and redis.call('EXISTS', q.heads_key) == 1
   local queues = q.environment_key.active
-  local woke
-  if servable then
-    local turn = redis.call('GET', shard_key.turn) or '0'
-    if redis.call('ZADD', queues, 'NX', turn, q.ident) == 1 then woke = q.ident end
-    if limit == 0 or running < limit then
-      if redis.call('ZADD', shard_key.active, 'NX', turn, q.environment) == 1 then woke = q.environment end
-    else
-      redis.call('ZREM', shard_key.active, q.environment)
-    end
-  else
+  local listed = redis.call('ZSCORE', queues, q.ident)
+  -- Without a limit, an environment whose queue is listed is listed too.
+  if servable and listed and limit == 0 then return end
+  local turn, woke = redis.call('GET', shard_key.turn) or '0', nil
+  if servable and not listed then
+    redis.call('ZADD', queues, turn, q.ident)
+    woke = q.ident
+  elseif listed and not servable then
     redis.call('ZREM', queues, q.ident)
-    if redis.call('EXISTS', queues) == 0 or (limit > 0 and running >= limit) then
-      redis.call('ZREM', shard_key.active, q.environment)
-    elseif redis.call('ZADD', shard_key.active, 'NX', redis.call('GET', shard_key.turn) or '0',
-        q.environment) == 1 then
-      woke = q.environment
-    end
+  end
+  if (limit > 0 and running >= limit) or not (servable or redis.call('EXISTS', queues) == 1) then
+    redis.call('ZREM', shard_key.active, q.environment)
+  elseif redis.call('ZADD', shard_key.active, 'NX', turn, q.environment) == 1 then
+    woke = q.environment
   end
   if woke then redis.call('PUBLISH', shard_key.wake, woke) end
 end

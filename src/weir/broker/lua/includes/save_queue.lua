@@ -1,24 +1,35 @@
+--- include "call"
 --- include "keys"
 --- include "layout"
 --- include "depth"
 --- include "refresh"
+local TOUCH_MS = 1000
 -- Write a queue back: state, environment totals, timer and rotation. Remembers the environment's
--- limit, depth and running for the event.
-local function save_queue(q)
+-- limit, depth and running for the event. What did not change is not written again.
+local function save_queue(q, now)
+  local holds = depth(q)
+  if q.alarm then
+    if q.alarm_set == 0 or q.alarm < q.alarm_set then
+      redis.call('ZADD', shard_key.timers, q.alarm, q.ident)
+      q.alarm_set = q.alarm
+    end
+    q.alarm = nil
+  end
+  if METRICS_ON == '1' and holds + q.running > 0 and math.abs(now - q.touched) >= TOUCH_MS then
+    redis.call('ZADD', shard_key.touched, now, q.ident)
+    q.touched = now
+  end
   redis.call('HSET', q.key.base, 's', struct.pack(STATE, q.enqueued, q.dequeued, q.acked, q.nacked,
-    q.dead, q.expired, q.lapsed, q.refused, q.sequence, q.top_available, q.top_expires))
-  local base, now_deep = q.environment_key.base, depth(q)
-  if now_deep ~= q.depth_before then redis.call('HINCRBY', base, 'depth', now_deep - q.depth_before) end
+    q.dead, q.expired, q.lapsed, q.refused, q.sequence, q.top_available, q.top_expires, q.alarm_set,
+    q.touched))
+  local base = q.environment_key.base
+  if holds ~= q.depth_before then redis.call('HINCRBY', base, 'depth', holds - q.depth_before) end
   if q.running ~= q.running_before then
     redis.call('HINCRBY', base, 'running', q.running - q.running_before)
   end
-  q.depth_before, q.running_before = now_deep, q.running
+  q.depth_before, q.running_before = holds, q.running
   local totals = redis.call('HMGET', base, 'limit', 'depth', 'running')
   q.environment_limit, q.environment_depth, q.environment_running =
     tonumber(totals[1] or 0), tonumber(totals[2] or 0), tonumber(totals[3] or 0)
-  if q.alarm then
-    redis.call('ZADD', shard_key.timers, 'LT', q.alarm, q.ident)
-    q.alarm = nil
-  end
   refresh(q, q.environment_limit, q.environment_running)
 end

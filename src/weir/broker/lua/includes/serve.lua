@@ -5,7 +5,7 @@
 --- include "finish"
 local MOST_BYTES = 16 * 1024 * 1024
 -- Hand out up to `limit` messages of one queue under leases. Appends to `reply` the queue's ident, how
--- many there are, and each message; to `handed` what a retry needs to find them again.
+-- many there are, when the leases end, and each message; counts them in `handed`.
 local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
   if q.paused then return 0 end
   if q.concurrency > 0 then limit = math.min(limit, q.concurrency - q.running) end
@@ -13,46 +13,43 @@ local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
   if totals[1] then limit = math.min(limit, tonumber(totals[1]) - tonumber(totals[2] or 0)) end
   if limit < 1 then return 0 end
   local members = redis.call('ZRANGE', q.heads_key, 0, limit - 1)
-  local taken, ids, retried, counts = {}, {}, false, {}
+  local sub, pack, taken, ids, attempted, waits = string.sub, struct.pack, {}, {}, {}, {}
+  local count, retried, counts = 0, false, {}
   for _, member in ipairs(members) do
-    local sequence, id, attempts, enqueued, available, expires, priority, rest = struct.unpack(MEMBER, member)
+    local attempts, _, available, expires = struct.unpack('>I4I8I8I8', member, 25)
     if expires <= now then
       expire_member(q, now, member, counts)
     else
-      taken[#taken + 1] = {member, sequence, id, attempts, enqueued, available, expires, priority, rest}
-      ids[#ids + 1] = id
+      count = count + 1
+      taken[count], ids[count], attempted[count] = member, sub(member, 9, 24), attempts + 1
+      waits[count] = math.min(math.max(0, now - available), 4294967295)
       retried = retried or attempts > 0
     end
   end
-  if #taken == 0 then
+  if count == 0 then
     finish(q, 'expire', counts, {}, now)
     return 0
   end
   local bodies = redis.call('HMGET', q.key.bodies, unpack(ids))
   local errors = retried and redis.call('HMGET', q.key.errors, unpack(ids)) or {}
   local deadline = now + (lease_ms > 0 and lease_ms or q.lease)
-  local lease = struct.pack(LEASE, deadline, token, #consumer) .. consumer
-  local leases, deadlines, gone, waits, size = {}, {}, {}, {}, 0
+  local lease = pack(LEASE, deadline, token, #consumer) .. consumer
+  local leases, deadlines, gone, size = {}, {}, {}, 0
   local place_of_count = #reply + 2
-  reply[place_of_count - 1] = q.ident
-  for i, t in ipairs(taken) do
+  reply[place_of_count - 1], reply[place_of_count + 1] = q.ident, deadline
+  for i, member in ipairs(taken) do
     local body, error = bodies[i] or string.rep('\0', 6), errors[i] or ''
     size = size + #body
     if i > 1 and size > MOST_BYTES then break end
-    local member, sequence, id, attempts, enqueued, available, expires, priority, rest = unpack(t)
-    local wait = math.max(0, now - available)
-    leases[#leases + 1] = id
-    leases[#leases + 1] = lease .. struct.pack(MEMBER, sequence, id, attempts + 1, enqueued, available,
-      expires, priority) .. string.sub(member, rest)
-    deadlines[#deadlines + 1] = deadline
-    deadlines[#deadlines + 1] = id
+    local front = sub(member, 1, 24) .. pack('>I4', attempted[i]) .. sub(member, 29, 53)
+    leases[2 * i - 1], leases[2 * i] = ids[i], lease .. front .. sub(member, 54)
+    deadlines[2 * i - 1], deadlines[2 * i] = deadline, ids[i]
     gone[i] = member
-    waits[i] = math.min(wait, 4294967295)
-    reply[place_of_count + i] = struct.pack(HANDED, id, attempts + 1, enqueued, available, deadline, wait,
-      priority, #error) .. error .. body
-    handed[#handed + 1] = id
+    reply[place_of_count + 1 + i] = front .. pack('>I2', #error) .. error .. body
   end
-  local count = #gone
+  for i = #gone + 1, count do waits[i] = nil end
+  handed.count = handed.count + #gone
+  count = #gone
   reply[place_of_count] = count
   redis.call('HSET', q.key.leases, unpack(leases))
   redis.call('ZADD', q.key.deadlines, unpack(deadlines))

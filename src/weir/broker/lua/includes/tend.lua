@@ -4,6 +4,7 @@
 --- include "forget_seen"
 --- include "rearm"
 --- include "finish"
+--- include "save_queue"
 -- Let time act on one queue: lapsed leases, due messages, expiry. How much of `bound` was used, and
 -- what happened.
 local function tend(q, now, bound)
@@ -16,5 +17,6 @@ local function tend(q, now, bound)
   used = used + gone
   used = used + forget_seen(q, now, bound - used)
   rearm(q)
+  save_queue(q, now)
   return used, lapses, expiries
 end
