@@ -20,6 +20,8 @@ SPIKE = 2.0
 """Arrivals this many times the usual are a spike."""
 SLOWER = 2.0
 """Handlers this many times slower than usual are slow."""
+BRIEF_MS = 100.0
+"""Attempts that usually take less than this are called slow only beyond twice this."""
 REFUSING = 0.5
 """Above this share of failed attempts it is not single messages any more."""
 POISONED = 0.05
@@ -205,9 +207,9 @@ def _slow(situation: Situation) -> Iterator[Finding]:
     if now_ms is None and situation.running > 0 and usual_ms is not None:
         # Nothing finished at all: whatever runs has run for the whole span.
         now_ms = float(situation.recent.span_ms)
-    if usual_ms is None or now_ms is None or usual_ms <= 0 or now_ms < SLOWER * usual_ms:
+    if usual_ms is None or now_ms is None or now_ms < SLOWER * max(usual_ms, BRIEF_MS):
         return
-    text = f"an attempt takes {now_ms:,.0f} ms, {now_ms / usual_ms:.1f} times the usual {usual_ms:,.0f} ms"
+    text = f"an attempt takes {now_ms:,.0f} ms and usually {usual_ms:,.0f} ms"
     evidence = {**_figures(situation), "handler_ms": now_ms, "usual_handler_ms": usual_ms}
     yield Finding(cause=Cause.SLOW_HANDLERS, summary=text, evidence=evidence)
 

@@ -62,6 +62,8 @@ class Moment:
     """Maxima of gauges where they were above the value at the end."""
     odometers: Mapping[str, int] = field(default_factory=dict)
     waits_ms: Sequence[int] = ()
+    sequence: int | None = None
+    """The second half of its stream id; by default its place in the insert."""
 
 
 def land_moments(connection: Connection, moments: Sequence[Moment], *, shard: int = 0) -> None:
@@ -113,7 +115,7 @@ def _landing_row(moment: Moment, *, shard: int, sequence: int) -> dict[str, Any]
         "project": queue.project,
         "environment": queue.environment,
         "queue": queue.queue,
-        **_when(moment.at_ms, shard=shard, sequence=sequence),
+        **_when(moment.at_ms, shard=shard, sequence=sequence if moment.sequence is None else moment.sequence),
         **{name: moment.counts.get(name, 0) for name in QUEUE_COUNTERS},
         **{f"max_{name}": max(moment.peaks.get(name, 0), value) for name, value in gauges.items()},
         **{f"last_{name}": value for name, value in gauges.items()},

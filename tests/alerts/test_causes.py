@@ -1,0 +1,295 @@
+"""Every cause, produced by a real run of the broker: Redis, PostgreSQL and ClickHouse, and named rightly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from redis.asyncio import Redis
+
+from weir.alerts.evaluator import Evaluator
+from weir.alerts.records import Records
+from weir.alerts.rule import draft_of
+from weir.alerts.rules import Rules
+from weir.alerts.situations import DefinedLifetimes, Situations
+from weir.alerts.verdict import Cause, Verdict, explain
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import Connection as RedisConnection
+from weir.control.database import Database
+from weir.control.queues import QueueDefinitions
+from weir.deadletters.mover import Mover
+from weir.model.clock import SystemClock
+from weir.model.message import Delivery, Failure, NewMessage
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.shards import shard_of
+from weir.spec.ir import DeliveryPolicy, QueueSpec
+from weir.telemetry.codec import unpack
+from weir.telemetry.connection import connect
+from weir.telemetry.events import QUEUE, QUEUE_COUNTERS, STREAM_FIELD
+from weir.telemetry.streams import stream_key
+from weir.telemetry.tails import RedisTails
+from weir.testing.history import Moment, land_moments
+from weir.testing.urls import with_database
+from weir.warehouse.connection import Connection
+from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
+from weir.warehouse.reading.warehouse import Warehouse, open_warehouse
+
+SHARDS = 4
+RECENT_MS = 10_000
+
+
+def tenant_of_shard(shard: int) -> EnvironmentRef:
+    while True:
+        environment = EnvironmentRef(organization=f"o{uuid4().hex}", project="p", environment="e")
+        if shard_of(environment, shards=SHARDS) == shard:
+            return environment
+
+
+class House:
+    """A queue on real stores, and telemetry that is carried by hand."""
+
+    def __init__(
+        self, broker: RedisBroker, redis: Redis, database: Database, warehouse: Warehouse, url: str
+    ) -> None:
+        self.broker, self.redis, self.database, self.warehouse = broker, redis, database, warehouse
+        self.connection = Connection(url)
+        # The servers are shared, so the tenant must fall into a shard that no other test writes to.
+        self.environment = next(
+            environment
+            for environment in (
+                EnvironmentRef(organization=f"o{uuid4().hex}", project="p", environment="e")
+                for _ in range(999)
+            )
+            if shard_of(environment, shards=SHARDS) == 3
+        )
+        self.queue = self.environment.queue("q")
+        self._read = b"-"
+        self.situations = Situations(warehouse, broker, database, clock=SystemClock())
+
+    async def define(self, **spec: Any) -> QueueRef:
+        made = QueueSpec(name="q", **spec)
+        await self.broker.define(self.queue, made)
+        await QueueDefinitions(self.database).define(self.queue, made)
+        return self.queue
+
+    async def push(self, count: int) -> None:
+        await self.broker.enqueue(self.queue, [NewMessage(payload=b"x") for _ in range(count)])
+
+    async def take(self, count: int) -> list[Delivery]:
+        return await self.broker.dequeue(self.queue, consumer="worker", limit=count)
+
+    async def finish(self, deliveries: list[Delivery]) -> None:
+        await self.broker.ack([one.lease for one in deliveries])
+
+    async def fail(self, deliveries: list[Delivery], error: str) -> None:
+        await self.broker.nack([Failure(lease=one.lease, error=error) for one in deliveries])
+
+    async def bury(self) -> None:
+        """Carry the dead to PostgreSQL."""
+        mover = Mover(self.broker, self.database)
+        while await mover.round():
+            pass
+
+    async def land(self, *, ago_ms: int = 0) -> None:
+        """Carry telemetry to the warehouse, as if it had happened so long ago."""
+        entries = await self.redis.xrange(stream_key("queue", 3), min=self._read)
+        moments = [_moment(entry_id, fields, ago_ms) for entry_id, fields in entries]
+        if entries:
+            self._read = b"(" + entries[-1][0]
+        land_moments(
+            self.connection, [one for one in moments if one.queue.scope == self.environment], shard=3
+        )
+
+    async def explain(self) -> Verdict:
+        return explain(await self.situations.of(self.queue, recent_ms=RECENT_MS))
+
+
+def _moment(entry_id: bytes, fields: dict[bytes, bytes], ago_ms: int) -> Moment:
+    event = unpack(QUEUE, fields[STREAM_FIELD.encode()])
+    at_ms, sequence = (int(part) for part in entry_id.split(b"-"))
+    organization, project, environment, queue = event.dimensions
+    return Moment(
+        queue=QueueRef(organization=organization, project=project, environment=environment, queue=queue),
+        at_ms=at_ms - ago_ms,
+        sequence=sequence,
+        counts={name: event.values[name] for name in QUEUE_COUNTERS},
+        gauges={name: value for name, value in event.values.items() if name not in QUEUE_COUNTERS},
+        odometers={name: event.values[f"{name}_total"] for name in QUEUE_COUNTERS},
+        waits_ms=event.samples,
+    )
+
+
+@pytest.fixture(scope="module")
+def shared_url(clickhouse_url: str) -> Iterator[str]:
+    """A warehouse that tests share: each has a tenant of its own."""
+    url = with_database(clickhouse_url, f"t_{uuid4().hex}")
+    asyncio.run(migrate_warehouse(url))
+    yield url
+    asyncio.run(drop_warehouse(url))
+
+
+async def house_on(redis_url: str, database: Database, url: str) -> AsyncIterator[House]:
+    broker = RedisBroker(RedisConnection(url=redis_url), shards=SHARDS)
+    redis = connect(redis_url)
+    tails = RedisTails(redis, shards=SHARDS)
+    warehouse = open_warehouse(url, tails=tails, shards=SHARDS, freshness_max_age_ms=0)
+    house = House(broker, redis, database, warehouse, url)
+    await redis.delete(stream_key("queue", 3))
+    yield house
+    house.connection.close()
+    await warehouse.aclose()
+    await redis.aclose()
+    await broker.aclose()
+
+
+@pytest.fixture
+async def house(redis_url: str, database: Database, shared_url: str) -> AsyncIterator[House]:
+    async for house in house_on(redis_url, database, shared_url):
+        yield house
+
+
+@pytest.fixture
+async def lone_house(redis_url: str, database: Database, warehouse_url: str) -> AsyncIterator[House]:
+    """A house whose telemetry nobody else carries."""
+    async for house in house_on(redis_url, database, warehouse_url):
+        yield house
+
+
+async def test_a_paused_queue(house: House) -> None:
+    await house.define()
+    await house.push(5)
+    await house.broker.pause(house.queue)
+    await house.land()
+    assert (await house.explain()).cause is Cause.PAUSED
+
+
+async def test_nobody_takes(house: House) -> None:
+    await house.define()
+    await house.push(5)
+    await house.land()
+    assert (await house.explain()).cause is Cause.NO_WORKERS
+
+
+async def test_a_limit_is_reached(house: House) -> None:
+    await house.define(concurrency=2)
+    await house.push(10)
+    assert len(await house.take(5)) == 2
+    await house.land()
+    verdict = await house.explain()
+    assert verdict.cause is Cause.LIMIT_REACHED
+    assert (verdict.evidence["limit_of"], verdict.evidence["limit"]) == ("queue", 2)
+
+
+async def test_the_limit_of_the_environment_is_reached(house: House) -> None:
+    await house.define()
+    await house.broker.limit(house.environment, 3)
+    await house.push(10)
+    assert len(await house.take(5)) == 3
+    await house.land()
+    verdict = await house.explain()
+    assert verdict.cause is Cause.LIMIT_REACHED
+    assert verdict.evidence["limit_of"] == "environment"
+
+
+async def test_more_arrives_than_ever(house: House) -> None:
+    await house.define()
+    for ago_ms in (60_000, 45_000, 30_000, 20_000):
+        await house.push(5)
+        await house.finish(await house.take(5))
+        await house.land(ago_ms=ago_ms)
+    await house.push(300)
+    await house.finish(await house.take(20))
+    await house.land()
+    verdict = await house.explain()
+    assert verdict.cause is Cause.ARRIVAL_SPIKE, verdict.summary
+
+
+async def test_handlers_became_slow(house: House) -> None:
+    await house.define(concurrency=4)
+    for ago_ms in (60_000, 45_000, 30_000, 20_000):
+        await house.push(20)
+        await house.finish(await house.take(4))
+        await house.land(ago_ms=ago_ms)
+    await house.take(4)
+    await house.land()
+    verdict = await house.explain()
+    assert verdict.cause is Cause.SLOW_HANDLERS, verdict.summary
+    assert [one.cause for one in verdict.also] == [Cause.LIMIT_REACHED]
+
+
+async def test_some_messages_are_poison(house: House) -> None:
+    await house.define(delivery=DeliveryPolicy(max_attempts=1))
+    await house.push(30)
+    await house.finish(await house.take(15))
+    await house.fail(await house.take(5), "ValueError: column `total` is not a number")
+    await house.bury()
+    await house.land()
+    verdict = await house.explain()
+    assert verdict.cause is Cause.POISON_MESSAGES, verdict.summary
+    assert "column `total`" in verdict.evidence["errors"][0]["error"]
+
+
+async def test_the_downstream_refuses(house: House) -> None:
+    await house.define(delivery=DeliveryPolicy(max_attempts=1))
+    await house.push(30)
+    await house.fail(await house.take(20), "the endpoint answered 503")
+    await house.bury()
+    await house.land()
+    verdict = await house.explain()
+    assert verdict.cause is Cause.DOWNSTREAM_REFUSING, verdict.summary
+
+
+async def test_telemetry_is_stale(lone_house: House) -> None:
+    await lone_house.define()
+    await lone_house.push(5)
+    await lone_house.land(ago_ms=120_000)
+    verdict = await lone_house.explain()
+    assert verdict.cause is Cause.TELEMETRY_STALE, verdict.summary
+
+
+async def test_what_the_figures_do_not_say_is_unknown(house: House) -> None:
+    await house.define()
+    await house.push(6)
+    await house.take(1)
+    await house.land(ago_ms=40_000)
+    verdict = await house.explain()
+    assert verdict.cause is Cause.UNKNOWN, verdict.summary
+
+
+async def test_a_queue_that_flows_is_healthy(house: House) -> None:
+    await house.define()
+    await house.push(10)
+    await house.finish(await house.take(8))
+    await house.land()
+    assert (await house.explain()).cause is Cause.HEALTHY
+
+
+async def test_an_alert_carries_its_cause_and_its_evidence(house: House) -> None:
+    await house.define()
+    await house.push(50)
+    await house.broker.pause(house.queue)
+    await house.land(ago_ms=5_000)
+    await house.broker.heartbeat(3)
+    await house.push(1)
+    await house.land()
+    rules = Rules(house.database)
+    draft = draft_of(name="deep", metric="backlog", operator=">", threshold=10, queue="q", window_ms=5_000)
+    await rules.create(house.environment, draft)
+    calm = replace(draft, name="calm", threshold=1_000.0)
+    await rules.create(house.environment, calm)
+    evaluator = Evaluator(
+        database=house.database,
+        warehouse=house.warehouse,
+        broker=house.broker,
+        lifetimes=DefinedLifetimes(house.database),
+    )
+    outcome = await evaluator.evaluate_once()
+    assert outcome is not None
+    assert (outcome.rules, outcome.fired) == (2, 1)
+    (alert,) = await Records(house.database).of(house.environment)
+    assert (alert.rule["name"], alert.cause, alert.value) == ("deep", "paused", 51)
+    assert alert.verdict["evidence"]["depth"] == 51
