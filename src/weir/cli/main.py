@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "message": ("message", "What happened to one message."),
     "token": ("token", "Who may ask: create, list, rotate, revoke."),
     "openapi": ("openapi", "The description of the HTTP API."),
+    "operations": ("operations", "What was queued under load: counts, list, cancel, retry."),
     "dlq": ("dlq", "What died: counts, groups, redrive, purge."),
     "channel": ("channel", "Channels, their consumers and their tokens."),
     "migrate": ("migrate", "Bring PostgreSQL and ClickHouse up to date."),

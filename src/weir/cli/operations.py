@@ -1,0 +1,136 @@
+"""`weir operations`: what was queued while the broker was busy or away."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from weir.cli.options import DataDirOption, JsonOption
+from weir.cli.scope import Desk as Scope
+from weir.cli.scope import EnvironmentOption, OrganizationOption, ProjectOption, at_desk
+from weir.operations.desk import Desk
+from weir.operations.model import Status
+
+app = typer.Typer(no_args_is_help=True, help="Queued operations: counts, list, cancel, retry.")
+
+OperationId = Annotated[str, typer.Argument(help="The id of the operation.")]
+
+
+@app.command()
+def stats(
+    organization: OrganizationOption = "default",
+    project: ProjectOption = "default",
+    environment: EnvironmentOption = "default",
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """How many are queued or ended lately, by type and status."""
+    rows = at_desk(data_dir, (organization, project, environment), lambda at: _desk(at).stats(at.environment))
+    if as_json:
+        typer.echo(json.dumps(rows))
+        return
+    table = Table("type", "priority", "status", Column("count", justify="right"), "mean latency")
+    for row in rows:
+        latency = f"{row['avg_latency_ms'] / 1000:.3f} s"
+        table.add_row(row["type"], str(row["priority"]), row["status"], f"{row['count']:,}", latency)
+    Console().print(table)
+
+
+@app.command("list")
+def list_operations(
+    status: Annotated[Status | None, typer.Option(help="Only these.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Only of this queue.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="How many at most.")] = 50,
+    organization: OrganizationOption = "default",
+    project: ProjectOption = "default",
+    environment: EnvironmentOption = "default",
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Operations, newest first."""
+    page = at_desk(
+        data_dir,
+        (organization, project, environment),
+        lambda at: _desk(at).page(at.environment, status=status, queue=queue, limit=limit),
+    )
+    if as_json:
+        typer.echo(json.dumps(page.operations))
+        return
+    table = Table("id", "type", "status", "queue", "partition", "created", "retries", "error")
+    for row in page.operations:
+        table.add_row(*_cells(row))
+    Console().print(table)
+
+
+@app.command()
+def show(
+    operation: OperationId,
+    organization: OrganizationOption = "default",
+    project: ProjectOption = "default",
+    environment: EnvironmentOption = "default",
+    data_dir: DataDirOption = None,
+) -> None:
+    """One operation, with its result."""
+    row = at_desk(
+        data_dir,
+        (organization, project, environment),
+        lambda at: _desk(at).read(at.environment, operation),
+    )
+    typer.echo(json.dumps(row, indent=2))
+
+
+@app.command()
+def cancel(
+    operation: OperationId,
+    organization: OrganizationOption = "default",
+    project: ProjectOption = "default",
+    environment: EnvironmentOption = "default",
+    data_dir: DataDirOption = None,
+) -> None:
+    """Take back an operation that nobody runs yet."""
+    row = at_desk(
+        data_dir,
+        (organization, project, environment),
+        lambda at: _desk(at).cancel(at.environment, operation),
+    )
+    typer.echo(f"{row['id']} is {row['status']}")
+
+
+@app.command()
+def retry(
+    operation: OperationId,
+    organization: OrganizationOption = "default",
+    project: ProjectOption = "default",
+    environment: EnvironmentOption = "default",
+    data_dir: DataDirOption = None,
+) -> None:
+    """Put a failed operation back, behind what is queued now."""
+    row = at_desk(
+        data_dir,
+        (organization, project, environment),
+        lambda at: _desk(at).retry(at.environment, operation),
+    )
+    typer.echo(f"{row['id']} is {row['status']}")
+
+
+def _desk(scope: Scope) -> Desk:
+    return Desk(database=scope.database, broker=scope.broker)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    created = datetime.fromtimestamp(row["created_ms"] / 1000, UTC)
+    return (
+        row["id"],
+        row["type"],
+        row["status"],
+        row["queue"],
+        row["partition"] or "",
+        f"{created:%Y-%m-%d %H:%M:%S}",
+        f"{row['retry_count']}/{row['max_retries']}",
+        row["error"] or "",
+    )
