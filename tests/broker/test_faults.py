@@ -103,7 +103,7 @@ async def crash_rounds(server: RunningServer, broker: RedisBroker, folder: Path,
 
 async def _written(file: Path) -> None:
     async with asyncio.timeout(60):
-        while file.stat().st_size == 0:  # noqa: ASYNC110 another process writes it
+        while file.stat().st_size == 0:  # noqa: ASYNC110, ASYNC240 another process writes it
             await asyncio.sleep(0.02)
 
 
