@@ -1,0 +1,119 @@
+"""Load over HTTP: 201, 202, 429 and 503 with their headers, and the operations behind the 202s."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import httpx2
+import pytest
+
+from weir.api.app import create_app
+from weir.api.edge import Edge
+from weir.api.services import Services
+from weir.broker.broker import Broker
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import Connection
+from weir.control.database import Database
+from weir.embedded.ports import free_port
+from weir.model.ids import new_id
+from weir.operations.service import OperationService
+
+from .harness import Tenant, make_client
+
+
+@pytest.fixture
+async def operations(database: Database, broker: Broker) -> OperationService:
+    return OperationService(database=database, broker=broker)
+
+
+@pytest.fixture
+def services(services: Services, operations: OperationService) -> Services:
+    return replace(services, pusher=operations.front(), settler=operations.settlements, operations=operations)
+
+
+async def push(client: httpx2.AsyncClient, queue: str, key: str = "k") -> httpx2.Response:
+    items = [{"queue": queue, "key": key, "payload": 1}]
+    return await client.post("/api/v1/push", json={"items": items})
+
+
+async def test_a_queued_push_is_a_202_with_position_location_and_later_a_result(
+    client: httpx2.AsyncClient, queue: str, operations: OperationService
+) -> None:
+    operations.admission.in_flight = 10_000
+    response = await push(client, queue)
+    operations.admission.in_flight = 0
+    assert response.status_code == 202
+    (item,) = response.json()["items"]
+    assert item["status"] == "queued"
+    assert item["reason"] == "system_busy"
+    location = response.headers["location"]
+    assert location == f"/api/v1/operations/{item['operation_id']}"
+    assert int(response.headers["retry-after"]) >= 1
+    shown = (await client.get(location)).json()
+    assert (shown["status"], shown["operation_type"], shown["queue"]) == ("pending", "PUSH", queue)
+    assert shown["queue_position"] >= 1
+    while (await client.get(location)).json()["status"] != "completed":
+        await operations.processor.round()
+    assert (await client.get(location)).json()["result"]["messages"] == [
+        {"id": item["id"], "status": "accepted"}
+    ]
+    assert (await push(client, queue)).status_code == 201
+
+
+async def test_a_busy_process_rejects_with_the_fields_that_say_when_to_come_back(
+    client: httpx2.AsyncClient, queue: str, operations: OperationService
+) -> None:
+    operations.admission.lag_ms = 10_000
+    response = await push(client, queue)
+    assert response.status_code == 429
+    assert response.json()["code"] == "overloaded"
+    wait = int(response.headers["retry-after"])
+    assert wait >= 1
+    assert response.headers["ratelimit"] == f'"operations";r=0;t={wait}'
+    assert response.headers["ratelimit-policy"] == '"operations";q=10000;qu="requests"'
+    assert (await client.post("/api/v1/pop", json={"queue": queue})).status_code == 429
+    operations.admission.lag_ms = 0
+    assert (await push(client, queue)).status_code == 201
+
+
+async def test_operations_are_listed_counted_cancelled_and_only_failed_ones_retried(
+    client: httpx2.AsyncClient, other: Tenant, queue: str, operations: OperationService
+) -> None:
+    operations.admission.in_flight = 10_000
+    ids = [(await push(client, queue, key=str(n))).json()["items"][0]["operation_id"] for n in range(3)]
+    listed = (await client.get("/api/v1/operations", params={"queue": queue, "limit": 2})).json()
+    assert [one["id"] for one in listed["operations"]] == ids[:0:-1]
+    assert listed["next_before"] is not None
+    stats = (await client.get("/api/v1/operations/stats")).json()
+    assert stats["stats"][0]["count"] == 3
+    assert stats["system_health"]["decision"] == "queue"
+    cancelled = await client.post(f"/api/v1/operations/{ids[0]}/cancel")
+    assert cancelled.json()["status"] == "cancelled"
+    assert (await client.post(f"/api/v1/operations/{ids[0]}/cancel")).status_code == 409
+    assert (await client.post(f"/api/v1/operations/{ids[0]}/retry")).status_code == 409
+    assert (await other.client.get(f"/api/v1/operations/{ids[1]}")).status_code == 404
+    assert (await other.client.post(f"/api/v1/operations/{ids[1]}/cancel")).status_code == 404
+    assert (await client.get(f"/api/v1/operations/{new_id()}")).status_code == 404
+    assert (await client.get("/api/v1/operations/nonsense")).status_code == 422
+
+
+async def test_with_redis_out_of_reach_pushes_get_202_and_with_postgres_too_503_within_a_second(
+    services: Services, database: Database, database_url: str, tenant: Tenant, queue: str
+) -> None:
+    nowhere = RedisBroker(Connection(url=f"redis://127.0.0.1:{free_port()}"))
+    async with Database(database_url, timeout_s=0.5, name="reserved") as reserved:
+        cut = OperationService(database=reserved, broker=nowhere)
+        app: Edge = create_app(replace(services, pusher=cut.front(), operations=cut))
+        async with make_client(app, tenant.token) as client:
+            response = await push(client, queue)
+            assert response.status_code == 202
+            assert response.json()["items"][0]["reason"] == "broker_unavailable"
+            assert response.json()["items"][0]["estimated_wait_ms"] is None
+            await reserved.aclose()
+            started = time.perf_counter()
+            response = await push(client, queue)
+            assert time.perf_counter() - started < 1
+    assert response.status_code == 503
+    assert int(response.headers["retry-after"]) >= 1
+    await nowhere.aclose()
