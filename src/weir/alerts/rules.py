@@ -69,8 +69,10 @@ class Rules:
         return [rule_of(row) for row in await self._database.fetch(SQL["enabled_rules"])]
 
     async def _put(self, connection: Connection, rule: Rule, *, now_ms: int) -> None:
-        named = {known.draft.name: known.id for known in await _list(connection, rule.environment)}
-        if named.get(rule.draft.name, rule.id) != rule.id:
+        named = await fetch_one(
+            connection, SQL["named_rule"], name=rule.draft.name, **scope_names(rule.environment)
+        )
+        if named is not None and str(named["id"]) != rule.id:
             raise Conflict(f"there is already an alert rule `{rule.draft.name}`; choose another name")
         await _write(connection, rule, now_ms=now_ms)
 

@@ -21,6 +21,12 @@ ON CONFLICT (id) DO UPDATE SET
 SELECT * FROM weir.alert_rules
 WHERE id = %(id)s AND organization = %(organization)s AND project = %(project)s AND environment = %(environment)s;
 
+-- name: named_rule
+-- The rule of that name.
+SELECT id FROM weir.alert_rules
+WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+  AND name = %(name)s;
+
 -- name: list_rules
 -- The rules of an environment by name.
 SELECT * FROM weir.alert_rules
