@@ -87,7 +87,9 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
         )
         operations, events = await _operations(stack, settings, urls, broker)
         pusher, settler = _exchange(settings.load, operations, broker)
-        hooks = await open_hooks(database, broker, pusher, settings.worker)
+        # Webhooks share calls in the room that receives them, queue by queue and in order.
+        front = operations.front(operations.intake) if settings.load.admission else DirectPusher(broker)
+        hooks = await open_hooks(database, broker, front, settings.worker)
         alerts, alert_loops = open_alerting(
             stack, settings.alerts, database, broker, warehouse, policy=guard_policy(settings.worker)
         )
