@@ -176,7 +176,11 @@ def test_files_that_overlap_count_every_event_once() -> None:
             ]
         )
     )
-    assert dict(pieces) == {"early": {0: "1-0"}, "inside": {0: "7-0"}, "late": {0: "7-0", 1: "1-0"}}
+    assert dict(pieces) == {
+        "early": [(0, "1-0", "7-0")],
+        "inside": [],
+        "late": [(0, "7-0", "9-0"), (1, "1-0", "2-0")],
+    }
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ again, and a rename makes it appear whole or not at all, so each event is there 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -77,6 +77,24 @@ class Archive:
             texts = (pq.read_schema(stream).metadata or {}).get(_RANGES, b"[]")
         return [(shard, after, until) for shard, after, until in json.loads(texts)]
 
+    def write_hour(
+        self,
+        definition: MetricDefinition,
+        events: pa.Table,
+        *,
+        hour_ms: int,
+        name: str,
+        ranges: Sequence[ShardRange],
+    ) -> None:
+        """Store events of one hour under a name of the caller's."""
+        folder = self._folder(definition.name, hour_ms)
+        self._write_file(folder, name, _with_ranges(events, ranges), definition)
+
+    def remove(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            with suppress(FileNotFoundError):
+                self._files.delete_file(path)
+
     def _folder(self, metric: str, hour_ms: int) -> str:
         hour = datetime.fromtimestamp(hour_ms / 1_000, UTC).strftime("%Y-%m-%dT%H")
         return f"{self._root}/metric={metric}/hour={hour}"
@@ -97,24 +115,51 @@ class Archive:
             raise
 
 
-def covered_once(ranges: Sequence[tuple[str, list[ShardRange]]]) -> Iterator[tuple[str, dict[int, str]]]:
-    """For files of one hour in any order: each file with, per shard, the id after which its events count.
+def covered_once(
+    ranges: Sequence[tuple[str, list[ShardRange]]],
+) -> Iterator[tuple[str, list[ShardRange]]]:
+    """For files of one hour in any order: each file with those of its ranges that no other file counts.
 
-    Ranges overlap only where a start without checkpoint planned other batches than before. Each file
-    holds all events of its ranges, so what an earlier file covers is skipped in a later one.
+    Ranges overlap where a start without checkpoint planned other batches than before, or where a join of
+    files was interrupted. Each file holds all events of its ranges in its hour.
     """
-    floors: dict[str, dict[int, str]] = {path: {} for path, _ in ranges}
+    counting: dict[str, list[ShardRange]] = {path: [] for path, _ in ranges}
+    covered: dict[int, StreamId] = {}
     pieces = [
         (shard, parse_id(after), parse_id(until), path)
         for path, mine in ranges
         for shard, after, until in mine
     ]
-    covered: dict[int, StreamId] = {}
     for shard, after, until, path in sorted(pieces):
         floor = max(covered.get(shard, after), after)
-        floors[path][shard] = format_id(floor)
-        covered[shard] = max(floor, until)
-    yield from floors.items()
+        if until > floor:
+            counting[path].append((shard, format_id(floor), format_id(until)))
+            covered[shard] = until
+    yield from counting.items()
+
+
+def joined_ranges(ranges: Iterable[ShardRange]) -> list[ShardRange]:
+    """The same ranges with neighbours made one."""
+    joined: list[ShardRange] = []
+    for shard, after, until in sorted(ranges, key=lambda one: (one[0], parse_id(one[1]), parse_id(one[2]))):
+        if joined and joined[-1][0] == shard and joined[-1][2] == after:
+            joined[-1] = (shard, joined[-1][1], until)
+        else:
+            joined.append((shard, after, until))
+    return joined
+
+
+def within(events: pa.Table, ranges: Iterable[ShardRange]) -> pa.Table:
+    """The events whose ids lie in these ranges."""
+    shards = events["shard"].to_numpy()
+    ms, sequences = events["stream_ms"].to_numpy(), events["stream_sequence"].to_numpy()
+    keep = np.zeros(events.num_rows, bool)
+    for shard, after, until in ranges:
+        (after_ms, after_sequence), (until_ms, until_sequence) = parse_id(after), parse_id(until)
+        later = (ms > after_ms) | ((ms == after_ms) & (sequences > after_sequence))
+        beyond = (ms > until_ms) | ((ms == until_ms) & (sequences > until_sequence))
+        keep |= (shards == shard) & later & ~beyond
+    return events if keep.all() else events.filter(pa.array(keep))
 
 
 def _with_ranges(events: pa.Table, ranges: Sequence[ShardRange]) -> pa.Table:

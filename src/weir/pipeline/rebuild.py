@@ -13,18 +13,16 @@ from functools import partial
 from itertools import groupby
 from uuid import uuid4
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from weir.errors import Conflict, InvalidInput
-from weir.pipeline.archive import HOUR_MS, Archive, ArchiveFile, covered_once
+from weir.pipeline.archive import HOUR_MS, Archive, ArchiveFile, ShardRange, covered_once, within
 from weir.pipeline.definition import MetricDefinition
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.landing import landing_rows
 from weir.pipeline.quiet import quiet
 from weir.pipeline.sink import SLICE_ROWS, SinkOptions, connection
-from weir.telemetry.ids import StreamId, parse_id
 from weir.telemetry.store import StreamStore
 from weir.warehouse.connection import Connection
 
@@ -99,15 +97,15 @@ def _refill(
     return total
 
 
-def _pieces(sink: SinkOptions, files: Sequence[ArchiveFile]) -> Iterator[tuple[str, dict[int, str]]]:
-    """Every file with the ids after which its events count; files of one hour may overlap."""
+def _pieces(sink: SinkOptions, files: Sequence[ArchiveFile]) -> Iterator[tuple[str, list[ShardRange]]]:
+    """Every file with the ranges that count; files of one hour may overlap."""
     archive = Archive(str(sink.archive))
     for _, of_hour in groupby(files, key=lambda file: file.hour_ms):
         yield from covered_once([(file.path, archive.ranges(file.path)) for file in of_hour])
 
 
-def _chunks(pieces: Iterable[tuple[str, dict[int, str]]]) -> Iterator[list[tuple[str, dict[int, str]]]]:
-    chunk: list[tuple[str, dict[int, str]]] = []
+def _chunks(pieces: Iterable[tuple[str, list[ShardRange]]]) -> Iterator[list[tuple[str, list[ShardRange]]]]:
+    chunk: list[tuple[str, list[ShardRange]]] = []
     for piece in pieces:
         chunk.append(piece)
         if len(chunk) == FILES_A_TASK:
@@ -124,7 +122,7 @@ def _land(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Iterator[p
         for task in batch.to_pylist():
             definition = options.definitions[task["metric"]]
             events = pa.concat_tables(
-                [_counting(archive.read(path), floors) for path, floors in json.loads(task["pieces"])]
+                [within(archive.read(path), ranges) for path, ranges in json.loads(task["pieces"])]
             )
             rows = landing_rows(definition, events, rebuilt=True)
             for start in range(0, rows.num_rows, SLICE_ROWS):
@@ -133,15 +131,3 @@ def _land(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Iterator[p
                     definition.landing, part, token=f"{task['token']}-{start}"
                 )
             yield pa.RecordBatch.from_pylist([{"metric": definition.name, "events": events.num_rows}])
-
-
-def _counting(events: pa.Table, floors: dict[str, str]) -> pa.Table:
-    """The events of a file that no other file has counted."""
-    shards = events["shard"].to_numpy()
-    ms, sequences = events["stream_ms"].to_numpy(), events["stream_sequence"].to_numpy()
-    keep = np.ones(events.num_rows, bool)
-    for shard, text in floors.items():
-        floor: StreamId = parse_id(text)
-        counted = (ms < floor[0]) | ((ms == floor[0]) & (sequences <= floor[1]))
-        keep &= ~((shards == int(shard)) & counted)
-    return events if keep.all() else events.filter(pa.array(keep))

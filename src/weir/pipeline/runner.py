@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -16,7 +17,8 @@ from prometheus_client import CollectorRegistry, start_http_server
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from weir.errors import WeirError
+from weir.errors import WarehouseUnavailable, WeirError
+from weir.pipeline.compaction import Compactor
 from weir.pipeline.job import Landed, Observe, PipelineOptions, start
 from weir.pipeline.metrics import PipelineMetrics
 from weir.pipeline.session import SessionOptions, open_session
@@ -25,6 +27,7 @@ from weir.pipeline.supervisor import Query, Supervisor
 from weir.telemetry.progress import publish_status, read_lags
 from weir.telemetry.store import StreamStore
 from weir.warehouse.connection import Connection
+from weir.warehouse.migrate import verify_warehouse
 from weir.warehouse.retention import apply_retention
 
 _log = structlog.get_logger(__name__)
@@ -61,6 +64,7 @@ def _run(
     available_now: bool,
     on_started: Callable[[], None],
 ) -> None:
+    _require_tables(options)
     registry = CollectorRegistry()
     metrics = PipelineMetrics(registry)
     store = StreamStore(options.redis_url, timeout_s=2)
@@ -83,9 +87,14 @@ def _run(
         publish=publish,
     )
     _stop_on_signals(supervisor)
+    compactor = Compactor(options.archive, options.definitions) if options.archive else None
+    if compactor is not None:
+        compactor.start()
     on_started()
     if supervisor.run():
         settle_planned(options.source)
+    if compactor is not None:
+        compactor.stop()
     spark.stop()
 
 
@@ -97,6 +106,12 @@ def _start(spark: SparkSession, options: PipelineOptions, observe: Observe, avai
     except (Py4JError, ConnectionError) as error:
         _require_jvm(spark)
         raise error
+
+
+def _require_tables(options: PipelineOptions) -> None:
+    """Refuse a warehouse that was not migrated; one that is away may come back."""
+    with suppress(WarehouseUnavailable):
+        asyncio.run(verify_warehouse(options.clickhouse_url))
 
 
 def _apply_retention(options: PipelineOptions) -> None:
