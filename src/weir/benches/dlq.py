@@ -63,9 +63,10 @@ async def _run(folder: Path, sizes: Sizes, *, deaths: int, rounds: int) -> dict[
         async with Database(stack.urls.postgres, max_size=6, timeout_s=10) as database:
             token = await bootstrap_token(Tokens(database), folder / "admin.token")
             took = await fill(database, DEFAULT, sizes)
-            figures = {"rows": sizes.rows, **took, **await _audit(database)}
+            figures: dict[str, Any] = {"rows": sizes.rows, **took}
             figures |= await _deaths(broker, database, deaths=deaths, rounds=rounds)
             figures |= await _redrive(broker, database)
+            figures |= await _audit(database)
             figures |= await _group_by(database, rounds=rounds)
             await broker.aclose()
             async with _api(str(folder), token) as client:

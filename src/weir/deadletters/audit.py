@@ -100,6 +100,7 @@ class Auditor:
 
     async def _check(self, key: int) -> Found:
         async with self._database.transaction() as connection:
+            await execute(connection, SQL["be_gentle"])
             return await check_consumer(connection, key, now_ms=self._clock.now_ms())
 
     async def _due(self, *, everything: bool) -> list[int]:

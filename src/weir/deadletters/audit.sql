@@ -2,6 +2,10 @@
 -- Be the only audit of the installation until the transaction ends.
 SELECT pg_try_advisory_xact_lock(7765, 0) AS locked;
 
+-- name: be_gentle
+-- Count with one core until the transaction ends: those who serve need the others.
+SET LOCAL max_parallel_workers_per_gather = 0;
+
 -- name: last_audit
 -- The latest audit.
 SELECT * FROM weir.dlq_audits ORDER BY id DESC LIMIT 1;
