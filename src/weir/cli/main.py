@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "The HTTP API and its loops, until Ctrl-C."),
     "worker": ("worker", "Work on messages as the specs say, until Ctrl-C."),
     "spec": ("spec", "What queues and webhooks are: check, fmt, plan, apply, show."),
+    "queue": ("queue", "Queues right now: list, show, push, pop, ack, pause, resume."),
     "message": ("message", "What happened to one message."),
     "token": ("token", "Who may ask: create, list, rotate, revoke."),
     "openapi": ("openapi", "The description of the HTTP API."),
