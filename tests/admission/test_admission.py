@@ -60,11 +60,19 @@ def test_shedding_ends_well_below_where_it_began() -> None:
 
 
 def test_a_process_that_lags_rejects_because_queueing_would_cost_it_more() -> None:
-    assert decide(OperationType.PUSH, Pressure(lag_ms=76), POLICY) is Decision.REJECT
-    assert decide(OperationType.PUSH, Pressure(lag_ms=70), POLICY) is Decision.EXECUTE
-    assert decide(OperationType.PUSH, Pressure(lag_ms=70), POLICY, last=Decision.REJECT) is Decision.REJECT
-    assert decide(OperationType.ACK_BATCH, Pressure(lag_ms=500), POLICY) is Decision.EXECUTE
-    assert decide(OperationType.POP, Pressure(lag_ms=200), POLICY) is Decision.EXECUTE
+    some = Pressure(in_flight=17, limit=64)
+    assert decide(OperationType.PUSH, replace(some, lag_ms=76), POLICY) is Decision.REJECT
+    assert decide(OperationType.PUSH, replace(some, lag_ms=70), POLICY) is Decision.EXECUTE
+    late = decide(OperationType.PUSH, replace(some, lag_ms=70), POLICY, last=Decision.REJECT)
+    assert late is Decision.REJECT
+    assert decide(OperationType.ACK_BATCH, replace(some, lag_ms=500), POLICY) is Decision.EXECUTE
+    assert decide(OperationType.POP, replace(some, lag_ms=200), POLICY) is Decision.EXECUTE
+
+
+def test_a_few_operations_are_executed_however_slow_the_machine_is() -> None:
+    assert (
+        decide(OperationType.PUSH, Pressure(in_flight=16, limit=64, lag_ms=999), POLICY) is Decision.EXECUTE
+    )
 
 
 def test_only_so_many_operations_are_on_their_way_into_the_queue_at_once() -> None:

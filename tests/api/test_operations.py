@@ -64,7 +64,7 @@ async def test_a_queued_push_is_a_202_with_position_location_and_later_a_result(
 async def test_a_busy_process_rejects_with_the_fields_that_say_when_to_come_back(
     client: httpx2.AsyncClient, queue: str, operations: OperationService
 ) -> None:
-    operations.admission.lag_ms = 10_000
+    operations.admission.lag_ms, operations.admission.in_flight = 10_000, 50
     response = await push(client, queue)
     assert response.status_code == 429
     assert response.json()["code"] == "overloaded"
@@ -73,7 +73,7 @@ async def test_a_busy_process_rejects_with_the_fields_that_say_when_to_come_back
     assert response.headers["ratelimit"] == f'"operations";r=0;t={wait}'
     assert response.headers["ratelimit-policy"] == '"operations";q=10000;qu="requests"'
     assert (await client.post("/api/v1/pop", json={"queue": queue})).status_code == 429
-    operations.admission.lag_ms = 0
+    operations.admission.lag_ms = operations.admission.in_flight = 0
     assert (await push(client, queue)).status_code == 201
 
 

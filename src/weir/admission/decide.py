@@ -39,7 +39,7 @@ def decide(
 
 def lagging(kind: OperationType, pressure: Pressure, policy: Policy, *, last: Decision) -> bool:
     """Whether the process itself cannot keep up; settling and system events are let through all the same."""
-    if kind not in _SHED_BY_LAG:
+    if kind not in _SHED_BY_LAG or pressure.in_flight <= policy.floor:
         return False
     limit_ms = policy.lag_limit_ms * (_POP_PATIENCE if kind is OperationType.POP else 1.0)
     return pressure.lag_ms > limit_ms * (policy.release if last is Decision.REJECT else 1.0)

@@ -42,6 +42,8 @@ class Policy:
     lag_limit_ms: float = 75.0
     """With more event-loop lag the process itself is the bottleneck: queueing would cost it more than
     executing, so it rejects."""
+    floor: int = 16
+    """Operations that are executed at once whatever the lag, so that a slow machine still does its work."""
     max_queueing: int = 128
     """Operations that may be on their way into the operation queue at once; more are rejected."""
     release: float = 0.85
