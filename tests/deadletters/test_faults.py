@@ -42,9 +42,6 @@ SELECT (SELECT count(*) FROM weir.dead_letters) AS letters,
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A PostgreSQL of the test's own, with fsync on, to be killed."""
     folder = tmp_path_factory.mktemp("postgres")
-    for path in (folder, *folder.parents[:3]):
-        with suppress(PermissionError):
-            path.chmod(0o711)
     server = start_server(
         lambda port: PostgresServer(folder / "pg", port=port, password=secrets.token_urlsafe(8)),
         log_folder=folder,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import psutil
 import pytest
 import redis
 
+from weir.embedded.datadir import DataDir
 from weir.testing.processes import is_alive, kill9
 
 WEIR = (sys.executable, "-m", "weir.cli")
@@ -117,6 +119,14 @@ def test_other_commands_find_the_servers_in_the_directory(shared: Up) -> None:
 def test_its_files_are_private(shared: Up) -> None:
     for name in ("secrets.json", "run.json", "redis", "postgres", "clickhouse"):
         assert (Path(shared.urls["data_dir"]) / name).stat().st_mode & 0o077 == 0
+
+
+def test_a_folder_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    directory = DataDir(tmp_path)
+    asyncio.run(directory.open())
+    directory.close()
+    assert tmp_path.stat().st_mode & 0o7777 == 0o1777
 
 
 def test_nothing_opens_without_the_password(shared: Up) -> None:

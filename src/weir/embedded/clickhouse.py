@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,10 @@ class ClickHouseServer:
         self._password = password
 
     @property
+    def _scratch(self) -> Path:
+        return self.folder / "tmp"
+
+    @property
     def url(self) -> str:
         return f"http://{WRITER}:{self._password}@{HOST}:{self.port}/default"
 
@@ -34,13 +39,16 @@ class ClickHouseServer:
 
     async def prepare(self) -> None:
         make_private(self.folder)
+        # What a killed engine left behind would stay for ever.
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        make_private(self._scratch)
 
     def command(self) -> Command:
         arguments = ("--path", str(self.folder / "store"), "--port", str(self.port))
         return Command(
             argv=(sys.executable, "-m", "weir.embedded.chdb", *arguments),
             cwd=self.folder,
-            env={"WEIR_CHDB_PASSWORD": self._password},
+            env={"WEIR_CHDB_PASSWORD": self._password, "TMPDIR": str(self._scratch)},
         )
 
     async def healthy(self) -> bool:

@@ -57,9 +57,11 @@ class DataDir:
 
     def _lock_file(self) -> IO[str]:
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            # Others may pass through to the folder of their server, but list nothing.
-            self.path.chmod(0o711)
+            # Others may pass through to the folder of their server, but list nothing. A folder that was
+            # there before keeps its mode: it may be somebody's home, or /tmp.
+            if not self.path.is_dir():
+                self.path.mkdir(parents=True)
+                self.path.chmod(0o711)
             return (self.path / "lock").open("a+")
         except OSError as error:
             raise Misconfigured(
