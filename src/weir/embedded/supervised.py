@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,10 @@ _STEADY_AFTER_S = 1.0
 # Redis reads its whole file first, and PostgreSQL may have much to recover.
 _START_PATIENCE_S = 300.0
 _POLL_S = 0.03
+_LOOK_BACK_LINES = 80
+_SHOWN_LINES = 3
+_LINE_LIMIT = 300
+_NAMES_ERROR = re.compile(r"Exception: |Error: |FATAL:|PANIC:|# Fatal|# Bad file")
 
 
 class Supervised:
@@ -74,7 +79,7 @@ class Supervised:
         status = await self._child.wait()
         # A dead postmaster leaves children behind that still hold its memory.
         self._child.kill()
-        self._report(_obituary(self.server.name, status, self._child.last_lines()))
+        self._report(_obituary(self.server.name, status, self._child.last_lines(_LOOK_BACK_LINES)))
 
     async def _start_again(self) -> None:
         self.restarts += 1
@@ -97,10 +102,10 @@ async def _until_healthy(server: Server, child: Child) -> None:
         status = child.status()
         if status is not None:
             child.kill()
-            lines = child.last_lines(20)
+            lines = child.last_lines(_LOOK_BACK_LINES)
             if (reason := server.explain(lines)) is not None:
                 raise Misconfigured(reason)
-            raise ServerDied(_obituary(server.name, status, lines[-3:]))
+            raise ServerDied(_obituary(server.name, status, lines))
         if asyncio.get_running_loop().time() > deadline:
             child.kill()
             raise ServerDied(
@@ -111,5 +116,11 @@ async def _until_healthy(server: Server, child: Child) -> None:
 
 def _obituary(name: str, status: int, lines: list[str]) -> str:
     how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
-    tail = " / ".join(line for line in lines if line) or "it logged nothing"
+    tail = " / ".join(line[:_LINE_LIMIT] for line in _telling(lines)) or "it logged nothing"
     return f"{name} {how}; its last lines: {tail}"
+
+
+def _telling(lines: list[str]) -> list[str]:
+    """The last lines, or those that name an error where a stack trace has pushed them up."""
+    named = [line for line in lines if _NAMES_ERROR.search(line)]
+    return (named or [line for line in lines if line])[-_SHOWN_LINES:]
