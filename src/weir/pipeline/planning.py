@@ -16,6 +16,9 @@ from weir.telemetry.ids import ORIGIN, format_id, is_after, parse_id
 from weir.telemetry.store import Tail
 
 PROBE = 512
+STEPS = 24
+"""How many bursts a stream may be followed through for one batch."""
+
 LANE_EVENTS = 15_000
 """A further lane is worth its tasks and its insert from about this many events on."""
 
@@ -70,21 +73,33 @@ def _end(stream: Stream, start: str, tail: Tail, *, share: int, probe: Probe) ->
     """The last id to take from a stream, and about how many entries that is."""
     if tail.length <= share:
         return tail.last_id, tail.length
-    head = probe.ids_after(stream, start, count=min(PROBE, share))
-    if len(head) < min(PROBE, share):
-        return (head[-1] if head else tail.last_id), len(head)
-    position, density = head[-1], _density(head)
-    reach = share - len(head)
+    position, taken = start, 0
+    for _ in range(STEPS):
+        position, more = _step(stream, position, tail.last_id, reach=share - taken, probe=probe)
+        taken += more
+        if not more or 2 * taken >= share:
+            break
+    return position, taken
+
+
+def _step(stream: Stream, start: str, last_id: str, *, reach: int, probe: Probe) -> tuple[str, int]:
+    """As far as ids are about as dense as they are next; a burst ends such a step."""
+    head = probe.ids_after(stream, start, count=min(PROBE, reach))
+    # An AvailableNow run ends at `last_id`, whatever comes behind it.
+    head = [one for one in head if not is_after(one, last_id)]
+    if len(head) < min(PROBE, reach):
+        return (head[-1] if head else start), len(head)
+    position, density, beyond = head[-1], _density(head), reach - len(head)
     for _ in range(8):
-        candidate = format_id((parse_id(position)[0] + max(int(reach / density), 0), 0))
-        near = probe.ids_until(stream, min(candidate, tail.last_id, key=parse_id), count=PROBE)
+        candidate = format_id((parse_id(position)[0] + int(beyond / density), 0))
+        near = probe.ids_until(stream, min(candidate, last_id, key=parse_id), count=PROBE)
         if not near or not is_after(near[0], position):
             break
         span_ms = parse_id(near[0])[0] - parse_id(position)[0]
-        expected = span_ms * max(density, _density(near[::-1]))
-        if expected <= 1.5 * reach:
-            return near[0], len(head) + int(expected)
-        density = max(density, _density(near[::-1])) * 1.1
+        densest = max(density, _density(near[::-1]))
+        if span_ms * densest <= 1.5 * beyond:
+            return near[0], len(head) + int(span_ms * densest)
+        density = densest * 1.1
     return position, len(head)
 
 
