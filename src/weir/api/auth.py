@@ -85,7 +85,7 @@ def _decoded(value: str | None) -> str | None:
         raise InvalidInput("a `Weir-…` header is not percent-encoded UTF-8") from None
 
 
-def services_of(request: Request) -> Services:
+async def services_of(request: Request) -> Services:
     services: Services = request.app.state.services
     return services
 

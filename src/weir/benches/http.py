@@ -35,6 +35,11 @@ from weir.spec.ir import QueueSpec
 QUEUE = "bench"
 BATCH = 100
 CONNECTIONS = 64
+_SETTINGS = {
+    "WEIR_API__LOG_LEVEL": "ERROR",
+    # Admission is measured by `weir bench load`; here every push is to be executed at once.
+    "WEIR_LOAD__ADMISSION": "false",
+}
 _PAYLOAD = {"order": 4711, "customer": "customer-7", "amount": 12.5, "lines": ["a", "b", "c"]}
 _LEASES = re.compile(rb'"id":"([0-9a-f-]{36})","queue":"bench","lease":"([0-9a-f-]+)"')
 
@@ -169,7 +174,7 @@ async def _api(folder: str) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _child(*arguments: str) -> AsyncIterator[None]:
-    environment = {**os.environ, "WEIR_API__LOG_LEVEL": "ERROR"}
+    environment = {**os.environ, **_SETTINGS}
     process = await asyncio.create_subprocess_exec(
         sys.executable, *arguments, env=environment, stdout=asyncio.subprocess.DEVNULL
     )

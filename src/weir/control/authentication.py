@@ -1,8 +1,9 @@
 """From the text of a token to its principal, almost always without asking PostgreSQL.
 
 Records are cached: for `fresh_s` they are simply used, and when PostgreSQL is out of reach they are
-used for `stale_s`, so that an outage does not stop traffic. A revocation therefore takes effect within
-`fresh_s` everywhere and at once in the process that made it.
+used for `stale_s`, so that an outage does not stop traffic; then it is asked again every `_AWAY_S` only, so
+that requests do not queue up behind its time-outs. A revocation therefore takes effect within `fresh_s`
+everywhere and at once in the process that made it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from weir.errors import ControlUnavailable, Unauthenticated
 from weir.model.clock import Clock, SystemClock
 
 _MAX_ENTRIES = 10_000
+_AWAY_S = 5.0
 
 
 class Authenticator(Protocol):
@@ -58,6 +60,8 @@ class CachedAuthenticator:
         self._monotonic = monotonic
         self._entries: dict[str, _Entry] = {}
         self._seen: dict[str, int] = {}
+        self._reading: dict[str, asyncio.Task[_Entry]] = {}
+        self._away_until_s = -_AWAY_S
 
     async def authenticate(self, text: str) -> Principal:
         parts = parse(text)
@@ -71,6 +75,7 @@ class CachedAuthenticator:
     def forget(self, token_id: str) -> None:
         """Ask PostgreSQL again the next time this token is used."""
         self._entries.pop(token_id, None)
+        self._reading.pop(token_id, None)
 
     async def flush_last_used(self) -> None:
         """Write down when tokens were last used, as gathered since the last flush."""
@@ -89,12 +94,30 @@ class CachedAuthenticator:
             await self.flush_last_used()
 
     async def _read(self, token_id: str, known: _Entry | None) -> _Entry:
+        """The record from PostgreSQL, asked once for everyone who waits; while it is away, what is known."""
+        usable = known is not None and self._monotonic() - known.read_at_s < self._stale_s
+        if self._monotonic() < self._away_until_s:
+            if known is not None and usable:
+                return known
+            raise ControlUnavailable("PostgreSQL does not answer; try again", retry_after_s=_AWAY_S)
         try:
-            token = await self._tokens.find(token_id)
+            return await asyncio.shield(self._shared_read(token_id))
         except ControlUnavailable:
-            if known is not None and self._monotonic() - known.read_at_s < self._stale_s:
+            self._away_until_s = self._monotonic() + _AWAY_S
+            if known is not None and usable:
                 return known
             raise
+
+    def _shared_read(self, token_id: str) -> asyncio.Task[_Entry]:
+        reading = self._reading.get(token_id)
+        if reading is None:
+            reading = asyncio.create_task(self._find(token_id))
+            self._reading[token_id] = reading
+            reading.add_done_callback(lambda _: self._reading.pop(token_id, None))
+        return reading
+
+    async def _find(self, token_id: str) -> _Entry:
+        token = await self._tokens.find(token_id)
         principal = None if token is None else token.principal
         entry = _Entry(token=token, principal=principal, read_at_s=self._monotonic())
         if len(self._entries) >= _MAX_ENTRIES:

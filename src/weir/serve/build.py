@@ -51,6 +51,8 @@ from weir.warehouse.reading.warehouse import open_warehouse
 from weir.workers.timeline import Timelines
 
 _START_S = 10.0
+_WAIT_S = 1.0
+"""For a connection of the control plane: a request may need two, and answers 503 within two seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +141,9 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
 
 
 async def _database(stack: AsyncExitStack, settings: Settings, urls: Urls) -> Database:
-    database = Database(urls.postgres, max_size=settings.api.postgres_connections, name="weir-api")
+    database = Database(
+        urls.postgres, max_size=settings.api.postgres_connections, timeout_s=_WAIT_S, name="weir-api"
+    )
     stack.push_async_callback(database.aclose)
     await database.open(wait_s=_START_S)
     await verify_postgres(database)

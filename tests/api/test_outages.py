@@ -1,0 +1,99 @@
+"""PostgreSQL goes away, hangs or is busy: the hot path goes on, the control plane says 503 in time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from weir.api.app import create_app
+from weir.api.direct import DirectPusher, DirectSettler
+from weir.api.services import Services
+from weir.broker.broker import Broker
+from weir.control.authentication import CachedAuthenticator
+from weir.control.database import Database
+from weir.control.queues import QueueDefinitions
+from weir.control.tenants import Tenants
+from weir.control.tokens import Tokens
+from weir.testing.tcp_proxy import TcpProxy
+
+from .harness import Tenant, define, make_tenant
+
+PUSH = {"items": [{"queue": "q", "payload": 1}]}
+
+
+@pytest.fixture
+async def proxy(database_url: str) -> AsyncIterator[TcpProxy]:
+    async with TcpProxy.to(database_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def small(proxy: TcpProxy) -> AsyncIterator[Database]:
+    """Two connections to PostgreSQL, through the proxy."""
+    database = Database(proxy.url, min_size=2, max_size=2, timeout_s=0.5)
+    await database.open(wait_s=10)
+    yield database
+    proxy.heal()
+    await database.aclose()
+
+
+@pytest.fixture
+async def shaky(small: Database, broker: Broker) -> AsyncIterator[Tenant]:
+    """A tenant of an API whose PostgreSQL is behind the proxy; its token is known already."""
+    tokens = Tokens(small)
+    services = Services(
+        broker=broker,
+        authenticator=CachedAuthenticator(tokens, fresh_s=0.01),
+        pusher=DirectPusher(broker),
+        settler=DirectSettler(broker),
+        tokens=tokens,
+        tenants=Tenants(small),
+        definitions=QueueDefinitions(small),
+    )
+    async with AsyncExitStack() as stack:
+        tenant = await make_tenant(stack, create_app(services), services)
+        await define(services, tenant.environment, "q")
+        assert (await tenant.client.post("/api/v1/push", json=PUSH)).status_code == 201
+        yield tenant
+
+
+async def test_a_cut_connection_is_replaced_without_a_restart(shaky: Tenant, proxy: TcpProxy) -> None:
+    proxy.cut()
+    proxy.heal()
+    assert (await shaky.client.get("/api/v1/tokens")).status_code == 200
+
+
+async def test_without_postgres_messages_flow_and_the_rest_is_503(shaky: Tenant, proxy: TcpProxy) -> None:
+    proxy.refuse()
+    proxy.cut()
+    pushed = await shaky.client.post("/api/v1/push", json=PUSH)
+    assert pushed.status_code == 201, pushed.text
+    started = time.monotonic()
+    answer = await shaky.client.get("/api/v1/tokens")
+    assert (answer.status_code, answer.json()["code"]) == (503, "control_unavailable")
+    assert time.monotonic() - started < 5
+    assert int(answer.headers["retry-after"]) >= 1
+    again = await shaky.client.post("/api/v1/push", json=PUSH)
+    assert again.status_code == 201
+    proxy.heal()
+    for _ in range(400):
+        if (await shaky.client.get("/api/v1/tokens")).status_code == 200:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("PostgreSQL is back and nobody noticed")
+
+
+async def test_an_exhausted_pool_is_503_in_time_and_spares_the_hot_path(
+    shaky: Tenant, small: Database
+) -> None:
+    async with small.connection(), small.connection():
+        started = time.monotonic()
+        answer = await shaky.client.get("/api/v1/tokens")
+        assert (answer.status_code, answer.json()["code"]) == (503, "control_unavailable")
+        assert time.monotonic() - started < 5
+        assert (await shaky.client.post("/api/v1/push", json=PUSH)).status_code == 201
+    assert (await shaky.client.get("/api/v1/tokens")).status_code == 200
