@@ -21,8 +21,7 @@ from weir.warehouse.audit import AuditReader, Counts, GapReport, TierSums, named
 from weir.warehouse.connection import Connection
 
 HOUR_S = 3_600
-KEPT_BY_ALL_S = 46 * HOUR_S
-"""A span that the finest tier still holds whole, whatever the hour."""
+DAY_S = 24 * HOUR_S
 
 Live = Mapping[QueueRef, Counts]
 """The odometers of queues as Redis has them."""
@@ -53,12 +52,20 @@ class Auditor:
     """Compares what the stores hold, at a moment when nothing moves."""
 
     def __init__(
-        self, store: StreamStore, connection: Connection, *, metrics: Sequence[str], shards: int
+        self,
+        store: StreamStore,
+        connection: Connection,
+        *,
+        metrics: Sequence[str],
+        shards: int,
+        fine_days: int = 2,
     ) -> None:
         self._store = store
         self._reader = AuditReader(connection)
         self._metrics = metrics
         self._shards = shards
+        self._kept_s = fine_days * DAY_S - 2 * HOUR_S
+        """A span that the finest tier still holds whole, whatever the hour."""
 
     def environments(self) -> list[EnvironmentRef]:
         """Whose live queues are worth asking for."""
@@ -73,7 +80,7 @@ class Auditor:
             return self._report(behind if landed else {}, complete=landed and still)
 
     def _report(self, behind: Live, *, complete: bool) -> AuditReport:
-        start_s = (int(time.time()) - KEPT_BY_ALL_S) // HOUR_S * HOUR_S
+        start_s = (int(time.time()) - self._kept_s) // HOUR_S * HOUR_S
         tiers = self._reader.tier_sums(start_s=start_s)
         differences = self._reader.tier_differences(start_s=start_s)
         gaps, totals = self._reader.gaps(), self._reader.totals()

@@ -46,7 +46,9 @@ async def audit_pipeline(options: PipelineOptions, *, wait_s: float) -> AuditRep
     """Audit what the stores of these options hold, live queues included."""
     store, warehouse = StreamStore(options.redis_url), Connection(options.clickhouse_url)
     names = [definition.name for definition in options.definitions]
-    auditor = Auditor(store, warehouse, metrics=names, shards=options.shards)
+    auditor = Auditor(
+        store, warehouse, metrics=names, shards=options.shards, fine_days=options.retention.fine_days
+    )
     broker = RedisBroker(BrokerConnection(url=options.redis_url), shards=options.shards)
     try:
         environments = await asyncio.to_thread(auditor.environments)
