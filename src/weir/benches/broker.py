@@ -23,6 +23,7 @@ from weir.embedded.supervised import Supervised
 from weir.model.names import EnvironmentRef, QueueRef
 
 Figures = dict[str, Any]
+Samples = dict[str, list[float]]
 _NOTED_US = 5_000
 
 
@@ -48,13 +49,12 @@ def _await(work: Coroutine[Any, Any, Any]) -> Any:
 
 def _measure_all(url: str, *, quick: bool) -> Figures:
     messages = 20_000 if quick else 100_000
-    fast: Figures = _await(_throughput(url, messages=messages, rounds=3 if quick else 5))
-    found = peers.measure(
-        url,
-        jobs=1_000 if quick else 10_000,
-        batch=load.BATCH,
-        flush=lambda: _await(_command(url, "FLUSHALL")),
-    )
+    rounds, samples = 2 if quick else 3, Samples()
+    _await(_throughput(url, samples, messages=messages, rounds=rounds))
+    found = peers.measure(url, jobs=1_000 if quick else 10_000, batch=load.BATCH, flush=lambda: _flush(url))
+    # Before and after the peers, so that a machine that grew busier meanwhile shows in the spread.
+    _await(_throughput(url, samples, messages=messages, rounds=rounds))
+    fast = _summary(samples)
     figures = {
         **fast,
         "peers": found,
@@ -67,15 +67,25 @@ def _measure_all(url: str, *, quick: bool) -> Figures:
         "durability": "fast",
         "cpus": os.cpu_count(),
     }
-    _await(_command(url, "FLUSHALL"))
-    _await(_command(url, "CONFIG", "SET", "appendfsync", "always"))
-    figures["durable"] = _await(_throughput(url, messages=messages // 10, rounds=1))
-    if not quick:
-        _await(_command(url, "FLUSHALL"))
-        flush = lambda: _await(_command(url, "FLUSHALL"))  # noqa: E731
-        figures["durable"]["peers"] = peers.measure(url, jobs=2_000, batch=load.BATCH, flush=flush)
-        figures["durable"].update(_ratios(figures["durable"], figures["durable"]["peers"]))
+    figures["durable"] = _durable(url, messages=messages // 10, with_peers=not quick)
     return figures
+
+
+def _durable(url: str, *, messages: int, with_peers: bool) -> Figures:
+    """The same with every write on disk before its reply."""
+    _flush(url)
+    _await(_command(url, "CONFIG", "SET", "appendfsync", "always"))
+    samples: Samples = {}
+    _await(_throughput(url, samples, messages=messages, rounds=1))
+    figures = _summary(samples)
+    if with_peers:
+        found = peers.measure(url, jobs=2_000, batch=load.BATCH, flush=lambda: _flush(url))
+        figures.update({"peers": found, **_ratios(figures, found)})
+    return figures
+
+
+def _flush(url: str) -> None:
+    _await(_command(url, "FLUSHALL"))
 
 
 async def _command(url: str, *words: Any) -> Any:
@@ -93,31 +103,30 @@ async def _fresh_queue(broker: RedisBroker) -> QueueRef:
     return queue
 
 
-async def _throughput(url: str, *, messages: int, rounds: int) -> Figures:
-    """Medians of several rounds; one client, one call at a time except in `process`."""
+async def _throughput(url: str, samples: Samples, *, messages: int, rounds: int) -> None:
+    """Add rounds of every figure to the samples; one client process."""
     broker = RedisBroker(Connection(url=url))
-    singles, batches, drains, processes, waits = [], [], [], [], []
     for _ in range(rounds):
         queue = await _fresh_queue(broker)
-        singles.append(await load.enqueue_single(broker, queue, messages // 20))
-        batches.append(await load.enqueue_batches(broker, queue, messages))
-        drains.append(await load.drain(broker, queue, messages // 2))
-        processes.append(await load.process(broker, queue, messages // 2))
-        waits.append(await load.latency(broker, await _fresh_queue(broker), 200, per_s=200))
+        found = {
+            **await load.enqueue_single(broker, queue, messages // 20),
+            "enqueue_batch_per_s": await load.enqueue_batches(broker, queue, messages),
+            "dequeue_ack_batch_per_s": await load.drain(broker, queue, messages // 2),
+            "process_per_s": await load.process(broker, queue, messages // 2),
+            **await load.latency(broker, await _fresh_queue(broker), 200, per_s=200),
+        }
+        for name, value in found.items():
+            samples.setdefault(name, []).append(value)
     await broker.aclose()
-    return {
-        **_medians(singles),
-        "enqueue_batch_per_s": round(median(batches)),
-        "enqueue_batch_spread": _spread(batches),
-        "dequeue_ack_batch_per_s": round(median(drains)),
-        "process_per_s": round(median(processes)),
-        "process_spread": _spread(processes),
-        **_medians(waits),
-    }
 
 
-def _medians(rows: list[dict[str, float]]) -> Figures:
-    return {name: round(median(row[name] for row in rows), 3) for name in rows[0]}
+def _summary(samples: Samples) -> Figures:
+    """Medians, and the spread of the two figures that ratios are made of."""
+    digits = {name: 3 if name.endswith("_ms") else None for name in samples}
+    figures: Figures = {name: round(median(values), digits[name]) for name, values in samples.items()}
+    figures["enqueue_batch_spread"] = _spread(samples["enqueue_batch_per_s"])
+    figures["process_spread"] = _spread(samples["process_per_s"])
+    return figures
 
 
 def _spread(values: list[float]) -> list[int]:

@@ -44,9 +44,17 @@ async def enqueue_single(broker: Broker, queue: QueueRef, count: int) -> dict[st
 
 
 async def enqueue_batches(broker: Broker, queue: QueueRef, count: int) -> float:
+    """Batches through one client with two calls in flight; messages a second, making them included."""
+    left = count // BATCH
+
+    async def put() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            await broker.enqueue(queue, batch_of(BATCH))
+
     started = time.perf_counter()
-    for _ in range(count // BATCH):
-        await broker.enqueue(queue, batch_of(BATCH))
+    await asyncio.gather(put(), put())
     return count / (time.perf_counter() - started)
 
 
@@ -176,12 +184,12 @@ async def _calm_latency(
             if deliveries:
                 await broker.ack([delivery.lease for delivery in deliveries])
 
-    worker = asyncio.create_task(work())
+    workers = asyncio.gather(work(), work())
     begun = time.perf_counter()
     for number in range(probes):
         await asyncio.sleep(max(0.0, begun + number / per_s - time.perf_counter()))
         message = NewMessage(payload=PAYLOAD)
         sent[message.id] = time.perf_counter()
         await broker.enqueue(places[number * 7919 % len(places)], [message])
-    await worker
+    await workers
     return waits

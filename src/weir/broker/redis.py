@@ -36,6 +36,9 @@ HEARTBEAT_MS = 5_000
 LONGEST_NAP_S = 5.0
 """A waiting consumer looks again after this long, whatever happened to the wake-ups."""
 _STATES_PAGE = 200
+_SWEEP_STEP = 250
+_HEARTBEAT_STEP = 200
+"""What one script does at most, so that none holds the server for long."""
 
 
 class RedisBroker:
@@ -245,11 +248,22 @@ class RedisBroker:
 
     async def sweep(self, shard: int, *, limit: int = 1_000) -> Swept:
         checks.check_shard(shard, shards=self._shards)
-        return replies.swept(await self._runner.run("sweep", shard, limit))
+        total, left = Swept(lapsed=0, expired=0, dead=0, orphans=0, more=True), limit
+        while total.more and left > 0:
+            step = min(left, _SWEEP_STEP)
+            total = replies.swept(await self._runner.run("sweep", shard, step), after=total)
+            left -= step
+        return total
 
     async def heartbeat(self, shard: int, *, limit: int = 1_000) -> int:
         checks.check_shard(shard, shards=self._shards)
-        emitted: int = (await self._runner.run("heartbeat", shard, HEARTBEAT_MS, limit))[1]
+        emitted = 0
+        while emitted < limit:
+            step = min(limit - emitted, _HEARTBEAT_STEP)
+            some: int = (await self._runner.run("heartbeat", shard, HEARTBEAT_MS, step))[1]
+            emitted += some
+            if some < step:
+                break
         return emitted
 
     async def state(self, queue: QueueRef) -> QueueState:

@@ -183,6 +183,13 @@ def _state(values: Sequence[Any]) -> QueueState:
     )
 
 
-def swept(reply: Sequence[Any]) -> Swept:
+def swept(reply: Sequence[Any], *, after: Swept) -> Swept:
+    """What a round of the sweeper did, added to the rounds before it."""
     _, lapsed, expired, dead, orphans, more = reply
-    return Swept(lapsed=lapsed, expired=expired, dead=dead, orphans=orphans, more=more == b"1")
+    return Swept(
+        lapsed=after.lapsed + lapsed,
+        expired=after.expired + expired,
+        dead=after.dead + dead,
+        orphans=after.orphans + orphans,
+        more=more == b"1",
+    )

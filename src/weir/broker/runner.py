@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hiredis import pack_command
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import Connection as RedisConnection
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -49,6 +51,13 @@ class Connection:
     max_connections: int = 64
 
 
+class _PackedConnection(RedisConnection):
+    """Packs commands in C; the driver's own packing took half of the client's time in large calls."""
+
+    def pack_command(self, *args: Any) -> list[bytes]:
+        return [pack_command(args)]
+
+
 def connect(connection: Connection, *, timeout_s: float | None = None) -> Client:
     """A client that never retries by itself."""
     options: dict[str, Any] = {
@@ -60,6 +69,8 @@ def connect(connection: Connection, *, timeout_s: float | None = None) -> Client
     }
     if connection.cluster:
         return RedisCluster.from_url(connection.url, max_connections=connection.max_connections, **options)
+    if connection.url.startswith("redis://"):
+        options["connection_class"] = _PackedConnection
     pool = BlockingConnectionPool.from_url(
         connection.url,
         max_connections=connection.max_connections,

@@ -306,9 +306,10 @@ class MemoryBroker:
         return Swept(lapsed=lapsed, expired=expired, dead=dead, orphans=0, more=False)
 
     def _tend(self, model: QueueModel) -> tuple[Counts, Counts]:
-        lapses, expiries = Counts(), Counts()
-        model.tend(self._clock.now_ms(), lapses=lapses, expiries=expiries)
+        lapses, expiries, now = Counts(), Counts(), self._clock.now_ms()
+        model.bring_back(now, lapses)
         self._settle_call(model, QueueOperation.LAPSE, lapses)
+        model.expire(now, expiries)
         self._settle_call(model, QueueOperation.EXPIRE, expiries)
         return lapses, expiries
 

@@ -291,17 +291,20 @@ class QueueModel:
 
     # time passes
 
-    def tend(self, now: int, *, lapses: Counts, expiries: Counts) -> None:
-        """Return lapsed leases, place what became due, expire what is too old."""
+    def bring_back(self, now: int, counts: Counts) -> None:
+        """Return messages whose lease lapsed, and place those whose time has come."""
         lapsed = [e for e in self.entries.values() if e.lease is not None and e.lease.until_ms <= now]
         for entry in sorted(lapsed, key=lambda e: (e.lease.until_ms if e.lease else 0, e.message.id)):
-            self._lapse(entry, now, lapses)
+            self._lapse(entry, now, counts)
         due = [e for e in self.waiting() if not e.ready and e.available_at_ms <= now]
         for entry in sorted(due, key=lambda e: (e.available_at_ms, e.sequence or 0, e.message.id)):
             self._make_ready(entry)
+
+    def expire(self, now: int, counts: Counts) -> None:
+        """Expire what is too old, idempotency keys included."""
         expired = [e for e in self.waiting() if e.expires_at_ms <= now]
         for entry in sorted(expired, key=lambda e: (e.expires_at_ms, e.message.id)):
-            self._expire(entry, now, expiries)
+            self._expire(entry, now, counts)
         self._seen = {key: seen for key, seen in self._seen.items() if seen[2] > now}
 
     def _lapse(self, entry: Entry, now: int, counts: Counts) -> None:

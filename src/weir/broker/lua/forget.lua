@@ -18,8 +18,8 @@ if redis.call('EXISTS', q.environment_key.active) == 0 then
   redis.call('ZREM', shard_key.active, q.environment)
 end
 for _, partition in ipairs(redis.call('HKEYS', q.key.gates)) do
-  redis.call('DEL', gate_key(q.key, partition))
+  redis.call('UNLINK', gate_key(q.key, partition))
 end
 redis.call('DEL', q.key.base)
-for part in pairs(queue_suffixes) do redis.call('DEL', q.key[part]) end
+for part in pairs(queue_suffixes) do redis.call('UNLINK', q.key[part]) end
 return {'ok'}
