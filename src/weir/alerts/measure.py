@@ -76,7 +76,14 @@ class Measured:
             Source.PERCENTILES: self.percentiles.get(rule.draft.window_ms, {}),
         }
         found = by_source.get(source_of(rule.draft.metric), {})
-        return {queue for queue in found if queue.scope == rule.environment}
+        scope = rule.environment
+        return {
+            queue
+            for queue in found
+            if queue.environment == scope.environment
+            and queue.project == scope.project
+            and queue.organization == scope.organization
+        }
 
     def seen(self, rule: Rule, queue: QueueRef | None) -> Seen:
         """What the rule's metric is for one queue; a queue unheard of is at rest."""

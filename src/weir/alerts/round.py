@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from weir.alerts.judge import Seen, judge
+from weir.alerts.judge import Seen, Trustworthiness, judge
 from weir.alerts.machine import Happened, Memory, Policy, Sight, is_forgettable, step
 from weir.alerts.measure import Measured
 from weir.alerts.metrics import CATALOGUE, About
@@ -73,8 +73,9 @@ def evaluate(
     for rule_id, name in kept:
         remembered.setdefault(rule_id, []).append(name)
     for rule in rules:
+        trust = measured.trust(rule)
         for queue in _subjects(rule, measured, remembered.get(rule.id, ())):
-            change = _change(rule, queue, kept, measured, live_depths)
+            change = _change(rule, queue, kept, measured, live_depths, trust=trust)
             if change.before is not None or not change.forget:
                 yield change
 
@@ -85,7 +86,7 @@ def _subjects(rule: Rule, measured: Measured, remembered: Sequence[str]) -> Sequ
     if rule.draft.queue is not None:
         return [rule.environment.queue(rule.draft.queue)]
     known = {rule.environment.queue(name) for name in remembered if name}
-    return sorted(measured.queues_of(rule) | known)
+    return sorted(measured.queues_of(rule) | known, key=lambda queue: queue.queue)
 
 
 def _change(
@@ -94,11 +95,13 @@ def _change(
     kept: Mapping[Key, Kept],
     measured: Measured,
     live_depths: Mapping[QueueRef, int],
+    *,
+    trust: Trustworthiness,
 ) -> Change:
     before = kept.get((rule.id, queue.queue if queue else ""))
     policy = policy_of(rule)
     seen = _seen(rule, queue, measured, live_depths)
-    sight = judge(rule.draft, seen, trust=measured.trust(rule), now_ms=measured.now_ms)
+    sight = judge(rule.draft, seen, trust=trust, now_ms=measured.now_ms)
     memory, happened = step(policy, before.memory if before else Memory(), sight, now_ms=measured.now_ms)
     return Change(
         rule=rule,

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weir.alerts.verdict import Errors, Flow, Situation
+from weir.alerts.words import scope_names
 from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.control.queues import QueueDefinition, QueueDefinitions
-from weir.deadletters.groups import list_groups
+from weir.control.sql import load_queries
 from weir.errors import NotFound, Unavailable
 from weir.model.clock import Clock
 from weir.model.message import QueueState
@@ -27,12 +28,13 @@ from weir.warehouse.reading.queues import table_of
 from weir.warehouse.reading.warehouse import Warehouse
 from weir.warehouse.tables import QUEUES
 
+SQL = load_queries("weir.alerts", "situations.sql")
 DEFAULT_RECENT_MS = 5 * 60_000
 _MIN_RECENT_MS = 10_000
 _MAX_RECENT_MS = 15 * 60_000
 _USUAL = 6
 """The usual is this many times as long as the recent past, and right before it."""
-_TOGETHER = 32
+_ONE_BY_ONE = 20
 
 
 class Situations:
@@ -44,7 +46,6 @@ class Situations:
         self._database = database
         self._definitions = QueueDefinitions(database)
         self._clock = clock
-        self._slots = asyncio.Semaphore(_TOGETHER)
 
     async def of(self, queue: QueueRef, *, recent_ms: int = DEFAULT_RECENT_MS) -> Situation:
         return (await self.of_all([queue], recent_ms=recent_ms))[queue]
@@ -66,31 +67,42 @@ class Situations:
         self, environment: EnvironmentRef, queues: Sequence[QueueRef], *, recent_ms: int
     ) -> dict[QueueRef, Situation]:
         states, flows, definitions, lag_ms, errors = await asyncio.gather(
-            asyncio.gather(*(self._state(queue) for queue in queues)),
+            self._states(environment, queues),
             self._flows(environment, queues, recent_ms=recent_ms),
             self._definitions.of(environment),
             self._lag_ms(environment),
-            asyncio.gather(*(self._errors(queue, recent_ms=recent_ms) for queue in queues)),
+            self._errors(environment, queues, recent_ms=recent_ms),
         )
         actions = {one.queue: _endpoint(one) for one in definitions}
         return {
             queue: _situation(
-                state,
+                states.get(queue),
                 flows=flows.get(queue.queue, {}),
                 recent_ms=recent_ms,
-                errors=deaths,
+                errors=tuple(errors.get(queue.queue, ())),
                 delivers_to=actions.get(queue),
                 lag_ms=lag_ms,
             )
-            for queue, state, deaths in zip(queues, states, errors, strict=True)
+            for queue in queues
         }
 
+    async def _states(
+        self, environment: EnvironmentRef, queues: Sequence[QueueRef]
+    ) -> dict[QueueRef, QueueState]:
+        """The queues now; many of them are had by asking for all of the environment."""
+        try:
+            if len(queues) > _ONE_BY_ONE:
+                return {state.queue: state for state in await self._broker.states(environment)}
+            found = await asyncio.gather(*(self._state(queue) for queue in queues))
+        except Unavailable:
+            return {}
+        return {state.queue: state for state in found if state is not None}
+
     async def _state(self, queue: QueueRef) -> QueueState | None:
-        async with self._slots:
-            try:
-                return await self._broker.state(queue)
-            except (NotFound, Unavailable):
-                return None
+        try:
+            return await self._broker.state(queue)
+        except NotFound:
+            return None
 
     async def _lag_ms(self, environment: EnvironmentRef) -> int:
         shard = shard_of(environment, shards=self._warehouse.shards)
@@ -123,18 +135,23 @@ class Situations:
             flows[row["queue"]][recent] = _flow(row, span_ms=(end_ms if recent else split_ms) - begun_ms)
         return flows
 
-    async def _errors(self, queue: QueueRef, *, recent_ms: int) -> tuple[Errors, ...]:
-        """What messages of the queue died of lately, the most frequent first."""
+    async def _errors(
+        self, environment: EnvironmentRef, queues: Sequence[QueueRef], *, recent_ms: int
+    ) -> dict[str, list[Errors]]:
+        """What messages of the queues died of lately, the most frequent first, by queue name."""
         now_ms = self._clock.now_ms()
-        async with self._slots:
-            groups = await list_groups(
-                self._database, queue.scope, now_ms=now_ms, queue=queue.queue, limit=20
-            )
-        lately = [group for group in groups if now_ms - group.last_seen_ms <= max(2 * recent_ms, 60_000)]
-        lately.sort(key=lambda group: -group.rate_per_h)
-        return tuple(
-            Errors(sample=group.sample_error, deaths=max(math.ceil(group.rate_per_h), 1)) for group in lately
+        rows = await self._database.fetch(
+            SQL["recent_errors"],
+            queues=[queue.queue for queue in queues],
+            now_ms=now_ms,
+            since_ms=now_ms - max(2 * recent_ms, 60_000),
+            **scope_names(environment),
         )
+        errors: dict[str, list[Errors]] = defaultdict(list)
+        for row in rows:
+            deaths = max(math.ceil(row["heat"]), 1)
+            errors[row["queue"]].append(Errors(sample=row["sample_error"], deaths=deaths))
+        return errors
 
 
 class DefinedLifetimes:

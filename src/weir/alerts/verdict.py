@@ -16,6 +16,7 @@ from typing import Any
 from weir.warehouse.reading.arithmetic import error_rate, mean, per_second, utilisation_pct
 
 STALE_AFTER_MS = 60_000
+NEVER_MS = 10 * 366 * 24 * 3_600_000
 SPIKE = 2.0
 """Arrivals this many times the usual are a spike."""
 SLOWER = 2.0
@@ -160,7 +161,8 @@ def _paused(situation: Situation) -> Iterator[Finding]:
 def _stale(situation: Situation) -> Iterator[Finding]:
     lag_ms = situation.telemetry_lag_ms
     if lag_ms > STALE_AFTER_MS:
-        text = f"telemetry is {lag_ms // 1000} s behind; what the queue did since then is not known"
+        age = "has never arrived" if lag_ms > NEVER_MS else f"is {lag_ms // 1000:,} s behind"
+        text = f"telemetry {age}; what the queue did since then is not known"
         yield Finding(cause=Cause.TELEMETRY_STALE, summary=text, evidence={"telemetry_lag_ms": lag_ms})
 
 

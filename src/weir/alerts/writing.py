@@ -115,8 +115,7 @@ class _Page:
     async def apply(self, changes: Sequence[Change]) -> None:
         changes = [change for change in changes if not self._closed_meanwhile(change)]
         raised = {change.key: self._raised(change) for change in changes if Happened.FIRED in change.happened}
-        for alert in raised.values():
-            await self._insert(alert)
+        await execute_many(self._connection, SQL["raise_alert"], [_alert_row(one) for one in raised.values()])
         over, still = self._sorted(changes)
         await execute(
             self._connection, RECORDS["resolve_alerts"], ids=[a.id for a in over], now_ms=self._now_ms
@@ -190,22 +189,6 @@ class _Page:
             await notify(self._connection, kind, group, now_ms=self._now_ms)
         return {alert.id for group in by_rule.values() for alert in group}
 
-    async def _insert(self, alert: AlertRow) -> None:
-        await execute(
-            self._connection,
-            SQL["raise_alert"],
-            id=alert.id,
-            rule_id=alert.rule_id,
-            rule=Jsonb(dict(alert.rule)),
-            queue=alert.queue,
-            fired_at_ms=alert.fired_at_ms,
-            value=alert.value,
-            cause=alert.cause,
-            verdict=Jsonb(dict(alert.verdict)),
-            notified=False,
-            **scope_names(alert.environment),
-        )
-
     async def _update(self, alerts: Sequence[AlertRow]) -> None:
         columns = ("id", "value", "peak", "unknown_since_ms", "notified")
         lists = {name: [getattr(alert, name) for alert in alerts] for name in columns}
@@ -241,6 +224,21 @@ def rule_document(rule: Rule) -> dict[str, Any]:
     """The rule as an alert remembers it."""
     draft = asdict(rule.draft)
     return {**draft, "channels": list(rule.draft.channels), "id": rule.id}
+
+
+def _alert_row(alert: AlertRow) -> dict[str, Any]:
+    return {
+        "id": alert.id,
+        "rule_id": alert.rule_id,
+        "rule": Jsonb(dict(alert.rule)),
+        "queue": alert.queue,
+        "fired_at_ms": alert.fired_at_ms,
+        "value": alert.value,
+        "cause": alert.cause,
+        "verdict": Jsonb(dict(alert.verdict)),
+        "notified": False,
+        **scope_names(alert.environment),
+    }
 
 
 def _worse(rule: Rule, left: float | None, right: float | None) -> float | None:
