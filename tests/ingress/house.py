@@ -87,20 +87,27 @@ class House:
     async def working(self, **options: Any) -> AsyncIterator[Worker]:
         """A worker, its journal and the mover, while the block runs."""
         async with guarded_client(GuardPolicy(allowed=parse_networks(["127.0.0.0/8"]))) as client:
+            log = PostgresDeliveryLog(self.database, flush_every_s=0.02)
             tools = Tools(
                 broker=self.broker,
                 commands=self.commands,
                 clock=SystemClock(),
                 secrets=self.secrets.get,
                 client=client,
-                log=PostgresDeliveryLog(self.database),
+                log=log,
                 executor=DaemonThreads(),
             )
             chosen = {"name": "worker-1", "wait_ms": 100, "drain_s": 2.0, "environment": self.environment}
             worker = Worker(tools, self.registry, self.journal, WorkerOptions(**{**chosen, **options}))
             tasks = [
                 asyncio.create_task(run())
-                for run in (worker.run, self.journal.run, Mover(self.broker, self.database).run, self._sweep)
+                for run in (
+                    worker.run,
+                    self.journal.run,
+                    log.run,
+                    Mover(self.broker, self.database).run,
+                    self._sweep,
+                )
             ]
             try:
                 yield worker

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from weir.errors import KeyReused
+from weir.errors import KeyReused, Unavailable
 from weir.model.names import EnvironmentRef
 
 A = TypeVar("A")
@@ -47,7 +47,7 @@ class Recent(Generic[A]):
         except BaseException as error:
             self._seen.pop(place, None)
             if not future.done():
-                future.set_exception(error if isinstance(error, Exception) else ConnectionResetError())
+                future.set_exception(error if isinstance(error, Exception) else _interrupted())
                 future.exception()
             raise
         future.set_result(answer)
@@ -57,6 +57,10 @@ class Recent(Generic[A]):
         self._seen[place] = seen
         if len(self._seen) > self._capacity:
             self._seen.popitem(last=False)
+
+
+def _interrupted() -> Unavailable:
+    return Unavailable("the first request with this id was interrupted; send it again", retry_after_s=1)
 
 
 def reused() -> KeyReused:

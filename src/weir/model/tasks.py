@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from contextlib import suppress
 from typing import Any
 
 AGAIN_S = 2.0
@@ -27,9 +26,16 @@ async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 async def finished(work: Coroutine[Any, Any, None]) -> None:
-    """Run bounded work to its end, however often the caller is cancelled meanwhile."""
+    """Run bounded work to its end, however often the caller is cancelled meanwhile; that is raised then."""
     task = asyncio.create_task(work)
+    interrupted = False
     while not task.done():
-        with suppress(asyncio.CancelledError):
+        try:
             await asyncio.shield(task)
+        except asyncio.CancelledError:
+            interrupted = True
+        except Exception:
+            break
     task.result()
+    if interrupted:
+        raise asyncio.CancelledError

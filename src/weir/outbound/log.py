@@ -11,9 +11,13 @@ from typing import Protocol
 from weir.control.database import Database, Row
 from weir.control.sql import load_queries
 from weir.errors import ControlUnavailable
+from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.tasks import finished
 from weir.outbound.delivery import DeliveryOutcome
 
+KEPT_MS = 14 * 86_400_000
+FORGET_EVERY = 240
 _SQL = load_queries("weir.outbound", "log.sql")
 _COLUMNS = [
     "organization",
@@ -57,8 +61,16 @@ class DeliveryLog(Protocol):
 class PostgresDeliveryLog:
     """Collects records and writes them in batches; a full buffer drops the oldest and counts them."""
 
-    def __init__(self, database: Database, *, flush_every_s: float = 0.25, capacity: int = 10_000) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        flush_every_s: float = 0.25,
+        capacity: int = 10_000,
+        clock: Clock | None = None,
+    ) -> None:
         self._database = database
+        self._clock = clock or SystemClock()
         self._flush_every_s = flush_every_s
         self._waiting: deque[DeliveryRecord] = deque(maxlen=capacity)
         self._disabled: set[tuple[EnvironmentRef, str]] = set()
@@ -82,6 +94,11 @@ class PostgresDeliveryLog:
         """Let an endpoint receive again; False if it was not disabled."""
         self._disabled.discard((scope, url))
         return await self._database.execute(_SQL["enable_endpoint"], **_scope(scope), url=url) > 0
+
+    async def disabled(self, scope: EnvironmentRef) -> list[Row]:
+        """The disabled endpoints of an environment."""
+        rows = await self._database.fetch(_SQL["disabled_endpoints"])
+        return [row for row in rows if all(row[name] == value for name, value in _scope(scope).items())]
 
     async def of_message(self, scope: EnvironmentRef, message_id: str) -> list[Row]:
         """The attempts of one message, oldest first."""
@@ -123,12 +140,17 @@ class PostgresDeliveryLog:
             raise
 
     async def run(self) -> None:
-        """Flush and refresh until cancelled."""
+        """Flush, refresh and forget until cancelled."""
+        rounds = 0
         try:
             while True:
                 with contextlib.suppress(ControlUnavailable):
-                    await self.flush()
+                    # To its end even when cancelled: half a flush would lose or repeat records.
+                    await finished(self.flush())
                     await self.refresh()
+                    if rounds % FORGET_EVERY == 0:
+                        await self.forget_before(self._clock.now_ms() - KEPT_MS)
+                rounds += 1
                 await asyncio.sleep(self._flush_every_s)
         finally:
             with contextlib.suppress(ControlUnavailable):

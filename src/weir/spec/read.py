@@ -198,3 +198,34 @@ def checked_name(scalar: Scalar, *, what: str, notes: Notes) -> str | None:
 
 def _article(word: str) -> str:
     return f"an {word}" if word[0] in "aeiou" else f"a {word}"
+
+
+def named_blocks(section: Section, kind: str) -> list[Entry]:
+    """The blocks of one kind, each with a name of its own."""
+    seen: dict[str, Entry] = {}
+    for entry in section.every(kind):
+        name = label_of(entry, kind, section.notes)
+        if entry.body is None or entry.value is not None:
+            section.notes.add(f"`{kind}` is a block; write `{kind} Name {{ … }}`", entry.key_span)
+        elif name is not None and name in seen:
+            first = seen[name].span.line
+            section.notes.add(
+                f"{kind} `{name}` is defined twice; the first one is in line {first}", entry.key_span
+            )
+        elif name is not None:
+            seen[name] = entry
+    return list(seen.values())
+
+
+def label_of(entry: Entry, kind: str, notes: Notes) -> str | None:
+    if entry.label is None:
+        notes.add(f"this {kind} has no name; write `{kind} Name {{ … }}`", entry.key_span)
+        return None
+    return checked_name(entry.label, what=kind, notes=notes)
+
+
+def opened(entry: Entry, kind: str, notes: Notes, path: Path) -> tuple[str, Section]:
+    label = entry.label
+    name = str(label.value) if label is not None else ""
+    notes.places[(*path, name)] = label.span if label is not None else entry.key_span
+    return name, Section(entry.body or (), what=kind, path=(*path, name), notes=notes)

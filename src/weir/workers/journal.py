@@ -21,6 +21,7 @@ from weir.errors import ControlUnavailable
 from weir.model.clock import Clock, SystemClock
 from weir.model.message import Delivery
 from weir.model.names import EnvironmentRef
+from weir.model.tasks import finished
 from weir.workers.variables import HOOK, RECEIVED_AT
 
 SQL = load_queries("weir.workers", "journal.sql")
@@ -127,7 +128,8 @@ class PostgresJournal:
         try:
             while True:
                 with contextlib.suppress(ControlUnavailable):
-                    await self.flush()
+                    # To its end even when cancelled: half a flush would lose or repeat records.
+                    await finished(self.flush())
                     if rounds % _CLEAN_EVERY == 0:
                         await self.clean()
                 rounds += 1

@@ -48,7 +48,7 @@ class Timelines:
     def __init__(self, database: Database, broker: Broker) -> None:
         self._database = database
         self._broker = broker
-        self._log = PostgresDeliveryLog(database)
+        self.log = PostgresDeliveryLog(database)
 
     async def of(self, scope: EnvironmentRef, message_id: str) -> Timeline:
         """The timeline of one message; NotFound if nothing is known about it here."""
@@ -64,7 +64,7 @@ class Timelines:
         death = await self._database.fetch_one(SQL["death_of_message"], **about)
         operations = await self._database.fetch(SQL["operations_of_message"], created_ms=created_ms, **about)
         origin = await self._database.fetch_one(SQL["replay_of_message"], created_ms=created_ms, **about)
-        deliveries = await self._log.of_message(scope, message_id)
+        deliveries = await self.log.of_message(scope, message_id)
         result = await result_of(self._database, scope, message_id)
         rows = [*attempts, *([death] if death else []), *operations, *([origin] if origin else [])]
         queue = rows[0]["queue"] if rows else None

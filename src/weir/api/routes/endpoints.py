@@ -1,0 +1,51 @@
+"""Endpoints that asked for no more: listed, and enabled again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from weir.api.auth import App, Reader, Writer
+from weir.api.responses import problems
+from weir.api.services import present
+from weir.errors import NotFound
+
+router = APIRouter(prefix="/api/v1/disabled-endpoints", tags=["deliveries"])
+
+
+class DisabledEndpoint(BaseModel):
+    """An endpoint that answered 410; its queue keeps its messages."""
+
+    url: str
+    disabled_at_ms: int
+    reason: str
+
+
+class DisabledEndpoints(BaseModel):
+    endpoints: list[DisabledEndpoint]
+
+
+class EndpointBody(BaseModel):
+    url: Annotated[str, Field(min_length=1, max_length=4096, examples=["https://hooks.example.com/in"])]
+
+
+@router.get("", operation_id="list_disabled_endpoints", responses=problems())
+async def list_disabled(access: Reader, services: App) -> DisabledEndpoints:
+    """Every endpoint of the environment that gets nothing now."""
+    rows = await present(services.timelines, "PostgreSQL").log.disabled(access.environment)
+    return DisabledEndpoints(endpoints=[DisabledEndpoint.model_validate(_shown(row)) for row in rows])
+
+
+@router.post("/enable", operation_id="enable_endpoint", responses=problems())
+async def enable(body: EndpointBody, access: Writer, services: App) -> DisabledEndpoints:
+    """Let an endpoint receive again; workers notice within a second. Answers with those that are left."""
+    log = present(services.timelines, "PostgreSQL").log
+    if not await log.enable(access.environment, body.url):
+        raise NotFound(f"the endpoint `{body.url:.200}` is not disabled here")
+    return await list_disabled(access, services)
+
+
+def _shown(row: dict[str, object]) -> dict[str, object]:
+    return {name: row[name] for name in DisabledEndpoint.model_fields}

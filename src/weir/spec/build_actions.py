@@ -1,0 +1,76 @@
+"""Syntax tree to IR, second part: what is done with a message."""
+
+from __future__ import annotations
+
+from weir.spec.ir import Action, DeliverTo, EnqueueTo, MapToCommand
+from weir.spec.read import Section, checked_name
+from weir.spec.syntax import Entry, Kind, Scalar
+
+
+def read_action(section: Section) -> Action | None:
+    """What workers do with each message: at most one of the three forms."""
+    found: list[Action | None] = [read_map_to(section), _enqueue_to(section), _deliver_to(section)]
+    actions = [action for action in found if action is not None]
+    if len(actions) > 1:
+        section.notes.add(
+            f"a {section.what} has one of `map_to`, `enqueue` and `deliver`; keep one",
+            section.notes.places[(*section.path, "enqueue" if found[1] else "deliver")],
+        )
+    return actions[0] if actions else None
+
+
+def read_map_to(section: Section) -> MapToCommand | None:
+    entry = section.take("map_to")
+    if entry is None:
+        return None
+    value = entry.value
+    if not isinstance(value, Scalar) or value.kind is not Kind.PATH:
+        section.notes.add(
+            "`map_to` names a command; write `map_to: command Entity.Name { … }`", entry.key_span
+        )
+        return None
+    entity, _, command = str(value.value).partition(".")
+    return MapToCommand(entity=entity, command=command, inputs=_inputs(entry, section, "map_to"))
+
+
+def _enqueue_to(section: Section) -> EnqueueTo | None:
+    entry = section.take("enqueue")
+    if entry is None:
+        return None
+    if not isinstance(entry.value, Scalar):
+        section.notes.add("`enqueue` names a queue; write `enqueue: OtherQueue`", entry.key_span)
+        return None
+    queue = checked_name(entry.value, what="queue", notes=section.notes)
+    return None if queue is None else EnqueueTo(queue=queue, inputs=_inputs(entry, section, "enqueue"))
+
+
+def _deliver_to(parent: Section) -> DeliverTo | None:
+    entry = parent.take("deliver")
+    if entry is None:
+        return None
+    if not isinstance(entry.value, Scalar):
+        parent.notes.add("`deliver` names an endpoint; write `deliver: https://host/path`", entry.key_span)
+        return None
+    section = Section(entry.body or (), what="delivery", path=(*parent.path, "deliver"), notes=parent.notes)
+    secrets = section.texts("secret_env")
+    timeout = section.duration_ms("timeout", at_least_ms=100)
+    section.finish()
+    return DeliverTo(
+        url=str(entry.value.value),
+        secret_env=secrets[0] if secrets else None,
+        previous_secret_envs=secrets[1:],
+        timeout_ms=DeliverTo(url="").timeout_ms if timeout is None else timeout,
+    )
+
+
+def _inputs(entry: Entry, section: Section, key: str) -> dict[str, str]:
+    inputs: dict[str, str] = {}
+    for item in entry.body or ():
+        if not isinstance(item.value, Scalar) or item.value.kind not in (Kind.EXPRESSION, Kind.STRING):
+            section.notes.add(f"input `{item.key}` needs an expression", item.key_span)
+            continue
+        if item.key in inputs:
+            section.notes.add(f"input `{item.key}` stands twice; keep one", item.key_span)
+        section.notes.places[(*section.path, key, item.key)] = item.value.span
+        inputs[item.key] = str(item.value.value)
+    return inputs
