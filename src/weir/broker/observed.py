@@ -8,11 +8,12 @@ weir_broker_errors_total{verb, code}       calls that failed, by the code of the
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.metrics_core import Metric
 
 from weir.broker.broker import Broker, Call, Gated, Source, Swept
 from weir.errors import WeirError
@@ -45,6 +46,7 @@ class PrometheusObserver:
     """Counts calls for Prometheus."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
         self._seconds = Histogram(
             "weir_broker_call_duration_seconds",
             "How long a broker call took.",
@@ -66,6 +68,11 @@ class PrometheusObserver:
     def failed(self, verb: str, *, seconds: float, code: str) -> None:
         self._seconds.labels(verb).observe(seconds)
         self._errors.labels(verb, code).inc()
+
+    async def families(self) -> AsyncIterator[Metric]:
+        """What was counted so far, for `/metrics`."""
+        for family in self._registry.collect():
+            yield family
 
 
 class Observed:

@@ -6,14 +6,19 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from prometheus_client import CollectorRegistry
+
 from weir.admission.admission import Admission
 from weir.admission.kinds import OperationType
 from weir.admission.limit import AdaptiveLimit
 from weir.admission.policy import DEFAULT_THRESHOLDS, Policy, Threshold
+from weir.alerts.exposition import alert_families
 from weir.api.coalesce import CoalescingPusher, CoalescingSettler
 from weir.api.direct import DirectPusher, DirectSettler
 from weir.api.limits import Limits
 from weir.api.services import Services
+from weir.broker.broker import Broker
+from weir.broker.observed import Observed, PrometheusObserver
 from weir.broker.preflight import check_redis
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
@@ -69,10 +74,12 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
     async with AsyncExitStack() as stack:
         await check_redis(urls.redis)
         database = await _database(stack, settings, urls)
-        broker = RedisBroker(Connection(url=urls.redis), shards=settings.shards)
-        stack.push_async_callback(broker.aclose)
-        epochs = Epochs(database, broker)
+        store = RedisBroker(Connection(url=urls.redis), shards=settings.shards)
+        stack.push_async_callback(store.aclose)
+        epochs = Epochs(database, store)
         await epochs.agree(accept_loss=accept_loss)
+        observer = PrometheusObserver(CollectorRegistry())
+        broker = Observed(store, observer)
         definitions, tenants = QueueDefinitions(database), Tenants(database)
         await restore(broker, definitions=definitions, tenants=tenants)
         redis = connect(urls.redis)
@@ -133,7 +140,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
                 postgres_probe(database),
                 disk_probe(settings.embedded.data_dir, min_free_bytes=settings.api.min_free_disk_bytes),
             ),
-            metric_sources=(supervisor.families,),
+            metric_sources=(supervisor.families, alert_families(database), observer.families),
             pipeline=pipeline_watch(urls, shards=settings.shards),
             metrics_token=settings.api.metrics_token,
         )
@@ -151,7 +158,7 @@ async def _database(stack: AsyncExitStack, settings: Settings, urls: Urls) -> Da
 
 
 async def _operations(
-    stack: AsyncExitStack, settings: Settings, urls: Urls, broker: RedisBroker
+    stack: AsyncExitStack, settings: Settings, urls: Urls, broker: Broker
 ) -> tuple[OperationService, SystemEvents]:
     """The operation queue, on connections that nothing else uses and that nothing waits long for."""
     load = settings.load
@@ -178,18 +185,14 @@ async def _operations(
     return service, SystemEvents(database=reserved)
 
 
-def _exchange(
-    load: LoadSettings, operations: OperationService, broker: RedisBroker
-) -> tuple[Pusher, Settler]:
+def _exchange(load: LoadSettings, operations: OperationService, broker: Broker) -> tuple[Pusher, Settler]:
     """Who executes pushes and settlements. Without admission, the broker alone, come what may."""
     if not load.admission:
         return CoalescingPusher(DirectPusher(broker)), CoalescingSettler(DirectSettler(broker))
     return operations.front(CoalescingPusher(operations.intake)), CoalescingSettler(operations.settlements)
 
 
-def _dead_letter_loops(
-    settings: DeadLetterSettings, database: Database, broker: RedisBroker
-) -> tuple[Loop, ...]:
+def _dead_letter_loops(settings: DeadLetterSettings, database: Database, broker: Broker) -> tuple[Loop, ...]:
     auditor = Auditor(
         database,
         interval_ms=round(settings.audit_interval_s * 1000),
