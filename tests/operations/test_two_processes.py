@@ -49,12 +49,13 @@ class Api:
         return f"http://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "weir.cli", "serve",
-            "--data-dir", str(self._folder), "--port", str(self.port),
-            env={**os.environ, **self._environment, "WEIR_API__LOG_LEVEL": "ERROR"},
-            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
+        with (self._folder / f"api-{self.port}.log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "weir.cli", "serve",
+                "--data-dir", str(self._folder), "--port", str(self.port),
+                env={**os.environ, **self._environment, "WEIR_API__LOG_LEVEL": "ERROR"},
+                stdout=log, stderr=log,
+            )  # fmt: skip
 
         async def listening() -> bool:
             try:
@@ -64,7 +65,7 @@ class Api:
             writer.close()
             return True
 
-        await wait_for(listening, timeout_s=60)
+        await wait_for(listening, timeout_s=120)
 
     async def kill(self) -> None:
         if self._process is not None and self._process.returncode is None:

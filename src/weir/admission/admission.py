@@ -21,6 +21,7 @@ class Admission:
     ) -> None:
         self.policy = policy or Policy()
         self.limit = limit or AdaptiveLimit()
+        self.queueing_limit = AdaptiveLimit(initial=128, minimum=4)
         self.enabled = enabled
         self.in_flight = 0
         self.queueing = 0
@@ -40,6 +41,7 @@ class Admission:
             connections=self.connections,
             in_flight=in_flight,
             queueing=self.queueing,
+            queueing_limit=self.queueing_limit.limit,
             limit=self.limit.limit,
             lag_ms=self.lag_ms,
             depth=self.depth,
@@ -71,10 +73,13 @@ class Admission:
     def entering(self) -> Iterator[None]:
         """Count operations on their way into the operation queue."""
         self.queueing += 1
+        running, started = self.queueing, time.perf_counter()
         try:
             yield
         finally:
             self.queueing -= 1
+            took_ms = (time.perf_counter() - started) * 1000
+            self.queueing_limit.observe(latency_ms=took_ms, in_flight=running)
 
     @contextmanager
     def executing(self) -> Iterator[None]:

@@ -48,4 +48,4 @@ def lagging(kind: OperationType, pressure: Pressure, policy: Policy, *, last: De
 def full(kind: OperationType, pressure: Pressure, policy: Policy, *, last: Decision) -> bool:
     """Whether the operation queue has no room left for this kind."""
     share = policy.release if last is Decision.REJECT else 1.0
-    return pressure.depth > policy.of(kind).depth * share or pressure.queueing >= policy.max_queueing
+    return pressure.depth > policy.of(kind).depth * share or pressure.queueing >= pressure.queueing_limit

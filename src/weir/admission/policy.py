@@ -44,8 +44,6 @@ class Policy:
     executing, so it rejects."""
     floor: int = 16
     """Operations that are executed at once whatever the lag, so that a slow machine still does its work."""
-    max_queueing: int = 128
-    """Operations that may be on their way into the operation queue at once; more are rejected."""
     release: float = 0.85
     """Hysteresis: shedding ends below this share of the threshold that began it."""
 

@@ -21,6 +21,8 @@ class Pressure:
 
     queueing: int = 0
     """Operations on their way into the operation queue."""
+    queueing_limit: int = 128
+    """How many may be on that way at once; more are rejected."""
 
     @property
     def utilization(self) -> float:
