@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from alerts.simulation import HOUR, MINUTE, SECOND, T0, Simulation, Story
+from alerts.simulation import HOUR, MINUTE, SECOND, Simulation, Story
+from weir.alerts.exposition import alert_families
 from weir.alerts.lease import Deposed, EvaluatorLease
 from weir.alerts.machine import Status
 from weir.alerts.records import Records
@@ -225,6 +226,21 @@ async def test_a_rule_that_is_removed_closes_its_alert_and_says_so(
     await simulation.run(12 * MINUTE)
 
 
+async def test_prometheus_sees_what_fires_and_when_it_was_last_looked_at(
+    database: Database, environment: EnvironmentRef
+) -> None:
+    simulation = Simulation(database, environment, Story(depth={"q": between(0, HOUR)}))
+    source = alert_families(database, clock=simulation.clock)
+    before = {family.name: family.samples[0].value async for family in source()}
+    assert before == {"weir_alerts_firing": 0, "weir_alert_notifications_waiting": 0}
+    await add_rule(database, environment)
+    await simulation.run(10 * MINUTE)
+    simulation.clock.advance(7 * SECOND)
+    after = {family.name: family.samples[0].value async for family in source()}
+    assert (after["weir_alerts_firing"], after["weir_alert_notifications_waiting"]) == (1, 1)
+    assert after["weir_alert_evaluation_age_seconds"] == 7
+
+
 @pytest.mark.slow
 async def test_two_days_with_everything_in_them(database: Database, environment: EnvironmentRef) -> None:
     """Every hour at :10 the queue is deep for 20 minutes; outages, losses and dead evaluators in between."""
@@ -244,4 +260,3 @@ async def test_two_days_with_everything_in_them(database: Database, environment:
         expected = {5: 50, 20: 45}.get(hour, 35)
         assert expected * 60 <= resolved - hour * 3_600 <= expected * 60 + 60
     assert await simulation.said() == [("firing", 1), ("resolved", 1)] * 48
-    assert T0 > 0
