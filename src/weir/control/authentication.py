@@ -13,6 +13,7 @@ import hmac
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from weir.control.principals import Principal
@@ -113,8 +114,15 @@ class CachedAuthenticator:
         if reading is None:
             reading = asyncio.create_task(self._find(token_id))
             self._reading[token_id] = reading
-            reading.add_done_callback(lambda _: self._reading.pop(token_id, None))
+            reading.add_done_callback(partial(self._read_ended, token_id))
         return reading
+
+    def _read_ended(self, token_id: str, reading: asyncio.Task[_Entry]) -> None:
+        if self._reading.get(token_id) is reading:
+            del self._reading[token_id]
+        if not reading.cancelled():
+            # Whoever asked may have left; the error is theirs alone and must not be reported as lost.
+            reading.exception()
 
     async def _find(self, token_id: str) -> _Entry:
         token = await self._tokens.find(token_id)
