@@ -242,9 +242,10 @@ async def test_finished_operations_are_forgotten_in_time(
     assert await service.queue.depth() == 1
 
 
-def test_an_estimate_is_the_floor_plus_what_is_ahead_at_the_measured_rate() -> None:
+def test_an_estimate_is_what_is_ahead_at_the_measured_rate_and_at_least_the_floor() -> None:
     assert Rate(per_s=0, floor_ms=5).wait_ms(10) is None
-    assert Rate(per_s=500, floor_ms=20).wait_ms(100) == 220
+    assert Rate(per_s=500, floor_ms=20).wait_ms(100) == 200
+    assert Rate(per_s=500, floor_ms=20).wait_ms(1) == 20
     meter = RateMeter()
     for _ in range(20):
         meter.round(operations=100, busy_s=0.2, ages_ms=[300] * 100, emptied=False)

@@ -80,6 +80,7 @@ async def test_after_thirty_execute_seventy_are_queued_and_all_hundred_arrive(
         broker=Pooled(broker),  # type: ignore[arg-type]
         admission=Admission(limit=limit),
     )
+    service.admission.queueing_limit = AdaptiveLimit(initial=100)
     await service.keeper.round()
     outcomes, slowest_s = await storm(service.front(), queue)
     assert outcomes["failed"] == 0

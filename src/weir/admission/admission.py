@@ -21,7 +21,7 @@ class Admission:
     ) -> None:
         self.policy = policy or Policy()
         self.limit = limit or AdaptiveLimit()
-        self.queueing_limit = AdaptiveLimit(initial=128, minimum=4)
+        self.queueing_limit = AdaptiveLimit(initial=32, minimum=4)
         self.enabled = enabled
         self.in_flight = 0
         self.queueing = 0

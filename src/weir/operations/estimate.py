@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _SMOOTHING_S = 2.0
-_FLOOR_SHARE = 0.1
+_FLOOR_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class Rate:
         """The wait of an operation with `ahead` before it; None when nothing drains."""
         if self.per_s <= 0:
             return None
-        return max(1, round(self.floor_ms + ahead / self.per_s * 1000))
+        return max(1, round(max(self.floor_ms, ahead / self.per_s * 1000)))
 
 
 UNKNOWN = Rate(per_s=0.0, floor_ms=0.0)
@@ -34,7 +34,7 @@ class RateMeter:
 
     def __init__(self, *, initial_per_s: float = 0.0) -> None:
         self._per_s = initial_per_s
-        self._floor_ms = 20.0
+        self._floor_ms = 0.0
 
     def round(self, *, operations: int, busy_s: float, ages_ms: list[int], emptied: bool) -> None:
         if operations == 0 or busy_s <= 0:
@@ -47,7 +47,9 @@ class RateMeter:
             self._per_s += (rate - self._per_s) * weight
         if emptied and ages_ms:
             ages_ms.sort()
-            self._floor_ms += (ages_ms[len(ages_ms) // 2] - self._floor_ms) * _FLOOR_SHARE
+            median = ages_ms[len(ages_ms) // 2]
+            share = _FLOOR_SHARE if self._floor_ms else 1.0
+            self._floor_ms += (median - self._floor_ms) * share
 
     @property
     def rate(self) -> Rate:

@@ -106,7 +106,7 @@ class OperationQueue:
         await self._database.execute(QUERIES["forget_rates"])
 
     async def read_rate(self, *, within_ms: int) -> tuple[float, float]:
-        """Operations a second of all processes together, and the least wait of an empty queue."""
+        """Operations a second of all processes together, and the wait of one that finds the queue empty."""
         row = await self._database.fetch_one(QUERIES["read_rate"], within_ms=within_ms)
         return (float(row["per_s"]), float(row["floor_ms"])) if row else (0.0, 0.0)
 

@@ -160,7 +160,7 @@ SET per_s = excluded.per_s, floor_ms = excluded.floor_ms, measured_ms = excluded
 
 -- name: read_rate
 -- How fast all processes together drained lately.
-SELECT coalesce(sum(per_s), 0) AS per_s, coalesce(min(floor_ms), 0) AS floor_ms
+SELECT coalesce(sum(per_s), 0) AS per_s, coalesce(avg(floor_ms), 0) AS floor_ms
 FROM weir.operation_rates WHERE measured_ms > weir.clock_ms() - %(within_ms)s;
 
 -- name: forget_rates

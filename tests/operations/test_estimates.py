@@ -1,0 +1,71 @@
+"""The wait that a 202 promises is right within a factor of two for nine in ten."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from weir.control.database import Database
+from weir.model.exchange import Queued
+from weir.model.message import Enqueued, NewMessage
+from weir.model.names import QueueRef
+from weir.operations.processor import Processor
+from weir.operations.service import OperationService
+from weir.testing.memory import MemoryBroker
+
+from .conftest import item, running, wait_for
+
+
+class Slow:
+    """A broker that takes its time with every call."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+
+    async def enqueue(self, queue: QueueRef, messages: Sequence[NewMessage], **how: Any) -> list[Enqueued]:
+        await asyncio.sleep(0.1)
+        return await self._broker.enqueue(queue, messages, **how)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
+
+
+@pytest.mark.slow
+async def test_nine_in_ten_estimates_are_right_within_a_factor_of_two(
+    database: Database, broker: MemoryBroker, queue: QueueRef
+) -> None:
+    service = OperationService(database=database, broker=Slow(broker))  # type: ignore[arg-type]
+    service.processor = Processor(
+        queue=service.queue,
+        broker=Slow(broker),
+        meter=service.meter,
+        lanes=10,
+        run=1,
+        total=10,  # type: ignore[arg-type]
+    )
+    promised: dict[str, int] = {}
+    chance = random.Random(7)
+    async with running(service):
+        for burst in range(40):
+            items = [item(queue, str(n), key=f"{burst}-{n}") for n in range(chance.randint(1, 20))]
+            for answer in await service.intake.queue(items):
+                assert isinstance(answer, Queued)
+                if burst >= 10 and answer.estimated_wait_ms is not None:
+                    promised[answer.operation_id] = answer.estimated_wait_ms
+            await asyncio.sleep(chance.uniform(0.05, 0.25))
+
+        async def empty() -> bool:
+            return await service.queue.depth() == 0
+
+        await wait_for(empty, timeout_s=60)
+    right = 0
+    for operation_id, wait_ms in promised.items():
+        took = (await service.desk.read(queue.scope, operation_id))["latency_ms"]
+        right += 0.5 <= max(1, wait_ms) / max(1, took) <= 2
+    print(f"{right} of {len(promised)} estimates within a factor of 2")
+    assert len(promised) > 200
+    assert right / len(promised) >= 0.9
