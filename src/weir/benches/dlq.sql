@@ -15,7 +15,7 @@ CROSS JOIN generate_series(0, %(kinds)s - 1) AS g
 ORDER BY c.place, g;
 
 -- name: add_letters
--- Letters of the last days, most of them of the first consumers and of the first kinds of errors.
+-- Letters of a span of time in about its order, most of them of the first consumers and kinds of errors.
 WITH known AS (
     SELECT array_agg(first ORDER BY place) AS firsts FROM (
         SELECT c.place, min(g.group_key) AS first
@@ -26,7 +26,7 @@ WITH known AS (
 ), chosen AS (
     SELECT 1 + floor(power(random(), 2) * cardinality(%(keys)s::bigint[]))::int AS place,
            floor(power(random(), 2) * %(kinds)s)::int AS kind,
-           %(now_ms)s - (random() * %(span_ms)s)::bigint AS enqueued_at_ms,
+           %(from_ms)s + n * %(span_ms)s / %(count)s + (random() * 60000)::bigint AS enqueued_at_ms,
            n
     FROM generate_series(1, %(count)s) AS n
 )

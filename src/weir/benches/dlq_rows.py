@@ -70,13 +70,24 @@ async def _insert(database: Database, sizes: Sizes, consumers: list[int]) -> Non
         (sizes.purge, consumers[CONSUMERS : CONSUMERS + 1]),
         (sizes.redrive, consumers[CONSUMERS + 1 :]),
     ]
-    chunks = [(min(CHUNK, count - start), keys) for count, keys in parts for start in range(0, count, CHUNK)]
+    began_ms = _now_ms() - DAYS_30_MS
+    # As deaths come: those that were enqueued at about the same time lie side by side.
+    chunks = [
+        (
+            min(CHUNK, count - start),
+            keys,
+            began_ms + DAYS_30_MS * start // count,
+            DAYS_30_MS * min(CHUNK, count - start) // count,
+        )
+        for count, keys in parts
+        for start in range(0, count, CHUNK)
+    ]
     done = 0
 
     async def work() -> None:
         nonlocal done
         while chunks:
-            count, keys = chunks.pop()
+            count, keys, from_ms, span_ms = chunks.pop(0)
             async with database.connection() as connection:
                 await execute(
                     connection,
@@ -84,8 +95,8 @@ async def _insert(database: Database, sizes: Sizes, consumers: list[int]) -> Non
                     count=count,
                     keys=keys,
                     kinds=GROUPS,
-                    now_ms=_now_ms(),
-                    span_ms=DAYS_30_MS,
+                    from_ms=from_ms,
+                    span_ms=span_ms,
                     size=PAYLOAD_BYTES,
                 )
             done += count
