@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import orjson
 
-from weir.broker.checks import check_message
 from weir.errors import InvalidInput, Unauthenticated, Unavailable
 from weir.ingress.coalesce import Coalescer
 from weir.ingress.events import Event, events_of
@@ -109,10 +108,10 @@ class Receiver:
         kept = _kept(headers)
         if hook.webhook.queue is None:
             return await self._run_at_once(hook, events, kept=kept, source_ip=source_ip, now_ms=now_ms)
-        own = {**kept, HOOK: hook.webhook.name, SOURCE_IP: source_ip, RECEIVED_AT: str(now_ms)}
-        items = [self._item(hook, event, own, source_ip=source_ip, now_ms=now_ms) for event in events]
-        for item in items:
-            check_message(item.message)
+        kept[HOOK] = hook.webhook.name
+        kept[SOURCE_IP] = source_ip
+        kept[RECEIVED_AT] = str(now_ms)
+        items = [self._item(hook, event, kept, source_ip=source_ip, now_ms=now_ms) for event in events]
         if len(items) == 1:
             return _accepted(events[0], *await self._push(hook, events[0], items[0]))
         return await self._push_batch(hook, events, items)
@@ -152,7 +151,7 @@ class Receiver:
             queue=_queue(hook.environment, webhook.queue),
             message=NewMessage(
                 payload=event.payload,
-                headers={**headers, "content-type": event.media_type},
+                headers=_typed(headers, event.media_type),
                 key=key,
                 idempotency_key=_key(webhook.name, event.id),
             ),
@@ -242,6 +241,13 @@ def _kept(headers: Mapping[str, str]) -> dict[str, str]:
             break
         kept[name] = value
     return kept
+
+
+def _typed(headers: Mapping[str, str], media_type: str) -> Mapping[str, str]:
+    """The headers with the type of this event, which in a batch is not that of the request."""
+    if headers.get("content-type") == media_type:
+        return headers
+    return {**headers, "content-type": media_type}
 
 
 def _key(webhook: str, sender_id: str | None) -> str | None:

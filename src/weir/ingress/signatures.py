@@ -33,7 +33,7 @@ def verify(
         return False
     candidates, signed = found
     algorithm = verification.algorithm if verification.scheme in _CONFIGURABLE else "sha256"
-    expected = [hmac.new(_key(verification.scheme, secret), signed, algorithm).digest() for secret in secrets]
+    expected = [hmac.digest(_key(verification.scheme, secret), signed, algorithm) for secret in secrets]
     holds = False
     for candidate in candidates[:MAX_CANDIDATES]:
         for one in expected:
