@@ -20,7 +20,10 @@ from weir.model.message import Enqueue, Failure, NewMessage, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.spec.ir import DeliveryPolicy, QueueSpec
+from weir.telemetry.codec import unpack
+from weir.telemetry.events import QUEUE, STREAM_FIELD, QueueOperation
 from weir.telemetry.streams import stream_key
+from weir.testing.clocks import ManualClock
 from weir.testing.ledger import Ledger
 from weir.testing.servers import RunningServer, start_server
 
@@ -217,3 +220,28 @@ async def test_a_stopped_server_is_unavailable_within_a_second_and_comes_back(
     await asyncio.to_thread(server.start)
     (answer,) = await broker.enqueue(queue, [NewMessage(payload=b"x")])
     assert answer.outcome is Enqueue.ACCEPTED
+
+
+async def test_a_queue_that_nobody_touches_still_shows_its_gauges(
+    server: RunningServer, environment: EnvironmentRef
+) -> None:
+    clock = ManualClock()
+    broker = RedisBroker(Connection(url=server.url), clock=clock)
+    queue, shard = environment.queue("stuck"), shard_of(environment, shards=broker.shards)
+    await broker.define(queue, SPEC)
+    await broker.define(environment.queue("empty"), SPEC)
+    await broker.enqueue(queue, [NewMessage(payload=b"x")])
+    beats = [await broker.heartbeat(shard)]
+    for ms in (4_999, 1, 0, 5_000):
+        clock.advance(ms)
+        beats.append(await broker.heartbeat(shard))
+    assert beats == [0, 0, 1, 0, 1]
+    entries = await broker._runner.client.execute_command("XRANGE", stream_key("queue", shard), "-", "+")
+    last = unpack(QUEUE, entries[-1][1][STREAM_FIELD.encode()])
+    assert (last.values["queue_length"], last.values["oldest_age_ms"]) == (1, 10_000)
+    assert list(QueueOperation)[last.values["operation"]] is QueueOperation.HEARTBEAT
+    (got,) = await broker.dequeue(queue, consumer="c")
+    await broker.ack([got.lease])
+    clock.advance(60_000)
+    assert await broker.heartbeat(shard) == 0
+    await broker.aclose()
