@@ -53,6 +53,16 @@ def item_slices(body: bytes, *, array: str, member: str) -> list[bytes | None]:
     The body must be valid JSON of that shape; of members that stand twice the last one counts.
     """
     text = body.decode()
+    try:
+        spans = _spans(text, array, member)
+    except RecursionError:
+        raise TooLarge("the body nests too deep; flatten it") from None
+    if body.isascii():
+        return [None if span is None else body[span[0] : span[1]] for span in spans]
+    return [None if span is None else text[span[0] : span[1]].encode() for span in spans]
+
+
+def _spans(text: str, array: str, member: str) -> list[Span | None]:
     spans: list[Span | None] = []
     position = _inside(text, 0)
     while text[position] == '"':
@@ -62,9 +72,7 @@ def item_slices(body: bytes, *, array: str, member: str) -> list[bytes | None]:
         else:
             end = _SCAN(text, begin)[1]
         position = _next(text, end)
-    if body.isascii():
-        return [None if span is None else body[span[0] : span[1]] for span in spans]
-    return [None if span is None else text[span[0] : span[1]].encode() for span in spans]
+    return spans
 
 
 def _array(text: str, start: int, member: str) -> tuple[list[Span | None], int]:

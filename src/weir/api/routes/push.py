@@ -38,7 +38,8 @@ async def push(call: Call) -> Reply:
     now_ms = call.services.clock.now_ms()
     payloads = _payloads(body, entries, limit=call.services.limits.max_depth)
     items = [
-        _item(access, Fields(entry, f"#/items/{index}"), raw, now_ms=now_ms)
+        _plain_item(access, entry, raw)
+        or _item(access, Fields(entry, f"#/items/{index}"), raw, now_ms=now_ms)
         for index, (entry, raw) in enumerate(zip(entries, payloads, strict=True))
     ]
     return await _answered(call, access, items, key=key, body=body, single=False)
@@ -72,9 +73,19 @@ def _payloads(body: bytes, entries: list[Any], *, limit: int) -> list[bytes | No
     for index, entry in enumerate(entries):
         if not isinstance(entry, dict):
             Fields(entry, f"#/items/{index}")
-    for entry in entries:
-        check_depth(entry.get("payload"), limit)
-    return item_slices(body, array="items", member="payload")
+    slices = item_slices(body, array="items", member="payload")
+    for entry, raw in zip(entries, slices, strict=True):
+        if raw is not None and raw.count(b"[") + raw.count(b"{") > limit:
+            check_depth(entry["payload"], limit)
+    return slices
+
+
+def _plain_item(access: Access, entry: dict[str, Any], raw: bytes | None) -> PushItem | None:
+    """The common case, a queue and a payload and nothing else, needs no further look."""
+    queue = entry.get("queue")
+    if raw is None or len(entry) != 2 or not isinstance(queue, str) or not 0 < len(queue) < 64:
+        return None
+    return PushItem(queue=queue_ref(access.environment, queue), message=NewMessage(payload=raw))
 
 
 def _item(access: Access, fields: Fields, raw: bytes | None, *, now_ms: int) -> PushItem:
