@@ -36,6 +36,8 @@ _DURATIONS = {
 }
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 MAX_DEPTH = 16
+MAX_YAML = 256 * 1024
+"""Its parser is slow: spec text is read about thirty times as fast."""
 
 
 class _Marked(dict[str, Any]):
@@ -45,7 +47,16 @@ class _Marked(dict[str, Any]):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe subset, with the places of keys; times and dates stay texts."""
+    """YAML's safe subset without aliases, with the places of keys; times and dates stay texts."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """A few aliases of aliases would unfold into more than any memory holds."""
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(
+                None, None, f"the alias `*{event.anchor}` is not taken here; write it out", event.start_mark
+            )
+        return super().compose_node(parent, index)
 
 
 def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> _Marked:
@@ -70,6 +81,8 @@ _Loader.yaml_implicit_resolvers = {
 
 def load_yaml(text: str, *, file: str) -> Document:
     """The tree of a YAML document."""
+    if len(text) > MAX_YAML:
+        raise SpecInvalid(f"{file}: YAML of {len(text)} characters; at most {MAX_YAML}, or use spec text")
     try:
         data = yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter
@@ -9,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from weir.api.auth import Admin, App, Reader
 from weir.api.responses import problems
-from weir.api.services import present
+from weir.api.services import announce, present
 from weir.control.audit import Change
 from weir.control.specs import AppliedSpec
 from weir.errors import NotFound
@@ -88,14 +89,14 @@ async def list_revisions(access: Reader, services: App) -> SpecHistory:
 @router.post("/plan", operation_id="plan_spec", responses=problems())
 async def plan_spec(body: SpecBody, access: Reader, services: App) -> PlanView:
     """What applying this spec would change; nothing is changed."""
-    app = read_spec(body.source, file=body.file)
+    app = await asyncio.to_thread(read_spec, body.source, file=body.file)
     return _plan(await present(services.specs, "PostgreSQL").plan(access.environment, app))
 
 
 @router.put("", operation_id="apply_spec", responses=problems(409))
 async def apply_spec(body: SpecBody, access: Admin, services: App) -> AppliedView:
     """Make this spec hold, all of it or none; every process follows within a second."""
-    app = read_spec(body.source, file=body.file)
+    app = await asyncio.to_thread(read_spec, body.source, file=body.file)
     scope = access.environment
     applied = await present(services.specs, "PostgreSQL").apply(
         scope, app, source=body.source, file=body.file, actor=access.actor
@@ -106,6 +107,7 @@ async def apply_spec(body: SpecBody, access: Admin, services: App) -> AppliedVie
                 scope, actor=access.actor, action="spec.apply", target=app.name, revision=applied.revision
             )
         )
+    await announce(services, "spec.apply", scope, revision=applied.revision)
     return AppliedView(revision=applied.revision, plan=_plan(applied.plan), hooks=applied.addresses(scope))
 
 

@@ -1,0 +1,58 @@
+"""`weir spec` without servers, and YAML that would unfold without end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spec.golden import FOLDER
+from weir.cli.main import main
+from weir.errors import SpecInvalid
+from weir.spec.language import read_spec
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["spec", *arguments])
+    found = capsys.readouterr()
+    return int(ended.value.code or 0), found.out, found.err
+
+
+def test_check_tells_good_from_bad_by_its_exit_status(capsys):
+    assert run(capsys, "check", str(FOLDER / "incidents.weir"))[0] == 0
+    status, _, err = run(capsys, "check", str(FOLDER / "bad-types.weir"))
+    assert status == 1
+    assert "bad-types.weir:5:10: the message has no field `payloda`" in err
+
+
+def test_check_as_json_gives_places(capsys):
+    status, out, _ = run(capsys, "check", "--json", str(FOLDER / "bad-syntax.weir"))
+    (found,) = json.loads(out)
+    assert (status, found["ok"], found["errors"][0]["line"]) == (1, False, 3)
+
+
+def test_fmt_rewrites_a_file_once(capsys, tmp_path):
+    path = tmp_path / "a.weir"
+    path.write_text("app A{queue B{ordering:fifo}} // end")
+    assert run(capsys, "fmt", "--check", str(path))[0] == 1
+    assert run(capsys, "fmt", str(path))[0] == 0
+    assert path.read_text() == "app A {\n  queue B { ordering: fifo }\n}  // end\n"
+    assert run(capsys, "fmt", "--check", str(path))[0] == 0
+
+
+def test_a_file_that_is_not_there_is_one_line(capsys):
+    status, _, err = run(capsys, "check", "/nowhere/at/all.weir")
+    assert status == 1
+    assert err.startswith("weir: `/nowhere/at/all.weir` cannot be read")
+
+
+@pytest.mark.parametrize("text", ["a: &a [x, x]\nb: &b [*a, *a]\napp: A\n", "app: &a [*a]\n"])
+def test_aliases_are_refused_before_they_unfold(text):
+    with pytest.raises(SpecInvalid, match="is not taken here"):
+        read_spec(text, file="bomb.yaml")
+
+
+def test_an_enormous_yaml_is_refused_at_once():
+    with pytest.raises(SpecInvalid, match="at most"):
+        read_spec("a: 1\n" * 100_000, file="big.yaml")
