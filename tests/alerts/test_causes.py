@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 from redis.asyncio import Redis
 
@@ -130,6 +131,17 @@ def shared_url(clickhouse_url: str) -> Iterator[str]:
     asyncio.run(migrate_warehouse(url))
     yield url
     asyncio.run(drop_warehouse(url))
+
+
+@pytest.fixture(scope="module")
+def database_url(postgres_url: str, migrated_template: str) -> Iterator[str]:
+    """A database that tests share, for the same reason."""
+    name = f"t_{uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {migrated_template} STRATEGY FILE_COPY")
+    yield with_database(postgres_url, name)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 async def house_on(redis_url: str, database: Database, url: str) -> AsyncIterator[House]:
