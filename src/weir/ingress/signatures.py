@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
 from collections.abc import Callable, Mapping, Sequence
 
@@ -165,8 +164,3 @@ def _recent(stamp: str, tolerance_s: int, now_ms: int) -> bool:
     if not stamp.isascii() or not stamp.isdigit() or len(stamp) > MAX_TIMESTAMP_DIGITS:
         return False
     return abs(now_ms // 1000 - int(stamp)) <= tolerance_s
-
-
-def digest_of(body: bytes) -> bytes:
-    """The fingerprint of a body, by which a repeat is told from another request under the same id."""
-    return hashlib.sha256(body).digest()

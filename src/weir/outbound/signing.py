@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 from weir.errors import Misconfigured
 
-MIN_SECRET_BYTES = 24
-
 
 def secret_bytes(secret: str) -> bytes:
     """The key inside a `whsec_…` secret; a secret in another form is its own key."""
