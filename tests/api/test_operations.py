@@ -17,9 +17,10 @@ from weir.broker.runner import Connection
 from weir.control.database import Database
 from weir.embedded.ports import free_port
 from weir.model.ids import new_id
+from weir.operations.events import SystemEvent, SystemEvents
 from weir.operations.service import OperationService
 
-from .harness import Tenant, make_client
+from .harness import Tenant, define, make_client
 
 
 @pytest.fixture
@@ -28,8 +29,14 @@ async def operations(database: Database, broker: Broker) -> OperationService:
 
 
 @pytest.fixture
-def services(services: Services, operations: OperationService) -> Services:
-    return replace(services, pusher=operations.front(), settler=operations.settlements, operations=operations)
+def services(services: Services, operations: OperationService, database: Database) -> Services:
+    return replace(
+        services,
+        pusher=operations.front(),
+        settler=operations.settlements,
+        operations=operations,
+        events=SystemEvents(database=database),
+    )
 
 
 async def push(client: httpx2.AsyncClient, queue: str, key: str = "k") -> httpx2.Response:
@@ -117,3 +124,21 @@ async def test_with_redis_out_of_reach_pushes_get_202_and_with_postgres_too_503_
     assert response.status_code == 503
     assert int(response.headers["retry-after"]) >= 1
     await nowhere.aclose()
+
+
+async def test_a_paused_queue_is_announced_to_every_process(
+    client: httpx2.AsyncClient, tenant: Tenant, services: Services, database: Database
+) -> None:
+    heard: list[SystemEvent] = []
+
+    async def hear(event: SystemEvent) -> None:
+        if event.environment == tenant.environment:
+            heard.append(event)
+
+    elsewhere = SystemEvents(database=database)
+    elsewhere.on("queue.pause", hear)
+    await elsewhere.catch_up()
+    name = await define(services, tenant.environment, "paused")
+    assert (await client.post(f"/api/v1/queues/{name}/pause")).status_code == 200
+    await elsewhere.catch_up()
+    assert [event.payload for event in heard] == [{"queue": name}]

@@ -28,6 +28,8 @@ from weir.errors import Unavailable
 from weir.ingress.receive import Receiver
 from weir.model.clock import Clock, SystemClock
 from weir.model.exchange import Pusher, Settler
+from weir.model.names import EnvironmentRef
+from weir.operations.events import SystemEvents
 from weir.operations.service import OperationService
 from weir.pipeline.status import PipelineView
 from weir.warehouse.reading.warehouse import Warehouse
@@ -82,6 +84,8 @@ class Services:
     alerts: AlertRoom | None = None
     dead_letters: DeadLetterRoom | None = None
     operations: OperationService | None = None
+    events: SystemEvents | None = None
+    """Tells every process what was changed here."""
     receiver: Receiver | None = None
     specs: Specs | None = None
     timelines: Timelines | None = None
@@ -99,6 +103,12 @@ def admit(services: Services, kind: OperationType) -> None:
     """Refuse with 429 what this process has no room for, before it costs anything."""
     if services.operations is not None:
         services.operations.admit(kind)
+
+
+async def announce(services: Services, kind: str, environment: EnvironmentRef, **payload: object) -> None:
+    """Tell every process about a change, this one included."""
+    if services.events is not None:
+        await services.events.publish(kind, environment=environment, payload=payload)
 
 
 def present(room: T | None, name: str) -> T:

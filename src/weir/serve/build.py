@@ -102,6 +102,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
         alerts, alert_loops = open_alerting(
             stack, settings.alerts, database, broker, warehouse, policy=guard_policy(settings.worker)
         )
+        events.on("spec.apply", hooks.on_spec_applied)
         supervisor = Supervisor(
             (
                 Loop(name="sweeper", run=Sweeper(broker).run),
@@ -122,6 +123,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
             pusher=pusher,
             settler=settler,
             operations=operations,
+            events=events,
             limits=_limits(settings.api),
             tokens=tokens,
             tenants=tenants,

@@ -15,6 +15,7 @@ from weir.ingress.at_once import CommandsAtOnce
 from weir.ingress.receive import Receiver
 from weir.model.clock import SystemClock
 from weir.model.exchange import Pusher
+from weir.operations.events import SystemEvent
 from weir.outbound.addresses import parse_networks
 from weir.outbound.guard import GuardPolicy, guarded_client
 from weir.outbound.log import PostgresDeliveryLog
@@ -38,6 +39,10 @@ class Hooks:
 
     def loops(self) -> tuple[Loop, ...]:
         return (Loop(name="spec-registry", run=self.registry.run),)
+
+    async def on_spec_applied(self, event: SystemEvent) -> None:
+        """Another process may have applied it: do not wait for the next look."""
+        await self.registry.refresh()
 
 
 async def open_hooks(database: Database, broker: Broker, pusher: Pusher, settings: WorkerSettings) -> Hooks:

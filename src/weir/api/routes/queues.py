@@ -17,7 +17,7 @@ from weir.api.schemas import (
     QueueView,
     RetentionBody,
 )
-from weir.api.services import Services, present
+from weir.api.services import Services, announce, present
 from weir.control.audit import Change
 from weir.control.queues import QueueDefinition
 from weir.model.message import QueueState
@@ -94,6 +94,7 @@ async def _audit(services: Services, access: Access, action: str, queue: QueueRe
     if services.audit is not None:
         change = Change.inside(queue.scope, actor=access.actor, action=action, target=queue.queue, **details)
         await services.audit.record(change)
+    await announce(services, action, queue.scope, queue=queue.queue)
 
 
 def queue_view(state: QueueState) -> QueueView:
