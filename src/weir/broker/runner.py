@@ -56,7 +56,7 @@ class _PackedConnection(RedisConnection):
 
     def pack_command(self, *args: Any) -> list[bytes]:
         # The driver names some commands by two words.
-        return [pack_command((*args[0].split(), *args[1:]) if " " in args[0] else args)]
+        return [pack_command((*args[0].split(), *args[1:]) if " " in str(args[0]) else args)]
 
 
 def connect(connection: Connection, *, timeout_s: float | None = None) -> Client:
