@@ -10,6 +10,7 @@ from weir.alerts.evaluator import Evaluator
 from weir.alerts.lease import EvaluatorLease
 from weir.alerts.records import Records
 from weir.control.database import Database
+from weir.errors import WarehouseUnavailable
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.testing.clocks import ManualClock
 from weir.testing.memory import MemoryBroker
@@ -30,6 +31,8 @@ class Story:
     error_rate: Mapping[str, Callable[[int], float]] = field(default_factory=dict)
     outages: Sequence[tuple[int, int]] = ()
     """Spans in which the pipeline lands nothing; what happened lands when they end."""
+    away: Sequence[tuple[int, int]] = ()
+    """Spans in which the warehouse does not answer."""
     losses: Sequence[tuple[int, int]] = ()
     """Spans whose events are lost for good."""
 
@@ -90,6 +93,8 @@ class StoryWarehouse:
 
     async def of(self, _: str) -> Freshness:
         now_ms = self._clock.now_ms()
+        if any(start <= now_ms - T0 < end for start, end in self._story.away):
+            raise WarehouseUnavailable("away")
         landed_ms = T0 + self._story.landed_until(now_ms - T0)
         return Freshness(now_ms=now_ms, behind={} if landed_ms == now_ms else {0: landed_ms})
 

@@ -101,6 +101,22 @@ async def test_an_outage_of_the_pipeline_resolves_nothing_and_raises_nothing(
     assert events == ["fired", "unknown", "known", "resolved"]
 
 
+async def test_a_warehouse_that_is_away_resolves_nothing_and_can_be_alerted_on(
+    database: Database, environment: EnvironmentRef
+) -> None:
+    story = Story(depth={"q": between(0, 20 * MINUTE)}, away=[(15 * MINUTE, 40 * MINUTE)])
+    simulation = Simulation(database, environment, story)
+    rule = await add_rule(database, environment)
+    await add_rule(database, environment, name="late", metric="pipeline_lag", threshold=120_000, queue=None)
+    await simulation.run(39 * MINUTE)
+    assert (await load_memories(database))[rule.id, "q"].memory.status is Status.UNKNOWN
+    (_, _, resolved), (_, late, _) = await simulation.episodes()
+    assert resolved is None
+    assert 17 * 60 <= late <= 17 * 60 + 30
+    await simulation.run(60 * MINUTE)
+    assert all(resolved is not None for _, _, resolved in await simulation.episodes())
+
+
 async def test_lost_events_are_not_calm(database: Database, environment: EnvironmentRef) -> None:
     story = Story(depth={"q": between(0, 10 * MINUTE)}, losses=[(12 * MINUTE, 13 * MINUTE)])
     simulation = Simulation(database, environment, story)

@@ -10,7 +10,7 @@ import structlog
 
 from weir.alerts.lease import Deposed, EvaluatorLease, Term
 from weir.alerts.machine import Happened
-from weir.alerts.measure import Lifetimes, Measured, Source, measure, source_of
+from weir.alerts.measure import Lifetimes, Measured, Source, measure, measure_nothing, source_of
 from weir.alerts.round import Change, Kept, Key, evaluate
 from weir.alerts.rule import Rule
 from weir.alerts.rules import Rules
@@ -19,7 +19,7 @@ from weir.alerts.verdict import Cause, Verdict, explain
 from weir.alerts.writing import Journal, Outcome, load_memories
 from weir.broker.broker import Broker
 from weir.control.database import Database
-from weir.errors import NotFound, Unavailable
+from weir.errors import NotFound, Unavailable, WarehouseUnavailable
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import QueueRef
 from weir.warehouse.reading.warehouse import Warehouse
@@ -52,6 +52,7 @@ class Evaluator:
         self._rules = Rules(database, clock=self._clock)
         self._situations = Situations(warehouse, broker, database, clock=self._clock)
         self._journal = Journal(database)
+        self._answered_ms = self._clock.now_ms()
 
     async def run(self) -> None:
         """Evaluate until cancelled; whoever holds the lease does it, the others wait for it."""
@@ -76,13 +77,23 @@ class Evaluator:
         started, now_ms = time.monotonic(), self._clock.now_ms()
         rules = await self._rules.enabled()
         kept = await load_memories(self._database)
-        measured = await measure(self._warehouse, self._lifetimes, rules, now_ms=now_ms)
-        depths = await self._depths(_silent(rules, kept, measured))
+        measured = await self._measured(rules, now_ms=now_ms)
+        depths = {} if measured.blind else await self._depths(_silent(rules, kept, measured))
         changes = list(evaluate(rules, kept, measured, live_depths=depths))
         verdicts = await self._verdicts([one for one in changes if Happened.FIRED in one.happened])
         took_ms = round((time.monotonic() - started) * 1_000)
         await self._journal.write(changes, verdicts, term=term, now_ms=now_ms, took_ms=took_ms)
         return _outcome(rules, changes)
+
+    async def _measured(self, rules: Sequence[Rule], *, now_ms: int) -> Measured:
+        """What the rules want to see; without a warehouse all of it is unknown, except that it is away."""
+        try:
+            measured = await measure(self._warehouse, self._lifetimes, rules, now_ms=now_ms)
+        except WarehouseUnavailable as error:
+            log.warning("the warehouse is away", error=str(error))
+            return measure_nothing(now_ms=now_ms, since_ms=self._answered_ms, shards=self._warehouse.shards)
+        self._answered_ms = now_ms
+        return measured
 
     async def _attempt(self) -> Term | None:
         """One evaluation that survives stores being away; the rules wait for the next one."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from weir.alerts.judge import NOTHING, QUIET, Figure, Seen, Trustworthiness, from_percentiles, from_sums
 from weir.alerts.metrics import Metric
@@ -19,6 +19,7 @@ from weir.warehouse.reading.warehouse import Warehouse
 from weir.warehouse.reading.windows import Frame, Levels, Percentiles, Sums, frame_for
 
 STALE_AFTER_MS = 60_000
+Answer = TypeVar("Answer")
 
 
 class Source(StrEnum):
@@ -67,6 +68,8 @@ class Measured:
     percentiles: Mapping[int, Mapping[QueueRef, Percentiles]]
     workers: Mapping[int, Levels | None]
     ttls_ms: Mapping[QueueRef, int]
+    blind: bool = False
+    """The warehouse did not answer: nothing is known but how long that has been so."""
 
     def queues_of(self, rule: Rule) -> set[QueueRef]:
         """The queues of the rule's environment that were heard of."""
@@ -108,6 +111,8 @@ class Measured:
         metric = rule.draft.metric
         if source_of(metric) is Source.PIPELINE:
             return Trustworthiness(stale=False, lossy=False)
+        if self.blind:
+            return Trustworthiness(stale=True, lossy=False)
         if source_of(metric) is Source.WORKERS:
             stale = any(
                 self.worker_freshness.lag_ms(s) > STALE_AFTER_MS for s in self.worker_freshness.behind
@@ -179,11 +184,35 @@ async def measure(
         gaps=gaps,
         shards=warehouse.shards,
         frames=frames,
-        levels={span: await levels(span) for span in spans(Source.LEVELS)},
-        sums={span: await sums(span) for span in spans(Source.SUMS)},
-        percentiles={span: await percentiles(span) for span in spans(Source.PERCENTILES)},
-        workers={span: await workers(span) for span in spans(Source.WORKERS)},
+        levels=await _together(levels, spans(Source.LEVELS)),
+        sums=await _together(sums, spans(Source.SUMS)),
+        percentiles=await _together(percentiles, spans(Source.PERCENTILES)),
+        workers=await _together(workers, spans(Source.WORKERS)),
         ttls_ms=await lifetimes.ttls_ms(forecasts) if forecasts else {},
+    )
+
+
+async def _together(ask: Callable[[int], Awaitable[Answer]], spans: Sequence[int]) -> dict[int, Answer]:
+    """The answers for several windows, asked at the same time."""
+    return dict(zip(spans, await asyncio.gather(*(ask(span) for span in spans)), strict=True))
+
+
+def measure_nothing(*, now_ms: int, since_ms: int, shards: int) -> Measured:
+    """What is known while the warehouse is away: that nothing has landed since it last answered."""
+    behind = Freshness(now_ms=now_ms, behind=dict.fromkeys(range(shards), since_ms))
+    return Measured(
+        now_ms=now_ms,
+        freshness=behind,
+        worker_freshness=behind,
+        gaps=(),
+        shards=shards,
+        frames={},
+        levels={},
+        sums={},
+        percentiles={},
+        workers={},
+        ttls_ms={},
+        blind=True,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weir.alerts.judge import Seen, Trustworthiness, judge
-from weir.alerts.machine import Happened, Memory, Policy, Sight, is_forgettable, step
+from weir.alerts.machine import Happened, Level, Memory, Policy, Sight, is_forgettable, step
 from weir.alerts.measure import Measured
 from weir.alerts.metrics import CATALOGUE, About
 from weir.alerts.rule import Rule
@@ -100,8 +100,11 @@ def _change(
 ) -> Change:
     before = kept.get((rule.id, queue.queue if queue else ""))
     policy = policy_of(rule)
-    seen = _seen(rule, queue, measured, live_depths)
-    sight = judge(rule.draft, seen, trust=trust, now_ms=measured.now_ms)
+    if trust.stale:
+        sight = Sight(level=Level.UNKNOWN)
+    else:
+        seen = _seen(rule, queue, measured, live_depths)
+        sight = judge(rule.draft, seen, trust=trust, now_ms=measured.now_ms)
     memory, happened = step(policy, before.memory if before else Memory(), sight, now_ms=measured.now_ms)
     return Change(
         rule=rule,

@@ -13,7 +13,7 @@ from weir.warehouse.reading.queues import table_of
 from weir.warehouse.reading.reader import Reader
 from weir.warehouse.tables import QUEUES, WORKERS
 
-LOOKBACK_MS = 10 * MINUTE_MS
+LOOKBACK_MS = 2 * MINUTE_MS
 """How long before a window a level is looked for; a queue that waits says so every few seconds."""
 
 
