@@ -87,7 +87,8 @@ class Receiver:
         self._secrets = secrets
         self._at_once = at_once
         self._clock = clock or SystemClock()
-        self._recent: Recent[PushAnswer] = Recent()
+        # A queued operation reaches the store later; until then only this process knows its message's id.
+        self._recent: Recent[PushAnswer] = Recent(keep=lambda answer: isinstance(answer, Queued))
 
     def find(self, name: str) -> Hook | None:
         """The webhook at the short address."""

@@ -1,7 +1,7 @@
-"""What this process answered lately, by sender's id: repeats get the same answer, word for word.
+"""Requests under way, by sender's id: those that repeat one share its answer, word for word.
 
-The promise for 24 hours and across processes is the store's; this adds what one process can say more
-precisely while it remembers.
+The promise for 24 hours and across processes is the store's: it knows every id and gives the first
+message's. So an answer is remembered here only if the store cannot know it yet.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class _Seen(Generic[A]):
 class Recent(Generic[A]):
     """Runs the first request of an id; those that repeat it share its answer."""
 
-    def __init__(self, *, capacity: int = 20_000) -> None:
+    def __init__(self, *, keep: Callable[[A], bool], capacity: int = 20_000) -> None:
+        self._keep = keep
         self._capacity = capacity
         self._seen: OrderedDict[Place, _Seen[A]] = OrderedDict()
 
@@ -51,6 +52,8 @@ class Recent(Generic[A]):
                 future.exception()
             raise
         future.set_result(answer)
+        if not self._keep(answer):
+            self._seen.pop(place, None)
         return answer, False
 
     def _remember(self, place: Place, seen: _Seen[A]) -> None:
