@@ -214,6 +214,7 @@ async def inflict(fault: str, apis: list[Api], own_redis: RunningServer) -> None
         await apis[0].start()
 
 
+@pytest.mark.fault
 async def test_order_holds_while_redis_is_frozen(
     own_redis: RunningServer, database_url: str, clickhouse_url: str, tmp_path: Path
 ) -> None:

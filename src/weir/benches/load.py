@@ -1,7 +1,7 @@
 """`weir bench load`: four times what two API processes can take, with admission and without.
 
 Capacity is what a closed loop of connections gets through. Then arrivals come at four times that rate,
-from producers with two seconds of patience that honour Retry-After. Goodput counts messages that entered
+from producers with half a second of patience that honour Retry-After. Goodput counts messages that entered
 their queue by the end of the stretch and whose producer was told so in time.
 """
 
@@ -42,7 +42,7 @@ from weir.settings import load_settings
 from weir.spec.ir import QueueSpec
 
 OVERLOAD = 4
-PATIENCE_S = 2.0
+PATIENCE_S = 0.5
 KEYS = 2_000
 CONNECTIONS = 64
 
@@ -159,8 +159,9 @@ async def _traffic(
     generator = Generator(
         [process.port for process in processes],
         lambda producer, number: _push(token, queue, producer, number),
-        producers=int(per_s / OVERLOAD * PATIENCE_S * 3),
+        producers=int(per_s / OVERLOAD * 6),
         patience_s=PATIENCE_S,
+        max_connections=min(6_000, int(per_s / OVERLOAD * PATIENCE_S * 2)),
     )
     return await generator.run(per_s=per_s, seconds=seconds)
 

@@ -95,7 +95,7 @@ class Generator:
         *,
         producers: int,
         patience_s: float = 2.0,
-        max_connections: int = 8_000,
+        max_connections: int,
     ) -> None:
         self._ports = ports
         self._make = make
@@ -113,6 +113,7 @@ class Generator:
         self.traffic = Traffic()
 
     async def run(self, *, per_s: float, seconds: float) -> Traffic:
+        await self._open_all()
         started = time.perf_counter()
         while (now := time.perf_counter()) - started < seconds:
             due = (now - started) * per_s - self._arrived
@@ -145,6 +146,14 @@ class Generator:
             self._busy[connection] = None
             self.traffic.attempts += 1
             connection.send(producer, number, self._make(producer, number))
+
+    async def _open_all(self) -> None:
+        """Producers keep their connections; opening them is no part of the load."""
+        while self._total < self._max_connections:
+            self._open()
+            if self._opening >= 50:
+                await asyncio.gather(*self._connecting)
+        await asyncio.gather(*self._connecting)
 
     def _open(self) -> None:
         self._opening += 1
