@@ -30,7 +30,7 @@ def test(ctx: typer.Context) -> None:
 def _workers(arguments: list[str]) -> list[str]:
     """Two workers pay off for a whole run; a chosen test runs alone and shows its output."""
     chosen = any(not argument.startswith("-") for argument in arguments)
-    given = any(argument.startswith(("-n", "-p", "--pdb", "-s")) for argument in arguments)
+    given = any(argument.startswith(("-n", "--pdb", "-s")) for argument in arguments)
     if chosen or given or (os.cpu_count() or 1) < 2:
         return []
     return ["-n", "2", "--dist", "loadfile"]
