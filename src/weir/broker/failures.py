@@ -44,6 +44,8 @@ _WORDS = {
     "TRYAGAIN": "the Redis cluster is moving this slot; try again in a moment",
     "UNKILLABLE": "Redis is busy with a script; try again in a moment",
 }
+_NO_ROOM = ("OOM", "MISCONF")
+"""Redis answered that it has no room: nothing was done, so the caller is told instead of queued."""
 _ANY_WORD = re.compile(rf"\b(?:{'|'.join(_WORDS)})\b")
 
 
@@ -57,14 +59,11 @@ def translate(error: Exception) -> WeirError:
     if isinstance(error, _REFUSED):
         return Misconfigured(f"Redis refused the credentials: {error}; check the Redis URL")
     # An error inside a script is quoted in the middle of a longer text.
-    word = _ANY_WORD.search(str(error))
-    if isinstance(error, exceptions.OutOfMemoryError):
-        reason = _WORDS["OOM"]
-    elif word:
-        reason = _WORDS[word[0]]
-    else:
-        reason = f"Redis did not do it: {type(error).__name__}: {error}"
-    return BrokerUnavailable(reason, retry_after_s=RETRY_AFTER_S)
+    found = _ANY_WORD.search(str(error))
+    word = "OOM" if isinstance(error, exceptions.OutOfMemoryError) else found[0] if found else ""
+    reason = _WORDS.get(word, f"Redis did not do it: {type(error).__name__}: {error}")
+    refused = {"refused": True} if word in _NO_ROOM else {}
+    return BrokerUnavailable(reason, retry_after_s=RETRY_AFTER_S, **refused)
 
 
 @contextmanager
