@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily
+
+from weir import __version__
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -42,5 +42,5 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 def build_info() -> GaugeMetricFamily:
     """The version that runs, as a constant 1."""
     family = GaugeMetricFamily("weir_build_info", "The version of Weir that answers.", labels=("version",))
-    family.add_metric((version("weir"),), 1)
+    family.add_metric((__version__,), 1)
     return family
