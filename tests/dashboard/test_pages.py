@@ -110,6 +110,7 @@ async def test_a_purge_asks_first_and_takes_only_what_matches(page: Page, site: 
     await world.define("orders")
     await world.kill("orders", payload=b"{}", error="boom", attempts=1)
     await page.goto(site.link("dead-letters"))
+    await expect(page.get_by_role("region", name="Groups", exact=True)).to_contain_text("boom")
     await page.get_by_role("button", name="Purge…").click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("Queue").fill("orders")
