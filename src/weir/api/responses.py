@@ -20,7 +20,7 @@ _TEXTS = {
 }
 STATUSES = tuple(_TEXTS)
 """Every status that a problem may have; one that is not listed cannot be declared."""
-_EVERY = (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503)
+_EVERY = (400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 500, 503)
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
