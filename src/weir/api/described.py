@@ -106,7 +106,7 @@ DESCRIBED: tuple[Described, ...] = (
         operation_id="pop_messages",
         summary="Hand out messages under leases; waits if asked to.",
         body=shapes.PopBody,
-        example={"queue": "orders", "limit": 10, "wait_ms": 20000},
+        example={"queue": "orders", "limit": 10, "wait_ms": 2000},
         answers={200: shapes.Messages},
     ),
     Described(
