@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -35,6 +36,7 @@ from weir.deadletters.tasks import NewTask, TaskKind
 from weir.embedded.migrations import migrate_stores
 from weir.embedded.ports import free_port
 from weir.embedded.stack import Stack
+from weir.errors import Misconfigured
 from weir.model.message import Failure, NewMessage
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
@@ -43,6 +45,10 @@ from weir.spec.ir import DeliveryPolicy, QueueSpec
 
 ROWS = 23_000_000
 QUICK_ROWS = 400_000
+BYTES_PER_ROW = 900
+"""On disk with the indexes and some slack."""
+SPARE_BYTES = 2 << 30
+"""The servers themselves and their logs."""
 
 
 def run(*, quick: bool, rows: int | None = None, **_: Any) -> dict[str, Any]:
@@ -52,8 +58,19 @@ def run(*, quick: bool, rows: int | None = None, **_: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="weir-bench-dlq-") as folder:
         # PostgreSQL may run as another account and has to pass through.
         Path(folder).chmod(0o711)
+        _check_room(folder, rows)
         work = _run(Path(folder), sizes, deaths=20_000 if quick else 100_000, rounds=3 if quick else 5)
         return uvloop.run(work)
+
+
+def _check_room(folder: str, rows: int) -> None:
+    """Better now than after ten minutes."""
+    free, needed = shutil.disk_usage(folder).free, rows * BYTES_PER_ROW + SPARE_BYTES
+    if free < needed:
+        raise Misconfigured(
+            f"{rows:,} dead letters need {needed >> 30} GiB and `{folder}` has {free >> 30} GiB free; "
+            "set TMPDIR to a larger disk, or measure fewer with --rows"
+        )
 
 
 async def _run(folder: Path, sizes: Sizes, *, deaths: int, rounds: int) -> dict[str, Any]:
@@ -168,6 +185,7 @@ async def _reads(client: httpx2.AsyncClient, *, rounds: int) -> dict[str, Any]:
     for _ in range(rounds * 200):
         status += await _timed(client, "/dlq-status", 1)
         bare += await _timed(client, "/livez", 1)
+    _say(f"status: {_quantile(status, 0.99):.2f} ms p99")
     groups = [ms for _ in range(rounds) for ms in await _timed(client, "/api/v1/dlq/groups", 40)]
     return {
         "status_p50_ms": round(_quantile(status, 0.5), 2),
@@ -193,6 +211,7 @@ async def _purge(client: httpx2.AsyncClient) -> dict[str, Any]:
             times += await _timed(client, "/dlq-status", 1)
             await asyncio.sleep(0.05)
         task = (await client.get(location)).json()
+        _say(f"purge: {task['done']:,} of {task['expected']:,}")
     seconds = time.monotonic() - began
     assert (task["state"], task["done"]) == ("completed", task["expected"]), task
     return {

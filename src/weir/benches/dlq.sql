@@ -26,7 +26,7 @@ WITH known AS (
 ), chosen AS (
     SELECT 1 + floor(power(random(), 2) * cardinality(%(keys)s::bigint[]))::int AS place,
            floor(power(random(), 2) * %(kinds)s)::int AS kind,
-           %(from_ms)s + n * %(span_ms)s / %(count)s + (random() * 60000)::bigint AS enqueued_at_ms,
+           %(from_ms)s + n * %(span_ms)s::bigint / %(count)s + (random() * 60000)::bigint AS enqueued_at_ms,
            n
     FROM generate_series(1, %(count)s) AS n
 )

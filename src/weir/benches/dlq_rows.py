@@ -15,7 +15,6 @@ from weir.model.names import EnvironmentRef
 
 CONSUMERS = 100
 GROUPS = 20
-CHUNK = 500_000
 PAYLOAD_BYTES = 200
 DAYS_30_MS = 30 * 86_400_000
 
@@ -30,6 +29,8 @@ class Sizes:
     rows: int
     purge: int
     redrive: int
+    chunk: int = 500_000
+    """Letters of one insert."""
 
     @property
     def spread(self) -> int:
@@ -74,13 +75,13 @@ async def _insert(database: Database, sizes: Sizes, consumers: list[int]) -> Non
     # As deaths come: those that were enqueued at about the same time lie side by side.
     chunks = [
         (
-            min(CHUNK, count - start),
+            min(sizes.chunk, count - start),
             keys,
             began_ms + DAYS_30_MS * start // count,
-            DAYS_30_MS * min(CHUNK, count - start) // count,
+            DAYS_30_MS * min(sizes.chunk, count - start) // count,
         )
         for count, keys in parts
-        for start in range(0, count, CHUNK)
+        for start in range(0, count, sizes.chunk)
     ]
     done = 0
 
@@ -100,7 +101,7 @@ async def _insert(database: Database, sizes: Sizes, consumers: list[int]) -> Non
                     size=PAYLOAD_BYTES,
                 )
             done += count
-            _say(f"{done:,} rows")
+            _say(f"{done:,} of {sizes.rows:,} rows")
 
     await asyncio.gather(work(), work())
 
@@ -118,8 +119,9 @@ async def _drop_indexes(database: Database) -> list[str]:
 async def _make_indexes(database: Database, definitions: list[str]) -> None:
     async with database.connection() as connection:
         await connection.execute("SET maintenance_work_mem = '1GB'")
-        for definition in definitions:
+        for number, definition in enumerate(definitions, start=1):
             await connection.execute(definition.encode())
+            _say(f"index {number} of {len(definitions)}")
         await connection.execute("VACUUM (ANALYZE) weir.dead_letters")
 
 
