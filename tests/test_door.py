@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,14 @@ class House:
 
     def steps(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Let children hear Ctrl-C, even if whoever started the tests does not: what is ignored is inherited."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

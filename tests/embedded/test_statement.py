@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weir.embedded.chdb.statement import find_insert, keeps_state, reads, words
+from weir.embedded.chdb.statement import find_insert, keeps_state, named_formats, reads, words
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,17 @@ def test_what_reads_and_what_stays_behind() -> None:
     assert keeps_state(b"SET a = 1")
     assert keeps_state(b"create temporary table t (a Int8)")
     assert not keeps_state(b"CREATE TABLE t (a Int8)")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (b"SELECT 1", set()),
+        (b"SELECT 1 FORMAT Native", {"Native"}),
+        (b"SELECT 1\n format\nArrowStream SETTINGS max_threads = 1", {"ArrowStream"}),
+        (b"SELECT format('{} FORMAT', x), 'FORMAT TSV' FROM t -- FORMAT CSV", set()),
+        (b"SELECT (SELECT format FROM t) FORMAT JSON", {"JSON"}),
+    ],
+)
+def test_output_formats_are_found_where_they_can_stand(text: bytes, found: set[str]) -> None:
+    assert named_formats(text) == found

@@ -35,7 +35,9 @@ class Up:
             env={**os.environ, **environment},
         )
         assert self.process.stdout is not None
-        self.urls: dict[str, Any] = json.loads(self.process.stdout.readline())
+        line = self.process.stdout.readline()
+        assert line, f"`weir up` ended with {self.process.wait()}: {self.process.communicate()[1]}"
+        self.urls: dict[str, Any] = json.loads(line)
         self.children = [child.pid for child in psutil.Process(self.process.pid).children(recursive=True)]
 
     def end(self, number: int) -> int:

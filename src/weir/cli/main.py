@@ -78,6 +78,16 @@ def weir(
     """Weir: a message queue that you can see through."""
 
 
+_FULL = "the disk is full ({}); free some space"
+_CLOSED = "cannot write to `{}`; give yourself the right to, or choose another place with `--data-dir`"
+_DISK_TROUBLE = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EROFS: _CLOSED,
+    errno.EACCES: _CLOSED,
+}
+
+
 def main(argv: list[str] | None = None) -> Any:
     """Run one command; errors of the tree are one line, and bad settings are exit status 2."""
     group = get_command(app)
@@ -90,7 +100,7 @@ def main(argv: list[str] | None = None) -> Any:
         typer.echo(f"weir: {error}", err=True)
         sys.exit(1)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in _DISK_TROUBLE:
             raise
-        typer.echo(f"weir: the disk is full ({error.filename or 'no space left'}); free some space", err=True)
+        typer.echo(f"weir: {_DISK_TROUBLE[error.errno].format(error.filename or error.strerror)}", err=True)
         sys.exit(2)

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from weir.errors import Misconfigured
 
-_ORPHAN_PATIENCE_S = 15.0
+_ORPHAN_PATIENCE_S = 30.0
 
 
 class DataDir:
@@ -132,4 +132,12 @@ def _alive(pid: int | None) -> bool:
         return False
     except PermissionError:
         return True
-    return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Killed, and its parent has not asked for it yet; it owns nothing any more."""
+    with suppress(OSError):
+        # The name may contain anything; the state is the first word behind it.
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
+    return False

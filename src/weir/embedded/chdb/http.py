@@ -91,9 +91,13 @@ class Handler(BaseHTTPRequestHandler):
             arguments |= fields
             body = iter(())
         request = parse_request(arguments, self._headers(), files)
-        answer = self.server.runner.run(request, body, user=user, client=self.connection)
-        self._drain(raw)
-        self._send(200, answer.body, self._answer_headers(answer, request.query_id))
+        with self.server.runner.answered(request, body, user=user, client=self.connection) as answer:
+            self._drain(raw)
+            headers = self._answer_headers(answer, request.query_id)
+            if answer.more is None:
+                self._send(200, answer.body, headers)
+            else:
+                self._send_in_pieces(answer.body, answer.more, headers)
 
     def _user(self, arguments: Mapping[str, str]) -> User:
         name, password = credentials(arguments, self._headers())
@@ -130,6 +134,30 @@ class Handler(BaseHTTPRequestHandler):
                 continue
         except (Gone, OSError):
             self.close_connection = True
+
+    def _send_in_pieces(self, first: bytes, more: Iterator[bytes], headers: Mapping[str, str]) -> None:
+        """As the rows come. An error that comes now is told as ClickHouse does: as text at the broken end."""
+        self.send_response_only(200)
+        for name, value in {**headers, "Transfer-Encoding": "chunked"}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self._chunk(first)
+        try:
+            for piece in more:
+                self._chunk(piece)
+        except (ConnectionError, TimeoutError):
+            raise
+        except Exception as error:
+            self._chunk(described(error)[2].encode())
+            self.wfile.flush()
+            self.close_connection = True
+            return
+        self.wfile.write(b"0\r\n\r\n")
+        self.wfile.flush()
+
+    def _chunk(self, data: bytes) -> None:
+        if data:
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         self.send_response_only(status)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from weir.embedded.chdb.cancel import HangUps
 from weir.embedded.chdb.engine import Engine, configure, load, use
 from weir.embedded.chdb.failures import Refused
+from weir.embedded.chdb.pieces import can_be_joined, pieces
 from weir.embedded.chdb.request import Request
 from weir.embedded.chdb.sessions import Sessions
 from weir.embedded.chdb.spool import Spool
@@ -29,6 +31,8 @@ class Answer:
     body: bytes
     format: str | None
     summary: dict[str, int] = field(default_factory=dict)
+    more: Iterator[bytes] | None = None
+    """What follows the body, if that is only the beginning."""
 
 
 class Runner:
@@ -39,21 +43,27 @@ class Runner:
         self.sessions = Sessions(engine.connect)
         self._hang_ups = HangUps(engine.kill)
 
-    def run(self, request: Request, body: Iterator[bytes], *, user: User, client: socket.socket) -> Answer:
+    @contextmanager
+    def answered(
+        self, request: Request, body: Iterator[bytes], *, user: User, client: socket.socket
+    ) -> Iterator[Answer]:
+        """Run a request; its answer can be read inside the block."""
         started = time.perf_counter_ns()
         statement, insert, rows = _assemble(request.query, body)
         if insert is None and not statement.strip():
             raise Refused(62, "SYNTAX_ERROR", "Empty query")
-        with self.engine.running, self._connection(request, user, statement) as connection:
+        with ExitStack() as stack:
+            stack.enter_context(self.engine.running)
+            connection = stack.enter_context(self._connection(request, user, statement))
             if insert is not None:
                 answer = _insert(connection, request, insert, rows)
             elif reads(statement):
-                with self._hang_ups.watched(client) as mark:
-                    answer = _query(connection, request, f"/* {mark} */ ".encode() + statement)
+                mark = stack.enter_context(self._hang_ups.watched(client))
+                answer = _read(stack, connection, request, f"/* {mark} */ ".encode() + statement)
             else:
                 answer = _query(connection, request, statement)
-        answer.summary["elapsed_ns"] = time.perf_counter_ns() - started
-        return answer
+            answer.summary["elapsed_ns"] = time.perf_counter_ns() - started
+            yield answer
 
     @contextmanager
     def _connection(self, request: Request, user: User, statement: bytes) -> Iterator[Any]:
@@ -135,13 +145,28 @@ def _insert(connection: Any, request: Request, insert: Insert, rows: Iterator[by
     return Answer(body=b"", format=None, summary=written)
 
 
+def _read(stack: ExitStack, connection: Any, request: Request, statement: bytes) -> Answer:
+    """The answer in pieces where that can be; the first two are fetched, so that most errors come first."""
+    if not can_be_joined(request, statement):
+        return _query(connection, request, statement)
+    results = stack.enter_context(pieces(connection, request, statement))
+    begun = list(islice(results, 2))
+    body = b"".join(one.bytes() for one in begun)
+    if len(begun) == 2:
+        return Answer(body=body, format=request.format, more=(one.bytes() for one in results))
+    return Answer(body=body, format=request.format, summary=_summary(begun[0]) if begun else {})
+
+
 def _query(connection: Any, request: Request, statement: bytes) -> Answer:
     result = connection.query(statement, request.format, params=dict(request.parameters))
-    body = result.bytes() or b""
-    summary = {
+    shown = request.format if reads(statement) else None
+    return Answer(body=result.bytes() or b"", format=shown, summary=_summary(result))
+
+
+def _summary(result: Any) -> dict[str, int]:
+    return {
         "read_rows": result.storage_rows_read(),
         "read_bytes": result.storage_bytes_read(),
         "result_rows": result.rows_read(),
-        "result_bytes": len(body),
+        "result_bytes": result.size(),
     }
-    return Answer(body=body, format=request.format if reads(statement) else None, summary=summary)

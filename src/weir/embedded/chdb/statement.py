@@ -43,6 +43,21 @@ def reads(text: bytes) -> bool:
     return words(text, 1)[:1] != () and words(text, 1)[0] in _READING
 
 
+def named_formats(text: bytes) -> frozenset[str]:
+    """Every word that may name an output format: what follows a `FORMAT` outside of brackets."""
+    found: set[str] = set()
+    depth, named = 0, False
+    for token in _TOKEN.finditer(text):
+        if (word := token["word"]) is not None:
+            if named:
+                found.add(word.decode())
+            named = depth == 0 and word.upper() == b"FORMAT"
+        elif (other := token["other"]) is not None:
+            depth += (other == b"(") - (other == b")")
+            named = False
+    return frozenset(found)
+
+
 def keeps_state(text: bytes) -> bool:
     """Whether a statement leaves something behind in its session."""
     first = words(text, 2)

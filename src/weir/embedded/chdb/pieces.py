@@ -1,0 +1,34 @@
+"""Rows on their way out of the engine, piece by piece, so that a large answer is never held whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from weir.embedded.chdb.request import Request
+from weir.embedded.chdb.statement import named_formats, words
+
+# Each piece is formatted by itself; these formats have neither head nor tail, so the pieces can be joined.
+_JOINABLE = frozenset(
+    "native tabseparated tsv tabseparatedraw tsvraw csv jsoneachrow jsoncompacteachrow rowbinary".split()  # noqa: SIM905
+)
+
+
+def can_be_joined(request: Request, statement: bytes) -> bool:
+    """Whether the answer to a statement may be sent in pieces."""
+    if words(statement, 1) not in ((b"SELECT",), (b"WITH",)):
+        return False
+    formats = named_formats(statement) or {request.format}
+    return all(name.lower() in _JOINABLE for name in formats)
+
+
+@contextmanager
+def pieces(connection: Any, request: Request, statement: bytes) -> Iterator[Iterator[Any]]:
+    """The results of a statement as the engine hands them out; leaving early stops it."""
+    stream = connection.send_query(statement, request.format, params=dict(request.parameters))
+    try:
+        yield iter(stream)
+    finally:
+        with suppress(Exception):
+            stream.cancel()
