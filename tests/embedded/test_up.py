@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ import pytest
 import redis
 
 from weir.embedded.datadir import DataDir
-from weir.testing.processes import is_alive, kill9
+from weir.testing.processes import is_alive, kill9, wait_until
 
 WEIR = (sys.executable, "-m", "weir.cli")
 
@@ -129,6 +130,20 @@ def test_a_folder_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
     asyncio.run(directory.open())
     directory.close()
     assert tmp_path.stat().st_mode & 0o7777 == 0o1777
+
+
+async def test_a_dead_owner_that_nobody_has_reaped_is_no_owner(tmp_path: Path) -> None:
+    """Its children hold the lock until they have written their data out; the next one waits for them."""
+    with subprocess.Popen(["true"]) as owner, (tmp_path / "lock").open("a+") as lock:
+        wait_until(lambda: not is_alive(owner.pid), what="the owner's death")
+        lock.write(f"{owner.pid}\n")
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        asyncio.get_running_loop().call_later(0.3, lock.close)
+        directory = DataDir(tmp_path)
+        await directory.open()
+        assert lock.closed
+        directory.close()
 
 
 def test_nothing_opens_without_the_password(shared: Up) -> None:
