@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import psycopg
@@ -11,17 +13,41 @@ import pytest
 
 from weir.control.database import Database
 from weir.control.migrate import migrate_postgres
+from weir.embedded.redis import redis_binary
 from weir.model.names import EnvironmentRef
 from weir.testing.clocks import ManualClock
+from weir.testing.debian import SERVERS, fetched_server
+from weir.testing.redis_cluster import RunningCluster
 from weir.testing.servers import TestServers
 from weir.testing.urls import with_database
 from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 
 _TEMPLATE = "weir_template"
+_CACHE = Path(__file__).parents[1] / ".servers"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults", action="store_true", help="run the long fault and slow tests too")
+    parser.addoption("--redis-server", choices=sorted(SERVERS), help="fetch this server once and test on it")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Put the chosen server on PATH, where Weir looks for newer ones than its own."""
+    name = config.getoption("--redis-server")
+    if name is None:
+        return
+    folder = fetched_server(name, cache=_CACHE)
+    os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    redis_binary.cache_clear()
+    if redis_binary()[0].parent != folder:
+        raise pytest.UsageError(
+            f"`{name}` was asked for, but `{redis_binary()[0]}` is newer; take it off PATH"
+        )
+
+
+def pytest_report_header() -> str:
+    path, version = redis_binary()
+    return f"redis: {'.'.join(map(str, version))} ({path})"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -45,6 +71,14 @@ def servers() -> Iterator[TestServers]:
 @pytest.fixture(scope="session")
 def redis_url(servers: TestServers) -> str:
     return servers.redis.url
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    """A Redis Cluster of three nodes."""
+    cluster = RunningCluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.stop()
 
 
 @pytest.fixture(scope="session")

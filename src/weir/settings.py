@@ -40,7 +40,7 @@ def _url_of(*schemes: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-RedisUrl = Annotated[str, _url_of("redis", "rediss")]
+RedisUrl = Annotated[str, _url_of("redis", "rediss", "redis+cluster", "rediss+cluster")]
 PostgresUrl = Annotated[str, _url_of("postgresql", "postgres")]
 ClickHouseUrl = Annotated[str, _url_of("http", "https")]
 Port = Annotated[int, Field(ge=0, le=65_535)]
@@ -89,6 +89,9 @@ class PipelineSettings(Section):
     memory: str = Field(default="1g", description="heap of the driver and of each executor")
     checkpoint: str | None = Field(default=None, description="unset: below the data directory")
     archive: str | None = Field(default=None, description="unset: below the data directory")
+    keep_archive_days: Annotated[int, Field(ge=0)] = Field(
+        default=38, description="a week longer than minutes; 0 keeps every hour"
+    )
     trigger_ms: Annotated[int, Field(ge=50, le=60_000)] = 500
     max_events: Annotated[int, Field(ge=1_000)] = Field(default=400_000, description="about, a batch")
     max_lanes: Annotated[int, Field(ge=1)] = Field(default=1, description="raise it with the cluster")
@@ -172,7 +175,9 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, env_nested_delimiter=_DELIMITER, frozen=True, extra="forbid"
     )
 
-    redis_url: RedisUrl | None = Field(default=None, description="unset: embedded")
+    redis_url: RedisUrl | None = Field(
+        default=None, description="unset: embedded; `redis+cluster://` names a node of a cluster"
+    )
     postgres_url: PostgresUrl | None = Field(default=None, description="unset: embedded")
     clickhouse_url: ClickHouseUrl | None = Field(default=None, description="unset: embedded")
     durable: bool = Field(default=False, description="on disk before the reply, not within a second")

@@ -3,112 +3,67 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+import json
+from collections.abc import AsyncIterator
+from uuid import uuid4
 
 import pytest
-from redis import Redis
-from redis.exceptions import RedisError
+from typer.testing import CliRunner
 
-from weir.broker.broker import Shard
+from weir.broker.broker import Call, Shard
+from weir.broker.preflight import check_redis, inspect_redis
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
-from weir.embedded.ports import free_port
-from weir.embedded.redis import redis_binary
-from weir.model.message import Failure, NewMessage, Settlement
+from weir.cli.queue import app
+from weir.errors import BrokerUnavailable, Misconfigured
+from weir.model.message import Enqueue, Failure, NewMessage, Settlement
 from weir.model.names import EnvironmentRef
 from weir.model.shards import shard_of
 from weir.spec.ir import DeliveryPolicy, Ordering, QueueSpec
+from weir.testing.clocks import ManualClock
+from weir.testing.conformance import BrokerConformance
+from weir.testing.redis_cluster import RunningCluster
 
-NODES, SLOTS = 3, 16_384
-
-
-def _cluster_port() -> int:
-    """A port whose cluster bus port, 10,000 above, is a port too."""
-    while (port := free_port()) > 55_000:
-        pass
-    return port
+SHARDS = 8
 
 
-@pytest.fixture(scope="module")
-def cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("cluster")
-    binary, _ = redis_binary()
-    ports = [_cluster_port() for _ in range(NODES)]
-    processes = [_start(binary, folder / str(port), port) for port in ports]
-    clients = [Redis(port=port) for port in ports]
-    try:
-        _join(clients, ports)
-        yield f"redis://127.0.0.1:{ports[0]}/0"
-    finally:
-        for client in clients:
-            client.close()
-        for process in processes:
-            process.kill()
-            process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
+class TestClusterBroker(BrokerConformance):
+    """Gates, named calls and the allowance included."""
 
-
-def _start(binary: Path, folder: Path, port: int) -> subprocess.Popen[bytes]:
-    folder.mkdir()
-    options = {
-        "port": port,
-        "bind": "127.0.0.1",
-        "dir": folder,
-        "save": "",
-        "cluster-enabled": "yes",
-        "cluster-node-timeout": 2_000,
-    }
-    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    return subprocess.Popen([binary, *words], stdout=subprocess.DEVNULL)
-
-
-def _join(clients: list[Redis], ports: list[int]) -> None:
-    for number, client in enumerate(clients):
-        _wait(client.ping)
-        mine = range(number * SLOTS // NODES, (number + 1) * SLOTS // NODES)
-        client.execute_command("CLUSTER", "ADDSLOTS", *mine)
-        client.execute_command("CLUSTER", "MEET", "127.0.0.1", ports[0])
-    for client in clients:
-        _wait(lambda client=client: client.cluster("info")["cluster_state"] == "ok")
-        _wait(lambda client=client: client.cluster("info")["cluster_known_nodes"] == str(NODES))
-
-
-def _wait(ready: object) -> None:
-    async def poll() -> None:
-        async with asyncio.timeout(30):
-            while True:
-                try:
-                    if ready():  # type: ignore[operator]
-                        return
-                except RedisError:
-                    pass
-                await asyncio.sleep(0.05)
-
-    asyncio.run(poll())
+    @pytest.fixture
+    async def broker(
+        self, manual_clock: ManualClock, redis_cluster: RunningCluster
+    ) -> AsyncIterator[RedisBroker]:
+        broker = RedisBroker(Connection(url=redis_cluster.url), clock=manual_clock)
+        yield broker
+        await broker.aclose()
 
 
 @pytest.fixture
-async def broker(cluster_url: str) -> AsyncIterator[RedisBroker]:
-    broker = RedisBroker(Connection(url=cluster_url, cluster=True), shards=8)
+async def broker(redis_cluster: RunningCluster) -> AsyncIterator[RedisBroker]:
+    broker = RedisBroker(Connection(url=redis_cluster.url, timeout_s=1), shards=SHARDS)
     yield broker
     await broker.aclose()
 
 
-async def test_every_verb_works_on_a_cluster(broker: RedisBroker, environment: EnvironmentRef) -> None:
-    tenants = [
-        EnvironmentRef(organization=environment.organization, project="{x}:*", environment=f"e{n}")
-        for n in range(12)
+def tenants(environment: EnvironmentRef) -> list[EnvironmentRef]:
+    """Environments of so many shards that every node has some."""
+    organization = environment.organization
+    found = [
+        EnvironmentRef(organization=organization, project="{x}:*", environment=f"e{n}") for n in range(12)
     ]
-    assert len({shard_of(tenant, shards=8) for tenant in tenants}) > 3
+    assert len({shard_of(tenant, shards=SHARDS) for tenant in found}) > 3
+    return found
+
+
+async def test_every_verb_works_on_a_cluster(broker: RedisBroker, environment: EnvironmentRef) -> None:
+    everyone = tenants(environment)
     spec = QueueSpec(
         name="work",
         ordering=Ordering.PER_KEY,
         delivery=DeliveryPolicy(max_attempts=2, initial_backoff_ms=0),
     )
-    for tenant in tenants:
+    for tenant in everyone:
         queue = tenant.queue("work")
         await broker.define(queue, spec)
         await broker.limit(tenant, 10)
@@ -117,8 +72,9 @@ async def test_every_verb_works_on_a_cluster(broker: RedisBroker, environment: E
         await broker.pause(queue)
         await broker.resume(queue)
     got = []
-    for shard in range(8):
-        got += await broker.dequeue(Shard(shard), consumer="c", limit=100)
+    for shard in range(SHARDS):
+        found = await broker.dequeue(Shard(shard), consumer="c", limit=1_000)
+        got += [one for one in found if one.queue.scope in everyone]
         await broker.sweep(shard)
         await broker.heartbeat(shard)
     assert len(got) == 24
@@ -127,12 +83,12 @@ async def test_every_verb_works_on_a_cluster(broker: RedisBroker, environment: E
     assert set(await broker.nack([Failure(lease=one.lease) for one in got[12:18]])) == {Settlement.DONE}
     assert set(await broker.dead_letter([Failure(lease=one.lease) for one in got[18:]])) == {Settlement.DONE}
     dead = []
-    for shard in range(8):
-        found = await broker.take_dead(shard)
-        dead += found
-        await broker.drop_dead(shard, [one.message_id for one in found])
+    for shard in range(SHARDS):
+        mine = [one for one in await broker.take_dead(shard) if one.queue.scope in everyone]
+        dead += mine
+        await broker.drop_dead(shard, [one.message_id for one in mine])
     assert len(dead) == 6
-    states = [state for tenant in tenants for state in await broker.states(tenant)]
+    states = [state for tenant in everyone for state in await broker.states(tenant)]
     assert sum(state.depth for state in states) == 48 - 12 - 6
     assert sum(state.running for state in states) == 0
 
@@ -144,3 +100,74 @@ async def test_a_consumer_of_a_cluster_is_woken(broker: RedisBroker, environment
     await asyncio.sleep(0.1)
     await broker.enqueue(queue, [NewMessage(payload=b"x")])
     assert len(await asyncio.wait_for(waiting, 3)) == 1
+
+
+async def test_a_call_of_unknown_outcome_is_settled_on_every_shard(
+    broker: RedisBroker, environment: EnvironmentRef
+) -> None:
+    for tenant in tenants(environment):
+        queue, call = tenant.queue("work"), Call(lane=uuid4().hex, id="1")
+        await broker.define(queue, QueueSpec(name="work"))
+        shard = shard_of(tenant, shards=SHARDS)
+        await broker.allow_direct(shard, until_ms=await broker.now_ms(shard) + 60_000)
+        (answer,) = await broker.enqueue(queue, [NewMessage(payload=b"x")], call=call)
+        assert answer.outcome is Enqueue.ACCEPTED
+        assert await broker.settle_call(queue, call) == [True]
+
+
+async def test_more_callers_than_connections_wait_their_turn(
+    redis_cluster: RunningCluster, environment: EnvironmentRef
+) -> None:
+    broker = RedisBroker(Connection(url=redis_cluster.url, max_connections=2))
+    queue = environment.queue("work")
+    await broker.define(queue, QueueSpec(name="work"))
+    await asyncio.gather(*(broker.enqueue(queue, [NewMessage(payload=b"x")]) for _ in range(100)))
+    assert (await broker.state(queue)).depth == 100
+    await broker.aclose()
+
+
+async def test_a_node_that_dies_is_unavailable_and_comes_back_with_its_messages(
+    redis_cluster: RunningCluster, broker: RedisBroker, environment: EnvironmentRef
+) -> None:
+    queues = [tenant.queue("work") for tenant in tenants(environment)]
+    for queue in queues:
+        await broker.define(queue, QueueSpec(name="work"))
+        await broker.enqueue(queue, [NewMessage(payload=b"x")])
+    await asyncio.to_thread(redis_cluster.kill, 1)
+    try:
+        answers = await asyncio.gather(*map(broker.state, queues), return_exceptions=True)
+    finally:
+        await asyncio.to_thread(redis_cluster.start, 1)
+    failed = [answer for answer in answers if isinstance(answer, BaseException)]
+    assert failed
+    assert {type(error) for error in failed} == {BrokerUnavailable}
+    assert [(await broker.state(queue)).depth for queue in queues] == [1] * len(queues)
+
+
+async def test_a_cluster_that_is_away_is_unavailable() -> None:
+    broker = RedisBroker(Connection(url="redis+cluster://127.0.0.1:1/0"))
+    with pytest.raises(BrokerUnavailable):
+        await broker.states(EnvironmentRef(organization="o", project="p", environment="e"))
+    await broker.aclose()
+
+
+async def test_the_scheme_of_the_url_must_fit_the_server(
+    redis_cluster: RunningCluster, redis_url: str
+) -> None:
+    await check_redis(redis_cluster.url)
+    assert (await inspect_redis(redis_cluster.url)).mode == "cluster"
+    with pytest.raises(Misconfigured, match=r"write `redis\+cluster://"):
+        await check_redis(redis_cluster.url.replace("+cluster", ""))
+    with pytest.raises(Misconfigured, match="no cluster"):
+        await check_redis(redis_url.replace("redis://", "redis+cluster://"))
+
+
+def test_the_command_line_reaches_a_cluster(
+    redis_cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIR_REDIS_URL", redis_cluster.url)
+    organization = uuid4().hex
+    for words in (["define", "work"], ["push", "work", "hello"], ["pop", "work", "--json"]):
+        result = CliRunner().invoke(app, [*words, "-o", organization])
+        assert result.exit_code == 0, result.exception
+    assert json.loads(result.stdout)[0]["payload"] == "hello"

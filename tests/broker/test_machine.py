@@ -39,6 +39,7 @@ from weir.telemetry.events import QUEUE, STREAM_FIELD
 from weir.telemetry.streams import stream_key
 from weir.testing.clocks import ManualClock
 from weir.testing.memory import MemoryBroker
+from weir.testing.redis_cluster import RunningCluster
 
 SPECS = {
     "plain": QueueSpec(
@@ -342,6 +343,16 @@ def test_memory_and_redis_answer_alike(machine: type[Brokers]) -> None:
         machine,
         settings=settings(
             max_examples=10, stateful_step_count=40, deadline=None, suppress_health_check=CHECKS
+        ),
+    )
+
+
+def test_memory_and_a_cluster_answer_alike(machine: type[Brokers], redis_cluster: RunningCluster) -> None:
+    machine.url = redis_cluster.url
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=4, stateful_step_count=40, deadline=None, suppress_health_check=CHECKS
         ),
     )
 

@@ -88,7 +88,7 @@ def test_no_two_queues_share_a_key(names: list[tuple[str, str, str, str]]) -> No
 EXCEPTIONS = [
     one
     for _, one in inspect.getmembers(exceptions, inspect.isclass)
-    if issubclass(one, exceptions.RedisError)
+    if issubclass(one, exceptions.RedisError | exceptions.RedisClusterException)
 ]
 
 

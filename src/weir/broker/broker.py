@@ -78,7 +78,10 @@ class Broker(Protocol):
         """Create the queue, or change what it promises from now on. The other verbs need it first."""
 
     async def forget(self, queue: QueueRef) -> None:
-        """Remove an empty queue. Conflict while it holds messages."""
+        """Remove an empty queue. Conflict while it holds messages.
+
+        Its odometers are kept: a queue of that name goes on counting where this one stopped.
+        """
 
     async def limit(self, environment: EnvironmentRef, concurrency: int | None) -> None:
         """Set how many messages of an environment may be leased at once."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from redis import exceptions
 
 from weir.errors import BrokerUnavailable, Misconfigured, WeirError
+from weir.telemetry.connection import DRIVER_ERRORS
 
 RETRY_AFTER_S = 1.0
 
@@ -19,7 +20,7 @@ PASSING: tuple[type[Exception], ...] = (
     exceptions.TryAgainError,
     exceptions.MasterDownError,
     exceptions.ReadOnlyError,
-    exceptions.SlotNotCoveredError,
+    exceptions.RedisClusterException,
     OSError,
 )
 """Passing trouble: the same call may well succeed in a moment."""
@@ -71,5 +72,5 @@ def translated() -> Iterator[None]:
     """Let no exception of the driver pass."""
     try:
         yield
-    except (exceptions.RedisError, OSError) as error:
+    except DRIVER_ERRORS as error:
         raise translate(error) from error

@@ -8,6 +8,7 @@
     weir:{shard-3}:outbox                zset    ids of dead messages -> when they died
     weir:{shard-3}:dead                  hash    id -> packed dead message
     weir:{shard-3}:calls                 hash    lane of a named call -> packed id and outcome
+    weir:{shard-3}:retired               hash    forgotten queue -> its odometers, should it come back
     weir:{shard-3}:direct                string  until when enqueue may go direct; absent: always
     weir:{shard-3}:wake                  channel queues or environments that became servable
     weir:{shard-3}:op:SLOT               string  number and reply of the last call in a slot
@@ -47,7 +48,18 @@ EPOCH = b"weir:epoch"
 EVERY_WAKE = f"weir:{hash_tag(0).replace('0', '*')}:wake".encode()
 """A pattern that matches the wake-up channel of every shard."""
 
-SHARD_PARTS = ("active", "turn", "timers", "touched", "outbox", "dead", "calls", "direct", "wake")
+SHARD_PARTS = (
+    "active",
+    "turn",
+    "timers",
+    "touched",
+    "outbox",
+    "dead",
+    "calls",
+    "retired",
+    "direct",
+    "wake",
+)
 ENVIRONMENT_PARTS = ("active", "queues")
 QUEUE_PARTS = (
     "ready",

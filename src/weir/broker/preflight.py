@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from weir.errors import BrokerUnavailable, Misconfigured
+from weir.telemetry.connection import DRIVER_ERRORS, is_cluster, node_url
 
 MINIMUM = (6, 2)
 _UNKNOWN = "unknown"
+_Ask = Callable[..., Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +34,13 @@ class RedisState:
     max_bytes: int
     last_write_failed: bool
 
+    def release(self) -> tuple[int, ...]:
+        return tuple(int(part) for part in self.version.split(".")[:2])
+
     def refusals(self) -> list[str]:
         """Reasons not to start: messages would be lost silently."""
         found = []
-        if tuple(int(part) for part in self.version.split(".")[:2]) < MINIMUM:
+        if self.release() < MINIMUM:
             found.append(f"Redis {self.version} is too old; 6.2 or later is needed")
         if self.policy not in ("noeviction", _UNKNOWN):
             found.append(
@@ -55,16 +63,40 @@ class RedisState:
 
 
 async def inspect_redis(url: str, *, timeout_s: float = 3.0) -> RedisState:
-    """Ask a Redis how it is set up."""
+    """Ask a Redis how it is set up; a cluster answers as its weakest primary."""
+    options: dict[str, Any] = {
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": timeout_s,
+        "retry": Retry(NoBackoff(), 0),
+    }
     try:
-        async with Redis.from_url(
-            url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, retry=Retry(NoBackoff(), 0)
-        ) as client:
-            info = await client.info()
-            policy = await _config(client, "maxmemory-policy")
-            fsync = await _config(client, "appendfsync")
-    except RedisError as error:
+        async with Redis.from_url(node_url(url), **options) as client:
+            named = await _inspect(client.execute_command)
+        if not is_cluster(url) or named.mode != "cluster":
+            return named
+        async with RedisCluster.from_url(node_url(url), **options) as cluster:
+            nodes = [node.execute_command for node in cluster.get_primaries()]
+            return _weakest(await asyncio.gather(*map(_inspect, nodes)))
+    except DRIVER_ERRORS as error:
         raise BrokerUnavailable(f"Redis does not answer ({error}); look at its log and its URL") from None
+
+
+def _weakest(nodes: Sequence[RedisState]) -> RedisState:
+    """The worst of everything that the nodes say."""
+    full = max(nodes, key=lambda node: node.used_bytes / node.max_bytes if node.max_bytes else 0)
+    return replace(
+        full,
+        version=min(nodes, key=RedisState.release).version,
+        append_only=all(node.append_only for node in nodes),
+        policy=min((node.policy for node in nodes), key=lambda policy: policy == "noeviction"),
+        last_write_failed=any(node.last_write_failed for node in nodes),
+    )
+
+
+async def _inspect(ask: _Ask) -> RedisState:
+    info = await ask("INFO")
+    policy = await _config(ask, "maxmemory-policy")
+    fsync = await _config(ask, "appendfsync")
     return RedisState(
         version=str(info["redis_version"]),
         mode=str(info.get("redis_mode", "standalone")),
@@ -79,15 +111,25 @@ async def inspect_redis(url: str, *, timeout_s: float = 3.0) -> RedisState:
 
 async def check_redis(url: str) -> None:
     """Refuse to start on a Redis that would lose messages silently."""
-    refusals = (await inspect_redis(url)).refusals()
+    state = await inspect_redis(url)
+    refusals = [*wrong_scheme(url, state), *state.refusals()]
     if refusals:
         raise Misconfigured(refusals[0])
 
 
-async def _config(client: Any, name: str) -> str:
+def wrong_scheme(url: str, state: RedisState) -> list[str]:
+    """A plain client is sent from node to node; a cluster's client finds no cluster."""
+    if (state.mode == "cluster") == is_cluster(url):
+        return []
+    if is_cluster(url):
+        return ["this Redis is no cluster; write `redis://…` in `WEIR_REDIS_URL` (`rediss://…` with TLS)"]
+    return ["this Redis is a node of a cluster; write `redis+cluster://…` in `WEIR_REDIS_URL`"]
+
+
+async def _config(ask: _Ask, name: str) -> str:
     """A configuration value; hosted servers may forbid asking."""
     try:
-        values = await client.config_get(name)
+        values = await ask("CONFIG GET", name)
     except RedisError:
         return _UNKNOWN
     return str(values.get(name, _UNKNOWN))

@@ -22,12 +22,13 @@ from redis.asyncio import Connection as RedisConnection
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError
 
 from weir.broker import keys
 from weir.broker.failures import is_passing, translate, translated
 from weir.broker.scripts import Script, script
 from weir.model.clock import Clock
+from weir.telemetry.connection import DRIVER_ERRORS, PatientCluster, is_cluster, node_url
 from weir.telemetry.events import QUEUE
 from weir.telemetry.streams import DEFAULT_MAX_LENGTH, stream_key
 
@@ -42,10 +43,9 @@ Client = Redis | RedisCluster
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """How to reach Redis."""
+    """How to reach Redis; the scheme of the URL says whether it is a cluster."""
 
     url: str
-    cluster: bool = False
     timeout_s: float = 3.0
     connect_timeout_s: float = 1.0
     max_connections: int = 64
@@ -68,8 +68,13 @@ def connect(connection: Connection, *, timeout_s: float | None = None) -> Client
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
     }
-    if connection.cluster:
-        return RedisCluster.from_url(connection.url, max_connections=connection.max_connections, **options)
+    if is_cluster(connection.url):
+        return PatientCluster.from_url(
+            node_url(connection.url),
+            room=connection.max_connections,
+            patience_s=connection.timeout_s,
+            **options,
+        )
     if connection.url.startswith("redis://"):
         options["connection_class"] = _PackedConnection
     pool = BlockingConnectionPool.from_url(
@@ -153,7 +158,7 @@ class ScriptRunner:
         for delay in _RETRY_DELAYS_S:
             try:
                 return await self._once(wanted, call)
-            except (RedisError, OSError) as error:
+            except DRIVER_ERRORS as error:
                 if not is_passing(error):
                     raise translate(error) from error
             await asyncio.sleep(delay)
@@ -180,7 +185,7 @@ class ScriptRunner:
         now = time.monotonic()
         if self._metrics and now - self._switch_read_at >= _SWITCH_PERIOD_S:
             self._switch_read_at = now
-            with contextlib.suppress(RedisError, OSError):
+            with contextlib.suppress(*DRIVER_ERRORS):
                 self._metrics_seen = await self.client.execute_command("GET", METRICS_SWITCH) != b"0"
         return b"1" if self._metrics and self._metrics_seen else b"0"
 

@@ -11,11 +11,11 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from redis.exceptions import RedisError
+from dataclasses import replace
 
 from weir.broker import keys
 from weir.broker.runner import Client, Connection, connect
+from weir.telemetry.connection import DRIVER_ERRORS, node_url
 
 _RECONNECT_S = 0.2
 _CONNECT_S = 1.0
@@ -26,7 +26,7 @@ class Wakeups:
 
     def __init__(self, connection: Connection) -> None:
         # Publications reach every node of a cluster, so listening to one of them is enough.
-        self._connection = Connection(url=connection.url, connect_timeout_s=connection.connect_timeout_s)
+        self._connection = replace(connection, url=node_url(connection.url))
         self._waiters: dict[bytes, set[asyncio.Event]] = {}
         self._listening = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -65,11 +65,11 @@ class Wakeups:
             client = connect(self._connection)
             try:
                 await self._serve(client)
-            except (RedisError, OSError):
+            except DRIVER_ERRORS:
                 await asyncio.sleep(_RECONNECT_S)
             finally:
                 self._listening.clear()
-                with contextlib.suppress(RedisError, OSError):
+                with contextlib.suppress(*DRIVER_ERRORS):
                     await client.aclose()
 
     async def _serve(self, client: Client) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from weir.broker.preflight import inspect_redis
+from weir.broker.preflight import inspect_redis, wrong_scheme
 from weir.control.inspect import inspect_postgres
 from weir.embedded.java import find_java, find_spark
 from weir.embedded.migrations import migrate_stores
@@ -70,7 +70,7 @@ async def _guarded(look: Callable[[], Awaitable[Section]]) -> Section:
 
 async def _redis(url: str) -> Section:
     state = await inspect_redis(url)
-    return {**asdict(state), "problems": [*state.refusals(), *state.warnings()]}
+    return {**asdict(state), "problems": [*wrong_scheme(url, state), *state.refusals(), *state.warnings()]}
 
 
 async def _postgres(url: str) -> Section:

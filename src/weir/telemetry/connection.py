@@ -1,21 +1,67 @@
-"""A connection to Redis for everything that is not a queue operation: bounded in time, nothing retried."""
+"""Connections to Redis, standalone or Cluster: bounded in time, nothing retried.
+
+The URL says which it is: `redis://` and `rediss://` (with TLS) are one server, `redis+cluster://` and
+`rediss+cluster://` name any node of a cluster, which tells about the others.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+DRIVER_ERRORS: tuple[type[Exception], ...] = (
+    exceptions.RedisError,
+    exceptions.RedisClusterException,
+    OSError,
+)
+"""Everything that the driver raises; those of a cluster stand outside its own tree."""
 
-def connect(url: str, *, max_connections: int = 4) -> Redis:
+_CLUSTER = "+cluster://"
+_UNBOUNDED = 1 << 20
+
+
+def is_cluster(url: str) -> bool:
+    """Whether the URL names a node of a cluster."""
+    return url.partition("//")[0] + "//" in (f"redis{_CLUSTER}", f"rediss{_CLUSTER}")
+
+
+def node_url(url: str) -> str:
+    """The URL of the one server that it names, as the driver spells it."""
+    return url.replace(_CLUSTER, "://", 1) if is_cluster(url) else url
+
+
+class PatientCluster(RedisCluster):
+    """A cluster's client whose callers wait for a connection; the driver's own fails at once."""
+
+    def __init__(self, *, room: int, patience_s: float, **options: Any) -> None:
+        super().__init__(max_connections=_UNBOUNDED, **options)
+        self._room = asyncio.Semaphore(room)
+        self._patience_s = patience_s
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        async with asyncio.timeout(self._patience_s):
+            await self._room.acquire()
+        try:
+            return await super().execute_command(*args, **options)
+        finally:
+            self._room.release()
+
+
+def connect(url: str, *, max_connections: int = 4) -> Redis | RedisCluster:
     """A client for metric streams; more callers than connections wait their turn."""
-    pool = BlockingConnectionPool.from_url(
-        url,
-        max_connections=max_connections,
-        timeout=5,
-        socket_timeout=5,
-        socket_connect_timeout=2,
-        retry=Retry(NoBackoff(), 0),
-    )
+    options: dict[str, Any] = {
+        "socket_timeout": 5,
+        "socket_connect_timeout": 2,
+        "retry": Retry(NoBackoff(), 0),
+    }
+    if is_cluster(url):
+        return PatientCluster.from_url(node_url(url), room=max_connections, patience_s=5, **options)
+    pool = BlockingConnectionPool.from_url(url, max_connections=max_connections, timeout=5, **options)
     client: Redis = Redis.from_pool(pool)
     return client

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 import structlog
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
+from redis.asyncio.cluster import RedisCluster
 
 from weir.model.shards import jump_hash, text_key
 from weir.telemetry.codec import Event, pack
+from weir.telemetry.connection import DRIVER_ERRORS
 from weir.telemetry.events import STREAM_FIELD, EventKind
 from weir.telemetry.streams import DEFAULT_MAX_LENGTH, stream_key
 
@@ -41,7 +42,7 @@ class MetricsEmitter:
 
     def __init__(
         self,
-        redis: Redis,
+        redis: Redis | RedisCluster,
         *,
         shards: int,
         capacity: int = 10_000,
@@ -75,7 +76,7 @@ class MetricsEmitter:
             batch = [self._buffer[index] for index in range(min(len(self._buffer), FLUSH_BATCH))]
             try:
                 await self._append(batch)
-            except (RedisError, OSError) as error:
+            except DRIVER_ERRORS as error:
                 self.counts.failed_flushes += 1
                 _log.warning("events stay in the buffer", waiting=len(self._buffer), error=str(error))
                 return

@@ -10,20 +10,25 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from redis import Redis
+from redis import Redis, RedisCluster
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.connection import ConnectionPool
+from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from weir.errors import BrokerUnavailable
+from weir.telemetry.connection import DRIVER_ERRORS, is_cluster, node_url
 from weir.telemetry.entries import Entries, entries_of
 from weir.telemetry.ids import ORIGIN, is_after
 from weir.telemetry.streams import GROUP
 
 CHUNK = 5_000
 """Entries a read; larger replies take Redis longer than a queue's clients should wait."""
+
+LEASE_MARGIN_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +52,19 @@ class Gap:
 
 
 class StreamStore:
-    """Streams of one Redis."""
+    """Streams of one Redis or Redis Cluster; it connects when it is first used."""
 
     def __init__(self, url: str, *, timeout_s: float = 10) -> None:
-        self._redis = Redis.from_url(
-            url,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
+        self._url = url
+        self._timeout_s = timeout_s
+
+    @cached_property
+    def _redis(self) -> Redis | RedisCluster:
+        kind = RedisCluster if is_cluster(self._url) else Redis
+        return kind.from_url(
+            node_url(self._url),
+            socket_timeout=self._timeout_s,
+            socket_connect_timeout=self._timeout_s,
             retry=Retry(NoBackoff(), 0),
         )
 
@@ -139,8 +150,30 @@ class StreamStore:
         with _translating():
             return bool(self._redis.exists(_note_key("hold")))
 
+    def claim(self, name: str, *, holder: str, seconds: float) -> bool:
+        """Take or prolong a lease that one holder has at a time; it ends by itself, should its holder die."""
+        key, span_ms = _note_key(f"lease:{name}"), int(seconds * 1_000)
+        with _translating():
+            if self._redis.set(key, holder, nx=True, px=span_ms):
+                return True
+            return self._holds(key, holder) and bool(self._redis.pexpire(key, span_ms))
+
+    def unclaim(self, name: str, *, holder: str) -> None:
+        """Give a lease back, unless it has passed to another holder."""
+        key = _note_key(f"lease:{name}")
+        with _translating():
+            if self._holds(key, holder):
+                self._redis.delete(key)
+
+    def _holds(self, key: str, holder: str) -> bool:
+        """A lease that is about to end counts as lost: it might be another's by the next command."""
+        held: Any = self._redis.get(key)
+        left_ms: Any = self._redis.pttl(key)
+        return bool(held == holder.encode() and left_ms > LEASE_MARGIN_MS)
+
     def close(self) -> None:
-        self._redis.close()
+        if "_redis" in self.__dict__:
+            self._redis.close()
 
     def _range(self, key: str, start: str, until: str, *, count: int) -> list[Any]:
         return self._call("XRANGE", key, start, until, "COUNT", count)
@@ -148,16 +181,31 @@ class StreamStore:
     def _call(self, *command: Any) -> list[Any]:
         """The reply as the parser made it: building dictionaries would halve the speed."""
         with _translating():
-            connection: Any = self._redis.connection_pool.get_connection()
+            pool = self._pool_of(command[1])
+            connection: Any = pool.get_connection()
             try:
                 connection.send_command(*command)
                 reply: list[Any] = connection.read_response(disable_decoding=True)
             except BaseException:
                 connection.disconnect()
+                self._forget_nodes()
                 raise
             finally:
-                self._redis.connection_pool.release(connection)
+                pool.release(connection)
             return reply
+
+    def _pool_of(self, key: str) -> ConnectionPool:
+        """The connections to the server that holds a stream."""
+        if isinstance(self._redis, Redis):
+            return self._redis.connection_pool
+        cluster: Any = self._redis
+        pool: ConnectionPool = cluster.get_redis_connection(cluster.get_node_from_key(key)).connection_pool
+        return pool
+
+    def _forget_nodes(self) -> None:
+        """After a failure, ask a cluster again where its slots are: they may have moved."""
+        if isinstance(self._redis, RedisCluster):
+            self._redis.nodes_manager.initialize()
 
     def _gap(self, key: str, after: str, until: str) -> Gap:
         tail = self.tails([key])[0]
@@ -208,5 +256,5 @@ def _position(reply: Any) -> str:
 def _translating() -> Iterator[None]:
     try:
         yield
-    except (RedisError, OSError) as error:
+    except DRIVER_ERRORS as error:
         raise BrokerUnavailable(f"Redis does not answer ({error}); try again", retry_after_s=1) from error

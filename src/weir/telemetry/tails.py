@@ -6,16 +6,18 @@ import asyncio
 from collections.abc import Mapping
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError, ResponseError
+from redis.asyncio.cluster import RedisCluster
+from redis.exceptions import ResponseError
 
 from weir.errors import BrokerUnavailable
+from weir.telemetry.connection import DRIVER_ERRORS
 from weir.telemetry.streams import stream_key
 
 
 class RedisTails:
     """Asks Redis for the newest id of each shard's stream."""
 
-    def __init__(self, client: Redis, *, shards: int) -> None:
+    def __init__(self, client: Redis | RedisCluster, *, shards: int) -> None:
         self._client = client
         self._shards = shards
 
@@ -29,7 +31,7 @@ class RedisTails:
             info = await self._client.xinfo_stream(stream_key(metric, shard))
         except ResponseError:
             return None
-        except (RedisError, OSError) as error:
+        except DRIVER_ERRORS as error:
             raise BrokerUnavailable(f"Redis does not answer ({error}); try again", retry_after_s=1) from error
         text = info["last-generated-id"]
         time_ms, _, sequence = (text.decode() if isinstance(text, bytes) else text).partition("-")

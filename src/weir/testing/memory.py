@@ -64,6 +64,7 @@ class MemoryBroker:
         self._max_payload = max_payload
         self._chance = chance
         self._queues: dict[QueueRef, QueueModel] = {}
+        self._retired: dict[QueueRef, dict[str, int]] = {}
         self._limits: dict[EnvironmentRef, int] = {}
         self._outboxes: list[dict[MessageId, DeadMessage]] = [{} for _ in range(shards)]
         self._gates = Gates()
@@ -84,6 +85,7 @@ class MemoryBroker:
         model = self._queues.get(queue)
         if model is None:
             self._queues[queue] = QueueModel(queue, spec)
+            self._queues[queue].odometers.update(self._retired.pop(queue, {}))
         elif model.entries and model.spec.ordering is not spec.ordering:
             raise Conflict(
                 f"the queue `{queue.queue}` holds messages, so its ordering cannot change; drain it first"
@@ -100,7 +102,7 @@ class MemoryBroker:
             raise Conflict(
                 f"the queue `{queue.queue}` still holds {len(model.entries)} messages; drain it first"
             )
-        del self._queues[queue]
+        self._retired[queue] = self._queues.pop(queue).odometers
         self._turns.pop(queue, None)
         self._touched.pop(queue, None)
 

@@ -1,4 +1,5 @@
--- define: create a queue, or change what it promises from now on.
+-- define: create a queue, or change what it promises from now on. A queue that was forgotten goes on
+-- counting where it stopped.
 -- ARGV  7 ident, 8 packed promises
 -- Reply {'ok'} | {'ordering'} if it holds messages and its ordering would change
 --- include "call"
@@ -11,9 +12,9 @@
 local ident, promises = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1]
 local q = load_queue(ident)
 if not q then
-  local zeros = {}
-  for i = 1, struct.size(STATE) / 8 do zeros[i] = 0 end
-  redis.call('HSET', queue_keys(ident).base, 'c', promises, 's', struct.pack(STATE, unpack(zeros)))
+  local state = redis.call('HGET', shard_key.retired, ident) or string.rep('\0', struct.size(STATE))
+  redis.call('HSET', queue_keys(ident).base, 'c', promises, 's', state)
+  redis.call('HDEL', shard_key.retired, ident)
   q = load_queue(ident)
   redis.call('ZADD', q.environment_key.queues, 0, ident)
   return {'ok'}

@@ -1,8 +1,11 @@
--- forget: remove an empty queue. Its gates and idempotency keys go with it; its dead letters stay.
+-- forget: remove an empty queue and its idempotency keys. Its dead letters stay; so do the odometers of one
+-- that was used, since whoever compares a lifetime's totals must not see less; and so do its gates, since
+-- the operations that closed them are still to come.
 -- ARGV  7 ident
 -- Reply {'ok'} | {'busy', how many messages it holds}
 --- include "call"
 --- include "keys"
+--- include "layout"
 --- include "load_queue"
 --- include "depth"
 local ident = ARGV[FIRST_ARGUMENT]
@@ -17,9 +20,12 @@ redis.call('ZREM', shard_key.touched, ident)
 if redis.call('EXISTS', q.environment_key.active) == 0 then
   redis.call('ZREM', shard_key.active, q.environment)
 end
-for _, partition in ipairs(redis.call('HKEYS', q.key.gates)) do
-  redis.call('UNLINK', gate_key(q.key, partition))
+if q.enqueued + q.refused > 0 then
+  redis.call('HSET', shard_key.retired, ident, struct.pack(STATE, q.enqueued, q.dequeued, q.acked, q.nacked,
+    q.dead, q.expired, q.lapsed, q.refused, 0, 0, 0, 0, 0))
 end
 redis.call('DEL', q.key.base)
-for part in pairs(queue_suffixes) do redis.call('UNLINK', q.key[part]) end
+for part in pairs(queue_suffixes) do
+  if part ~= 'gates' then redis.call('UNLINK', q.key[part]) end
+end
 return {'ok'}

@@ -1,0 +1,103 @@
+"""Gates: how the operation queue and producers keep out of each other's way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from weir.broker.broker import Broker, Call, Gated
+from weir.model.ids import new_id, new_message_id
+from weir.model.message import Enqueue, Failure
+from weir.model.names import QueueRef
+from weir.model.shards import shard_of
+from weir.spec.ir import Retention
+from weir.testing.clocks import ManualClock
+from weir.testing.conformance.base import PLAIN, Promises, message
+
+
+class Gates(Promises):
+    async def test_a_closed_gate_sends_producers_to_the_operation_queue(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        one, two = Gated(key="k", operation="1"), Gated(key="k", operation="2")
+        await broker.close_gates(queue, [one, two, two])
+
+        async def outcomes(**options: Any) -> list[Enqueue]:
+            batch = [message("a", key="k"), message("b", key="other"), message("c")]
+            return [answer.outcome for answer in await broker.enqueue(queue, batch, **options)]
+
+        gated = [Enqueue.GATED, Enqueue.ACCEPTED, Enqueue.ACCEPTED]
+        assert await outcomes() == gated
+        assert await outcomes(through_gate=True) == [Enqueue.ACCEPTED] * 3
+        assert await broker.open_gates(queue, [one]) == [two]
+        assert await outcomes() == gated
+        assert await broker.open_gates(queue, [one, two]) == []
+        assert await outcomes() == [Enqueue.ACCEPTED] * 3
+        await broker.close_gates(queue, [Gated(key=None, operation="3")])
+        assert await outcomes() == [Enqueue.ACCEPTED, Enqueue.ACCEPTED, Enqueue.GATED]
+
+    async def test_a_gate_outlives_its_queue(self, broker: Broker, queue: QueueRef) -> None:
+        await broker.define(queue, PLAIN)
+        await broker.close_gates(queue, [Gated(key=None, operation="op")])
+        await broker.forget(queue)
+        await broker.define(queue, PLAIN)
+        (answer,) = await broker.enqueue(queue, [message("direct")])
+        assert answer.outcome is Enqueue.GATED
+        (answer,) = await broker.enqueue(queue, [message("queued")], operations=["op"])
+        assert answer.outcome is Enqueue.ACCEPTED
+
+    async def test_an_operation_puts_in_each_of_its_messages_once(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, replace(PLAIN, retention=Retention(max_depth=2)))
+        batch = [message(name, key="k") for name in ("a", "b", "c", "d")]
+
+        async def push() -> list[Enqueue]:
+            answers = await broker.enqueue(queue, batch, operations=["1", "1", "1", "2"])
+            return [answer.outcome for answer in answers]
+
+        assert await push() == [Enqueue.GATED] * 4
+        gates = [Gated(key="k", operation="1"), Gated(key="k", operation="2")]
+        await broker.close_gates(queue, gates)
+        assert await push() == [Enqueue.ACCEPTED, Enqueue.ACCEPTED, Enqueue.FULL, Enqueue.FULL]
+        await broker.ack([got.lease for got in await self.take(broker, queue)])
+        await broker.close_gates(queue, gates)
+        assert await push() == [Enqueue.DUPLICATE, Enqueue.DUPLICATE, Enqueue.ACCEPTED, Enqueue.ACCEPTED]
+        assert await push() == [Enqueue.DUPLICATE] * 4
+        await broker.open_gates(queue, gates)
+        assert await push() == [Enqueue.GATED] * 4
+
+    async def test_direct_entry_is_allowed_until_the_stated_time(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        shard, now = shard_of(queue.scope, shards=broker.shards), manual_clock.now_ms()
+        assert await broker.now_ms(shard) == now
+        await broker.allow_direct(shard, until_ms=now + 100)
+        await broker.allow_direct(shard, until_ms=now + 50)
+        try:
+            manual_clock.advance(100)
+            (first,) = await broker.enqueue(queue, [message("a")], call=Call(lane=new_id(), id=new_id()))
+            assert first.outcome is Enqueue.ACCEPTED
+            manual_clock.advance(1)
+            (second,) = await broker.enqueue(queue, [message("b")], call=Call(lane=new_id(), id=new_id()))
+            assert second.outcome is Enqueue.GATED
+            (nobodys,) = await broker.enqueue(queue, [message("d")])
+            assert nobodys.outcome is Enqueue.ACCEPTED
+            (through,) = await broker.enqueue(queue, [message("c")], through_gate=True)
+            assert through.outcome is Enqueue.ACCEPTED
+        finally:
+            await broker.allow_direct(shard, until_ms=1 << 52)
+
+    async def test_holds_tells_what_is_still_there(self, broker: Broker, queue: QueueRef) -> None:
+        await broker.define(queue, PLAIN)
+        waiting, leased, done, dead = (
+            message(name, priority=p) for name, p in zip("wlde", range(4), strict=True)
+        )
+        await broker.enqueue(queue, [waiting, leased, done, dead])
+        got = await self.take(broker, queue, limit=3)
+        await broker.dead_letter([Failure(lease=got[0].lease)])
+        await broker.ack([got[1].lease])
+        ids = [waiting.id, leased.id, done.id, dead.id, new_message_id()]
+        assert await broker.holds(queue, ids) == [True, True, False, True, False]

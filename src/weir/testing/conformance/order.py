@@ -1,0 +1,97 @@
+"""Order: what comes first, and what it holds back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from weir.broker.broker import Broker
+from weir.errors import Conflict
+from weir.model.message import Failure
+from weir.model.names import QueueRef
+from weir.spec.ir import Ordering
+from weir.testing.clocks import ManualClock
+from weir.testing.conformance.base import PLAIN, Promises, message, texts
+
+
+class Order(Promises):
+    async def test_an_unordered_queue_serves_high_priorities_first(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        await broker.enqueue(
+            queue, [message(f"{p}{n}", priority=p) for n in ("a", "b") for p in (4, 9, 0, 5)]
+        )
+        assert texts(await self.take(broker, queue)) == ["9a", "9b", "5a", "5b", "4a", "4b", "0a", "0b"]
+
+    async def test_the_head_of_a_fifo_queue_blocks_while_it_is_leased_or_waits_for_a_retry(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, replace(PLAIN, ordering=Ordering.FIFO))
+        await self.put(broker, queue, "a", "b", "c")
+        (first,) = await self.take(broker, queue)
+        assert await self.take(broker, queue) == []
+        await broker.nack([Failure(lease=first.lease, delay_ms=1_000)])
+        assert await self.take(broker, queue) == []
+        manual_clock.advance(1_000)
+        for name in ("a", "b", "c"):
+            (got,) = await self.take(broker, queue)
+            assert texts([got]) == [name]
+            await broker.ack([got.lease])
+
+    async def test_a_blocked_key_does_not_block_the_others(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, replace(PLAIN, ordering=Ordering.PER_KEY))
+        await broker.enqueue(
+            queue,
+            [
+                message("x1", key="x"),
+                message("x2", key="x"),
+                message("y1", key="y"),
+                message("n1"),
+                message("n2"),
+            ],
+        )
+        got = await self.take(broker, queue)
+        assert texts(got) == ["x1", "y1", "n1"]
+        await broker.nack([Failure(lease=got[0].lease, delay_ms=500)])
+        await broker.ack([got[1].lease, got[2].lease])
+        assert texts(await self.take(broker, queue)) == ["n2"]
+        manual_clock.advance(500)
+        (retried,) = await self.take(broker, queue)
+        assert (texts([retried]), retried.attempt) == (["x1"], 2)
+        await broker.dead_letter([Failure(lease=retried.lease)])
+        assert texts(await self.take(broker, queue)) == ["x2"]
+
+    async def test_a_lapsed_head_keeps_its_place(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, replace(PLAIN, ordering=Ordering.FIFO))
+        await self.put(broker, queue, "a", "b")
+        await self.take(broker, queue)
+        manual_clock.advance(10_000)
+        assert texts(await self.take(broker, queue)) == ["a"]
+
+    async def test_an_expired_head_lets_the_next_one_through(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, replace(PLAIN, ordering=Ordering.FIFO))
+        await broker.enqueue(queue, [message("a", ttl_ms=100), message("b"), message("c", ttl_ms=50)])
+        manual_clock.advance(100)
+        (got,) = await self.take(broker, queue)
+        assert texts([got]) == ["b"]
+        await broker.ack([got.lease])
+        assert await self.take(broker, queue) == []
+        assert sorted(dead.payload for dead in await self.dead(broker, queue)) == [b"a", b"c"]
+
+    async def test_the_ordering_of_a_queue_that_holds_messages_cannot_change(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        await self.put(broker, queue, "a")
+        with pytest.raises(Conflict):
+            await broker.define(queue, replace(PLAIN, ordering=Ordering.FIFO))
+        await broker.define(queue, replace(PLAIN, concurrency=3))
+        assert (await broker.state(queue)).limit == 3

@@ -1,0 +1,129 @@
+"""Time and room: delay, expiry, depth, and taking each message in once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weir.broker.broker import Broker, Call
+from weir.model.ids import new_id
+from weir.model.message import DeathReason, Enqueue, Failure
+from weir.model.names import QueueRef
+from weir.model.shards import shard_of
+from weir.spec.ir import Retention
+from weir.testing.clocks import ManualClock
+from weir.testing.conformance.base import PLAIN, Promises, message, texts
+
+
+class Room(Promises):
+    async def test_a_delayed_message_waits_for_its_time(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        await self.put(broker, queue, "later", deliver_at_ms=manual_clock.now_ms() + 1_000)
+        await self.put(broker, queue, "past", deliver_at_ms=manual_clock.now_ms() - 1_000)
+        state = await broker.state(queue)
+        assert (state.depth, state.delayed) == (2, 1)
+        assert texts(await self.take(broker, queue)) == ["past"]
+        manual_clock.advance(1_250)
+        (got,) = await self.take(broker, queue)
+        assert got.wait_ms == 250
+
+    async def test_messages_expire_by_ttl_and_by_age_into_the_dead_letters(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, replace(PLAIN, retention=Retention(max_age_ms=1_000)))
+        await self.put(broker, queue, "old")
+        await self.put(broker, queue, "short", ttl_ms=10)
+        await self.put(broker, queue, "high", priority=9)
+        manual_clock.advance(500)
+        await self.put(broker, queue, "young")
+        shard = shard_of(queue.scope, shards=broker.shards)
+        assert (await broker.sweep(shard)).expired == 1
+        manual_clock.advance(500)
+        assert (await broker.sweep(shard)).expired == 2
+        state = await broker.state(queue)
+        assert (state.depth, state.odometers["expired"], state.odometers["dead"]) == (1, 3, 0)
+        assert {dead.reason for dead in await self.dead(broker, queue)} == {DeathReason.EXPIRED}
+        assert texts(await self.take(broker, queue)) == ["young"]
+
+    async def test_a_message_that_waits_for_a_retry_still_expires(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        await self.put(broker, queue, "a", ttl_ms=1_000)
+        (got,) = await self.take(broker, queue)
+        manual_clock.advance(900)
+        await broker.nack([Failure(lease=got.lease, delay_ms=5_000, error="boom")])
+        manual_clock.advance(100)
+        assert (await broker.sweep(shard_of(queue.scope, shards=broker.shards))).expired == 1
+        (dead,) = await self.dead(broker, queue)
+        assert (dead.reason, dead.error, dead.attempts) == (DeathReason.EXPIRED, "boom", 1)
+
+    async def test_a_full_queue_refuses_and_trims_nothing(self, broker: Broker, queue: QueueRef) -> None:
+        await broker.define(queue, replace(PLAIN, retention=Retention(max_depth=2)))
+        answers = await broker.enqueue(queue, [message("a"), message("b"), message("c")])
+        assert [answer.outcome for answer in answers] == [Enqueue.ACCEPTED, Enqueue.ACCEPTED, Enqueue.FULL]
+        state = await broker.state(queue)
+        assert (state.depth, state.odometers["refused"]) == (2, 1)
+        await self.take(broker, queue, limit=1)
+        assert (await broker.enqueue(queue, [message("d")]))[0].outcome is Enqueue.ACCEPTED
+
+    async def test_an_idempotency_key_is_taken_once_in_its_window(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, replace(PLAIN, idempotency_window_ms=1_000))
+        first = message("a", idempotency_key="k")
+        answers = await broker.enqueue(
+            queue, [first, message("a", idempotency_key="k"), message("b", idempotency_key="k")]
+        )
+        assert [(answer.outcome, answer.message_id) for answer in answers] == [
+            (Enqueue.ACCEPTED, first.id),
+            (Enqueue.DUPLICATE, first.id),
+            (Enqueue.KEY_REUSED, first.id),
+        ]
+        (got,) = await self.take(broker, queue)
+        await broker.ack([got.lease])
+        manual_clock.advance(999)
+        assert (await broker.enqueue(queue, [message("a", idempotency_key="k")]))[
+            0
+        ].outcome is Enqueue.DUPLICATE
+        manual_clock.advance(1)
+        assert (await broker.enqueue(queue, [message("b", idempotency_key="k")]))[
+            0
+        ].outcome is Enqueue.ACCEPTED
+
+    async def test_a_message_that_is_still_there_is_not_taken_twice(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        one = message("a")
+        answers = await broker.enqueue(queue, [one, one])
+        assert [answer.outcome for answer in answers] == [Enqueue.ACCEPTED, Enqueue.DUPLICATE]
+        assert (await broker.state(queue)).depth == 1
+
+    async def test_a_named_call_takes_effect_once_however_late_it_is_repeated(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, replace(PLAIN, retention=Retention(max_depth=1)))
+        call, batch = Call(lane=new_id(), id=new_id()), [message("a"), message("b")]
+        first = await broker.enqueue(queue, batch, call=call)
+        assert [answer.outcome for answer in first] == [Enqueue.ACCEPTED, Enqueue.FULL]
+        (got,) = await self.take(broker, queue)
+        await broker.ack([got.lease])
+        again = await broker.enqueue(queue, batch, call=call)
+        assert [answer.outcome for answer in again] == [Enqueue.DUPLICATE, Enqueue.GATED]
+        assert [answer.message_id for answer in again] == [one.id for one in batch]
+        assert await broker.settle_call(queue, call) == [True, False]
+        assert (await broker.state(queue)).odometers["enqueued"] == 1
+
+    async def test_a_named_call_that_was_settled_before_it_arrived_is_void(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        call = Call(lane=new_id(), id=new_id())
+        assert await broker.settle_call(queue, call) == []
+        (answer,) = await broker.enqueue(queue, [message("a")], call=call)
+        assert answer.outcome is Enqueue.GATED
+        assert await broker.settle_call(queue, call) == []
+        other = replace(call, id=new_id())
+        assert (await broker.enqueue(queue, [message("b")], call=other))[0].outcome is Enqueue.ACCEPTED
