@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 import psutil
@@ -132,18 +132,22 @@ def test_a_folder_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
     assert tmp_path.stat().st_mode & 0o7777 == 0o1777
 
 
-async def test_a_dead_owner_that_nobody_has_reaped_is_no_owner(tmp_path: Path) -> None:
+def test_a_dead_owner_that_nobody_has_reaped_is_no_owner(tmp_path: Path) -> None:
     """Its children hold the lock until they have written their data out; the next one waits for them."""
     with subprocess.Popen(["true"]) as owner, (tmp_path / "lock").open("a+") as lock:
         wait_until(lambda: not is_alive(owner.pid), what="the owner's death")
         lock.write(f"{owner.pid}\n")
         lock.flush()
         fcntl.flock(lock, fcntl.LOCK_EX)
-        asyncio.get_running_loop().call_later(0.3, lock.close)
-        directory = DataDir(tmp_path)
-        await directory.open()
+        asyncio.run(opened_while(DataDir(tmp_path), lock))
         assert lock.closed
-        directory.close()
+
+
+async def opened_while(directory: DataDir, lock: IO[str]) -> None:
+    """Open a directory whose lock is given back a little later."""
+    asyncio.get_running_loop().call_later(0.3, lock.close)
+    await directory.open()
+    directory.close()
 
 
 def test_nothing_opens_without_the_password(shared: Up) -> None:
