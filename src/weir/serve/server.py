@@ -11,6 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from weir.errors import Misconfigured
+from weir.serve.accept import Acceptor
 from weir.serve.protocol import PatientProtocol
 
 GRACE_S = 20
@@ -18,11 +19,24 @@ BACKLOG = 2_048
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its signal handlers: whoever runs it decides when it ends."""
+    """uvicorn with our way of taking connections and without its signal handlers."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=[])
+        self.servers += [
+            Acceptor(listener, self._protocol, backlog=self.config.backlog)  # type: ignore[misc]
+            for listener in sockets or ()
+        ]
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """Whoever runs it decides when it ends."""
         yield
+
+    def _protocol(self) -> asyncio.Protocol:
+        return PatientProtocol(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
 
 
 def bind(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
