@@ -1,4 +1,4 @@
-"""Signatures: published vectors, the reference library as oracle, rotation, replay, and any bytes at all."""
+"""Signatures: the reference library as oracle, rotation, replay, and any bytes at all."""
 
 from __future__ import annotations
 
@@ -106,37 +106,6 @@ def test_a_timestamp_that_is_not_whole_seconds_does_not_hold(stamp):
     digest = signing.hexmac(SECRET, f"v0:{stamp}:".encode() + BODY)
     headers.update({"x-slack-request-timestamp": stamp, "x-slack-signature": f"v0={digest}"})
     assert not holds("slack", headers)
-
-
-def test_githubs_published_vector_holds():
-    headers = {
-        "x-hub-signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
-    }
-    assert holds("github", headers, body=b"Hello, World!", secrets=["It's a Secret to Everybody"])
-
-
-def test_the_standard_webhooks_published_vector_holds():
-    headers = {
-        "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
-        "webhook-timestamp": "1614265330",
-        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
-    }
-    secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-    assert holds("standard", headers, body=b'{"test": 2432232314}', secrets=[secret], now_s=1614265330)
-
-
-def test_slacks_published_vector_holds():
-    body = (
-        b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V"
-        b"&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text="
-        b"&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN"
-        b"&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
-    )
-    headers = {
-        "x-slack-request-timestamp": "1531420618",
-        "x-slack-signature": "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503",
-    }
-    assert holds("slack", headers, body=body, secrets=["8f742231b10e8888abcd99yyyzzz85a5"], now_s=1531420618)
 
 
 @given(body=st.text().map(str.encode), message_id=st.from_regex(r"msg_[A-Za-z0-9]{1,20}", fullmatch=True))
