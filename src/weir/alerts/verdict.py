@@ -161,8 +161,11 @@ def _paused(situation: Situation) -> Iterator[Finding]:
 def _stale(situation: Situation) -> Iterator[Finding]:
     lag_ms = situation.telemetry_lag_ms
     if lag_ms > STALE_AFTER_MS:
-        age = "has never arrived" if lag_ms > NEVER_MS else f"is {lag_ms // 1000:,} s behind"
-        text = f"telemetry {age}; what the queue did since then is not known"
+        if lag_ms > NEVER_MS:
+            text = "no telemetry has arrived yet; what the queue does is not known"
+            yield Finding(cause=Cause.TELEMETRY_STALE, summary=text, evidence={})
+            return
+        text = f"telemetry is {lag_ms // 1000:,} s behind; what the queue did since then is not known"
         yield Finding(cause=Cause.TELEMETRY_STALE, summary=text, evidence={"telemetry_lag_ms": lag_ms})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Annotated, Any
 
 import typer
@@ -30,6 +31,7 @@ def doctor(
     settings = settings_with(data_dir)
     if repair_redis:
         _repair(settings)
+    logging.disable()  # What is wrong stands in the report; drivers say it again and again.
     report = run_until_done(checkup(settings))
     if report is None:
         raise typer.Exit(130)

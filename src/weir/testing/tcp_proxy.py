@@ -40,6 +40,7 @@ class TcpProxy:
         self._accepting = True
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
+        self._stranded: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.replies = 0
         """How many chunks of replies the server has sent."""
@@ -111,6 +112,10 @@ class TcpProxy:
             with suppress(Exception):
                 writer.transport.abort()
 
+    def strand(self) -> None:
+        """Leave every open connection open and dead; new ones work."""
+        self._stranded |= self._writers
+
     def heal(self) -> None:
         """Behave again."""
         self._mode = Mode.PASS
@@ -143,13 +148,14 @@ class TcpProxy:
                 if is_reply and self._must_cut():
                     self.cut()
                     return
-                if not self._swallows(is_reply=is_reply):
+                if sink not in self._stranded and not self._swallows(is_reply=is_reply):
                     sink.write(data)
                     await sink.drain()
         except OSError:
             return
         finally:
             self._writers.discard(sink)
+            self._stranded.discard(sink)
             with suppress(Exception):
                 sink.close()
 

@@ -4,6 +4,8 @@ import { Problem, request } from "./http";
 import { stale } from "../state/stale";
 
 const RETRY_MS = 2_000;
+const SILENCE_MS = 15_000; // the server speaks at least every second or two
+const GIVES_UP = new Set([400, 401, 403, 404]); // asking again would not change the answer
 
 /** Call `onEvent` for each message of the stream, reconnecting until the returned function is called. */
 export function listen<T>(path: string, onEvent: (event: string, data: T) => void): () => void {
@@ -14,7 +16,7 @@ export function listen<T>(path: string, onEvent: (event: string, data: T) => voi
         await readStream(path, stop.signal, onEvent);
       } catch (error) {
         if (stop.signal.aborted) return;
-        if (error instanceof Problem && error.status >= 400 && error.status < 500) return;
+        if (error instanceof Problem && GIVES_UP.has(error.status)) return;
         stale.fail();
       }
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
@@ -27,14 +29,31 @@ async function readStream<T>(path: string, signal: AbortSignal, onEvent: (event:
   const response = await request(path, { signal, headers: { Accept: "text/event-stream" } });
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
   let buffer = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    buffer += value;
-    const blocks = buffer.split("\n\n");
-    buffer = blocks.pop() ?? "";
-    for (const block of blocks) deliver(block, onEvent);
-    stale.succeed();
+  try {
+    for (;;) {
+      const { done, value } = await inTime(reader.read());
+      if (done) return;
+      buffer += value;
+      const blocks = buffer.split("\n\n");
+      buffer = blocks.pop() ?? "";
+      for (const block of blocks) deliver(block, onEvent);
+      stale.succeed();
+    }
+  } finally {
+    reader.cancel().catch(() => undefined);
+  }
+}
+
+/** A stream that fell silent without an end (a cut cable, a frozen server) counts as broken. */
+async function inTime<T>(next: Promise<T>): Promise<T> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const silence = new Promise<never>((_, fail) => {
+    timer = setTimeout(() => fail(new Problem(0, "silent", "The stream fell silent.")), SILENCE_MS);
+  });
+  try {
+    return await Promise.race([next, silence]);
+  } finally {
+    clearTimeout(timer);
   }
 }
 

@@ -72,6 +72,7 @@ export type Worker = {
 
 export type WorkerSeries = {
   bucket_ms: number;
+  shared: boolean;
   timeseries: { time_ms: number; kind: Kind; figures: Record<string, number | null> }[];
 };
 

@@ -14,16 +14,17 @@ export function healthOf(rows: QueueRow[], alerts: Alert[]): Verdict {
   if (firing.length) {
     const worst = firing[0]!;
     const rest = firing.length > 1 ? ` and ${firing.length - 1} more` : "";
-    return { tone: "bad", text: `${worst.rule_name}${worst.queue ? ` on ${worst.queue}` : ""} is firing${rest}.`, ...at(worst.queue) };
+    const why = worst.summary ? `: ${worst.summary}` : "";
+    return { tone: "bad", text: `${worst.rule_name}${rest}${why}.`, ...at(worst.queue) };
   }
   const stuck = worstBy(rows, (row) => (row.paused || row.running > 0 || row.depth === 0 ? 0 : row.oldest_age_ms));
   if (stuck && stuck.oldest_age_ms > STUCK_MS)
     return { tone: "bad", text: `${stuck.name} has ${count(stuck.depth)} waiting and nobody works on it, for ${duration(stuck.oldest_age_ms)}.`, queue: stuck.name };
-  const slow = worstBy(rows, (row) => row.drain_ms ?? 0);
-  if (slow && (slow.drain_ms ?? 0) > SLOW_DRAIN_MS)
+  const slow = worstBy(rows, (row) => (row.paused ? 0 : (row.drain_ms ?? 0)));
+  if (slow && !slow.paused && (slow.drain_ms ?? 0) > SLOW_DRAIN_MS)
     return { tone: "warn", text: `${slow.name} is backed up: ${count(slow.depth)} waiting, ${duration(slow.drain_ms)} to drain.`, queue: slow.name };
-  const growing = worstBy(rows, (row) => (row.growing ? row.depth : 0));
-  if (growing && growing.growing && growing.depth > 100)
+  const growing = worstBy(rows, (row) => (row.growing && !row.paused ? row.depth : 0));
+  if (growing && growing.growing && !growing.paused && growing.depth > 100)
     return { tone: "warn", text: `${growing.name} grows faster than it drains: ${count(growing.depth)} waiting.`, queue: growing.name };
   const paused = rows.filter((row) => row.paused && row.depth > 0);
   if (paused.length)

@@ -59,10 +59,10 @@ function Active({ alerts, me, refresh }: { alerts: Alert[]; me: Me; refresh: () 
               {alert.rule_name} · <Where queue={alert.queue} />
             </h3>
             <p>
-              <b>{alert.summary}</b> Firing for <When at={alert.fired_at_ms} />, {alert.metric} {alert.operator} {exact(alert.threshold)}, now {exact(alert.value)}.
+              <b>{alert.summary}.</b> Fired <When at={alert.fired_at_ms} />: {alert.metric} {alert.operator} {exact(alert.threshold)}, now {exact(alert.value)}.
               {alert.unknown_since_ms && <Badge tone="warn">telemetry is stale</Badge>}
             </p>
-            <ul>
+            <ul class="evidence">
               {alert.evidence.map((line) => (
                 <li key={line}>{line}</li>
               ))}

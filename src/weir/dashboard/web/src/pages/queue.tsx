@@ -1,15 +1,15 @@
 // One queue: what it does now, what it did, and what one can do about it.
 
-import { useMemo, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { get, send } from "../api/http";
-import type { Explanation, Me, Point, QueueNow, Series } from "../api/types";
-import { count, duration, percent, rate } from "../lib/format";
+import type { Explanation, Me, QueueNow, Series } from "../api/types";
+import { count, duration, percent } from "../lib/format";
 import { usePoll } from "../state/poll";
 import { href, route, setQuery } from "../state/route";
 import { environment, environmentPath } from "../state/session";
 import { act, Badge, Dialog, Failed, Page, Stat } from "../ui/bits";
-import { Chart, type Line } from "../ui/chart";
-import { currentRange, PeriodPicker, shifted, zoomTo, type Range } from "../ui/period";
+import { currentRange, PeriodPicker, shifted, type Range } from "../ui/period";
+import { Charts } from "./queue-charts";
 
 const COMPARE = { yesterday: 1, "last week": 7 } as const;
 
@@ -53,7 +53,7 @@ function Why({ path }: { path: string }) {
     <section class={`panel verdict ${tone}`} aria-label="Verdict">
       <div>
         <b>{why.data.summary}</b>
-        <ul>
+        <ul class="evidence">
           {why.data.evidence.map((line) => (
             <li key={line}>{line}</li>
           ))}
@@ -106,7 +106,7 @@ function PushDialog({ name, open, onClose }: { name: string; open: boolean; onCl
       <form class="form" onSubmit={submit}>
         <label>
           Payload (JSON)
-          <textarea rows={6} value={text} onInput={(event) => setText(event.currentTarget.value)} />
+          <textarea class="source" rows={6} value={text} onInput={(event) => setText(event.currentTarget.value)} />
           {wrong && (
             <small class="failed" role="alert">
               {wrong}
@@ -151,81 +151,11 @@ function History({ path }: { path: string }) {
         </label>
       </div>
       <Failed error={series.error} />
-      {series.data && <Charts series={series.data} before={days ? before.data : null} beforeLabel={compare} />}
+      {series.data && <Charts series={series.data} before={days && before.data ? { series: before.data, label: compare, days } : null} />}
     </>
   );
 }
 
 function fetchSeries(path: string, range: Range): Promise<Series> {
   return get<Series>(`${path}/metrics`, { period: range.period, from: range.from, to: range.to });
-}
-
-type Pick = (point: Point) => number | null | undefined;
-
-export function Charts({ series, before, beforeLabel }: { series: Series; before: Series | null; beforeLabel: string }) {
-  const points = series.timeseries;
-  const step = series.bucket_ms / 1000;
-  const shared = useMemo(
-    () => ({ times: points.map((point) => point.time_ms), kinds: points.map((point) => point.kind), onZoom: zoomTo }),
-    [points],
-  );
-  const lines = useMemo(() => {
-    const line = (label: string, tone: number, pick: Pick, dashed = false): Line => ({
-      label,
-      tone,
-      dashed,
-      values: points.map((point) => pick(point) ?? null),
-    });
-    const past = (pick: Pick): Line[] =>
-      before
-        ? [{ label: beforeLabel, tone: 5, dashed: true, values: points.map((_, i) => (before.timeseries[i] ? (pick(before.timeseries[i]!) ?? null) : null)) }]
-        : [];
-    const perSecond = (pick: Pick): Pick => (point) => {
-      const value = pick(point);
-      return value == null ? null : value / step;
-    };
-    const depth: Pick = (point) => point.queue_depth.max;
-    const enqueued = perSecond((point) => point.throughput.enqueued);
-    const p95: Pick = (point) => point.latency.p95_ms;
-    return {
-      depth: [line("depth", 1, depth), ...past(depth)],
-      throughput: [
-        line("in", 1, enqueued),
-        line("out", 2, perSecond((point) => point.throughput.dequeued)),
-        line("done", 4, perSecond((point) => point.throughput.completed)),
-        ...past(enqueued),
-      ],
-      wait: [
-        line("p50", 2, (point) => point.latency.p50_ms),
-        line("p95", 1, p95),
-        line("p99", 3, (point) => point.latency.p99_ms),
-        ...past(p95),
-      ],
-      concurrency: [
-        line("running", 1, (point) => point.concurrency.max),
-        line("limit", 3, (point) => point.concurrency.limit || null, true),
-      ],
-      age: [line("oldest", 4, (point) => point.latency.max_age_ms)],
-      failures: [
-        line("failed", 4, (point) => point.failures.nack),
-        line("dead", 3, (point) => point.failures.dlq),
-        line("expired", 5, (point) => point.failures.ttl_expired),
-      ],
-    };
-  }, [points, before, step]);
-  return (
-    <>
-      <div class="charts">
-        <Chart title="Depth" lines={lines.depth} format={count} {...shared} />
-        <Chart title="Throughput" lines={lines.throughput} format={rate} {...shared} />
-        <Chart title="Wait" lines={lines.wait} format={duration} {...shared} />
-        <Chart title="Concurrency against limit" lines={lines.concurrency} format={count} {...shared} />
-        <Chart title="Oldest message" lines={lines.age} format={duration} {...shared} />
-        <Chart title="Failures" lines={lines.failures} format={count} {...shared} />
-      </div>
-      <p class="legend">
-        Each point covers {duration(series.bucket_ms)}. Tinted parts carry the last known value; hatched parts are unknown. Drag over a chart to zoom.
-      </p>
-    </>
-  );
 }

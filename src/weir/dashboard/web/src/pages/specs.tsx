@@ -101,7 +101,7 @@ function Editor({ current, onApplied }: { current: SpecRevision | undefined; onA
       <div class="form">
         <label>
           Spec
-          <textarea rows={14} spellcheck={false} value={text} onInput={(event) => (setSource(event.currentTarget.value), setPlan(null))} />
+          <textarea class="source" rows={14} spellcheck={false} value={text} onInput={(event) => (setSource(event.currentTarget.value), setPlan(null))} />
         </label>
         <div class="row">
           <button type="button" disabled={!text} onClick={makePlan}>

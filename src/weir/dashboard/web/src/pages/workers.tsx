@@ -54,7 +54,7 @@ function List({ workers, chosen }: { workers: Worker[]; chosen: string }) {
         caption="Processes"
         rows={workers}
         columns={columns}
-        rowKey={(row) => row.worker_id}
+        rowKey={(row) => [row.role, row.hostname, row.pid, row.worker_id].join(" ")}
         sort={route.value.query.get("sort") ?? "worker"}
         onSort={(sort) => setQuery({ sort })}
         empty={
@@ -84,12 +84,17 @@ function Figures({ worker }: { worker: string }) {
   const shown = useMemo(() => (series.data ? chartsOf(series.data) : null), [series.data]);
   if (!shown) return <Failed error={series.error} />;
   return (
-    <div class="charts">
-      <Chart title="Throughput" lines={shown.throughput} format={rate} {...shown.shared} />
-      <Chart title="Lag at pop" lines={shown.lag} format={duration} {...shown.shared} />
-      <Chart title="Event-loop lag" lines={shown.loop} format={duration} {...shown.shared} />
-      <Chart title="Pool and internal queue" lines={shown.pressure} format={count} {...shown.shared} />
-    </div>
+    <>
+      {series.data?.shared && (
+        <p class="legend">Some of these processes serve other environments too, so what they count is not shown.</p>
+      )}
+      <div class="charts">
+        <Chart title="Throughput" lines={shown.throughput} format={rate} {...shown.shared} />
+        <Chart title="Lag at pop" lines={shown.lag} format={duration} {...shown.shared} />
+        <Chart title="Event-loop lag" lines={shown.loop} format={duration} {...shown.shared} />
+        <Chart title="Pool and internal queue" lines={shown.pressure} format={count} {...shown.shared} />
+      </div>
+    </>
   );
 }
 

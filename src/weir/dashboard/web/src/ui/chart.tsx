@@ -3,6 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import { count, duration } from "../lib/format";
 import { theme } from "../state/theme";
 
 export type Kind = "measured" | "carried" | "unknown";
@@ -75,6 +76,24 @@ export function lastKnown(values: (number | null)[]): number | null {
   return null;
 }
 
+const decades = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+const wholes = decades.flatMap((size) => [size, 2 * size, 5 * size]);
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+
+/** Distances between the ticks of an axis where tens would read badly: nobody counts half messages or 100 seconds. */
+const steps = new Map<unknown, number[]>([
+  [count, wholes],
+  [
+    duration,
+    [
+      ...wholes.filter((size) => size <= 20_000),
+      ...[30_000, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, 30 * MINUTE],
+      ...[1, 2, 6, 12, 24, 48, 120, 240, 480, 960, 1920].map((hours) => hours * HOUR),
+    ],
+  ],
+]);
+
 /** Tick labels in the reader's zone and manner: times of day, or dates once the ticks are days apart. */
 function tickTimes(ticks: number[]): string[] {
   const step = ticks.length > 1 ? ticks[1]! - ticks[0]! : 60;
@@ -107,7 +126,7 @@ function options(
     height,
     legend: { show: false },
     cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
-    scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] } },
+    scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1.08] } },
     axes: [
       {
         stroke: () => color("--muted"),
@@ -122,6 +141,7 @@ function options(
         grid: { stroke: () => color("--line"), width: 1 },
         ticks: { show: false },
         size: 82,
+        ...(steps.has(format) ? { incrs: steps.get(format)! } : {}),
         values: (_, ticks) => ticks.map((tick) => format(tick)),
       },
     ],
