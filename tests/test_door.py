@@ -17,7 +17,7 @@ from weir.testing.processes import wait_until
 DOOR = Path(weir.__file__).parents[2] / "weir"
 TOOLS = (
     *("sh", "cat", "cksum", "cp", "dirname", "find", "head", "id", "java", "kill"),
-    *("mkdir", "readlink", "rm", "sed", "sleep"),
+    *("chmod", "mkdir", "readlink", "rm", "sed", "sleep"),
 )
 
 PYTHON = r"""#!/bin/sh
@@ -54,8 +54,8 @@ class House:
             if found := shutil.which(tool):
                 (self.tools / tool).symlink_to(found)
         self.log, self.fail, self.hang = folder / "log", folder / "fail", folder / "hang"
-        self._script(self.tools / "python3.11", PYTHON)
-        self._script(folder / "uv", UV)
+        self.script(self.tools / "python3.11", PYTHON)
+        self.script(folder / "uv", UV)
         self.environment = {
             "PATH": str(self.tools),
             "HOME": str(folder / "no home"),
@@ -65,7 +65,7 @@ class House:
             "STAND_IN_UV": str(folder / "uv"),
         }
 
-    def _script(self, path: Path, text: str) -> None:
+    def script(self, path: Path, text: str) -> None:
         path.write_text(text)
         path.chmod(0o755)
 
@@ -166,3 +166,43 @@ def test_no_python_is_one_clear_line(house: House) -> None:
     status, _, err = house.run("up")
     assert status == 2
     assert err == "weir: Python 3.11 or later was not found; install it, or set WEIR_PYTHON to its path\n"
+
+
+APT = """#!/bin/sh
+echo "apt-get $*" >>"$LOG"
+printf '#!/bin/sh\\necho '\\''openjdk version "17.0.1"'\\'' >&2\\n' >"$(dirname "$0")/java"
+chmod 755 "$(dirname "$0")/java"
+"""
+
+
+def as_account(house: House, uid: int, *, java: str | None) -> None:
+    """Who runs the door, and which Java it finds."""
+    for name in ("id", "java"):
+        (house.tools / name).unlink(missing_ok=True)
+    house.script(house.tools / "id", f"#!/bin/sh\necho {uid}\n")
+    house.script(house.tools / "apt-get", APT)
+    if java is not None:
+        house.script(house.tools / "java", f"#!/bin/sh\necho 'openjdk version \"{java}\"' >&2\n")
+
+
+@pytest.mark.parametrize("java", [None, "1.8.0_392", "11.0.2"])
+def test_root_on_debian_gets_a_java_that_will_do(house: House, java: str | None) -> None:
+    as_account(house, 0, java=java)
+    assert house.run("demo")[:2] == (0, "ran demo\n")
+    assert "apt-get install -y -q --no-install-recommends openjdk-17-jre-headless" in house.steps()
+
+
+@pytest.mark.parametrize("java", [None, "1.8.0_392"])
+def test_others_are_told_in_one_line_which_java_to_install(house: House, java: str | None) -> None:
+    as_account(house, 1000, java=java)
+    status, out, err = house.run("up")
+    assert (status, out) == (0, "ran up\n")
+    assert [line for line in err.splitlines() if "apt install openjdk-17-jre-headless" in line]
+    assert not [step for step in house.steps() if step.startswith("apt-get")]
+
+
+def test_a_java_that_will_do_is_left_alone(house: House) -> None:
+    as_account(house, 0, java="21.0.4")
+    _, _, err = house.run("up")
+    assert "was not found" not in err
+    assert not [step for step in house.steps() if step.startswith("apt-get")]
