@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import httpx2
 import pytest
@@ -17,9 +19,14 @@ from weir.api.services import Services
 from weir.control.principals import Principal, Role
 from weir.errors import Unauthenticated
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.telemetry.presence import Server
 from weir.testing.history import Moment, land_moments, land_worker
 from weir.testing.memory import MemoryBroker
-from weir.testing.warehouse import NOW_MS, WarehouseRig
+from weir.testing.urls import with_database
+from weir.testing.warehouse import NOW_MS, FixedTails, WarehouseRig
+from weir.warehouse.connection import Connection
+from weir.warehouse.reading.warehouse import Warehouse, open_warehouse
+from weir.warehouse.reading.workers import OF_TENANTS
 
 
 class NamedTokens:
@@ -47,24 +54,50 @@ class NamedTokens:
         return {"authorization": f"Bearer {text}"}
 
 
+class NamedServers:
+    """Who served whom, as a test says."""
+
+    def __init__(self) -> None:
+        self.by_environment: dict[EnvironmentRef, list[Server]] = {}
+
+    async def of(self, environment: EnvironmentRef, *, since_ms: int) -> list[Server]:
+        return self.by_environment.get(environment, [])
+
+
+@pytest.fixture
+def served_by() -> NamedServers:
+    return NamedServers()
+
+
 @pytest.fixture
 def tokens() -> NamedTokens:
     return NamedTokens()
 
 
-@pytest.fixture
-async def client(rig: WarehouseRig, tokens: NamedTokens) -> AsyncIterator[httpx2.AsyncClient]:
+@asynccontextmanager
+async def opened(
+    warehouse: Warehouse, tokens: NamedTokens, served_by: NamedServers
+) -> AsyncIterator[httpx2.AsyncClient]:
     broker = MemoryBroker()
     services = Services(
         broker=broker,
         authenticator=tokens,
         pusher=DirectPusher(broker),
         settler=DirectSettler(broker),
-        warehouse=rig.warehouse,
-        clock=rig.clock,
+        warehouse=warehouse,
+        clock=warehouse.clock,
+        servers=served_by,
     )
     transport = httpx2.ASGITransport(app=create_app(services))
     async with httpx2.AsyncClient(transport=transport, base_url="http://weir") as client:
+        yield client
+
+
+@pytest.fixture
+async def client(
+    rig: WarehouseRig, tokens: NamedTokens, served_by: NamedServers
+) -> AsyncIterator[httpx2.AsyncClient]:
+    async with opened(rig.warehouse, tokens, served_by) as client:
         yield client
 
 
@@ -175,9 +208,14 @@ async def test_a_period_that_makes_no_sense_is_a_problem(
 
 
 async def test_workers_show_their_hosts_to_admins_alone(
-    client: httpx2.AsyncClient, rig: WarehouseRig, tokens: NamedTokens, environment: EnvironmentRef
+    client: httpx2.AsyncClient,
+    rig: WarehouseRig,
+    tokens: NamedTokens,
+    served_by: NamedServers,
+    environment: EnvironmentRef,
 ) -> None:
     land_worker(rig.connection, at_ms=NOW_MS - 5_000, worker_id="w", samples=5, free_slots_min=1, pushes=5)
+    served_by.by_environment[environment] = [Server(worker_id="w", shared=False)]
     seen = await client.get("/api/v1/workers", headers=tokens.of(environment))
     WorkerList.model_validate(seen.json())
     assert [worker["hostname"] for worker in seen.json()["workers"]] == [None]
@@ -187,3 +225,70 @@ async def test_workers_show_their_hosts_to_admins_alone(
         series = await client.get(path, headers=tokens.of(environment))
         WorkerMetrics.model_validate(series.json())
         assert sum(point["figures"]["pushes"] or 0 for point in series.json()["timeseries"]) == 5
+
+
+async def test_a_tenant_sees_the_processes_that_served_it_and_what_they_counted_for_it_alone(
+    client: httpx2.AsyncClient,
+    rig: WarehouseRig,
+    tokens: NamedTokens,
+    served_by: NamedServers,
+    environment: EnvironmentRef,
+) -> None:
+    for worker_id in ("own", "shared", "theirs"):
+        figures = {
+            "samples": 5,
+            "free_slots_min": 1,
+            "event_loop_lag_us_max": 7_000,
+            "pushes": 91,
+            "lag_count": 1,
+        }
+        land_worker(rig.connection, at_ms=NOW_MS - 5_000, worker_id=worker_id, **figures)
+    served_by.by_environment[environment] = [
+        Server(worker_id="own", shared=False),
+        Server(worker_id="shared", shared=True),
+    ]
+    for headers in (tokens.of(environment), tokens.of(environment, Role.ADMIN)):
+        listed = (await client.get("/api/v1/workers", headers=headers)).json()["workers"]
+        found = {worker["worker_id"]: worker["figures"] for worker in listed}
+        assert set(found) == {"own", "shared"}
+        assert (found["own"]["pushes"], found["own"]["lag_mean_ms"]) == (91, 0)
+        assert {name for name, value in found["shared"].items() if value is None} >= set(OF_TENANTS)
+        assert found["shared"]["event_loop_lag_max_ms"] == 7
+        for path, pushes in (("", 91), ("/own", 91), ("/shared", 0), ("/theirs", 0), ("/nobody", 0)):
+            series = await client.get(f"/api/v1/workers{path}/metrics", headers=headers)
+            points = [point["figures"] for point in series.json()["timeseries"]]
+            assert sum(point["pushes"] or 0 for point in points) == pushes, path
+            seen = any(point["event_loop_lag_max_ms"] for point in points)
+            assert seen is (path not in ("/theirs", "/nobody"))
+    stranger = replace(environment, environment="another")
+    assert (await client.get("/api/v1/workers", headers=tokens.of(stranger))).json()["workers"] == []
+
+
+@pytest.mark.parametrize("statement", ["", "CREATE DATABASE {name:Identifier}"])
+async def test_a_warehouse_that_was_never_migrated_is_unavailable_and_says_what_to_do(
+    clickhouse_url: str,
+    tokens: NamedTokens,
+    served_by: NamedServers,
+    environment: EnvironmentRef,
+    statement: str,
+) -> None:
+    name = f"bare_{uuid4().hex}"
+    if statement:
+        Connection(clickhouse_url).command(statement, {"name": name})
+    warehouse = open_warehouse(with_database(clickhouse_url, name), tails=FixedTails(), shards=1)
+    served_by.by_environment[environment] = [Server(worker_id="w", shared=False)]
+    try:
+        async with opened(warehouse, tokens, served_by) as client:
+            env = quote(environment.environment, safe="")
+            for path in (
+                "/api/v1/queues/q/metrics",
+                f"/api/v1/environments/{env}/queue-metrics",
+                f"/api/v1/environments/{env}/queue-overview",
+                "/api/v1/workers",
+                "/api/v1/workers/metrics",
+            ):
+                answer = await client.get(path, headers=tokens.of(environment))
+                assert (answer.status_code, answer.json()["code"]) == (503, "warehouse_unavailable"), path
+                assert "weir migrate" in answer.json()["detail"], path
+    finally:
+        await warehouse.aclose()

@@ -193,7 +193,8 @@ async def test_every_query_can_be_explained_on_a_migrated_warehouse(
         "queues": ["q"],
         "by": "acked",
         "limit": 1,
-        "worker_id": "",
+        "worker_ids": [],
+        "uncounted_ids": [],
         "environments": [("o", "p", "e")],
     }
     tables = {
@@ -244,7 +245,10 @@ async def test_processes_are_weighted_by_their_samples(lone: Rig) -> None:
     )
     land_worker(lone.connection, at_ms=NOW_MS - 120_000, worker_id="w2", samples=1, pushes=1, role="worker")
     summaries = {
-        item.worker_id: item for item in await lone.warehouse.workers.summaries(lone.last(10 * MINUTE_MS))
+        item.worker_id: item
+        for item in await lone.warehouse.workers.summaries(
+            lone.last(10 * MINUTE_MS), worker_ids=["w1", "w2", "w3"]
+        )
     }
     first = summaries["w1"]
     assert first.figures["event_loop_lag_mean_ms"] == 3
@@ -252,18 +256,18 @@ async def test_processes_are_weighted_by_their_samples(lone: Rig) -> None:
     assert (first.figures["free_slots_mean"], first.figures["free_slots_min"]) == (4, 2)
     assert first.health is Health.HEALTHY
     assert summaries["w2"].health is Health.SILENT
-    series = await lone.warehouse.workers.series(lone.last(10 * MINUTE_MS))
+    series = await lone.warehouse.workers.series(lone.last(10 * MINUTE_MS), worker_ids=["w1", "w2"])
     assert sum(point.values["pushes"] or 0 for point in series) == 51
     busy = next(point for point in series if point.values["pushes"] == 50)
     assert busy.values["pushes_per_s"] == 10
-    alone = await lone.warehouse.workers.series(lone.last(10 * MINUTE_MS), worker_id="w2")
+    alone = await lone.warehouse.workers.series(lone.last(10 * MINUTE_MS), worker_ids=["w2"])
     assert sum(point.values["pushes"] or 0 for point in alone) == 1
 
 
 async def test_a_process_is_not_called_silent_when_telemetry_is_behind(lone: Rig) -> None:
     land_worker(lone.connection, at_ms=NOW_MS - 120_000, worker_id="w", samples=1, free_slots_min=1)
     lone.tails.by_shard = {0: (NOW_MS - 1, 0)}
-    (summary,) = await lone.warehouse.workers.summaries(lone.last(10 * MINUTE_MS))
+    (summary,) = await lone.warehouse.workers.summaries(lone.last(10 * MINUTE_MS), worker_ids=["w"])
     assert summary.health is Health.HEALTHY
 
 

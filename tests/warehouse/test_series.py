@@ -18,8 +18,8 @@ def row(time_ms: int, *, acked: int = 1, highest: int = 9, last: int = 4, total:
     return {
         "bucket_ms": time_ms,
         "acked": acked,
-        "depth_max": highest,
-        "last": {"depth": last},
+        "depth": highest,
+        "last_depth": last,
         "acked_total": total,
         "p95": 7.5,
     }

@@ -52,12 +52,20 @@ async def access(headers: Mapping[str, str], services: Services, *, role: Role) 
     """What a request of the hot path may do; the control plane comes through `require` instead."""
     principal = await authenticate(headers, services.authenticator)
     principal.demand(role)
-    return _chosen(
+    found = _chosen(
         principal,
         headers.get("weir-organization"),
         headers.get("weir-project"),
         headers.get("weir-environment"),
     )
+    note_served(services, found.environment)
+    return found
+
+
+def note_served(services: Services, environment: EnvironmentRef) -> None:
+    """A tenant sees the processes that served it, and this one just does."""
+    if services.activity is not None:
+        services.activity.served(environment)
 
 
 @lru_cache(maxsize=4_096)
@@ -103,6 +111,7 @@ def require(role: Role) -> Callable[..., Awaitable[Access]]:
 
     async def dependency(
         request: Request,
+        services: Annotated[Services, Depends(services_of)],
         principal: Annotated[Principal, Depends(principal_of)],
         weir_organization: Scope = None,
         weir_project: Scope = None,
@@ -115,6 +124,7 @@ def require(role: Role) -> Callable[..., Awaitable[Access]]:
             project=_decoded(weir_project),
             environment=in_path if in_path is not None else _decoded(weir_environment),
         )
+        note_served(services, chosen)
         return Access(principal=principal, environment=chosen)
 
     return dependency

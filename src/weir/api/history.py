@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import date
+from functools import lru_cache
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -12,7 +13,7 @@ from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse.reading.arithmetic import error_rate, per_second, utilisation_pct
 from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.queues import History
-from weir.warehouse.reading.series import Kind, Point
+from weir.warehouse.reading.series import Point
 from weir.warehouse.reading.top import QueueTotals
 
 
@@ -123,6 +124,7 @@ class WorkerMetrics(BaseModel):
     resolution: Literal["5s", "1m", "1h"]
     bucket_ms: int
     worker_id: str | None
+    shared: bool = Field(description="Some processes served others too: what they counted is left out.")
     timeseries: list[WorkerPoint]
 
 
@@ -134,6 +136,7 @@ class WorkerView(BaseModel):
     health: Literal["healthy", "struggling", "silent", "unknown"]
     last_seen: str
     pool_size: int
+    shared: bool = Field(description="It served others too: what it counted is null.")
     figures: dict[str, float | int | None]
 
 
@@ -143,9 +146,20 @@ class WorkerList(BaseModel):
 
 
 def iso(time_ms: int) -> str:
-    """A time as RFC 3339 text in UTC."""
-    moment = datetime.fromtimestamp(time_ms / 1_000, tz=UTC)
-    return moment.isoformat(timespec="milliseconds" if time_ms % 1_000 else "seconds").replace("+00:00", "Z")
+    """A time as RFC 3339 text in UTC; by hand, because a series has hundreds, most of them on few days."""
+    days, rest = divmod(time_ms, 86_400_000)
+    minutes, rest = divmod(rest, 60_000)
+    seconds, fraction = divmod(rest, 1_000)
+    text = f"{_day(days)}T{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
+    return f"{text}.{fraction:03}Z" if fraction else f"{text}Z"
+
+
+@lru_cache(maxsize=2_048)
+def _day(number: int) -> str:
+    return date.fromordinal(_EPOCH + number).isoformat()
+
+
+_EPOCH = date(1970, 1, 1).toordinal()
 
 
 def period_document(window: Window) -> dict[str, Any]:
@@ -164,6 +178,7 @@ def metrics_document(history: History, *, gauges: dict[str, str]) -> dict[str, A
     }
 
 
+_ODOMETERS = tuple((name, f"{name}_total") for name in QUEUE_COUNTERS)
 QUEUE_GAUGES = {"depth": "queue_length", "running": "running", "limit": "queue_limit"}
 ENVIRONMENT_GAUGES = {
     "depth": "environment_length",
@@ -174,7 +189,7 @@ ENVIRONMENT_GAUGES = {
 
 def _point(point: Point, *, step_ms: int, gauges: dict[str, str]) -> dict[str, Any]:
     values = point.values
-    running, limit = values[gauges["running"]], values[gauges["limit"]]
+    acked, running, limit = values["acked"], values[gauges["running"]], values[gauges["limit"]]
     document = {
         "timestamp": iso(point.time_ms),
         "time_ms": point.time_ms,
@@ -182,10 +197,8 @@ def _point(point: Point, *, step_ms: int, gauges: dict[str, str]) -> dict[str, A
         "throughput": {
             "enqueued": values["enqueued"],
             "dequeued": values["dequeued"],
-            "completed": values["acked"],
-            "completed_per_s": None
-            if point.kind is Kind.UNKNOWN
-            else per_second(values["acked"] or 0, step_ms),
+            "completed": acked,
+            "completed_per_s": None if acked is None else per_second(acked, step_ms),
         },
         "queue_depth": {"max": values[gauges["depth"]]},
         "latency": {
@@ -205,7 +218,7 @@ def _point(point: Point, *, step_ms: int, gauges: dict[str, str]) -> dict[str, A
     }
     if "paused" in values:
         document["paused"] = None if values["paused"] is None else bool(values["paused"])
-        document["totals"] = {name: values[f"{name}_total"] for name in QUEUE_COUNTERS}
+        document["totals"] = {name: values[odometer] for name, odometer in _ODOMETERS}
     return document
 
 

@@ -32,6 +32,7 @@ from weir.model.names import EnvironmentRef
 from weir.operations.events import SystemEvents
 from weir.operations.service import OperationService
 from weir.pipeline.status import PipelineView
+from weir.telemetry.presence import Server
 from weir.warehouse.reading.warehouse import Warehouse
 from weir.workers.timeline import Timelines
 
@@ -44,6 +45,8 @@ MetricSource = Callable[[], AsyncIterator[Metric]]
 class Activity(Protocol):
     """Where a process counts what it does; `telemetry.sampler` carries it on."""
 
+    def served(self, environment: EnvironmentRef) -> None: ...
+
     def pushed(self, count: int = 1) -> None: ...
 
     def popped(self, *, lags_ms: list[int] | None = None) -> None: ...
@@ -53,6 +56,12 @@ class Activity(Protocol):
     def failed(self) -> None: ...
 
     def saw_deaths(self, count: int) -> None: ...
+
+
+class Servers(Protocol):
+    """Who served an environment; `telemetry.presence` knows."""
+
+    async def of(self, environment: EnvironmentRef, *, since_ms: int) -> list[Server]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +99,7 @@ class Services:
     specs: Specs | None = None
     timelines: Timelines | None = None
     activity: Activity | None = None
+    servers: Servers | None = None
     probes: tuple[Probe, ...] = ()
     metric_sources: tuple[MetricSource, ...] = ()
     pipeline: Callable[[], Awaitable[PipelineView]] | None = None

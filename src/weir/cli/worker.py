@@ -25,6 +25,7 @@ from weir.serve.loops import Loop, Supervisor
 from weir.settings import Settings
 from weir.telemetry.connection import connect
 from weir.telemetry.emitter import MetricsEmitter
+from weir.telemetry.presence import Presence
 from weir.telemetry.sampler import ProcessIdentity, ProcessSampler
 from weir.workers.worker import WorkerOptions
 
@@ -79,11 +80,14 @@ async def work(settings: Settings, urls: Urls, options: WorkerOptions) -> None:
         redis = connect(urls.redis)
         stack.push_async_callback(redis.aclose)
         emitter = MetricsEmitter(redis, shards=settings.shards)
-        sampler = ProcessSampler(ProcessIdentity(role="worker"), emitter)
+        identity = ProcessIdentity(role="worker")
+        presence = Presence(redis, worker_id=identity.worker_id)
+        sampler = ProcessSampler(identity, emitter, presence=presence)
         running, loops = await open_worker(
             stack, database, broker, settings.worker, options, activity=sampler
         )
-        loops = (*loops, Loop(name="emitter", run=emitter.run), Loop(name="sampler", run=sampler.run))
+        reporting = {"emitter": emitter.run, "sampler": sampler.run, "presence": presence.run}
+        loops = (*loops, *(Loop(name=name, run=run) for name, run in reporting.items()))
         async with Supervisor(loops).running():
             typer.echo(f"working as {options.name}; Ctrl-C drains and stops it", err=True)
             await running.run()

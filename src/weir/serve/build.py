@@ -49,6 +49,7 @@ from weir.settings import ApiSettings, DeadLetterSettings, LoadSettings, Setting
 from weir.spec.ir import DAY_MS
 from weir.telemetry.connection import connect
 from weir.telemetry.emitter import MetricsEmitter
+from weir.telemetry.presence import Presence, RedisServers
 from weir.telemetry.sampler import Probes as SamplerProbes
 from weir.telemetry.sampler import ProcessIdentity, ProcessSampler
 from weir.telemetry.tails import RedisTails
@@ -56,7 +57,7 @@ from weir.warehouse.reading.warehouse import open_warehouse
 from weir.workers.timeline import Timelines
 
 _START_S = 10.0
-_WAIT_S = 1.0
+CONTROL_WAIT_S = 0.5
 """For a connection of the control plane: a request may need two, and answers 503 within two seconds."""
 
 
@@ -85,7 +86,9 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
         redis = connect(urls.redis)
         stack.push_async_callback(redis.aclose)
         emitter = MetricsEmitter(redis, shards=settings.shards)
-        sampler = ProcessSampler(ProcessIdentity(role="api"), emitter, probes=_looked_at(database))
+        identity = ProcessIdentity(role="api")
+        presence = Presence(redis, worker_id=identity.worker_id)
+        sampler = ProcessSampler(identity, emitter, probes=_looked_at(database), presence=presence)
         warehouse = open_warehouse(
             urls.clickhouse, tails=RedisTails(redis, shards=settings.shards), shards=settings.shards
         )
@@ -109,6 +112,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
                 Loop(name="heartbeat", run=Heart(broker).run),
                 Loop(name="emitter", run=emitter.run),
                 Loop(name="sampler", run=sampler.run),
+                Loop(name="presence", run=presence.run),
                 Loop(name="last-used", run=authenticator.run),
                 *(Loop(name=name, run=run) for name, run in operations.loops().items()),
                 Loop(name="system-events", run=events.run),
@@ -136,6 +140,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
             specs=hooks.specs,
             timelines=Timelines(database, broker),
             activity=sampler,
+            servers=RedisServers(redis),
             probes=(
                 redis_probe(broker),
                 epoch_probe(epochs),
@@ -151,7 +156,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
 
 async def _database(stack: AsyncExitStack, settings: Settings, urls: Urls) -> Database:
     database = Database(
-        urls.postgres, max_size=settings.api.postgres_connections, timeout_s=_WAIT_S, name="weir-api"
+        urls.postgres, max_size=settings.api.postgres_connections, timeout_s=CONTROL_WAIT_S, name="weir-api"
     )
     stack.push_async_callback(database.aclose)
     await database.open(wait_s=_START_S)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from weir.model.names import EnvironmentRef
 from weir.telemetry.codec import Event
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.events import WORKER
+from weir.telemetry.presence import Presence
 
 SAMPLE_S = 1.0
 SAMPLES_A_FLUSH = 5
@@ -40,7 +43,8 @@ class ProcessIdentity:
     """Who is speaking: a role such as `api` or `worker`, and which one of them."""
 
     role: str
-    worker_id: str = "0"
+    worker_id: str = field(default_factory=lambda: secrets.token_hex(4))
+    """New with every start, and without a word about the host."""
     hostname: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
 
@@ -58,15 +62,22 @@ class ProcessSampler:
         emitter: MetricsEmitter,
         *,
         probes: Probes | None = None,
+        presence: Presence | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._identity = identity
         self._emitter = emitter
         self._probes = probes or Probes()
+        self._presence = presence
         self._monotonic = monotonic
         self._sleep = sleep
         self._values: dict[str, int] = {}
+
+    def served(self, environment: EnvironmentRef) -> None:
+        """The process does something for an environment."""
+        if self._presence is not None:
+            self._presence.served(environment)
 
     def pushed(self, count: int = 1) -> None:
         self._add("pushes", count)

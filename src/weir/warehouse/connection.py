@@ -34,8 +34,20 @@ one part and one token again. The partition bound is off: events from many days 
 class Connection:
     """ClickHouse by URL (`http://user:password@host:port/database`); errors are those of the tree."""
 
-    def __init__(self, url: str, *, timeout_s: float = 30, connect_timeout_s: float = 5) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 30,
+        connect_timeout_s: float = 5,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`settings` go with every statement, except those that the server does not know or let us change."""
         self._client = _client(url, timeout_s=timeout_s, connect_timeout_s=connect_timeout_s)
+        for name, value in (settings or {}).items():
+            known = self._client.server_settings.get(name)
+            if known is not None and not known.readonly:
+                self._client.set_client_setting(name, value)
 
     def command(self, sql: str, parameters: Mapping[str, Any] | None = None) -> None:
         """Run a statement that answers nothing."""

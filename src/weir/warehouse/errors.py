@@ -14,6 +14,9 @@ from weir.errors import InvalidInput, WarehouseUnavailable, WeirError
 _OVERLOADED_CODES = frozenset({159, 164, 202, 209, 210, 241, 242, 243, 252, 319, 425, 999})
 """Timeout, read-only, too many queries, network, memory, disk, too many parts, unknown insert outcome."""
 
+_UNPREPARED_CODES = frozenset({16, 47, 60, 81})
+"""No such column, identifier, table or database: the warehouse lacks a migration."""
+
 _CODE = re.compile(r"Code: (\d+)\.")
 
 
@@ -23,6 +26,10 @@ def translated(error: Exception) -> WeirError:
     code = _CODE.search(str(error))
     if isinstance(error, ch.DataError):
         return InvalidInput(f"ClickHouse cannot store that value ({text})")
+    if code is not None and int(code[1]) in _UNPREPARED_CODES:
+        return WarehouseUnavailable(
+            f"ClickHouse lacks a table of this version ({text}); run `weir migrate`", retry_after_s=5
+        )
     if code is not None and int(code[1]) not in _OVERLOADED_CODES:
         return WeirError(f"ClickHouse failed ({text})")
     if isinstance(error, (ch.ProgrammingError, ch.NotSupportedError)):

@@ -31,6 +31,8 @@ LEASE_LOST = "lease lost"
 class Activity(Protocol):
     """Where a process counts what it does."""
 
+    def served(self, environment: EnvironmentRef) -> None: ...
+
     def popped(self, *, lags_ms: list[int] | None = None) -> None: ...
 
     def acked(self, count: int = 1) -> None: ...
@@ -140,6 +142,7 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
         self._renewer.hold(delivery, lease_ms=spec.delivery.lease_ms, on_lost=partial(_lose, task))
         if self._activity is not None:
+            self._activity.served(delivery.queue.scope)
             self._activity.popped(lags_ms=[delivery.wait_ms])
 
     async def _work(self, delivery: Delivery, spec: QueueSpec) -> None:

@@ -1,4 +1,4 @@
-"""The past: series of queues and environments, the queues that stand out, and the processes of Weir."""
+"""The past: series of queues and environments, and the queues that stand out."""
 
 from __future__ import annotations
 
@@ -16,16 +16,11 @@ from weir.api.history import (
     QUEUE_GAUGES,
     EnvironmentMetrics,
     QueueMetrics,
-    WorkerList,
-    WorkerMetrics,
-    iso,
     metrics_document,
-    period_document,
     rank_document,
 )
 from weir.api.responses import problems
 from weir.api.services import present
-from weir.control.principals import Role
 from weir.errors import InvalidInput
 from weir.warehouse.reading.periods import MAX_TIME_MS, Window, parse_period, parse_resolution, window_for
 from weir.warehouse.reading.top import MAX_QUEUES, parse_by
@@ -125,75 +120,6 @@ async def show_environment_metrics(
             **metrics_document(history, gauges=ENVIRONMENT_GAUGES),
             "top_by": ranking.value,
             "top_queues": [rank_document(totals) for totals in ranked],
-        }
-    )
-
-
-@router.get("/workers", operation_id="list_workers", responses=_answers(WorkerList))
-async def list_workers(
-    access: Reader,
-    warehouse: Annotated[Warehouse, Depends(warehouse_of)],
-    window: Annotated[Window, asked_window("5m")],
-) -> Response:
-    """The processes that serve every tenant, and how they are. Hosts are shown to admins alone."""
-    summaries = await warehouse.workers.summaries(window)
-    trusted = access.principal.role is Role.ADMIN
-    workers = [
-        {
-            "worker_id": item.worker_id,
-            "role": item.role,
-            "hostname": item.hostname if trusted else None,
-            "pid": item.pid if trusted else None,
-            "health": item.health.value,
-            "last_seen": iso(item.last_seen_ms),
-            "pool_size": item.pool_size,
-            "figures": item.figures,
-        }
-        for item in summaries
-    ]
-    return _json({"period": period_document(window), "workers": workers})
-
-
-@router.get("/workers/metrics", operation_id="show_workers_metrics", responses=_answers(WorkerMetrics))
-async def show_workers_metrics(
-    access: Reader,
-    warehouse: Annotated[Warehouse, Depends(warehouse_of)],
-    window: Annotated[Window, asked_window("30m")],
-) -> Response:
-    """Throughput, lag and pressure of all processes together, by bucket."""
-    return await _worker_series(warehouse, window, worker_id=None)
-
-
-@router.get(
-    "/workers/{worker_id}/metrics", operation_id="show_worker_metrics", responses=_answers(WorkerMetrics)
-)
-async def show_worker_metrics(
-    worker_id: str,
-    access: Reader,
-    warehouse: Annotated[Warehouse, Depends(warehouse_of)],
-    window: Annotated[Window, asked_window("30m")],
-) -> Response:
-    """Throughput, lag and pressure of one process, by bucket."""
-    return await _worker_series(warehouse, window, worker_id=worker_id)
-
-
-async def _worker_series(warehouse: Warehouse, window: Window, *, worker_id: str | None) -> Response:
-    points = await warehouse.workers.series(window, worker_id=worker_id or "")
-    return _json(
-        {
-            "period": period_document(window),
-            "resolution": window.resolution.value,
-            "bucket_ms": window.step_ms,
-            "worker_id": worker_id,
-            "timeseries": [
-                {
-                    "timestamp": iso(point.time_ms),
-                    "time_ms": point.time_ms,
-                    "kind": point.kind.value,
-                    "figures": point.values,
-                }
-                for point in points
-            ],
         }
     )
 

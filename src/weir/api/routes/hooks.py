@@ -11,7 +11,7 @@ from dataclasses import replace
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from weir.api.auth import App
+from weir.api.auth import App, note_served
 from weir.api.bodies import read_body
 from weir.api.hot import Call, HotRoute, decoded
 from weir.api.limits import Limits
@@ -34,6 +34,8 @@ async def receive(call: Call) -> Reply:
     found = await receiver.receive(
         hook, headers=call.headers, body=body, source_ip=client[0] if client else ""
     )
+    if hook is not None:
+        note_served(call.services, hook.environment)
     return Reply(body=found.body, status=found.status, headers=_headers(found))
 
 
@@ -59,9 +61,10 @@ async def receive_long(
     headers = dict(request.headers.items())
     body = await request.body()
     source_ip = request.client.host if request.client else ""
-    found = await receiver.receive(
-        receiver.find_in(scope, name), headers=headers, body=body, source_ip=source_ip
-    )
+    hook = receiver.find_in(scope, name)
+    found = await receiver.receive(hook, headers=headers, body=body, source_ip=source_ip)
+    if hook is not None:
+        note_served(services, hook.environment)
     return Response(
         found.body,
         status_code=found.status,

@@ -25,6 +25,7 @@ from weir.api.routes import (
     specs,
     tenants,
     tokens,
+    workers,
 )
 
 HOT: tuple[HotRoute, ...] = (*push.ROUTES, *pop.ROUTES, *settle.ROUTES, *hooks.ROUTES)
@@ -33,6 +34,7 @@ HOT: tuple[HotRoute, ...] = (*push.ROUTES, *pop.ROUTES, *settle.ROUTES, *hooks.R
 ROUTERS: tuple[APIRouter, ...] = (
     queues.router,
     history.router,
+    workers.router,
     overview.router,
     alerts.router,
     operations.router,

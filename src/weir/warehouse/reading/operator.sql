@@ -1,5 +1,5 @@
 -- name: workers
--- Every process that reported in a span, with its sums, maxima and the last sign of life.
+-- Some processes that reported in a span, with their sums, maxima and the last sign of life.
 SELECT
     t.role AS role,
     t.hostname AS hostname,
@@ -27,13 +27,15 @@ SELECT
     max(t.lag_ms_max) AS lag_ms_max,
     max(t.last) AS last
 FROM {table:Identifier} AS t
-WHERE t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+WHERE t.worker_id IN {worker_ids:Array(String)}
+    AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
 GROUP BY t.role, t.hostname, t.worker_id, t.pid
 ORDER BY last.at DESC
 LIMIT {limit:UInt32}
 
 -- name: worker_series
--- The buckets that have rows, of every process together or of one.
+-- The buckets of some processes that have rows, all of them together; some say how they are and are not counted.
+WITH NOT has({uncounted_ids:Array(String)}, t.worker_id) AS counted
 SELECT
     intDiv(toUnixTimestamp(t.bucket_start), {step_s:UInt32}) * {step_s:UInt32} * 1000 AS bucket_ms,
     uniqExact(t.role, t.hostname, t.worker_id, t.pid) AS workers,
@@ -47,19 +49,19 @@ SELECT
     max(t.internal_queue_max) AS internal_queue_max,
     sum(t.backoff_sum) AS backoff_sum,
     max(t.backoff_max) AS backoff_max,
-    sum(t.jobs_done) AS jobs_done,
-    sum(t.pushes) AS pushes,
-    sum(t.pops) AS pops,
-    sum(t.acks) AS acks,
-    sum(t.transactions) AS transactions,
-    sum(t.errors) AS errors,
-    sum(t.deaths) AS deaths,
-    sum(t.lag_count) AS lag_count,
-    sum(t.lag_ms_sum) AS lag_ms_sum,
-    max(t.lag_ms_max) AS lag_ms_max,
+    sumIf(t.jobs_done, counted) AS jobs_done,
+    sumIf(t.pushes, counted) AS pushes,
+    sumIf(t.pops, counted) AS pops,
+    sumIf(t.acks, counted) AS acks,
+    sumIf(t.transactions, counted) AS transactions,
+    sumIf(t.errors, counted) AS errors,
+    sumIf(t.deaths, counted) AS deaths,
+    sumIf(t.lag_count, counted) AS lag_count,
+    sumIf(t.lag_ms_sum, counted) AS lag_ms_sum,
+    maxIf(t.lag_ms_max, counted) AS lag_ms_max,
     max(t.last) AS last
 FROM {table:Identifier} AS t
-WHERE ({worker_id:String} = '' OR t.worker_id = {worker_id:String})
+WHERE t.worker_id IN {worker_ids:Array(String)}
     AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
 GROUP BY bucket_ms
 ORDER BY bucket_ms

@@ -14,7 +14,7 @@ from weir.warehouse.reading.columns import ENVIRONMENT_SHAPE, QUEUE_SHAPE, with_
 from weir.warehouse.reading.freshness import Trust, TrustReader
 from weir.warehouse.reading.periods import DEFAULT_RETENTION_MS, HOUR_MS, Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant
-from weir.warehouse.reading.reader import Question, Reader
+from weir.warehouse.reading.reader import Answer, Question, Reader
 from weir.warehouse.reading.series import Point, Shape, Span, build_series
 from weir.warehouse.tables import ENVIRONMENTS, QUEUES, TierSet
 
@@ -82,9 +82,7 @@ class HistoryReader:
             self._reader.ask(rows),
             self._trust.of("queue", shard, start_ms=window.start_ms, end_ms=window.end_ms),
         )
-        # A row in the first bucket leaves nothing to seed.
-        seeded = bool(found) and found[0]["bucket_ms"] == window.start_ms
-        seeds = [] if seeded else await self._reader.ask(seed)
+        seeds = await self._reader.ask(seed) if self._seedable(window, found) else []
         points = build_series(
             window,
             shape=shape,
@@ -94,6 +92,12 @@ class HistoryReader:
             known=self._known(window.resolution, trust),
         )
         return History(window=window, points=points, complete_until_ms=trust.complete_until_ms)
+
+    def _seedable(self, window: Window, found: Answer) -> bool:
+        """Not with a row in the first bucket, nor where nothing older is kept."""
+        if found and found[0]["bucket_ms"] == window.start_ms:
+            return False
+        return window.start_ms > self._clock.now_ms() - self._retention_ms[Resolution.HOUR]
 
     def _known(self, resolution: Resolution, trust: Trust) -> Span:
         kept_ms = self._retention_ms[resolution]

@@ -16,7 +16,7 @@ from weir.warehouse.reading.periods import Window
 
 Value = float | int | None
 Row = Mapping[str, Any]
-"""The columns of one bucket: `bucket_ms`, those that a `Shape` names, and `last`, the gauges by name."""
+"""The columns of one bucket: `bucket_ms`, those that a `Shape` names, and `last_<gauge>` for each gauge."""
 
 
 class Kind(StrEnum):
@@ -34,7 +34,7 @@ class Shape:
 
     counters: tuple[str, ...]
     gauges: tuple[str, ...]
-    """Each has two: the column `<name>_max` is shown, its value in `last` is carried."""
+    """Each has two: its maximum, the column of its name, is shown; the column `last_<name>` is carried."""
     odometers: tuple[str, ...] = ()
     """Lifetime totals: shown and carried as they are."""
     measures: tuple[str, ...] = ()
@@ -52,6 +52,7 @@ class Point:
     time_ms: int
     kind: Kind
     values: Mapping[str, Value]
+    """What the shape names; a measured point has the other columns of its row too."""
 
 
 def build_series(
@@ -89,15 +90,14 @@ class _Filler:
 
     def __init__(self, shape: Shape, seed: Row | None) -> None:
         self._shape = shape
-        self._shown = [(name, f"{name}_max") for name in shape.gauges]
-        self._shown += [(name, name) for name in (*shape.counters, *shape.odometers, *shape.measures)]
-        self._nothing: dict[str, Value] = {name: None for name, _ in self._shown}
+        shown = (*shape.gauges, *shape.counters, *shape.odometers, *shape.measures)
+        self._nothing: dict[str, Value] = dict.fromkeys(shown)
         self._last = seed
         self._idle: dict[str, Value] | None = None
 
     def measured(self, row: Row) -> Mapping[str, Value]:
         self._last, self._idle = row, None
-        return {name: row[column] for name, column in self._shown}
+        return row
 
     def unknown(self) -> Mapping[str, Value]:
         """Nothing is known here, and nothing from before can be carried past it."""
@@ -114,7 +114,7 @@ class _Filler:
         if self._last is None:
             return {}
         row = self._last
-        gauges = {name: row["last"][name] for name in self._shape.gauges}
+        gauges = {name: row[f"last_{name}"] for name in self._shape.gauges}
         return gauges | {name: row[name] for name in self._shape.odometers}
 
 

@@ -10,12 +10,16 @@ SELECT
     sum(t.expired) AS expired,
     sum(t.lapsed) AS lapsed,
     sum(t.refused) AS refused,
-    max(t.max_queue_length) AS queue_length_max,
-    max(t.max_running) AS running_max,
-    max(t.max_queue_limit) AS queue_limit_max,
-    max(t.max_paused) AS paused_max,
-    max(t.max_oldest_age_ms) AS oldest_age_ms_max,
-    max(t.last) AS last,
+    max(t.max_queue_length) AS queue_length,
+    max(t.max_running) AS running,
+    max(t.max_queue_limit) AS queue_limit,
+    max(t.max_paused) AS paused,
+    max(t.max_oldest_age_ms) AS oldest_age_ms,
+    max(t.last).queue_length AS last_queue_length,
+    max(t.last).running AS last_running,
+    max(t.last).queue_limit AS last_queue_limit,
+    max(t.last).paused AS last_paused,
+    max(t.last).oldest_age_ms AS last_oldest_age_ms,
     max(t.enqueued_total) AS enqueued_total,
     max(t.dequeued_total) AS dequeued_total,
     max(t.acked_total) AS acked_total,
@@ -33,13 +37,18 @@ WHERE $TENANT AND queue = {queue:String}
     AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
 GROUP BY bucket_ms
 ORDER BY bucket_ms
+SETTINGS max_threads = 1
 
 
 -- name: queue_seed
 -- The last gauges and odometers of one queue before a moment, from a recent tier or from the hours.
 -- Newest first and at most a thousand rows: those of the newest bucket, however many parts it still has.
 SELECT
-    max(s.last) AS last,
+    max(s.last).queue_length AS last_queue_length,
+    max(s.last).running AS last_running,
+    max(s.last).queue_limit AS last_queue_limit,
+    max(s.last).paused AS last_paused,
+    max(s.last).oldest_age_ms AS last_oldest_age_ms,
     max(s.enqueued_total) AS enqueued_total,
     max(s.dequeued_total) AS dequeued_total,
     max(s.acked_total) AS acked_total,
@@ -83,11 +92,13 @@ SELECT
     sum(t.expired) AS expired,
     sum(t.lapsed) AS lapsed,
     sum(t.refused) AS refused,
-    max(t.max_environment_length) AS environment_length_max,
-    max(t.max_environment_running) AS environment_running_max,
-    max(t.max_environment_limit) AS environment_limit_max,
+    max(t.max_environment_length) AS environment_length,
+    max(t.max_environment_running) AS environment_running,
+    max(t.max_environment_limit) AS environment_limit,
     max(t.max_oldest_age_ms) AS oldest_age_ms,
-    max(t.last) AS last,
+    max(t.last).environment_length AS last_environment_length,
+    max(t.last).environment_running AS last_environment_running,
+    max(t.last).environment_limit AS last_environment_limit,
     sum(t.wait_count) AS wait_count,
     sum(t.wait_sum_ms) AS wait_sum_ms,
     max(t.wait_max_ms) AS wait_max_ms,
@@ -97,11 +108,14 @@ WHERE $TENANT
     AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
 GROUP BY bucket_ms
 ORDER BY bucket_ms
+SETTINGS max_threads = 1
 
 -- name: environment_seed
 -- The last gauges of an environment before a moment.
 SELECT
-    max(s.last) AS last
+    max(s.last).environment_length AS last_environment_length,
+    max(s.last).environment_running AS last_environment_running,
+    max(s.last).environment_limit AS last_environment_limit
 FROM
 (
     (

@@ -49,7 +49,7 @@ def open_warehouse(
     clock = clock or SystemClock()
     reader = Reader(url)
     freshness = FreshnessReader(reader, tails, clock=clock, max_age_ms=freshness_max_age_ms)
-    gaps = GapReader(reader, clock=clock, max_age_ms=2 * freshness_max_age_ms)
+    gaps = GapReader(reader, clock=clock, max_age_ms=10 * freshness_max_age_ms)
     return Warehouse(
         clock=clock,
         shards=shards,

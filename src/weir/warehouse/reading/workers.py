@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -23,6 +24,8 @@ SILENT_AFTER_MS = 20_000
 STRUGGLING_LAG_MS = 100.0
 
 COUNTERS = ("jobs_done", "pushes", "pops", "acks", "transactions", "errors", "deaths")
+OF_TENANTS = frozenset((*COUNTERS, *(f"{name}_per_s" for name in COUNTERS), "lag_mean_ms", "lag_max_ms"))
+"""Figures that follow from what tenants did; the others say how the process itself is."""
 _MEASURES = (
     "workers",
     "event_loop_lag_mean_ms",
@@ -63,15 +66,15 @@ class WorkerSummary:
 
 
 class WorkerReader:
-    """What processes say about themselves; they serve all tenants and hold nothing of any."""
+    """What processes say about themselves. They serve all tenants: the caller names those to look at."""
 
     def __init__(self, reader: Reader, freshness: FreshnessReader, *, clock: Clock) -> None:
         self._reader = reader
         self._freshness = freshness
         self._clock = clock
 
-    async def summaries(self, window: Window) -> list[WorkerSummary]:
-        """Every process that reported within the window, latest sign of life first."""
+    async def summaries(self, window: Window, *, worker_ids: Sequence[str]) -> list[WorkerSummary]:
+        """Those of the processes that reported within the window, latest sign of life first."""
         rows, fresh = await asyncio.gather(
             self._reader.ask(
                 ask_operator(
@@ -79,6 +82,7 @@ class WorkerReader:
                     table=table_of(WORKERS, window.resolution),
                     start_s=window.start_ms // 1_000,
                     end_s=window.end_ms // 1_000,
+                    worker_ids=list(worker_ids),
                     limit=MAX_WORKERS,
                 )
             ),
@@ -87,8 +91,13 @@ class WorkerReader:
         complete_ms = min((fresh.complete_until_ms(shard) for shard in fresh.behind), default=fresh.now_ms)
         return [_summary(row, window=window, complete_until_ms=complete_ms) for row in rows]
 
-    async def series(self, window: Window, *, worker_id: str = "") -> list[Point]:
-        """Throughput, lag and pressure by bucket, of one process or (without `worker_id`) of all."""
+    async def series(
+        self, window: Window, *, worker_ids: Sequence[str], uncounted_ids: Sequence[str] = ()
+    ) -> list[Point]:
+        """Throughput, lag and pressure of the processes together, by bucket.
+
+        What those in `uncounted_ids` did for tenants is left out.
+        """
         rows, fresh = await asyncio.gather(
             self._reader.ask(
                 ask_operator(
@@ -97,7 +106,8 @@ class WorkerReader:
                     step_s=window.step_ms // 1_000,
                     start_s=window.start_ms // 1_000,
                     end_s=window.end_ms // 1_000,
-                    worker_id=worker_id,
+                    worker_ids=list(worker_ids),
+                    uncounted_ids=list(uncounted_ids),
                 )
             ),
             self._freshness.of("worker"),

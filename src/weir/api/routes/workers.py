@@ -1,0 +1,139 @@
+"""The processes that served an environment, and how they are.
+
+A process serves many tenants. A tenant sees those that served it, and of their figures those that say how the
+process is; what a process counted is shown only while it served nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Depends
+from starlette.responses import Response
+
+from weir.api.auth import Access, App, Reader
+from weir.api.history import WorkerList, WorkerMetrics, iso, period_document
+from weir.api.responses import problems
+from weir.api.routes.history import asked_window, warehouse_of
+from weir.api.services import Services, present
+from weir.control.principals import Role
+from weir.telemetry.presence import Server
+from weir.warehouse.reading.periods import Window
+from weir.warehouse.reading.warehouse import Warehouse
+from weir.warehouse.reading.workers import OF_TENANTS, WorkerSummary
+
+router = APIRouter(prefix="/api/v1", tags=["history"])
+Figures = Mapping[str, float | int | None]
+
+
+@router.get(
+    "/workers",
+    operation_id="list_workers",
+    responses={200: {"model": WorkerList, "description": "The answer."}, **problems()},
+)
+async def list_workers(
+    access: Reader,
+    services: App,
+    warehouse: Annotated[Warehouse, Depends(warehouse_of)],
+    window: Annotated[Window, asked_window("5m")],
+) -> Response:
+    """The processes that served the environment, and how they are. Hosts are shown to admins alone."""
+    shared = {one.worker_id: one.shared for one in await _servers(services, access, window)}
+    summaries = await warehouse.workers.summaries(window, worker_ids=list(shared))
+    trusted = access.principal.role is Role.ADMIN
+    workers = [_view(item, shared=shared[item.worker_id], trusted=trusted) for item in summaries]
+    return _json({"period": period_document(window), "workers": workers})
+
+
+@router.get(
+    "/workers/metrics",
+    operation_id="show_workers_metrics",
+    responses={200: {"model": WorkerMetrics, "description": "The answer."}, **problems()},
+)
+async def show_workers_metrics(
+    access: Reader,
+    services: App,
+    warehouse: Annotated[Warehouse, Depends(warehouse_of)],
+    window: Annotated[Window, asked_window("30m")],
+) -> Response:
+    """Throughput, lag and pressure by bucket, of the environment's processes together."""
+    servers = await _servers(services, access, window)
+    return await _series(warehouse, window, servers, worker_id=None)
+
+
+@router.get(
+    "/workers/{worker_id}/metrics",
+    operation_id="show_worker_metrics",
+    responses={200: {"model": WorkerMetrics, "description": "The answer."}, **problems()},
+)
+async def show_worker_metrics(
+    worker_id: str,
+    access: Reader,
+    services: App,
+    warehouse: Annotated[Warehouse, Depends(warehouse_of)],
+    window: Annotated[Window, asked_window("30m")],
+) -> Response:
+    """Throughput, lag and pressure of one of the environment's processes, by bucket."""
+    servers = await _servers(services, access, window)
+    chosen = [one for one in servers if one.worker_id == worker_id]
+    return await _series(warehouse, window, chosen, worker_id=worker_id)
+
+
+async def _servers(services: Services, access: Access, window: Window) -> list[Server]:
+    known = present(services.servers, "telemetry")
+    return await known.of(access.environment, since_ms=window.start_ms)
+
+
+async def _series(
+    warehouse: Warehouse, window: Window, servers: list[Server], *, worker_id: str | None
+) -> Response:
+    shared_ids = [one.worker_id for one in servers if one.shared]
+    points = await warehouse.workers.series(
+        window, worker_ids=[one.worker_id for one in servers], uncounted_ids=shared_ids
+    )
+    uncounted = bool(servers) and len(shared_ids) == len(servers)
+    return _json(
+        {
+            "period": period_document(window),
+            "resolution": window.resolution.value,
+            "bucket_ms": window.step_ms,
+            "worker_id": worker_id,
+            "shared": bool(shared_ids),
+            "timeseries": [
+                {
+                    "timestamp": iso(point.time_ms),
+                    "time_ms": point.time_ms,
+                    "kind": point.kind.value,
+                    "figures": visible(point.values, shared=uncounted),
+                }
+                for point in points
+            ],
+        }
+    )
+
+
+def _view(item: WorkerSummary, *, shared: bool, trusted: bool) -> dict[str, Any]:
+    return {
+        "worker_id": item.worker_id,
+        "role": item.role,
+        "hostname": item.hostname if trusted else None,
+        "pid": item.pid if trusted else None,
+        "health": item.health.value,
+        "last_seen": iso(item.last_seen_ms),
+        "pool_size": item.pool_size,
+        "shared": shared,
+        "figures": visible(item.figures, shared=shared),
+    }
+
+
+def visible(figures: Figures, *, shared: bool) -> Figures:
+    """The figures without those that would tell of other tenants."""
+    if not shared:
+        return figures
+    return {name: None if name in OF_TENANTS else value for name, value in figures.items()}
+
+
+def _json(document: dict[str, Any]) -> Response:
+    return Response(orjson.dumps(document), media_type="application/json")

@@ -1,0 +1,138 @@
+"""Which processes served which environment: what a tenant may know about the processes of Weir.
+
+A process serves many tenants, and what it counts is about all of them. It therefore notes whom it served,
+in two sets that forget what is old:
+
+    weir:served:ENV       zset    processes that served an environment -> when they last did, in ms
+    weir:serves:WORKER    zset    environments that a process served -> when it last did, in ms
+
+ENV stands for the three names of an environment, joined by what no name contains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
+from redis.exceptions import RedisClusterException, RedisError
+
+from weir.errors import BrokerUnavailable
+from weir.model.clock import Clock, SystemClock
+from weir.model.names import EnvironmentRef
+
+_log = structlog.get_logger(__name__)
+
+KEEP_MS = 31 * 24 * 3_600_000
+NOTE_EVERY_S = 60
+"""How often an environment is noted again while it is served."""
+MAX_LISTED = 1_000
+_BATCH = 500
+_DRIVER_ERRORS = (RedisError, RedisClusterException, OSError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A process that served an environment."""
+
+    worker_id: str
+    shared: bool
+    """It served other environments too, so its counts are not about this one alone."""
+
+
+class Presence:
+    """Notes whom a process serves: `served` costs a look into a set, `run` carries the news to Redis."""
+
+    def __init__(
+        self,
+        redis: Redis | RedisCluster,
+        *,
+        worker_id: str,
+        clock: Clock | None = None,
+        interval_s: float = 1.0,
+    ) -> None:
+        self._redis = redis
+        self._worker_id = worker_id
+        self._clock = clock or SystemClock()
+        self._interval_s = interval_s
+        self._known: set[EnvironmentRef] = set()
+        self._news: list[EnvironmentRef] = []
+
+    def served(self, environment: EnvironmentRef) -> None:
+        if environment not in self._known:
+            self._known.add(environment)
+            self._news.append(environment)
+
+    async def flush(self) -> None:
+        """Write down what is new; on failure it stays for the next time."""
+        while self._news:
+            batch = self._news[:_BATCH]
+            try:
+                await self._write(batch)
+            except _DRIVER_ERRORS as error:
+                _log.warning("whom this process serves is not noted", error=str(error))
+                return
+            del self._news[: len(batch)]
+
+    async def run(self) -> None:
+        """Flush for ever; now and then forget, so that who is still served is noted again."""
+        while True:
+            for _ in range(round(NOTE_EVERY_S / self._interval_s)):
+                await asyncio.sleep(self._interval_s)
+                await self.flush()
+            self._known = set(self._news)
+
+    async def _write(self, environments: list[EnvironmentRef]) -> None:
+        now_ms = self._clock.now_ms()
+        pipeline = self._redis.pipeline(transaction=False)
+        notes = [(_served_key(one), self._worker_id) for one in environments]
+        notes += [(_serves_key(self._worker_id), _text(one)) for one in environments]
+        for key, member in notes:
+            pipeline.zadd(key, {member: now_ms})
+            pipeline.zremrangebyscore(key, "-inf", now_ms - KEEP_MS)
+            pipeline.pexpire(key, KEEP_MS)
+        await pipeline.execute()
+
+
+class RedisServers:
+    """Who served an environment, asked of Redis."""
+
+    def __init__(self, redis: Redis | RedisCluster, *, clock: Clock | None = None) -> None:
+        self._redis = redis
+        self._clock = clock or SystemClock()
+
+    async def of(self, environment: EnvironmentRef, *, since_ms: int) -> list[Server]:
+        """The processes that served an environment since then, the latest first."""
+        since_ms -= NOTE_EVERY_S * 1_000
+        try:
+            found: Any = await self._redis.zrevrangebyscore(
+                _served_key(environment), "+inf", since_ms, start=0, num=MAX_LISTED
+            )
+            ids = [member.decode() for member in found]
+            pipeline = self._redis.pipeline(transaction=False)
+            for worker_id in ids:
+                pipeline.zcount(_serves_key(worker_id), since_ms, "+inf")
+            counts = await pipeline.execute()
+        except _DRIVER_ERRORS as error:
+            raise BrokerUnavailable(f"Redis does not answer ({error}); try again", retry_after_s=1) from error
+        # Whom it served before that is forgotten.
+        forgotten = since_ms < self._clock.now_ms() - KEEP_MS
+        return [
+            Server(worker_id=worker_id, shared=forgotten or count != 1)
+            for worker_id, count in zip(ids, counts, strict=True)
+        ]
+
+
+def _served_key(environment: EnvironmentRef) -> str:
+    return f"weir:served:{_text(environment)}"
+
+
+def _serves_key(worker_id: str) -> str:
+    return f"weir:serves:{worker_id}"
+
+
+def _text(environment: EnvironmentRef) -> str:
+    return "\x00".join((environment.organization, environment.project, environment.environment))
