@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from uuid import uuid4
@@ -20,8 +21,10 @@ def run(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("WEIR_REDIS_URL", redis_url)
     organization = uuid4().hex
 
-    def command(verb: str, *args: str, fails: type[Exception] | None = None) -> Result:
-        result = CliRunner().invoke(app, [verb, *args, "-o", organization])
+    def command(
+        verb: str, *args: str, fails: type[Exception] | None = None, data: bytes | None = None
+    ) -> Result:
+        result = CliRunner().invoke(app, [verb, *args, "-o", organization], input=data)
         if fails is None:
             assert result.exit_code == 0, result.exception
         else:
@@ -44,6 +47,13 @@ def test_a_message_is_pushed_popped_and_acknowledged(run: Run) -> None:
     assert json.loads(run("show", "a:b", "--json").stdout)["odometers"]["acked"] == 1
     run("forget", "a:b")
     run("show", "a:b", fails=NotFound)
+
+
+def test_a_payload_that_is_no_text_comes_out_exactly(run: Run) -> None:
+    run("define", "work")
+    run("push", "work", "-", data=b"\xff\x00")
+    (got,) = json.loads(run("pop", "work", "--json").stdout)
+    assert base64.b64decode(got["payload_base64"]) == b"\xff\x00"
 
 
 def test_a_paused_queue_keeps_its_messages(run: Run) -> None:

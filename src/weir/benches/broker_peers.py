@@ -15,6 +15,7 @@ _ROOT = _HERE.parents[2]
 _LOCK = _ROOT / "requirements-bench.lock"
 _VENV = _ROOT / ".venv-bench"
 _BULLMQ_HOME = _VENV / "bullmq"
+_PEER_S = 90
 PYTHON_PEERS = ("huey", "dramatiq", "arq", "saq", "rq", "celery")
 
 Figures = dict[str, Any]
@@ -69,9 +70,16 @@ def _prepare_bullmq() -> bool:
 
 
 def _run(command: list[Any], url: str, jobs: int, batch: int) -> Figures:
-    finished = subprocess.run(
-        [*command, url, str(jobs), str(batch)], capture_output=True, text=True, timeout=180, check=False
-    )
+    try:
+        finished = subprocess.run(
+            [*command, url, str(jobs), str(batch)],
+            capture_output=True,
+            text=True,
+            timeout=_PEER_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"failed": [f"not done within {_PEER_S} s"]}
     lines = [line for line in finished.stdout.splitlines() if line.startswith("{")]
     if not lines:
         return {"failed": finished.stderr.strip().splitlines()[-1:] or ["no figures"]}

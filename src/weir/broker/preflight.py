@@ -99,7 +99,8 @@ async def _inspect(ask: _Ask) -> RedisState:
     fsync = await _config(ask, "appendfsync")
     return RedisState(
         version=str(info["redis_version"]),
-        mode=str(info.get("redis_mode", "standalone")),
+        # Valkey calls it by another name.
+        mode=str(info.get("redis_mode", info.get("server_mode", "standalone"))),
         append_only=bool(info.get("aof_enabled")),
         append_fsync=fsync,
         policy=str(info.get("maxmemory_policy", policy)),

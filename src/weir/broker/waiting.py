@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from weir.broker import keys
 from weir.broker.runner import Client, Connection, connect
+from weir.model.tasks import cancelled
 from weir.telemetry.connection import DRIVER_ERRORS, node_url
 
 _RECONNECT_S = 0.2
@@ -54,9 +55,7 @@ class Wakeups:
 
     async def aclose(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await cancelled([self._task])
             self._task = None
         self._wake_all()
 

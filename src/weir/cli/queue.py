@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from collections.abc import Awaitable, Callable
@@ -202,7 +203,7 @@ def _plain_delivery(one: Delivery) -> dict[str, Any]:
     return {
         "message_id": one.message_id,
         "token": one.lease.token,
-        "payload": one.payload.decode(errors="replace"),
+        **_plain_payload(one.payload),
         "headers": dict(one.headers),
         "key": one.key,
         "priority": one.priority,
@@ -211,6 +212,14 @@ def _plain_delivery(one: Delivery) -> dict[str, Any]:
         "lease_until_ms": one.lease_until_ms,
         "last_error": one.last_error,
     }
+
+
+def _plain_payload(data: bytes) -> dict[str, str]:
+    """A payload as JSON can hold it, exactly."""
+    try:
+        return {"payload": data.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": base64.b64encode(data).decode()}
 
 
 @app.command()

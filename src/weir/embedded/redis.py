@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from weir.embedded.child import Command
+from weir.embedded.flusher import Flusher
 from weir.embedded.ports import HOST
 from weir.embedded.server import make_private
 from weir.errors import Misconfigured
@@ -31,6 +32,7 @@ class RedisServer:
         self.port = port
         self._password = password
         self._durable = durable
+        self._flusher = Flusher(folder)
 
     @property
     def url(self) -> str:
@@ -43,6 +45,8 @@ class RedisServer:
         config = self.folder / "redis.conf"
         with os.fdopen(os.open(config, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
             out.write(self._config())
+        if not self._durable:
+            self._flusher.start()
 
     def command(self) -> Command:
         binary, _ = redis_binary()
@@ -81,7 +85,8 @@ class RedisServer:
                 f'dir "{_quoted(self.folder)}"',
                 "daemonize no",
                 "appendonly yes",
-                f"appendfsync {'always' if self._durable else 'everysec'}",
+                # Not `everysec`: see `flusher`.
+                f"appendfsync {'always' if self._durable else 'no'}",
                 'save ""',
                 "maxmemory-policy noeviction",
                 "tcp-keepalive 60",

@@ -36,13 +36,14 @@ from weir.model.shards import shard_of
 from weir.spec.ir import QueueSpec
 from weir.telemetry.codec import Event
 from weir.telemetry.events import QueueOperation
+from weir.testing.memory_events import queue_event
 from weir.testing.memory_gates import Gates
 from weir.testing.memory_queue import Counts, QueueModel
+from weir.testing.memory_turns import Turns
 
 HEARTBEAT_MS = 5_000
 MAX_SHARE = 16
 MAX_VISITS = 64
-_OPERATIONS = list(QueueOperation)
 _T = TypeVar("_T", LeaseRef, Failure)
 _Serve = Callable[[QueueModel, int], list[Delivery]]
 _Step = Callable[[QueueModel, _T, int, Counts], Settlement]
@@ -68,8 +69,7 @@ class MemoryBroker:
         self._limits: dict[EnvironmentRef, int] = {}
         self._outboxes: list[dict[MessageId, DeadMessage]] = [{} for _ in range(shards)]
         self._gates = Gates()
-        self._turns: dict[QueueRef | EnvironmentRef, int] = {}
-        self._turn = 0
+        self._turns = Turns()
         self._touched: dict[QueueRef, int] = {}
         self._changed = asyncio.Event()
         self.events: list[Event] = []
@@ -103,7 +103,7 @@ class MemoryBroker:
                 f"the queue `{queue.queue}` still holds {len(model.entries)} messages; drain it first"
             )
         self._retired[queue] = self._queues.pop(queue).odometers
-        self._turns.pop(queue, None)
+        self._turns.leave(queue)
         self._touched.pop(queue, None)
 
     async def limit(self, environment: EnvironmentRef, concurrency: int | None) -> None:
@@ -112,7 +112,7 @@ class MemoryBroker:
             self._limits.pop(environment, None)
         else:
             self._limits[environment] = concurrency
-        self._join(environment, self._environment_servable(environment))
+        self._turns.join(environment, servable=self._environment_servable(environment))
         self._wake()
 
     async def pause(self, queue: QueueRef) -> None:
@@ -218,14 +218,14 @@ class MemoryBroker:
         deliveries: list[Delivery] = []
         visits = iter(range(MAX_VISITS))
         while len(deliveries) < limit:
-            turns = [ref for ref in self._turns if isinstance(ref, EnvironmentRef)]
+            turns = self._turns.environments()
             ready = [ref for ref in turns if self._shard(ref) == shard and self._environment_servable(ref)]
             if not ready:
                 break
-            environment = min(ready, key=self._turn_of)
+            environment = min(ready, key=self._turns.place)
             share = math.ceil((limit - len(deliveries)) / min(len(ready), MAX_SHARE))
             got = self._serve_environment(environment, share, serve, visits=visits)
-            self._take_turn(environment)
+            self._turns.take(environment)
             deliveries += got
             if next(visits, None) is None:
                 break
@@ -240,9 +240,9 @@ class MemoryBroker:
             ready = [model for model in self._models(environment) if model.servable]
             if not ready or next(visits, None) is None:
                 break
-            model = min(ready, key=lambda model: self._turn_of(model.ref))
+            model = min(ready, key=lambda model: self._turns.place(model.ref))
             share = math.ceil((limit - len(deliveries)) / min(len(ready), MAX_SHARE))
-            self._take_turn(model.ref)
+            self._turns.take(model.ref)
             deliveries += serve(model, share)
         return deliveries
 
@@ -393,24 +393,11 @@ class MemoryBroker:
         models = self._models(environment)
         return self._environment_room(environment) > 0 and any(model.servable for model in models)
 
-    def _take_turn(self, ref: QueueRef | EnvironmentRef) -> None:
-        self._turn += 1
-        if ref in self._turns:
-            self._turns[ref] = self._turn
-
-    def _turn_of(self, ref: QueueRef | EnvironmentRef) -> tuple[int, QueueRef | EnvironmentRef]:
-        return self._turns.get(ref, 0), ref
-
     def _refresh(self, model: QueueModel) -> None:
         """A queue or environment that becomes servable joins behind those that already wait their turn."""
-        self._join(model.ref, model.servable)
-        self._join(model.ref.scope, self._environment_servable(model.ref.scope))
-
-    def _join(self, ref: QueueRef | EnvironmentRef, servable: bool) -> None:
-        if not servable:
-            self._turns.pop(ref, None)
-        elif ref not in self._turns:
-            self._turns[ref] = self._turn
+        scope = model.ref.scope
+        joined = self._turns.join(model.ref, servable=model.servable)
+        if self._turns.join(scope, servable=self._environment_servable(scope)) or joined:
             self._wake()
 
     def _wake(self) -> None:
@@ -432,38 +419,9 @@ class MemoryBroker:
         model.outbox.clear()
         self._refresh(model)
         if counts or always:
-            self._emit(model, operation, counts, samples)
+            self._touched[model.ref] = self._clock.now_ms()
+            self.events.append(queue_event(self._state(model), operation, counts, samples=samples))
             self._wake()
-
-    def _emit(
-        self, model: QueueModel, operation: QueueOperation, counts: Counts, samples: tuple[int, ...]
-    ) -> None:
-        state = self._state(model)
-        self._touched[model.ref] = self._clock.now_ms()
-        self.events.append(
-            Event(
-                dimensions=(
-                    model.ref.organization,
-                    model.ref.project,
-                    model.ref.environment,
-                    model.ref.queue,
-                ),
-                values={
-                    "operation": _OPERATIONS.index(operation),
-                    **counts.values,
-                    "queue_length": state.depth,
-                    "running": state.running,
-                    "queue_limit": state.limit or 0,
-                    "environment_length": state.environment_depth,
-                    "environment_running": state.environment_running,
-                    "environment_limit": state.environment_limit or 0,
-                    "paused": int(state.paused),
-                    "oldest_age_ms": state.oldest_age_ms,
-                    **{f"{name}_total": total for name, total in model.odometers.items()},
-                },
-                samples=samples,
-            )
-        )
 
     def _state(self, model: QueueModel) -> QueueState:
         now = self._clock.now_ms()

@@ -1,0 +1,54 @@
+"""Brings Redis' append-only file to the disk every second, from outside of Redis.
+
+Redis' own `appendfsync everysec` holds its writes back while its fsync runs and answers all the same, so a
+killed process loses what it had acknowledged meanwhile. With `appendfsync no` it writes before every
+answer; what is left to do is the fsync, and any process may do that.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+PERIOD_S = 1.0
+
+
+class Flusher:
+    """A thread for one folder; it ends when the folder or the process does."""
+
+    def __init__(self, folder: Path, *, period_s: float = PERIOD_S) -> None:
+        self._folder = folder
+        self._period_s = period_s
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin, unless it runs already."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name="weir-redis-flusher", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while self._folder.is_dir():
+            time.sleep(self._period_s)
+            for path in self._files():
+                # A file that was rewritten meanwhile is gone; its successor has everything.
+                with suppress(OSError):
+                    flush(path)
+
+    def _files(self) -> Iterator[Path]:
+        """One file before Redis 7, a folder of them since."""
+        yield self._folder / "appendonly.aof"
+        yield from (self._folder / "appendonlydir").glob("*.aof")
+
+
+def flush(path: Path) -> None:
+    """Return when everything that was written to the file is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

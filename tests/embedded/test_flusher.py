@@ -1,0 +1,53 @@
+"""A fast Redis writes before it answers, and its file reaches the disk every second."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from weir.embedded.flusher import Flusher
+from weir.embedded.redis import RedisServer
+from weir.testing.servers import start_server
+
+
+def test_the_files_of_old_and_new_servers_are_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [tmp_path / "appendonly.aof", tmp_path / "appendonlydir" / "appendonly.aof.1.incr.aof"]
+    files[1].parent.mkdir()
+    for file in files:
+        file.touch()
+    flushed: set[Path] = set()
+    both = threading.Event()
+
+    def record(handle: int) -> None:
+        flushed.add(Path(f"/proc/self/fd/{handle}").readlink())
+        if len(flushed) == 2:
+            both.set()
+
+    monkeypatch.setattr(os, "fsync", record)
+    flusher = Flusher(tmp_path, period_s=0.01)
+    flusher.start()
+    flusher.start()
+    assert both.wait(5)
+    assert flushed == set(files)
+
+
+@pytest.mark.parametrize(("durable", "policy"), [(False, "no"), (True, "always")])
+def test_redis_never_answers_before_it_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool, policy: str
+) -> None:
+    flushed = threading.Event()
+    monkeypatch.setattr(os, "fsync", lambda _: flushed.set())
+    server = start_server(
+        lambda port: RedisServer(tmp_path / "redis", port=port, password="p", durable=durable),
+        log_folder=tmp_path,
+    )
+    with Redis.from_url(server.url, decode_responses=True) as client:
+        assert client.config_get("appendfsync") == {"appendfsync": policy}
+    server.stop()
+    assert durable or flushed.wait(5)
