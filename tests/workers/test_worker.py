@@ -313,3 +313,20 @@ def test_a_registry_is_loaded_by_name_and_mistakes_are_explained(tmp_path, monke
     for target in ("shop_commands", "nowhere_at_all:app", "shop_commands:other", "shop_commands:gone"):
         with pytest.raises(Misconfigured):
             load_commands(target)
+
+
+async def test_a_worker_knows_how_much_room_it_has_left(rig):
+    gate = asyncio.Event()
+
+    @rig.commands.command("Thing.Do")
+    async def do(number: int, shout: str) -> None:
+        await gate.wait()
+
+    await rig.apply(SPEC)
+    await rig.put("Q", *(b'{"id": %d}' % number for number in range(5)))
+    async with rig.working(concurrency=3, prefetch=4) as worker:
+        await until(lambda: worker.fetched_ahead == 2)
+        assert worker.free_slots == 0
+        gate.set()
+        await until(lambda: worker.free_slots == 3)
+        assert worker.fetched_ahead == 0

@@ -26,7 +26,7 @@ from weir.settings import Settings
 from weir.telemetry.connection import connect
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.presence import Presence
-from weir.telemetry.sampler import ProcessIdentity, ProcessSampler
+from weir.telemetry.sampler import Probes, ProcessIdentity, ProcessSampler
 from weir.workers.worker import WorkerOptions
 
 app = typer.Typer()
@@ -82,7 +82,12 @@ async def work(settings: Settings, urls: Urls, options: WorkerOptions) -> None:
         emitter = MetricsEmitter(redis, shards=settings.shards)
         identity = ProcessIdentity(role="worker")
         presence = Presence(redis, worker_id=identity.worker_id)
-        sampler = ProcessSampler(identity, emitter, presence=presence)
+        probes = Probes(
+            free_slots=lambda: running.free_slots,
+            pool_size=lambda: options.concurrency,
+            internal_queue=lambda: running.fetched_ahead,
+        )
+        sampler = ProcessSampler(identity, emitter, probes=probes, presence=presence)
         running, loops = await open_worker(
             stack, database, broker, settings.worker, options, activity=sampler
         )

@@ -6,6 +6,7 @@ through the streams and is not touched, so the audit of a demo says the same as 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
@@ -14,54 +15,66 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from weir.demo.history import HOUR_MS, PastEvent, past
-from weir.demo.scenario import TENANTS
-from weir.model.shards import shard_of
+from weir.demo.past_processes import note_whom_they_served, past_flushes
+from weir.demo.scenario import TENANTS, Incidents
+from weir.model.shards import jump_hash, text_key
 from weir.pipeline.archive import Archive
-from weir.pipeline.definition import QUEUE_METRIC
+from weir.pipeline.definition import QUEUE_METRIC, WORKER_METRIC, MetricDefinition
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.rebuild import rebuild
 from weir.telemetry.codec import pack
 from weir.telemetry.columns import decode
 from weir.telemetry.entries import Entries
-from weir.telemetry.events import QUEUE
+
+_QUEUE_SHARD_NAMES = 3
+"""Events of queues are placed by their environment, those of a process by its whole identity."""
 
 
-def backfill(spark: SparkSession, options: PipelineOptions, *, now_ms: int) -> int:
-    """Give the demo's queues a past, unless the archive shows that they have one; how many events."""
+def write_past(options: PipelineOptions, incidents: Incidents, *, now_ms: int) -> int | None:
+    """Write the past of queues and processes into the archive; where it begins, or None if there is one."""
     archive = Archive(str(options.archive))
-    if archive.hours(QUEUE.name):
-        return 0
-    first_ms = now_ms
-    for hour_ms, events in groupby(
-        past(TENANTS, now_ms=now_ms), key=lambda one: one.at_ms // HOUR_MS * HOUR_MS
-    ):
-        first_ms = min(first_ms, hour_ms)
-        _archive_hour(archive, list(events), hour_ms=hour_ms, shards=options.shards)
-    return rebuild(spark, options, from_ms=first_ms, to_ms=now_ms, metrics=[QUEUE.name]).events[QUEUE.name]
+    if archive.hours(QUEUE_METRIC.name):
+        return None
+    events = list(past(TENANTS, now_ms=now_ms, incidents=incidents))
+    _archive(archive, QUEUE_METRIC, events, shards=options.shards)
+    _archive(archive, WORKER_METRIC, past_flushes(events, now_ms=now_ms), shards=options.shards)
+    asyncio.run(note_whom_they_served(options.redis_url))
+    return events[0].at_ms
 
 
-def _archive_hour(archive: Archive, events: list[PastEvent], *, hour_ms: int, shards: int) -> None:
-    for shard, mine in _by_shard(events, shards=shards):
-        table = _table(mine, shard=shard)
-        ranges = [(shard, f"{hour_ms - 1}-0", f"{hour_ms + HOUR_MS - 1}-0")]
-        archive.write(QUEUE_METRIC, table, token=f"past-{shard}-{hour_ms}", ranges=ranges)
+def land_past(spark: SparkSession, options: PipelineOptions, *, from_ms: int, now_ms: int) -> dict[str, int]:
+    """Let the past reach every tier; how many events did."""
+    metrics = [QUEUE_METRIC.name, WORKER_METRIC.name]
+    return rebuild(spark, options, from_ms=from_ms, to_ms=now_ms, metrics=metrics).events
 
 
-def _by_shard(events: Iterable[PastEvent], *, shards: int) -> Iterator[tuple[int, list[PastEvent]]]:
+def _archive(archive: Archive, metric: MetricDefinition, events: Iterable[PastEvent], *, shards: int) -> None:
+    for hour_ms, found in groupby(events, key=lambda one: one.at_ms // HOUR_MS * HOUR_MS):
+        for shard, mine in _by_shard(metric, found, shards=shards):
+            table = _table(metric, mine, shard=shard)
+            ranges = [(shard, f"{hour_ms - 1}-0", f"{hour_ms + HOUR_MS - 1}-0")]
+            archive.write(metric, table, token=f"past-{shard}-{hour_ms}", ranges=ranges)
+
+
+def _by_shard(
+    metric: MetricDefinition, events: Iterable[PastEvent], *, shards: int
+) -> Iterator[tuple[int, list[PastEvent]]]:
+    names = _QUEUE_SHARD_NAMES if metric is QUEUE_METRIC else None
     found: dict[int, list[PastEvent]] = {}
     for one in events:
-        found.setdefault(shard_of(one.environment, shards=shards), []).append(one)
+        shard = jump_hash(text_key(*one.event.dimensions[:names]), shards)
+        found.setdefault(shard, []).append(one)
     yield from found.items()
 
 
-def _table(events: list[PastEvent], *, shard: int) -> pa.Table:
+def _table(metric: MetricDefinition, events: list[PastEvent], *, shard: int) -> pa.Table:
     """The events as the stream would have given them: packed, then decoded."""
-    packed = [pack(QUEUE, one.event) for one in events]
+    packed = [pack(metric.kind, one.event) for one in events]
     entries = Entries(
         ids=np.array([(one.at_ms, number) for number, one in enumerate(events)], np.uint64),
         lengths=np.fromiter(map(len, packed), np.uint32, len(packed)),
         data=b"".join(packed),
     )
-    table = pa.Table.from_batches([decode(QUEUE, entries).events])
+    table = pa.Table.from_batches([decode(metric.kind, entries).events])
     table = table.append_column("at_ms", pa.array(entries.ids[:, 0]))
     return table.append_column("shard", pa.array(np.full(len(events), shard, np.uint16)))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
-from weir.demo.scenario import TENANTS, QueueStory, handler_ms, in_incident
+from weir.demo.scenario import INCIDENT_FAILURES, TENANTS, Incidents, QueueStory
 from weir.model.clock import SystemClock
 from weir.model.shards import text_key
 from weir.workers.commands import Commands, Context
@@ -13,6 +14,8 @@ app = Commands()
 
 _STORIES = {(tenant.environment, story.name): story for tenant in TENANTS for story in tenant.queues}
 _CLOCK = SystemClock()
+FIRST_INCIDENT = "DEMO_FIRST_INCIDENT_MS"
+_INCIDENTS = Incidents(first_ms=int(os.environ.get(FIRST_INCIDENT, "0")))
 
 
 def _story(context: Context) -> QueueStory:
@@ -27,8 +30,8 @@ def _dice(context: Context, *salt: str) -> float:
 async def _work(context: Context) -> None:
     """Take as long as the story says, and fail now and then if it says so."""
     story = _story(context)
-    now_ms = _CLOCK.now_ms()
-    await asyncio.sleep(handler_ms(story, now_ms) * (0.5 + _dice(context, "pace")) / 1_000)
+    handler_ms = _INCIDENTS.handler_ms(story, _CLOCK.now_ms())
+    await asyncio.sleep(handler_ms * (0.5 + _dice(context, "pace")) / 1_000)
     if _dice(context, "fails", str(context.attempt)) < story.failure_share:
         raise ConnectionError(
             f"upstream 10.0.3.{context.attempt} closed the connection after 1{context.attempt}ms"
@@ -63,7 +66,7 @@ async def check_image(image: int, context: Context) -> None:
 @app.command("Payment.Charge")
 async def charge_payment(payment: int, cents: int, context: Context) -> None:
     await _work(context)
-    if in_incident(_CLOCK.now_ms()) and _dice(context, "declined") < 0.1:
+    if _INCIDENTS.hit(_story(context), _CLOCK.now_ms()) and _dice(context, "declined") < INCIDENT_FAILURES:
         raise TimeoutError(f"payment {payment}: the bank did not answer within 500 ms")
 
 
@@ -71,7 +74,16 @@ async def charge_payment(payment: int, cents: int, context: Context) -> None:
 async def import_row(row: int, source: str, context: Context) -> None:
     await _work(context)
     if _dice(context, "poison") < _story(context).poison_share:
-        raise ValueError(f"row {row} of {source}: column `price` is not a number: 'N/A'")
+        raise _complaint(row, source, kind=_dice(context, "kind"))
+
+
+def _complaint(row: int, source: str, *, kind: float) -> Exception:
+    """What is wrong with a poisoned row: mostly the same, as it is in life."""
+    if kind < 0.6:
+        return ValueError(f"row {row} of {source}: column `price` is not a number: 'N/A'")
+    if kind < 0.85:
+        return KeyError(f"row {row} of {source} has no column `sku`")
+    return UnicodeError(f"row {row} of {source} is not UTF-8 at byte {row * 7}")
 
 
 @app.command("Export.Write")

@@ -10,20 +10,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from weir.demo.scenario import QueueStory, Tenant, arrivals_per_second, handler_ms
-from weir.model.names import EnvironmentRef
+from weir.demo.scenario import Incidents, QueueStory, Tenant, arrivals_per_second
 from weir.telemetry.codec import Event
 from weir.telemetry.events import QUEUE_COUNTERS, QueueOperation
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
+FINE_MS = 5_000
+MINUTE_MS = 60_000
 AGES: tuple[tuple[int, int], ...] = (
     (30 * DAY_MS, HOUR_MS),
-    (7 * DAY_MS, 10 * 60_000),
-    (DAY_MS, 60_000),
-    (2 * HOUR_MS, 5_000),
+    (7 * DAY_MS + 2 * HOUR_MS, MINUTE_MS),
+    (7 * DAY_MS - HOUR_MS, 10 * MINUTE_MS),
+    (2 * DAY_MS, MINUTE_MS),
+    (DAY_MS + 2 * HOUR_MS, FINE_MS),
+    (DAY_MS - HOUR_MS // 2, MINUTE_MS),
+    (2 * HOUR_MS, FINE_MS),
 )
-"""From how long ago, in steps of what width."""
+"""From how long ago, in steps of what width. Coarser with age, but the hours that the last two are compared
+with, a day and a week before them, are as fine as their tier."""
 
 MAX_SAMPLES = 20
 STROKE_MS = 4 * 60_000
@@ -31,21 +36,23 @@ PAUSED_FOR_MS = 2 * HOUR_MS
 _OPERATION = list(QueueOperation).index(QueueOperation.HEARTBEAT)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Tank:
     """A queue as a tank: what flows in, what drains, what is left."""
 
+    incidents: Incidents
     depth: float = 0.0
     totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(QUEUE_COUNTERS, 0))
     fraction: float = 0.0
     doomed: float = 0.0
+    failing: float = 0.0
+    backlog_since_ms: int | None = None
     dice: Random = field(default_factory=lambda: Random(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastEvent:
     at_ms: int
-    environment: EnvironmentRef
     event: Event
 
 
@@ -59,9 +66,16 @@ def steps(now_ms: int) -> Iterator[tuple[int, int]]:
             at += width
 
 
-def past(tenants: Sequence[Tenant], *, now_ms: int) -> Iterator[PastEvent]:
+def past(
+    tenants: Sequence[Tenant], *, now_ms: int, incidents: Incidents | None = None
+) -> Iterator[PastEvent]:
     """Every event of every queue, oldest first; the odometers run through to the last."""
-    tanks = {(tenant.environment, story.name): _Tank() for tenant in tenants for story in tenant.queues}
+    incidents = incidents or Incidents()
+    tanks = {
+        (tenant.environment, story.name): _Tank(incidents=incidents)
+        for tenant in tenants
+        for story in tenant.queues
+    }
     for at_ms, width_ms in steps(now_ms):
         for tenant in tenants:
             paused_since_ms = now_ms - PAUSED_FOR_MS
@@ -99,8 +113,10 @@ def _advance(tank: _Tank, story: QueueStory, *, at_ms: int, width_ms: int, pause
         stroke_ms = min(STROKE_MS, at_ms + width_ms - start_ms)
         handled = _stroke(tank, story, counts, at_ms=start_ms, width_ms=stroke_ms, paused=paused)
         peak = max(peak, tank.depth)
-        if handled:
-            slowest_ms = max(slowest_ms, tank.depth * stroke_ms / handled)
+        if handled and tank.backlog_since_ms is not None:
+            # Nobody has waited for longer than there has been a backlog.
+            longest_ms = start_ms + stroke_ms - tank.backlog_since_ms
+            slowest_ms = max(slowest_ms, min(tank.depth * stroke_ms / handled, longest_ms))
     for name, value in counts.items():
         tank.totals[name] += value
     lanes = min(story.workers, story.limit or story.workers)
@@ -121,11 +137,15 @@ def _stroke(
 ) -> int:
     arrived = _whole(tank, arrivals_per_second(story, at_ms) * width_ms / 1_000)
     lanes = min(story.workers, story.limit or story.workers)
-    capacity = 0 if paused else int(lanes * width_ms / handler_ms(story, at_ms))
+    capacity = 0 if paused else int(lanes * width_ms / tank.incidents.handler_ms(story, at_ms))
     handled = min(int(tank.depth) + arrived, capacity)
     dead = _share(tank, handled * story.poison_share)
-    nacked = int(handled * story.failure_share) + 2 * dead
+    nacked = _failures(tank, handled * tank.incidents.failure_share(story, at_ms)) + 2 * dead
     tank.depth = max(0.0, tank.depth + arrived - handled)
+    if tank.depth < 1:
+        tank.backlog_since_ms = None
+    elif tank.backlog_since_ms is None:
+        tank.backlog_since_ms = at_ms
     counts["enqueued"] += arrived
     counts["dequeued"] += handled + nacked
     counts["acked"] += handled - dead
@@ -142,6 +162,13 @@ def _share(tank: _Tank, amount: float) -> int:
     return whole
 
 
+def _failures(tank: _Tank, amount: float) -> int:
+    tank.failing += amount
+    whole = int(tank.failing)
+    tank.failing -= whole
+    return whole
+
+
 def _whole(tank: _Tank, amount: float) -> int:
     tank.fraction += amount
     whole = int(tank.fraction)
@@ -151,8 +178,10 @@ def _whole(tank: _Tank, amount: float) -> int:
 
 def _waits(tank: _Tank, story: QueueStory, *, handled: int, slowest_ms: float) -> tuple[int, ...]:
     """A few samples of the wait: the time that the backlog took, spread around."""
-    typical = slowest_ms + story.handler_ms / 2
-    return tuple(int(2 * typical * tank.dice.random()) for _ in range(min(handled, MAX_SAMPLES)))
+    samples = range(min(handled, MAX_SAMPLES))
+    return tuple(
+        int(slowest_ms * tank.dice.uniform(0.6, 1) + story.handler_ms * tank.dice.random()) for _ in samples
+    )
 
 
 def _events(tenant: Tenant, moments: Sequence[_Moment], *, at_ms: int) -> Iterator[PastEvent]:
@@ -177,4 +206,4 @@ def _events(tenant: Tenant, moments: Sequence[_Moment], *, at_ms: int) -> Iterat
             values={**gauges, **moment.counts, **odometers},
             samples=moment.waits,
         )
-        yield PastEvent(at_ms=at_ms, environment=environment, event=event)
+        yield PastEvent(at_ms=at_ms, event=event)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from weir.demo.backfill import backfill
+from weir.demo.backfill import land_past, write_past
+from weir.demo.scenario import Incidents
 from weir.embedded.urls import resolve_urls
 from weir.model.clock import SystemClock
 from weir.pipeline.runner import run_pipeline
@@ -14,11 +16,18 @@ from weir.serve.pipeline import pipeline_options, session_options
 from weir.settings import Settings, load_settings
 
 
-def main(data_dir: Path) -> None:
+def main(data_dir: Path, incidents: Incidents) -> None:
     settings = _settings(data_dir)
     options = pipeline_options(settings, resolve_urls(settings))
     session = session_options(settings)
-    backfill(open_session(session), options, now_ms=SystemClock().now_ms())
+    now_ms = SystemClock().now_ms()
+    with ThreadPoolExecutor(1) as pool:
+        # The past is written while Spark starts, which is another process.
+        starting = pool.submit(open_session, session)
+        from_ms = write_past(options, incidents, now_ms=now_ms)
+        spark = starting.result()
+    if from_ms is not None:
+        land_past(spark, options, from_ms=from_ms, now_ms=now_ms)
     run_pipeline(options, session)
 
 
@@ -29,4 +38,4 @@ def _settings(data_dir: Path) -> Settings:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Incidents(first_ms=int(sys.argv[2])))

@@ -14,16 +14,19 @@ from typing import Any
 import httpx2
 
 from weir.demo.processes import running
-from weir.demo.scenario import SHOP
+from weir.demo.scenario import INCIDENT_AFTER_MS, SHOP, Incidents
 from weir.demo.setup import Account, set_up
 from weir.demo.traffic import Traffic
 from weir.embedded.child import Child
 from weir.embedded.java import find_java
 from weir.embedded.migrations import migrate_stores
 from weir.embedded.open import stack_from
+from weir.embedded.ports import is_free
 from weir.embedded.stack import Stack
 from weir.errors import WeirError
+from weir.model.clock import SystemClock
 from weir.serve.run import served
+from weir.serve.server import bind
 from weir.settings import Settings
 
 Say = Callable[[str], None]
@@ -40,6 +43,7 @@ class DemoOptions:
 async def run_demo(settings: Settings, options: DemoOptions, *, say: Say) -> dict[str, Any]:
     """Run until the time is over, or until cancelled."""
     await find_java()
+    settings = with_free_port(settings)
     started = time.monotonic()
     secrets = {PAGERDUTY: random_secrets.token_hex(24)}
     # The API of this process looks secrets up where a deployment keeps them.
@@ -53,12 +57,23 @@ async def run_demo(settings: Settings, options: DemoOptions, *, say: Say) -> dic
             httpx2.AsyncClient(base_url=url, timeout=10) as client,
         ):
             accounts = await set_up(stack.urls.postgres, client)
-            async with running(settings, secrets=secrets) as children:
+            incidents = Incidents(first_ms=SystemClock().now_ms() + INCIDENT_AFTER_MS)
+            async with running(settings, incidents, secrets=secrets) as children:
                 ready_s = time.monotonic() - started
                 say(_welcome(url, accounts, ready_s))
                 traffic = Traffic(client, accounts, secret=secrets[PAGERDUTY], speed=options.speed)
                 await _flow(traffic, stack, children, options.for_s)
                 return await _summary(client, accounts, traffic, stack, children, ready_s=ready_s, url=url)
+
+
+def with_free_port(settings: Settings) -> Settings:
+    """Another port when the usual one is taken; a busy one that was asked for is an error."""
+    api = settings.api
+    if "port" not in api.model_fields_set and not is_free(api.port):
+        return settings.model_copy(update={"api": api.model_copy(update={"port": 0})})
+    # Said before the servers start, and not after.
+    bind(api.host, api.port).close()
+    return settings
 
 
 async def _flow(traffic: Traffic, stack: Stack, children: dict[str, Child], for_s: float | None) -> None:
@@ -88,7 +103,8 @@ def _welcome(url: str, accounts: list[Account], ready_s: float) -> str:
         f"  dashboard   {url}/#/sign-in?token={shop.token}\n"
         f"  API         {url}/openapi.json\n"
         f"  Prometheus  {url}/metrics\n\n"
-        "Charts fill as soon as Spark is up. An incident slows the payments every twenty minutes.\n"
+        "Charts fill as soon as Spark is up, in about half a minute.\n"
+        "An incident slows the payments in a minute and a half, and then every twenty minutes.\n"
         "Ctrl-C ends the demo."
     )
 

@@ -12,7 +12,10 @@ from weir.model.shards import text_key
 DAY_MS = 86_400_000
 INCIDENT_EVERY_MS = 20 * 60_000
 INCIDENT_LASTS_MS = 3 * 60_000
+INCIDENT_AFTER_MS = 90_000
+"""How long after its start a demo shows the first one."""
 SLOWDOWN = 25
+INCIDENT_FAILURES = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +87,24 @@ def arrivals_per_second(story: QueueStory, at_ms: int) -> float:
     return story.per_second * wave * _noise(story.name, at_ms // 60_000) * _burst(story, at_ms)
 
 
-def handler_ms(story: QueueStory, at_ms: int) -> float:
-    """How long one message takes at a moment; incidents slow their victims down."""
-    return story.handler_ms * (SLOWDOWN if story.incident and in_incident(at_ms) else 1)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incidents:
+    """The bank that the payments need is slow for a while, again and again."""
 
+    first_ms: int = 0
+    """One begins here, and others at whole distances before and after it."""
 
-def in_incident(at_ms: int) -> bool:
-    """Whether the recurring incident is under way."""
-    return at_ms % INCIDENT_EVERY_MS < INCIDENT_LASTS_MS
+    def hit(self, story: QueueStory, at_ms: int) -> bool:
+        """Whether the handlers of a queue suffer at a moment."""
+        return story.incident and (at_ms - self.first_ms) % INCIDENT_EVERY_MS < INCIDENT_LASTS_MS
+
+    def handler_ms(self, story: QueueStory, at_ms: int) -> float:
+        """How long one message takes at a moment."""
+        return story.handler_ms * (SLOWDOWN if self.hit(story, at_ms) else 1)
+
+    def failure_share(self, story: QueueStory, at_ms: int) -> float:
+        """Which share of the attempts fails at a moment."""
+        return story.failure_share + (INCIDENT_FAILURES if self.hit(story, at_ms) else 0)
 
 
 def _burst(story: QueueStory, at_ms: int) -> float:

@@ -20,6 +20,7 @@ from weir.errors import Unavailable
 SPECS = ((SHOP, "shop.weir"), (STAGING, "staging.weir"), (BILLING, "billing.weir"))
 TOKEN_LIFETIME_MS = 7 * 86_400_000
 PAUSED_BACKLOG = 700
+FIRST_IMPORT = 900
 _BATCH = 100
 
 
@@ -53,6 +54,7 @@ async def set_up(postgres_url: str, client: httpx2.AsyncClient) -> list[Account]
         hooks = await _apply(client, bare, file)
         accounts.append(Account(tenant=tenant, token=bare.token, hooks=hooks))
         await _hold_paused(client, bare)
+    await _import_catalog(client, accounts[0])
     return accounts
 
 
@@ -80,19 +82,29 @@ async def _apply(client: httpx2.AsyncClient, account: Account, file: str) -> dic
 
 async def _hold_paused(client: httpx2.AsyncClient, account: Account) -> None:
     """A queue that somebody paused and forgot, with the backlog to show for it."""
-    dice = random.Random(1)
     for story in account.tenant.queues:
-        if not story.paused:
-            continue
-        path = f"/api/v1/queues/{quote(story.name, safe='')}"
-        await _asked(client, "POST", f"{path}/pause", account)
-        depth = (await _asked(client, "GET", path, account)).json()["depth"]
-        for start in range(depth, PAUSED_BACKLOG, _BATCH):
-            items = [
-                {"queue": story.name, "payload": payload_of(story.name, number, dice)}
-                for number in range(start, min(start + _BATCH, PAUSED_BACKLOG))
-            ]
-            await _asked(client, "POST", "/api/v1/push", account, {"items": items})
+        if story.paused:
+            path = f"/api/v1/queues/{quote(story.name, safe='')}"
+            await _asked(client, "POST", f"{path}/pause", account)
+            depth = (await _asked(client, "GET", path, account)).json()["depth"]
+            await _push(client, account, story.name, range(depth, PAUSED_BACKLOG))
+
+
+async def _import_catalog(client: httpx2.AsyncClient, account: Account) -> None:
+    """A file of rows, once: some are poisoned, so there is something among the dead letters to look at."""
+    queue = (await _asked(client, "GET", "/api/v1/queues/imports", account)).json()
+    if not queue["totals"]["enqueued"]:
+        await _push(client, account, "imports", range(FIRST_IMPORT))
+
+
+async def _push(client: httpx2.AsyncClient, account: Account, queue: str, numbers: range) -> None:
+    dice = random.Random(1)
+    for start in range(0, len(numbers), _BATCH):
+        items = [
+            {"queue": queue, "payload": payload_of(queue, number, dice)}
+            for number in numbers[start : start + _BATCH]
+        ]
+        await _asked(client, "POST", "/api/v1/push", account, {"items": items})
 
 
 async def _asked(

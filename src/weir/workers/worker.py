@@ -37,6 +37,8 @@ class Activity(Protocol):
 
     def acked(self, count: int = 1) -> None: ...
 
+    def finished(self, jobs: int = 1) -> None: ...
+
     def failed(self) -> None: ...
 
     def saw_deaths(self, count: int) -> None: ...
@@ -84,6 +86,16 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._started_at_ms: dict[str, int] = {}
         self.processed = 0
+
+    @property
+    def free_slots(self) -> int:
+        """How many more messages could be worked on now."""
+        return max(self._options.concurrency - len(self._tasks), 0)
+
+    @property
+    def fetched_ahead(self) -> int:
+        """How many messages wait inside for a slot."""
+        return max(len(self._tasks) - self._options.concurrency, 0)
 
     async def run(self) -> None:
         """Work until cancelled; then finish what was begun, within the drain time."""
@@ -175,6 +187,7 @@ class Worker:
         assert self._activity is not None
         if outcome.ending is Ending.DONE:
             self._activity.acked()
+            self._activity.finished()
         else:
             self._activity.failed()
         if dead:

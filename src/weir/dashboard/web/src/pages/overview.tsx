@@ -45,7 +45,7 @@ function Totals({ rows, history }: { rows: QueueRow[]; history: QueueGlance[] | 
   const sum = (pick: (row: QueueRow) => number) => rows.reduce((total, row) => total + pick(row), 0);
   const oldest = rows.reduce((worst, row) => Math.max(worst, row.depth ? row.oldest_age_ms : 0), 0);
   const per = (pick: (row: QueueGlance) => number) =>
-    history ? history.reduce((total, row) => total + pick(row), 0) / WINDOW_S : null;
+    history?.length ? history.reduce((total, row) => total + pick(row), 0) / WINDOW_S : null; // none: not known
   return (
     <section class="panel" aria-label="Totals">
       <dl class="stats">

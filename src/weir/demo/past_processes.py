@@ -1,0 +1,108 @@
+"""The past of the demo's processes: what the API and the workers said before the last deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from random import Random
+
+from weir.demo.history import DAY_MS, HOUR_MS, MINUTE_MS, PastEvent
+from weir.demo.scenario import TENANTS
+from weir.model.names import EnvironmentRef
+from weir.telemetry.codec import Event
+from weir.telemetry.connection import connect
+from weir.telemetry.presence import Presence
+from weir.telemetry.sampler import SAMPLES_A_FLUSH, ProcessIdentity
+
+CONCURRENCY = 16
+DEPLOYED_AGO_MS = 6 * 60_000
+"""Processes that were replaced a while ago: the list of those that live does not show them."""
+
+SINCE_MS = 7 * DAY_MS
+_CONNECTIONS = 10
+_ENVIRONMENTS = tuple(tenant.environment for tenant in TENANTS)
+
+
+def _identity(role: str, name: str) -> ProcessIdentity:
+    return ProcessIdentity(role=role, worker_id=f"before-{name}", hostname="demo", pid=1)
+
+
+_API = _identity("api", "api")
+_WORKERS = {one: _identity("worker", f"{one.organization}-{one.environment}") for one in _ENVIRONMENTS}
+
+
+def past_flushes(past: Iterable[PastEvent], *, now_ms: int) -> Iterator[PastEvent]:
+    """The flushes that fit what the queues did, one of each process for each of their moments."""
+    dice = Random(2)
+    for at_ms, events in groupby(past, key=lambda one: one.at_ms):
+        if not _reported(now_ms - at_ms):
+            continue
+        moments = [one.event for one in events]
+        yield PastEvent(at_ms=at_ms, event=_flush(_API, _api(moments), dice))
+        for environment, identity in _WORKERS.items():
+            mine = [moment for moment in moments if moment.dimensions[:3] == _names(environment)]
+            yield PastEvent(at_ms=at_ms, event=_flush(identity, _worker(mine), dice))
+
+
+def _reported(age_ms: int) -> bool:
+    """Every moment of the last hours, one a minute before, nothing of what lies far back."""
+    if not DEPLOYED_AGO_MS <= age_ms <= SINCE_MS:
+        return False
+    return age_ms <= 2 * HOUR_MS or age_ms % MINUTE_MS == 0
+
+
+async def note_whom_they_served(redis_url: str) -> None:
+    """A tenant sees the processes that served it."""
+    served = {_API: _ENVIRONMENTS, **{identity: (one,) for one, identity in _WORKERS.items()}}
+    redis = connect(redis_url)
+    try:
+        for identity, environments in served.items():
+            presence = Presence(redis, worker_id=identity.worker_id)
+            for environment in environments:
+                presence.served(environment)
+            await presence.flush()
+    finally:
+        await redis.aclose()
+
+
+def _names(environment: EnvironmentRef) -> tuple[str, str, str]:
+    return environment.organization, environment.project, environment.environment
+
+
+def _flush(identity: ProcessIdentity, values: dict[str, int], dice: Random) -> Event:
+    lags_us = [int(dice.expovariate(1 / 900)) for _ in range(SAMPLES_A_FLUSH)]
+    vitals = {
+        "samples": SAMPLES_A_FLUSH,
+        "event_loop_lag_us_sum": sum(lags_us),
+        "event_loop_lag_us_max": max(lags_us),
+    }
+    return Event(dimensions=identity.dimensions, values={**vitals, **values})
+
+
+def _api(moments: Sequence[Event]) -> dict[str, int]:
+    pushes = _sum(moments, "enqueued")
+    return {**_pool(_CONNECTIONS, busy=min(1 + pushes // 200, _CONNECTIONS - 2)), "pushes": pushes}
+
+
+def _worker(moments: Sequence[Event]) -> dict[str, int]:
+    lags_ms = [lag for moment in moments for lag in moment.samples]
+    return {
+        **_pool(CONCURRENCY, busy=min(_sum(moments, "running"), CONCURRENCY)),
+        "jobs_done": _sum(moments, "acked"),
+        "pops": _sum(moments, "dequeued"),
+        "acks": _sum(moments, "acked"),
+        "errors": _sum(moments, "nacked"),
+        "deaths": _sum(moments, "dead"),
+        "lag_count": len(lags_ms),
+        "lag_ms_sum": sum(lags_ms),
+        "lag_ms_max": max(lags_ms, default=0),
+    }
+
+
+def _pool(size: int, *, busy: int) -> dict[str, int]:
+    free = size - busy
+    return {"pool_size": size, "free_slots_sum": free * SAMPLES_A_FLUSH, "free_slots_min": free}
+
+
+def _sum(moments: Sequence[Event], name: str) -> int:
+    return sum(moment.values.get(name, 0) for moment in moments)
