@@ -7,7 +7,8 @@ through the streams and is not touched, so the audit of a demo says the same as 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from weir.demo.history import HOUR_MS, PastEvent, past
 from weir.demo.past_processes import note_whom_they_served, past_flushes
-from weir.demo.scenario import TENANTS, Incidents
+from weir.demo.scenario import TENANTS, Incidents, Tenant
 from weir.model.shards import jump_hash, text_key
 from weir.pipeline.archive import Archive
 from weir.pipeline.definition import QUEUE_METRIC, WORKER_METRIC, MetricDefinition
@@ -30,14 +31,21 @@ _QUEUE_SHARD_NAMES = 3
 """Events of queues are placed by their environment, those of a process by its whole identity."""
 
 
-def write_past(options: PipelineOptions, incidents: Incidents, *, now_ms: int) -> int | None:
-    """Write the past of queues and processes into the archive; where it begins, or None if there is one."""
+def write_past(
+    options: PipelineOptions, incidents: Incidents, *, now_ms: int, tenants: Sequence[Tenant] = TENANTS
+) -> int:
+    """Write the past of queues and processes into the archive; where it begins.
+
+    What a demo that was interrupted here left behind is removed first.
+    """
     archive = Archive(str(options.archive))
-    if archive.hours(QUEUE_METRIC.name):
-        return None
-    events = list(past(TENANTS, now_ms=now_ms, incidents=incidents))
-    _archive(archive, QUEUE_METRIC, events, shards=options.shards)
-    _archive(archive, WORKER_METRIC, past_flushes(events, now_ms=now_ms), shards=options.shards)
+    for metric in (QUEUE_METRIC, WORKER_METRIC):
+        for hour_ms in archive.hours(metric.name):
+            archive.remove_hour(metric.name, hour_ms)
+    events = list(past(tenants, now_ms=now_ms, incidents=incidents))
+    span = _Span(shards=options.shards, end_ms=now_ms)
+    _archive(archive, QUEUE_METRIC, events, span)
+    _archive(archive, WORKER_METRIC, past_flushes(events, now_ms=now_ms), span)
     asyncio.run(note_whom_they_served(options.redis_url))
     return events[0].at_ms
 
@@ -48,11 +56,19 @@ def land_past(spark: SparkSession, options: PipelineOptions, *, from_ms: int, no
     return rebuild(spark, options, from_ms=from_ms, to_ms=now_ms, metrics=metrics).events
 
 
-def _archive(archive: Archive, metric: MetricDefinition, events: Iterable[PastEvent], *, shards: int) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Span:
+    shards: int
+    end_ms: int
+    """Where the past ends; the rest of its last hour is left to what really happens."""
+
+
+def _archive(archive: Archive, metric: MetricDefinition, events: Iterable[PastEvent], span: _Span) -> None:
     for hour_ms, found in groupby(events, key=lambda one: one.at_ms // HOUR_MS * HOUR_MS):
-        for shard, mine in _by_shard(metric, found, shards=shards):
+        for shard, mine in _by_shard(metric, found, shards=span.shards):
             table = _table(metric, mine, shard=shard)
-            ranges = [(shard, f"{hour_ms - 1}-0", f"{hour_ms + HOUR_MS - 1}-0")]
+            until_ms = min(hour_ms + HOUR_MS, span.end_ms) - 1
+            ranges = [(shard, f"{hour_ms - 1}-0", f"{until_ms}-0")]
             archive.write(metric, table, token=f"past-{shard}-{hour_ms}", ranges=ranges)
 
 

@@ -7,28 +7,38 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from weir.demo.backfill import land_past, write_past
-from weir.demo.scenario import Incidents
+from weir.demo.scenario import INCIDENT_AFTER_MS, Incidents
 from weir.embedded.urls import resolve_urls
-from weir.model.clock import SystemClock
+from weir.pipeline.job import PipelineOptions
 from weir.pipeline.runner import run_pipeline
-from weir.pipeline.session import open_session
+from weir.pipeline.session import SessionOptions, open_session
 from weir.serve.pipeline import pipeline_options, session_options
 from weir.settings import Settings, load_settings
+
+LANDED = "past-landed"
+"""A file that says that this directory's queues have their past."""
 
 
 def main(data_dir: Path, incidents: Incidents) -> None:
     settings = _settings(data_dir)
     options = pipeline_options(settings, resolve_urls(settings))
     session = session_options(settings)
-    now_ms = SystemClock().now_ms()
+    landed = data_dir / LANDED
+    if not landed.exists():
+        _backfill(options, session, incidents)
+        landed.touch()
+    run_pipeline(options, session)
+
+
+def _backfill(options: PipelineOptions, session: SessionOptions, incidents: Incidents) -> None:
+    """Up to the moment at which the demo was started: from there on it is the present."""
+    now_ms = incidents.first_ms - INCIDENT_AFTER_MS
     with ThreadPoolExecutor(1) as pool:
         # The past is written while Spark starts, which is another process.
         starting = pool.submit(open_session, session)
         from_ms = write_past(options, incidents, now_ms=now_ms)
         spark = starting.result()
-    if from_ms is not None:
-        land_past(spark, options, from_ms=from_ms, now_ms=now_ms)
-    run_pipeline(options, session)
+    land_past(spark, options, from_ms=from_ms, now_ms=now_ms)
 
 
 def _settings(data_dir: Path) -> Settings:

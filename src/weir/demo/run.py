@@ -45,6 +45,7 @@ async def run_demo(settings: Settings, options: DemoOptions, *, say: Say) -> dic
     await find_java()
     settings = with_free_port(settings)
     started = time.monotonic()
+    incidents = Incidents(first_ms=SystemClock().now_ms() + INCIDENT_AFTER_MS)
     secrets = {PAGERDUTY: random_secrets.token_hex(24)}
     # The API of this process looks secrets up where a deployment keeps them.
     os.environ.update(secrets)
@@ -57,7 +58,6 @@ async def run_demo(settings: Settings, options: DemoOptions, *, say: Say) -> dic
             httpx2.AsyncClient(base_url=url, timeout=10) as client,
         ):
             accounts = await set_up(stack.urls.postgres, client)
-            incidents = Incidents(first_ms=SystemClock().now_ms() + INCIDENT_AFTER_MS)
             async with running(settings, incidents, secrets=secrets) as children:
                 ready_s = time.monotonic() - started
                 say(_welcome(url, accounts, ready_s))
