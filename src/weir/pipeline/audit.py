@@ -14,10 +14,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.shards import shard_of
 from weir.pipeline.quiet import quiet, wait_for_landing
 from weir.telemetry.events import QUEUE_COUNTERS
+from weir.telemetry.ids import parse_id
 from weir.telemetry.store import StreamStore
-from weir.warehouse.audit import AuditReader, Counts, GapReport, TierSums, named
+from weir.warehouse.audit import AuditReader, Counts, GapReport, Speaker, TierSums, named
 from weir.warehouse.connection import Connection
 
 HOUR_S = 3_600
@@ -85,7 +87,7 @@ class Auditor:
         differences = self._reader.tier_differences(start_s=start_s)
         gaps, totals = self._reader.gaps(), self._reader.totals()
         accounts = self._reader.disagreeing()
-        unseen = _unexplained(behind, gaps, self._reader)
+        unseen = self._unexplained(behind, gaps)
         tier_drift = _tier_drift(tiers) + len(differences)
         return AuditReport(
             drift=sum(_size(account.drift) for account in accounts)
@@ -117,29 +119,45 @@ class Auditor:
         return found
 
     def _explain(self) -> None:
-        """Write down, as the latest gap's of its shard, what queues lost in it."""
-        latest: dict[int, str] = {}
-        for gap in self._reader.gaps(limit=1_000):
-            if gap.metric == "queue":
-                latest.setdefault(gap.shard, gap.from_id)
-        losses = [
-            (account.queue, account.shard, latest[account.shard], account.drift)
-            for account in self._reader.disagreeing()
-            if account.shard in latest and min(account.drift) >= 0
-        ]
+        """Write down what each queue lost in the gaps before its last event; once and for all."""
+        gaps = _by_shard(self._reader.gaps(limit=1_000))
+        losses = []
+        for speaker in self._reader.speakers(list(gaps)) if gaps else ():
+            gap = _gap_to_settle(speaker, gaps[speaker.shard])
+            if gap is not None and min(speaker.drift) >= 0:
+                losses.append((speaker.queue, speaker.shard, gap.from_id, speaker.drift))
         if losses:
             self._reader.attribute(losses, token=_token_of(losses))
 
+    def _unexplained(self, behind: Live, gaps: Sequence[GapReport]) -> dict[QueueRef, Counts]:
+        """Live odometers that are ahead although everything landed: lost, unless in a gap since then."""
+        latest = {shard: max(gap.to_ms for gap in mine) for shard, mine in _by_shard(gaps).items()}
+        found = {}
+        for queue, ahead in behind.items():
+            spoke_ms, _ = self._reader.odometers(queue.scope).get(queue.queue, (0, ()))
+            gap_ms = latest.get(shard_of(queue.scope, shards=self._shards))
+            if gap_ms is None or spoke_ms >= gap_ms:
+                found[queue] = ahead
+        return found
 
-def _unexplained(behind: Live, gaps: Sequence[GapReport], reader: AuditReader) -> dict[QueueRef, Counts]:
-    """Live odometers that are ahead although everything landed: lost, unless a gap in the shard says why."""
-    shards = {gap.shard for gap in gaps if gap.metric == "queue"}
-    found = {}
-    for queue, ahead in behind.items():
-        shard, _ = reader.odometers(queue.scope).get(queue.queue, (-1, ()))
-        if shard not in shards:
-            found[queue] = ahead
+
+def _by_shard(gaps: Sequence[GapReport]) -> dict[int, list[GapReport]]:
+    found: dict[int, list[GapReport]] = {}
+    for gap in gaps:
+        if gap.metric == "queue":
+            found.setdefault(gap.shard, []).append(gap)
     return found
+
+
+def _gap_to_settle(speaker: Speaker, gaps: Sequence[GapReport]) -> GapReport | None:
+    """The latest gap before a queue's last event, unless its losses are known up to there.
+
+    Its first event after a gap tells all that it lost in it. What is missing later is no gap's fault, so a
+    gap is settled once for each queue, even where nothing was lost.
+    """
+    known = max(map(parse_id, speaker.settled), default=(0, 0))
+    due = [gap for gap in gaps if gap.to_ms <= speaker.last_ms and parse_id(gap.from_id) > known]
+    return max(due, key=lambda gap: parse_id(gap.from_id), default=None)
 
 
 def _token_of(losses: Sequence[tuple[QueueRef, int, str, Counts]]) -> str:

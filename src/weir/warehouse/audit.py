@@ -30,6 +30,19 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Speaker:
+    """A queue in a shard that has gaps."""
+
+    queue: QueueRef
+    shard: int
+    last_ms: int
+    """When it last spoke, as far as that has landed."""
+    settled: Sequence[str]
+    """The gaps, by their first id, for which its losses are known; zero is a loss too."""
+    drift: Counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TierSums:
     table: str
     events: int
@@ -72,18 +85,31 @@ class AuditReader:
             for row in self._ask("accounts", limit=MAX_ROWS)
         ]
 
+    def speakers(self, shards: Sequence[int]) -> list[Speaker]:
+        """Every queue of some shards."""
+        return [
+            Speaker(
+                queue=QueueRef(**{name: row[name] for name in tables.QUEUES.dimensions}),
+                shard=row["shard"],
+                last_ms=row["last_ms"],
+                settled=row["settled"],
+                drift=tuple(row["drift"]),
+            )
+            for row in self._ask("speakers", shards=list(shards))
+        ]
+
     def environments(self) -> list[EnvironmentRef]:
         return [EnvironmentRef(**row) for row in self._ask("environments")]
 
     def odometers(self, environment: EnvironmentRef) -> dict[str, tuple[int, Counts]]:
-        """Shard and odometers by queue name, as far as they have landed."""
+        """When it last spoke, and its odometers, by queue name, as far as they have landed."""
         rows = self._ask(
             "odometers",
             organization=environment.organization,
             project=environment.project,
             environment=environment.environment,
         )
-        return {row["queue"]: (row["shard"], tuple(row["totals"])) for row in rows}
+        return {row["queue"]: (row["last_ms"], tuple(row["totals"])) for row in rows}
 
     def tier_sums(self, *, start_s: int) -> list[TierSums]:
         names = [tier.table for each in (tables.QUEUES, tables.ENVIRONMENTS) for tier in each.tiers]

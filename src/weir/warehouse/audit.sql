@@ -35,9 +35,37 @@ WHERE arrayExists(x -> x != 0, drift)
 ORDER BY arraySum(arrayMap(x -> abs(x), drift)) DESC
 LIMIT {limit:UInt32}
 
+-- name: speakers
+-- Every queue of some shards: when it last spoke, its drift, and the gaps in which its losses are known.
+WITH lost AS
+(
+    SELECT organization, project, environment, queue, groupUniqArray(gap) AS settled, [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS lost
+    FROM queue_losses
+    GROUP BY organization, project, environment, queue
+)
+SELECT
+    organization, project, environment, queue,
+    shard,
+    last_ms,
+    settled,
+    arrayMap((c, t, l) -> toInt64(t) - toInt64(c) - toInt64(l), counted, totals, if(empty(lost), arrayResize(emptyArrayUInt64(), 8), lost)) AS drift
+FROM
+(
+    SELECT
+        organization, project, environment, queue,
+        max(shard) AS shard,
+        toUnixTimestamp64Milli(max(last_at)) AS last_ms,
+        [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS counted,
+        [max(enqueued_total), max(dequeued_total), max(acked_total), max(nacked_total), max(dead_total), max(expired_total), max(lapsed_total), max(refused_total)] AS totals
+    FROM queue_ledger
+    GROUP BY organization, project, environment, queue
+) AS ledger
+LEFT JOIN lost USING (organization, project, environment, queue)
+WHERE has({shards:Array(UInt16)}, shard)
+
 -- name: odometers
 -- What the ledger holds of one environment's queues.
-SELECT queue, max(shard) AS shard, [max(enqueued_total), max(dequeued_total), max(acked_total), max(nacked_total), max(dead_total), max(expired_total), max(lapsed_total), max(refused_total)] AS totals
+SELECT queue, toUnixTimestamp64Milli(max(last_at)) AS last_ms, [max(enqueued_total), max(dequeued_total), max(acked_total), max(nacked_total), max(dead_total), max(expired_total), max(lapsed_total), max(refused_total)] AS totals
 FROM queue_ledger
 WHERE organization = {organization:String} AND project = {project:String} AND environment = {environment:String}
 GROUP BY queue

@@ -1,0 +1,140 @@
+"""What Redis dropped under the reader: counted exactly, explained once, and never an excuse for more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.pipeline.emission import Emission
+from tests.pipeline.flow import Flow
+
+from weir.model.names import QueueRef
+from weir.pipeline.audit import Auditor, AuditReport
+from weir.pipeline.job import PipelineOptions
+from weir.telemetry.events import QUEUE_COUNTERS
+from weir.telemetry.store import StreamStore
+from weir.telemetry.streams import stream_key
+from weir.warehouse.connection import Connection
+
+Totals = dict[QueueRef, tuple[int, ...]]
+
+
+@pytest.fixture
+def flow(options: PipelineOptions) -> Iterator[Flow]:
+    flow = Flow(options)
+    yield flow
+    flow.close()
+
+
+def audit(options: PipelineOptions, warehouse: Connection, live: Totals | None = None) -> AuditReport:
+    store = StreamStore(options.redis_url)
+    try:
+        return Auditor(store, warehouse, metrics=["queue"], shards=options.shards).audit(live or {}, wait_s=1)
+    finally:
+        store.close()
+
+
+def totals(emission: Emission) -> Totals:
+    return {
+        queue: tuple(counts[name] for name in QUEUE_COUNTERS) for queue, counts in emission.odometers.items()
+    }
+
+
+def drop(emission: Emission) -> None:
+    """Every stream loses all that it holds."""
+    for shard in range(emission.shards):
+        emission.redis.xtrim(stream_key("queue", shard), maxlen=0, approximate=False)
+
+
+def drop_from_the_middle(emission: Emission, count: int) -> None:
+    """Entries vanish in a way that leaves the witness, so that no gap is noticed."""
+    for shard in range(emission.shards):
+        key = stream_key("queue", shard)
+        found = emission.redis.xrange(key)
+        emission.redis.xdel(key, *(entry[0] for entry in found[len(found) // 2 :][:count]))
+
+
+def test_messages_lost_in_a_gap_are_counted_exactly_over_many_queues(
+    options: PipelineOptions, emission: Emission, warehouse: Connection, flow: Flow
+) -> None:
+    emission.emit(600)
+    flow.move()
+    before = dict(emission.counted)
+    emission.emit(150)
+    lost = {name: emission.counted[name] - before.get(name, 0) for name in QUEUE_COUNTERS}
+    drop(emission)
+    emission.emit(600)
+    flow.move()
+    report = audit(options, warehouse, totals(emission))
+    assert report.lost == lost
+    assert {(gap.metric, gap.shard) for gap in report.gaps} == {("queue", 0), ("queue", 1)}
+    assert (report.drift, report.events, report.complete) == (0, 1_200, True)
+
+
+def test_entries_dropped_between_two_reads_of_one_batch_are_a_gap(
+    options: PipelineOptions, emission: Emission, streams_url: str
+) -> None:
+    emission.emit(400)
+    store, key = StreamStore(streams_url), stream_key("queue", 0)
+    ids = [entry[0].decode() for entry in emission.redis.xrange(key)]
+    reading = store.read(key, after="0-0", until=ids[-1], chunk=50)
+    next(reading)
+    emission.redis.xtrim(key, minid=ids[80], approximate=False)
+    gap, *rest = reading
+    store.close()
+    assert (gap.after, gap.until) == (ids[50], ids[80])  # type: ignore[union-attr]
+    assert sum(len(run) for run in rest) == len(ids) - 80  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("lost_in_gap", [0, 100])
+def test_a_later_loss_is_drift_although_the_shard_once_had_a_gap(
+    options: PipelineOptions, emission: Emission, warehouse: Connection, flow: Flow, lost_in_gap: int
+) -> None:
+    emission.emit(400)
+    flow.move()
+    emission.emit(lost_in_gap)
+    drop(emission)
+    emission.emit(400)
+    flow.move()
+    assert audit(options, warehouse).drift == 0
+
+    emission.emit(200)
+    drop_from_the_middle(emission, 20)
+    flow.move()
+    report = audit(options, warehouse)
+    assert report.drift > 0
+    assert report.queue_drift
+    assert audit(options, warehouse).drift == report.drift
+
+
+def test_live_odometers_ahead_are_excused_only_by_a_gap_since_the_queue_last_spoke(
+    options: PipelineOptions, emission: Emission, warehouse: Connection, flow: Flow
+) -> None:
+    emission.emit(400)
+    flow.move()
+    drop(emission)
+    emission.emit(400)
+    flow.move()
+    live = totals(emission)
+    ahead = next(iter(live))
+    assert audit(options, warehouse, live).drift == 0
+    live[ahead] = tuple(count + 3 for count in live[ahead])
+    report = audit(options, warehouse, live)
+    assert report.drift == 3 * len(QUEUE_COUNTERS)
+    assert [row["queue"] for row in report.live_drift] == [ahead.queue]
+
+
+def test_a_queue_that_was_silent_since_the_gap_is_not_called_lost(
+    options: PipelineOptions, emission: Emission, warehouse: Connection, flow: Flow, streams_url: str
+) -> None:
+    emission.emit(400)
+    flow.move()
+    other = Emission(streams_url, queues=40, seed=8)
+    other.emit(200)
+    drop(emission)
+    silent = next(queue for queue in other.odometers if queue not in emission.odometers)
+    emission.emit(100)
+    flow.move()
+    live = {silent: tuple(other.odometers[silent][name] for name in QUEUE_COUNTERS)}
+    assert audit(options, warehouse, live).drift == 0
+    other.redis.close()
