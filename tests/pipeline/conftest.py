@@ -57,8 +57,9 @@ def options(streams_url: str, warehouse_url: str, tmp_path: Path) -> PipelineOpt
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for every test that needs one; starting it takes seconds."""
-    session = open_session(SessionOptions(master="local[2,4]", name="weir-tests"))
+    scratch = tmp_path_factory.mktemp("spark")
+    session = open_session(SessionOptions(master="local[2,4]", name="weir-tests", scratch=scratch))
     yield session
     session.stop()

@@ -73,6 +73,9 @@ def rebuild(
     from_: Annotated[str, typer.Option("--from", help="Start, ISO 8601, UTC; widened to the hour.")],
     to: Annotated[str, typer.Option("--to", help="End, exclusive; widened to the hour.")],
     metric: Annotated[list[str] | None, typer.Option(help="Only this metric; may be repeated.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also hours of which the archive holds less than the tiers.")
+    ] = False,
     master: Annotated[str | None, typer.Option(help="Spark master.")] = None,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
@@ -88,7 +91,7 @@ def rebuild(
     options = _options(settings)
     spark = open_session(session_options(settings, master=master))
     try:
-        done = rebuild_span(spark, options, **span, metrics=tuple(metric or ()))
+        done = rebuild_span(spark, options, **span, metrics=tuple(metric or ()), force=force)
     finally:
         spark.stop()
     if as_json:

@@ -95,6 +95,15 @@ class Archive:
             with suppress(FileNotFoundError):
                 self._files.delete_file(path)
 
+    def rows(self, path: str) -> int:
+        """How many events a file holds, from its footer."""
+        with self._files.open_input_file(path) as stream:
+            return int(pq.read_metadata(stream).num_rows)
+
+    def remove_hour(self, metric: str, hour_ms: int) -> None:
+        """Remove an hour and its folder."""
+        self._files.delete_dir(self._folder(metric, hour_ms))
+
     def _folder(self, metric: str, hour_ms: int) -> str:
         hour = datetime.fromtimestamp(hour_ms / 1_000, UTC).strftime("%Y-%m-%dT%H")
         return f"{self._root}/metric={metric}/hour={hour}"

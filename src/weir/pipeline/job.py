@@ -32,6 +32,8 @@ class PipelineOptions:
     max_events: int = 400_000
     max_lanes: int = 1
     retention: Retention = field(default_factory=Retention)
+    keep_archive_days: int = 38
+    """0 keeps every hour."""
 
     @property
     def source(self) -> SourceOptions:

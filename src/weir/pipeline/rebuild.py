@@ -7,7 +7,7 @@ interrupted is simply run again. The ledger is not touched: it counts what came,
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -18,11 +18,13 @@ from pyspark.sql import SparkSession
 
 from weir.errors import Conflict, InvalidInput
 from weir.pipeline.archive import HOUR_MS, Archive, ArchiveFile, ShardRange, covered_once, within
+from weir.pipeline.coverage import require_coverage
 from weir.pipeline.definition import MetricDefinition
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.landing import landing_rows
 from weir.pipeline.quiet import quiet
 from weir.pipeline.sink import SLICE_ROWS, SinkOptions, connection
+from weir.pipeline.upkeep import LEASE_S, Prolong, archive_lease
 from weir.telemetry.store import StreamStore
 from weir.warehouse.connection import Connection
 
@@ -42,9 +44,19 @@ class Rebuilt:
 
 
 def rebuild(
-    spark: SparkSession, options: PipelineOptions, *, from_ms: int, to_ms: int, metrics: Sequence[str] = ()
+    spark: SparkSession,
+    options: PipelineOptions,
+    *,
+    from_ms: int,
+    to_ms: int,
+    metrics: Sequence[str] = (),
+    force: bool = False,
 ) -> Rebuilt:
-    """Replace the hours that `from_ms` until before `to_ms` touch, in every tier of the metrics."""
+    """Replace the hours that `from_ms` until before `to_ms` touch, in every tier of the metrics.
+
+    Hours of which the archive holds less than the tiers are refused, unless `force` says that the tiers
+    hold too much.
+    """
     if options.archive is None:
         raise InvalidInput("there is no archive to rebuild from; set `WEIR_PIPELINE__ARCHIVE`")
     begin, end = from_ms // HOUR_MS * HOUR_MS, -(-to_ms // HOUR_MS) * HOUR_MS
@@ -53,15 +65,30 @@ def rebuild(
     chosen = [one for one in options.definitions if not metrics or one.name in metrics]
     store, warehouse = StreamStore(options.redis_url), Connection(options.clickhouse_url, timeout_s=600)
     run, files, events = uuid4().hex, 0, {}
-    with quiet(store, wait_s=20) as still:
+    with archive_lease(store, wait_s=20) as prolong, quiet(store, wait_s=20) as still:
         if not still:
             raise Conflict("a batch is still under way; wait for the pipeline, or restart it if it died")
+        found = {
+            one.name: Archive(options.archive).files(one.name, from_ms=begin, to_ms=end) for one in chosen
+        }
+        if not force:
+            for definition in chosen:
+                require_coverage(warehouse, options.archive, definition, found[definition.name], (begin, end))
         for definition in chosen:
-            found = Archive(options.archive).files(definition.name, from_ms=begin, to_ms=end)
-            files += len(found)
+            mine = found[definition.name]
+            files += len(mine)
             clear(warehouse, definition, from_ms=begin, to_ms=end)
-            events[definition.name] = _refill(spark, options.sink, definition, found, run=run, store=store)
+            events[definition.name] = _refill(
+                spark, options.sink, definition, mine, run=run, keep_still=lambda: _keep_still(store, prolong)
+            )
+    warehouse.close()
+    store.close()
     return Rebuilt(from_ms=begin, to_ms=end, files=files, events=events)
+
+
+def _keep_still(store: StreamStore, prolong: Prolong) -> None:
+    store.hold(LEASE_S)
+    prolong()
 
 
 def clear(warehouse: Connection, definition: MetricDefinition, *, from_ms: int, to_ms: int) -> None:
@@ -82,7 +109,7 @@ def _refill(
     files: Sequence[ArchiveFile],
     *,
     run: str,
-    store: StreamStore,
+    keep_still: Callable[[], None],
 ) -> int:
     tasks = [
         (definition.name, f"rebuild-{run}-{number}", json.dumps(pieces))
@@ -90,7 +117,7 @@ def _refill(
     ]
     total = 0
     for start in range(0, len(tasks), 64):
-        store.hold(600)
+        keep_still()
         frame = spark.createDataFrame(tasks[start : start + 64], _PIECES_SCHEMA)
         rows = frame.repartition(min(len(tasks), 64)).mapInArrow(partial(_land, options=sink), _RESULT_SCHEMA)
         total += sum(row["events"] for row in rows.collect())

@@ -18,12 +18,12 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from weir.errors import WarehouseUnavailable, WeirError
-from weir.pipeline.compaction import Compactor
 from weir.pipeline.job import Landed, Observe, PipelineOptions, start
 from weir.pipeline.metrics import PipelineMetrics
 from weir.pipeline.session import SessionOptions, open_session
 from weir.pipeline.source import settle_planned
 from weir.pipeline.supervisor import Query, Supervisor
+from weir.pipeline.upkeep import Upkeep, UpkeepOptions
 from weir.telemetry.progress import publish_status, read_lags
 from weir.telemetry.store import StreamStore
 from weir.warehouse.connection import Connection
@@ -87,15 +87,29 @@ def _run(
         publish=publish,
     )
     _stop_on_signals(supervisor)
-    compactor = Compactor(options.archive, options.definitions) if options.archive else None
-    if compactor is not None:
-        compactor.start()
+    upkeep = _upkeep(options)
     on_started()
     if supervisor.run():
         settle_planned(options.source)
-    if compactor is not None:
-        compactor.stop()
+    if upkeep is not None:
+        upkeep.stop()
     spark.stop()
+
+
+def _upkeep(options: PipelineOptions) -> Upkeep | None:
+    """The archive's upkeep, started, where there is an archive."""
+    if options.archive is None:
+        return None
+    upkeep = Upkeep(
+        UpkeepOptions(
+            archive=options.archive,
+            redis_url=options.redis_url,
+            definitions=options.definitions,
+            keep_days=options.keep_archive_days,
+        )
+    )
+    upkeep.start()
+    return upkeep
 
 
 def _start(spark: SparkSession, options: PipelineOptions, observe: Observe, available_now: bool) -> Query:

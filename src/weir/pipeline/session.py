@@ -9,8 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import SparkSession
+
+from weir.pipeline.scratch import scratch_folder, socket_folder
 
 LOCAL = "local[*,4]"
 """All cores, and four attempts a task: plain `local[*]` ends a query at the first lost connection."""
@@ -35,6 +38,9 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    # A row of the source is a run of thousands of entries, so the default of 64 MiB would let the task
+    # that decodes them wait until the one that reads is nearly done.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2m",
 }
 
 
@@ -45,6 +51,8 @@ class SessionOptions:
     name: str = "weir-pipeline"
     memory: str = "1g"
     """Heap of the driver, and of each executor."""
+    scratch: Path | None = None
+    """Below which the driver keeps temporary files; None is the system's folder for them."""
 
 
 def open_session(options: SessionOptions) -> SparkSession:
@@ -70,6 +78,16 @@ def _settings(options: SessionOptions, *, local: bool) -> dict[str, str]:
         "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
         "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
     }
+    if options.scratch is not None:
+        settings |= _scratch_settings(scratch_folder(options.scratch.absolute()))
     if local:
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return settings
+
+
+def _scratch_settings(folder: Path) -> dict[str, str]:
+    return {
+        "spark.local.dir": str(folder),
+        "spark.driver.extraJavaOptions": f'{_JAVA_OPTIONS} "-Djava.io.tmpdir={folder}"',
+        "spark.python.unix.domain.socket.dir": str(socket_folder(folder)),
+    }

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from weir.errors import BrokerUnavailable
+from weir.pipeline.memory import settle_memory, without_collector
 from weir.pipeline.offsets import Lane, Offset, Stream, lanes_between
 from weir.pipeline.planning import Bounds, fallback_offset, next_offset
 from weir.pipeline.segments import SPARK_SCHEMA, record_batch, segment_of
@@ -131,12 +132,14 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The lane's entries, a run at a time."""
         assert isinstance(partition, LanePartition)
+        settle_memory()
         store = StreamStore(self._options.redis_url)
         try:
-            for piece in partition.lane.ranges:
-                key = stream_key(piece.metric, piece.shard)
-                for content in store.read(key, after=piece.after, until=piece.until):
-                    yield record_batch(segment_of(partition.lane, piece, content))
+            with without_collector():
+                for piece in partition.lane.ranges:
+                    key = stream_key(piece.metric, piece.shard)
+                    for content in store.read(key, after=piece.after, until=piece.until):
+                        yield record_batch(segment_of(partition.lane, piece, content))
         finally:
             store.close()
 

@@ -35,11 +35,16 @@ def pipeline_options(settings: Settings, urls: Urls) -> PipelineOptions:
             minute_days=settings.warehouse.keep_1m_days,
             hour_days=settings.warehouse.keep_1h_days,
         ),
+        keep_archive_days=chosen.keep_archive_days,
     )
 
 
 def session_options(settings: Settings, *, master: str | None = None) -> SessionOptions:
-    return SessionOptions(master=master or settings.pipeline.master, memory=settings.pipeline.memory)
+    return SessionOptions(
+        master=master or settings.pipeline.master,
+        memory=settings.pipeline.memory,
+        scratch=settings.embedded.data_dir / "pipeline" / "scratch",
+    )
 
 
 async def audit_pipeline(options: PipelineOptions, *, wait_s: float) -> AuditReport:

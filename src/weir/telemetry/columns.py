@@ -7,6 +7,7 @@ a distinct subject. What is no event is set aside with its reason, and the rest 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -47,38 +48,48 @@ def decode(kind: EventKind, entries: Entries) -> Decoded:
     codes = np.zeros(len(entries), np.uint8)
     codes[entries.lengths < kind.header_size] = _TRUNCATED
     _mark_markers(codes, entries, starts)
-    headers = _headers(kind, raw, starts[codes == _OK])
-    _mark(codes, np.where(headers["#version"] != LAYOUT_VERSION, _VERSION, _OK))
-    headers = headers[headers["#version"] == LAYOUT_VERSION]
-    kept = codes == _OK
-    name_bytes = headers["#lengths"].sum(axis=1, dtype=np.int64)
-    expected = kind.header_size + name_bytes + 4 * headers["#samples"].astype(np.int64)
-    fits = expected == entries.lengths[kept]
-    _mark(codes, np.where(fits, _OK, _LENGTH))
-    subjects = _subjects(kind, entries.data, starts[kept][fits], name_bytes[fits])
-    _mark(codes, subjects.faults)
+    kept = np.flatnonzero(codes == _OK)
+    headers = _headers(kind, raw, starts[kept])
+    codes[kept] = _faults(kind, headers, entries.lengths[kept])
+    kept, headers = _good(codes, kept, headers)
+    subjects = _subjects(kind, entries.data, starts[kept], _name_bytes(headers))
+    codes[kept] = subjects.faults
     good = subjects.faults == _OK
-    headers = headers[fits][good]
-    samples_at = (starts[kept][fits] + kind.header_size + name_bytes[fits])[good]
+    kept, headers = _good(codes, kept, headers)
     columns = {
-        "stream_ms": pa.array(entries.ids[codes == _OK, 0]),
-        "stream_sequence": pa.array(entries.ids[codes == _OK, 1]),
+        "stream_ms": pa.array(entries.ids[kept, 0]),
+        "stream_sequence": pa.array(entries.ids[kept, 1]),
         **subjects.columns(good),
         **{field.name: pa.array(np.ascontiguousarray(headers[field.name])) for field in kind.fields},
     }
     if kind.samples is not None:
+        samples_at = starts[kept] + kind.header_size + _name_bytes(headers)
         columns[kind.samples] = _samples(raw, samples_at, headers["#samples"])
     return Decoded(events=pa.RecordBatch.from_pydict(columns), codes=codes)
+
+
+def _good(
+    codes: NDArray[np.uint8], kept: NDArray[np.int64], headers: NDArray[np.void]
+) -> tuple[NDArray[np.int64], NDArray[np.void]]:
+    """Those that are still good. Mostly all are, and copying headers is what costs."""
+    still = codes[kept] == _OK
+    return (kept, headers) if still.all() else (kept[still], headers[still])
+
+
+def _faults(kind: EventKind, headers: NDArray[np.void], lengths: NDArray[np.uint32]) -> NDArray[np.integer]:
+    expected = kind.header_size + _name_bytes(headers) + 4 * headers["#samples"].astype(np.int64)
+    of_length = np.where(expected == lengths, _OK, _LENGTH)
+    return np.where(headers["#version"] == LAYOUT_VERSION, of_length, _VERSION)
+
+
+def _name_bytes(headers: NDArray[np.void]) -> NDArray[np.int64]:
+    total: NDArray[np.int64] = headers["#lengths"].sum(axis=1, dtype=np.int64)
+    return total
 
 
 def _starts(lengths: NDArray[np.uint32]) -> NDArray[np.int64]:
     ends = np.cumsum(lengths, dtype=np.int64)
     return ends - lengths
-
-
-def _mark(codes: NDArray[np.uint8], faults: NDArray[np.integer]) -> None:
-    """Note faults of the entries that were still good."""
-    codes[np.flatnonzero(codes == _OK)] = faults
 
 
 def _mark_markers(codes: NDArray[np.uint8], entries: Entries, starts: NDArray[np.int64]) -> None:
@@ -140,7 +151,9 @@ def _subjects(
     )
 
 
+@lru_cache(maxsize=1 << 15)
 def _names(key: bytes, count: int) -> tuple[tuple[str, ...], int]:
+    """The names of a subject and whether they are any; most subjects come again in the next run."""
     names, at = [], count
     for length in key[:count]:
         if length == 0:

@@ -1,0 +1,54 @@
+"""Whether the archive holds enough of a span to replace what the tiers hold of it.
+
+A rebuild clears before it fills. Hours whose files are gone (too old, another folder, the archive was
+switched off for a while) would come out poorer than they were, so it refuses them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from weir.errors import Conflict
+from weir.pipeline.archive import Archive, ArchiveFile
+from weir.pipeline.definition import MetricDefinition
+from weir.warehouse.connection import Connection
+
+_EVENTS = """
+SELECT toUnixTimestamp(toStartOfHour(bucket_start)) AS hour_s, sum(events) AS events
+FROM {table:Identifier}
+WHERE bucket_start >= toDateTime({from_s:UInt32}, 'UTC') AND bucket_start < toDateTime({to_s:UInt32}, 'UTC')
+GROUP BY hour_s
+"""
+
+
+def require_coverage(
+    warehouse: Connection,
+    root: str,
+    definition: MetricDefinition,
+    files: Sequence[ArchiveFile],
+    span_ms: tuple[int, int],
+) -> None:
+    """Refuse a span if some tier holds more events of one of its hours than the archive does."""
+    archive = Archive(root)
+    archived: Counter[int] = Counter()
+    for file in files:
+        archived[file.hour_ms] += archive.rows(file.path)
+    for table in definition.tiers:
+        for hour_ms, events in _held(warehouse, table, span_ms).items():
+            if events > archived[hour_ms]:
+                raise Conflict(
+                    f"`{table}` holds {events} events of the hour {_shown(hour_ms)}, the archive only "
+                    f"{archived[hour_ms]}; rebuild another span, or use `--force` to make do with those"
+                )
+
+
+def _held(warehouse: Connection, table: str, span_ms: tuple[int, int]) -> dict[int, int]:
+    begin, end = (at // 1_000 for at in span_ms)
+    rows = warehouse.rows(_EVENTS, {"table": table, "from_s": begin, "to_s": end})
+    return {row["hour_s"] * 1_000: row["events"] for row in rows}
+
+
+def _shown(hour_ms: int) -> str:
+    return datetime.fromtimestamp(hour_ms / 1_000, UTC).strftime("%Y-%m-%dT%H")

@@ -1,0 +1,120 @@
+"""The archive's upkeep beside a running pipeline: old hours go, closed hours become a few large files.
+
+Whoever removes or replaces files, or reads many of them, holds the archive's lease. A rebuild therefore
+never loses a file under its hands; the upkeep simply comes again later.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pyarrow as pa
+import structlog
+
+from weir.errors import Conflict, WeirError
+from weir.pipeline.archive import HOUR_MS, Archive
+from weir.pipeline.compaction import compact
+from weir.pipeline.definition import MetricDefinition
+from weir.telemetry.store import StreamStore
+
+_log = structlog.get_logger(__name__)
+
+LEASE = "archive"
+LEASE_S = 600.0
+PERIOD_S = 600.0
+DAY_MS = 24 * HOUR_MS
+
+Prolong = Callable[[], None]
+
+
+@contextmanager
+def archive_lease(store: StreamStore, *, wait_s: float = 0) -> Iterator[Prolong]:
+    """Have the archive to oneself; gives what prolongs that and raises `Conflict` once it is lost."""
+    holder = uuid4().hex
+
+    def prolong() -> None:
+        if not store.claim(LEASE, holder=holder, seconds=LEASE_S):
+            raise Conflict("another process works on the archive; try again when it is done")
+
+    _patiently(prolong, wait_s)
+    try:
+        yield prolong
+    finally:
+        store.unclaim(LEASE, holder=holder)
+
+
+def _patiently(claim: Prolong, wait_s: float) -> None:
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return claim()
+        except Conflict:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.2)
+
+
+def expire(archive: Archive, metric: str, *, before_ms: int) -> list[int]:
+    """Remove the hours that were over before a moment; which."""
+    gone = [hour_ms for hour_ms in archive.hours(metric) if hour_ms + HOUR_MS <= before_ms]
+    for hour_ms in gone:
+        archive.remove_hour(metric, hour_ms)
+    return gone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepOptions:
+    archive: str
+    redis_url: str
+    definitions: Sequence[MetricDefinition]
+    keep_days: int
+    """0 keeps every hour."""
+
+
+class Upkeep:
+    """Cares for the archive every so often; failures are logged and tried again."""
+
+    def __init__(self, options: UpkeepOptions) -> None:
+        self._options = options
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    def once(self, *, now_ms: int) -> None:
+        """One round, unless someone else has the archive."""
+        store = StreamStore(self._options.redis_url)
+        try:
+            with archive_lease(store) as prolong:
+                for definition in self._options.definitions:
+                    self._care_for(definition, prolong, now_ms=now_ms)
+        except Conflict:
+            _log.info("the archive is in use; its upkeep waits")
+        finally:
+            store.close()
+
+    def _care_for(self, definition: MetricDefinition, prolong: Prolong, *, now_ms: int) -> None:
+        archive, keep_days = Archive(self._options.archive), self._options.keep_days
+        prolong()
+        gone = expire(archive, definition.name, before_ms=now_ms - keep_days * DAY_MS) if keep_days else []
+        done = compact(archive, definition, now_ms=now_ms, before_each=prolong)
+        if gone or done.files:
+            _log.info(
+                "archive", metric=definition.name, hours_removed=len(gone), joined=done.files, into=done.into
+            )
+
+    def _run(self) -> None:
+        while not self._ended.wait(PERIOD_S):
+            try:
+                self.once(now_ms=time.time_ns() // 1_000_000)
+            except (OSError, pa.ArrowException, WeirError) as error:
+                _log.warning("the archive's upkeep failed", error=str(error))
