@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 
 from redis import Redis
 
@@ -25,15 +26,24 @@ class Emission:
     """Appends queue events to the streams and remembers counts, odometers and waits."""
 
     def __init__(
-        self, url: str, *, shards: int = 2, queues: int = 20, environments: int = 4, seed: int = 7
+        self,
+        url: str,
+        *,
+        shards: int = 2,
+        queues: int = 20,
+        environments: int = 4,
+        seed: int = 7,
+        wait: Callable[[], int] | None = None,
     ) -> None:
         self.redis = Redis.from_url(url)
         self.shards = shards
         self.odometers: dict[QueueRef, Counter[str]] = {}
         self.counted: Counter[str] = Counter()
         self.waits: list[int] = []
+        self.waits_of: dict[QueueRef, list[int]] = {}
         self.events = 0
         self._random = random.Random(seed)
+        self._wait = wait or (lambda: self._random.randrange(10_000))
         self._queues = [
             EnvironmentRef(
                 organization="acme: *", project="main", environment=f"env {number % environments} ✓"
@@ -57,11 +67,12 @@ class Emission:
     def _event(self, queue: QueueRef) -> bytes:
         operation, counter = self._random.choice(OPERATIONS)
         amount = self._random.randint(1, 5)
-        waits = tuple(self._random.randrange(10_000) for _ in range(amount)) if counter == "dequeued" else ()
+        waits = tuple(self._wait() for _ in range(amount)) if counter == "dequeued" else ()
         totals = self.odometers.setdefault(queue, Counter())
         totals[counter] += amount
         self.counted[counter] += amount
         self.waits.extend(waits)
+        self.waits_of.setdefault(queue, []).extend(waits)
         self.events += 1
         values = {
             "operation": list(QueueOperation).index(operation),

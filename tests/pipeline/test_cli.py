@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.pipeline.emission import Emission
-from tests.pipeline.test_sink import batches
+from tests.pipeline.test_sink import batches, check
 
 from weir.cli.main import main
+from weir.pipeline.definition import QUEUE_METRIC
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.sink import land
 from weir.telemetry.store import StreamStore
@@ -86,6 +91,96 @@ def test_an_audit_finds_a_tier_that_lost_rows(
     warehouse.command("TRUNCATE TABLE queue_metrics_1m")
     report = json.loads(weir("audit", "--json", "--wait-s", "2", status=1))
     assert report["tier_drift"] > 0
+
+
+def test_status_says_how_many_events_were_not_taken_and_why(
+    weir: Weir, options: PipelineOptions, emission: Emission
+) -> None:
+    emission.emit(10)
+    for junk in ({"x": "y"}, {"e": b"\xff" * 10}, {"e": b"z" * 20_000}):
+        emission.redis.xadd(stream_key("queue", 0), junk)
+    landed(options, emission)
+    found = json.loads(weir("status", "--json"))
+    assert {(row["reason"], row["events"]) for row in found["rejects"]} == {
+        ("no event field", 1), ("oversized", 1), ("truncated header", 1),
+    }  # fmt: skip
+    assert "1 events of queue set_aside: oversized" in weir("status")
+
+
+def test_status_goes_on_while_it_is_watched(weir: Weir, emission: Emission) -> None:
+    emission.emit(30)
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "weir.cli", "pipeline", "status", "--watch", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert watching.stdout is not None
+    try:
+        assert json.loads(watching.stdout.readline())["lag_events"] == 30
+        emission.emit(12)
+        assert 42 in (json.loads(watching.stdout.readline())["lag_events"] for _ in range(10))
+    finally:
+        watching.terminate()
+        watching.communicate()
+
+
+def test_a_torn_checkpoint_is_listed_then_repaired_then_whole(weir: Weir, tmp_path: Path) -> None:
+    for name in ("offsets", "commits"):
+        (tmp_path / "data" / "pipeline" / "checkpoint" / name).mkdir(parents=True)
+    offsets = tmp_path / "data" / "pipeline" / "checkpoint" / "offsets"
+    (offsets / "0").write_text('v1\n{"batchWatermarkMs":0}\n{"at_ms":1}')
+    (offsets / "1").write_text("")
+    (offsets / ".1.crc").write_text("crc")
+    assert weir("repair-checkpoint", "--dry-run").split() == ["offsets/1", "offsets/.1.crc"]
+    assert (offsets / "1").exists()
+    weir("repair-checkpoint")
+    assert [path.name for path in offsets.iterdir()] == ["0"]
+    assert "whole" in weir("repair-checkpoint")
+
+
+def process(*words: str) -> dict[str, Any]:
+    """A command in a process of its own, as it needs a Spark session; its JSON, if it prints any."""
+    done = subprocess.run(
+        [sys.executable, "-m", "weir.cli", "pipeline", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2_000:]
+    lines = done.stdout.splitlines()
+    answer: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+    return answer
+
+
+@pytest.mark.slow
+def test_run_repair_and_rebuild_leave_the_same_totals_in_every_tier(
+    weir: Weir, options: PipelineOptions, emission: Emission, warehouse: Connection, tmp_path: Path
+) -> None:
+    emission.emit(3_000)
+    process("run", "--drain")
+    check(warehouse, emission)
+
+    checkpoint = tmp_path / "data" / "pipeline" / "checkpoint"
+    last = max(int(path.name) for path in (checkpoint / "offsets").iterdir() if path.name.isdecimal())
+    (checkpoint / "offsets" / str(last)).write_text("")
+    (checkpoint / "commits" / str(last)).unlink()
+    assert weir("repair-checkpoint").split() == [f"offsets/{last}"]
+    emission.emit(500)
+    process("run", "--drain")
+    check(warehouse, emission)
+
+    for table in QUEUE_METRIC.tiers[::2]:
+        warehouse.command(f"TRUNCATE TABLE {table}")
+    now = datetime.now(UTC)
+    span = ("--from", (now - timedelta(hours=2)).isoformat(), "--to", (now + timedelta(hours=1)).isoformat())
+    done = process("rebuild", *span, "--json")
+    assert done["events"] == {"queue": 3_500, "worker": 0}
+    check(warehouse, emission)
+    assert json.loads(weir("audit", "--json", "--wait-s", "5"))["drift"] == 0
+
+    for file in (tmp_path / "data" / "pipeline" / "archive").rglob("*.parquet"):
+        file.unlink()
+    with pytest.raises(AssertionError, match="the archive only 0"):
+        process("rebuild", *span)
+    check(warehouse, emission)
+    assert not list((tmp_path / "data" / "pipeline" / "scratch").iterdir())
 
 
 def test_repairing_what_is_no_checkpoint_is_one_line(weir: Weir, tmp_path: Path) -> None:

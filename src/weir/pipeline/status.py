@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from weir.errors import WarehouseUnavailable
 from weir.telemetry.progress import PipelineStatus, StreamLag, read_lags, read_status
@@ -26,7 +27,9 @@ class PipelineView:
     lag_events: int
     lag_s: float
     gaps: Sequence[GapReport] | None
-    """None while ClickHouse does not answer."""
+    """None while ClickHouse does not answer, as is the next."""
+    rejects: Sequence[Mapping[str, Any]] | None
+    """How many events were not taken as they came, by metric, reason and action."""
 
 
 def read_pipeline(
@@ -40,6 +43,7 @@ def read_pipeline(
         lags = read_lags(store, metrics=metrics, shards=shards, now_ms=now_ms)
     finally:
         store.close()
+    gaps, rejects = _noted(clickhouse_url)
     fresh = status is not None and now_ms - status.updated_ms < STALE_MS
     return PipelineView(
         running=fresh and status is not None and status.state in ("starting", "running", "retrying"),
@@ -47,7 +51,8 @@ def read_pipeline(
         streams=lags,
         lag_events=sum(lag.events for lag in lags),
         lag_s=max((lag.seconds for lag in lags), default=0.0),
-        gaps=_gaps(clickhouse_url),
+        gaps=gaps,
+        rejects=rejects,
     )
 
 
@@ -61,6 +66,10 @@ def shown(view: PipelineView) -> str:
     for gap in view.gaps or ():
         count = gap.entries if gap.entries is not None else f"messages {dict(gap.lost)}"
         lines.append(f"  gap in {gap.metric} shard {gap.shard}: {gap.from_id} to {gap.to_id}, lost {count}")
+    lines += [
+        f"  {reject['events']} events of {reject['metric']} {reject['action']}: {reject['reason']}"
+        for reject in view.rejects or ()
+    ]
     return "\n".join(lines)
 
 
@@ -76,9 +85,16 @@ def _headline(view: PipelineView) -> str:
     )
 
 
-def _gaps(url: str) -> list[GapReport] | None:
+def _noted(url: str) -> tuple[list[GapReport] | None, list[dict[str, Any]] | None]:
+    """What the warehouse knows of gaps and rejects, while it answers."""
     try:
         connection = Connection(url, timeout_s=5)
-        return AuditReader(connection).gaps(limit=20)
     except WarehouseUnavailable:
-        return None
+        return None, None
+    try:
+        reader = AuditReader(connection)
+        return reader.gaps(limit=20), reader.rejects()
+    except WarehouseUnavailable:
+        return None, None
+    finally:
+        connection.close()
