@@ -9,6 +9,7 @@ from email.policy import default as default_policy
 
 import pytest
 from aiosmtpd.controller import Controller
+from psycopg.types.json import Jsonb
 from standardwebhooks.webhooks import Webhook
 
 from alerts.receivers import receiving, status
@@ -31,6 +32,8 @@ from weir.testing.memory import MemoryBroker
 OPEN = GuardPolicy(allowed=parse_networks(["127.0.0.0/8"]))
 CLOSED = GuardPolicy()
 SECRET = "a-secret-of-more-than-24-bytes"
+lenient = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+"""Apprise loads all of its services, some of them by means that Python will drop."""
 NASTY = '<!channel> & "x"\r\nBcc: everybody@example.com'
 
 
@@ -42,17 +45,25 @@ class Post:
         self.clock = ManualClock(1_790_000_000_000)
         self.broker = MemoryBroker(clock=self.clock)
         self.client = guarded_client(policy)
-        sender = ChannelSender(self.client, policy=policy, clock=self.clock, timeout_ms=500)
+        self.sender = ChannelSender(
+            self.client, policy=policy, clock=self.clock, timeout_ms=500, allow_apprise=True
+        )
         self.relay = Relay(database, self.broker, clock=self.clock)
-        self.courier = Courier(database, self.broker, sender, clock=self.clock)
+        self.courier = Courier(database, self.broker, self.sender, clock=self.clock)
 
     async def channel(self, kind: str, **config: object) -> Channel:
         channel = channel_of(self.environment, name="ops", kind=kind, config=config, policy=OPEN)
         await Channels(self.database).put(channel)
         return channel
 
-    async def say(self, channel: Channel) -> None:
-        await fire_test(self.database, channel, kind=Kind.TEST, now_ms=self.clock.now_ms())
+    async def say(self, channel: Channel, document: dict | None = None, kind: Kind = Kind.TEST) -> None:
+        """A test notification, or one that is filled with a document of the caller's."""
+        told = await fire_test(self.database, channel, kind=kind, now_ms=self.clock.now_ms())
+        if document is not None:
+            async with self.database.connection() as connection:
+                await connection.execute(
+                    "UPDATE weir.alert_notifications SET document = %s WHERE id = %s", (Jsonb(document), told)
+                )
         assert await self.relay.relay() == 1
 
     async def carry(self, rounds: int, *, advance_ms: int = 3_600_000) -> None:
@@ -181,16 +192,88 @@ async def test_a_crash_between_outbox_and_queue_says_it_once(post: Post) -> None
         assert len(receiver.requests) == 1
 
 
-async def test_a_courier_that_dies_after_telling_tells_at_most_twice(post: Post) -> None:
+class Killed(BaseException):
+    """As kill -9 does, it leaves no time for anything."""
+
+
+@pytest.mark.parametrize(
+    ("dies_before", "told"), [("_attempt", 1), ("_record", 2), ("_settle", 2), ("ack", 1)]
+)
+async def test_a_courier_that_dies_tells_twice_at_most(
+    post: Post, monkeypatch: pytest.MonkeyPatch, dies_before: str, told: int
+) -> None:
+    async def die(*_: object, **__: object) -> None:
+        raise Killed
+
     async with receiving() as receiver:
         await post.say(await post.channel("webhook", url=receiver.url))
-        (lost,) = await post.broker.dequeue(QUEUE, consumer="dying", limit=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(post.broker if dies_before == "ack" else post.courier, dies_before, die)
+            with pytest.raises(Killed):
+                await post.courier.carry()
         post.clock.advance(SPEC.delivery.lease_ms + 1)
         await post.broker.sweep(0)
-        post.clock.advance(60_000)
-        await post.carry(3)
-        assert len(receiver.requests) == 1
-        assert lost.attempt == 1
+        await post.carry(4)
+        assert len(receiver.requests) == told
+        ids = {line for one in receiver.requests for line in one.head.splitlines() if "webhook-id" in line}
+        assert len(ids) == 1, "the receiver can tell that it is the same one"
+    assert (await post.log())["state"] == "delivered"
+
+
+async def test_slack_gets_its_own_shape_and_no_name_can_mention_or_link_anybody(post: Post) -> None:
+    async with receiving() as receiver:
+        channel = await post.channel("slack", url=receiver.url)
+        await post.say(channel, document(NASTY), Kind.FIRING)
+        await post.carry(1)
+    (request,) = receiver.requests
+    assert request.head.startswith("POST /hook HTTP/1.1")
+    assert "content-type: application/json" in request.head.lower()
+    body = json.loads(request.body)
+    assert body.keys() == {"text", "unfurl_links", "unfurl_media"}
+    assert body["unfurl_links"] is body["unfurl_media"] is False
+    title, *lines = body["text"].split("\n")
+    assert title.startswith("*[FIRING] &lt;!channel&gt; &amp; ")
+    assert "<" not in body["text"]
+    assert len(lines) == 11, "ten alerts and how many more"
+    assert all(line.startswith(("• `", "… and 55 more")) for line in lines)
+    assert (await post.log())["state"] == "delivered"
+
+
+@lenient
+@pytest.mark.parametrize(
+    ("kind", "word"), [(Kind.FIRING, "failure"), (Kind.RESOLVED, "success"), (Kind.TEST, "info")]
+)
+async def test_an_apprise_url_is_told_and_what_it_shows_as_html_is_escaped(
+    post: Post, kind: Kind, word: str
+) -> None:
+    async with receiving() as receiver:
+        channel = await post.channel("apprise", url=f"json://127.0.0.1:{receiver.port}/?format=html")
+        await post.say(channel, document("<b>&"), kind)
+        await post.carry(1)
+    body = json.loads(receiver.requests[0].body)
+    assert body["type"] == word
+    assert body["title"].startswith(f"[{kind.value.upper()}]")
+    assert "<b>" not in body["message"]
+    assert "&lt;b&gt;" in body["message"]
+    assert (await post.log())["state"] == "delivered"
+
+
+@lenient
+async def test_an_apprise_service_that_fails_is_tried_again(post: Post) -> None:
+    async with receiving(lambda n: status(500) if n == 0 else status(200)) as receiver:
+        await post.say(await post.channel("apprise", url=f"json://127.0.0.1:{receiver.port}/"))
+        await post.carry(2)
+    entry = await post.log()
+    assert [one["verdict"] for one in entry["deliveries"]] == ["retry", "delivered"]
+
+
+async def test_apprise_is_refused_unless_the_operator_allows_it(post: Post) -> None:
+    post.sender._allow_apprise = False
+    async with receiving() as receiver:
+        await post.say(await post.channel("apprise", url=f"json://127.0.0.1:{receiver.port}/"))
+        await post.carry(1)
+        assert receiver.requests == []
+    assert (await post.log())["deliveries"][0]["verdict"] == "refused"
 
 
 class Mailbox:

@@ -76,6 +76,7 @@ def test_scopes_cover_what_lies_inside_them() -> None:
         {"lifetime_ms": 0},
         {"organization": "a\nb"},
         {"project": "x" * 256},
+        {"organization": "weir"},
     ],
 )
 def test_a_token_needs_a_whole_scope(wrong: dict[str, object]) -> None:

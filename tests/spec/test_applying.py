@@ -6,11 +6,15 @@ import asyncio
 
 import pytest
 
+from weir.alerts.channel import channel_of
+from weir.alerts.channels import Channels
 from weir.control.queues import QueueDefinitions
 from weir.control.registry import SpecRegistry
 from weir.control.specs import Specs
-from weir.errors import Conflict, NotFound
+from weir.errors import Conflict, InvalidInput, NotFound
 from weir.model.message import NewMessage
+from weir.model.names import EnvironmentRef
+from weir.outbound.guard import GuardPolicy
 from weir.spec.ir import MapToCommand
 from weir.spec.language import read_spec
 from weir.testing.memory import MemoryBroker
@@ -122,6 +126,24 @@ async def test_the_short_address_of_a_webhook_belongs_to_who_asked_first(specs, 
     assert (await apply(specs, other, FIRST)).hooks == {"Shop": False}
     await apply(specs, environment, "app Shop {}")
     assert (await apply(specs, other, FIRST)).hooks == {"Shop": True}
+
+
+async def test_an_alert_that_nobody_would_hear_is_a_warning_until_its_channel_exists(
+    specs, database, environment
+):
+    text = 'app A { queue Q {}  alert Deep { when: backlog > 5  channels: ["ops", "mail"] } }'
+    url = {"url": "https://example.com/"}
+    ops = channel_of(environment, name="ops", kind="webhook", config=url, policy=GuardPolicy())
+    assert len((await specs.plan(environment, read_spec(text))).warnings) == 2
+    await Channels(database).put(ops)
+    (warning,) = (await apply(specs, environment, text)).plan.warnings
+    assert warning.startswith("alert `Deep` tells `mail`, and there is no such alert channel")
+
+
+async def test_the_organization_that_weir_keeps_for_itself_takes_no_spec(specs):
+    own = EnvironmentRef(organization="weir", project="p", environment="e")
+    with pytest.raises(InvalidInput, match="kept for Weir's own queues"):
+        await apply(specs, own, FIRST)
 
 
 async def test_every_registry_sees_an_apply_without_a_restart(specs, database, environment):

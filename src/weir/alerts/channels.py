@@ -5,8 +5,8 @@ from __future__ import annotations
 from psycopg.types.json import Jsonb
 
 from weir.alerts.channel import Channel, ChannelKind
-from weir.alerts.words import scope_names
 from weir.control.database import Database, Row
+from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import load_queries
 from weir.errors import NotFound
 from weir.model.clock import Clock, SystemClock
@@ -55,9 +55,7 @@ class Channels:
 
 def _channel(row: Row) -> Channel:
     return Channel(
-        environment=EnvironmentRef(
-            organization=row["organization"], project=row["project"], environment=row["environment"]
-        ),
+        environment=scope_of(row),
         name=row["name"],
         kind=ChannelKind(row["kind"]),
         config=row["config"],

@@ -16,22 +16,23 @@ from weir.alerts.channel import Channel
 from weir.alerts.channels import Channels
 from weir.alerts.notices import Kind
 from weir.alerts.senders import Sender
-from weir.alerts.words import scope_names
 from weir.broker.broker import Broker
 from weir.control.database import Database, Row, execute, fetch
+from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import load_queries
 from weir.errors import NotFound, Unavailable
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import check_id
 from weir.model.message import Delivery, Enqueue, Failure, NewMessage
-from weir.model.names import EnvironmentRef
+from weir.model.names import SYSTEM_ORGANIZATION, EnvironmentRef
 from weir.outbound.delivery import DeliveryOutcome, Verdict
 from weir.spec.ir import DeliveryPolicy, QueueSpec
 
 SQL = load_queries("weir.alerts", "delivery.sql")
 log = structlog.get_logger("weir.alerts")
 
-QUEUE = EnvironmentRef(organization="weir", project="system", environment="alerts").queue("notifications")
+_OWN = EnvironmentRef(organization=SYSTEM_ORGANIZATION, project="system", environment="alerts")
+QUEUE = _OWN.queue("notifications")
 """In the tenant that Weir keeps for itself."""
 SPEC = QueueSpec(
     name=QUEUE.queue,
@@ -135,7 +136,7 @@ class Courier:
 
     async def _channel(self, row: Row) -> Channel | None:
         try:
-            return await self._channels.find(_scope(row), row["channel"])
+            return await self._channels.find(scope_of(row), row["channel"])
         except NotFound:
             return None
 
@@ -179,7 +180,9 @@ class Courier:
             error=outcome.error,
         )
         if outcome.verdict is Verdict.GONE:
-            await self._channels.disable(_scope(row), row["channel"], reason="the receiver answered 410 Gone")
+            await self._channels.disable(
+                scope_of(row), row["channel"], reason="the receiver answered 410 Gone"
+            )
         if delivered:
             await self._broker.ack([delivery.lease])
         else:
@@ -203,9 +206,3 @@ class DeliveryLog:
             **scope_names(environment),
         )
         return [{**row, "id": str(row["id"])} for row in rows]
-
-
-def _scope(row: Row) -> EnvironmentRef:
-    return EnvironmentRef(
-        organization=row["organization"], project=row["project"], environment=row["environment"]
-    )

@@ -8,8 +8,9 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from weir.alerts.words import SQL, AlertRow, scope_names
+from weir.alerts.words import SQL, AlertRow
 from weir.control.database import Connection, execute
+from weir.control.scopes import scope_names
 from weir.model.ids import new_id
 
 MAX_ALERTS = 50

@@ -10,8 +10,9 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from weir.alerts.closing import resolve_alert
-from weir.alerts.words import SQL, AlertRow, alert_row, scope_names
+from weir.alerts.words import SQL, AlertRow, alert_row
 from weir.control.database import Database, execute, fetch, fetch_one
+from weir.control.scopes import scope_names
 from weir.errors import Conflict, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import check_id

@@ -8,8 +8,8 @@ from dataclasses import replace
 from weir.alerts.closing import close_alerts
 from weir.alerts.metrics import Metric
 from weir.alerts.rule import Operator, Origin, Rule, RuleDraft, draft_of
-from weir.alerts.words import scope_names
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
+from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import load_queries
 from weir.control.tenants import ensure_environment
 from weir.errors import Conflict, NotFound
@@ -128,9 +128,7 @@ def draft_from_spec(alert: AlertSpec) -> RuleDraft:
 def rule_of(row: Row) -> Rule:
     return Rule(
         id=str(row["id"]),
-        environment=EnvironmentRef(
-            organization=row["organization"], project=row["project"], environment=row["environment"]
-        ),
+        environment=scope_of(row),
         draft=RuleDraft(
             name=row["name"],
             metric=Metric(row["metric"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import time
 from collections.abc import Mapping
@@ -14,9 +15,12 @@ from weir.alerts.channel import Channel, ChannelKind
 from weir.alerts.mail import send_mail
 from weir.alerts.notices import Kind
 from weir.alerts.templates import alertmanager_payload, mail_text, slack_message, subject
+from weir.errors import InvalidInput
 from weir.model.clock import Clock
 from weir.outbound.delivery import DeliveryOutcome, OutboundRequest, Verdict, deliver
 from weir.outbound.guard import GuardPolicy
+
+_APPRISE_TYPES = {Kind.FIRING: "failure", Kind.RESOLVED: "success", Kind.TEST: "info"}
 
 
 class Sender(Protocol):
@@ -87,16 +91,16 @@ class ChannelSender:
             error = "Apprise channels are not allowed here; the operator can allow them"
             return DeliveryOutcome(verdict=Verdict.REFUSED, duration_ms=0, error=error)
         try:
-            apprise = importlib.import_module("apprise")
-        except ImportError:
-            error = "Apprise is not installed; install `weir[apprise]`"
-            return DeliveryOutcome(verdict=Verdict.REFUSED, duration_ms=0, error=error)
-        notifier = apprise.Apprise()
-        if not notifier.add(channel.config["url"]):
-            error = "Apprise does not understand the URL of this channel"
-            return DeliveryOutcome(verdict=Verdict.REFUSED, duration_ms=0, error=error)
+            # Apprise reads all of its services when it meets its first URL.
+            notifier = await asyncio.to_thread(_notifier, channel.config["url"])
+        except InvalidInput as problem:
+            return DeliveryOutcome(verdict=Verdict.REFUSED, duration_ms=0, error=problem.message)
         sent = await notifier.async_notify(
-            title=subject(document, kind), body=mail_text(document, kind, link=self._link)
+            title=subject(document, kind),
+            body=mail_text(document, kind, link=self._link),
+            # Said to be plain, it is escaped for services that show HTML or Markdown.
+            body_format="text",
+            notify_type=_APPRISE_TYPES[kind],
         )
         duration_ms = int((time.monotonic() - started) * 1_000)
         if sent:
@@ -104,3 +108,15 @@ class ChannelSender:
         return DeliveryOutcome(
             verdict=Verdict.RETRY, duration_ms=duration_ms, error="Apprise reports a failure"
         )
+
+
+def _notifier(url: str) -> Any:
+    """What Apprise makes of a URL."""
+    try:
+        apprise = importlib.import_module("apprise")
+    except ImportError:
+        raise InvalidInput("Apprise is not installed; install `weir[apprise]`") from None
+    notifier = apprise.Apprise()
+    if not notifier.add(url):
+        raise InvalidInput("Apprise does not understand the URL of this channel")
+    return notifier

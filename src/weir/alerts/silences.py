@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from weir.alerts.words import AlertRow, scope_names
+from weir.alerts.words import AlertRow
 from weir.control.database import Database, Row
+from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import load_queries
 from weir.errors import InvalidInput, NotFound
 from weir.model.clock import Clock, SystemClock
@@ -98,9 +99,7 @@ class Silences:
 def silence_of(row: Row) -> Silence:
     return Silence(
         id=str(row["id"]),
-        environment=EnvironmentRef(
-            organization=row["organization"], project=row["project"], environment=row["environment"]
-        ),
+        environment=scope_of(row),
         rule_name=row["rule_name"],
         queue=row["queue"],
         starts_at_ms=row["starts_at_ms"],

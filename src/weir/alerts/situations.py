@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weir.alerts.verdict import Errors, Flow, Situation
-from weir.alerts.words import scope_names
 from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.control.queues import QueueDefinition, QueueDefinitions
+from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.errors import NotFound, Unavailable
 from weir.model.clock import Clock

@@ -31,7 +31,7 @@ def slack_message(document: Document, kind: Kind, *, link: str) -> dict[str, Any
 
 def mail_text(document: Document, kind: Kind, *, link: str) -> str:
     lines = [subject(document, kind), ""]
-    lines += [one_line(_line(document, alert)) for alert in document["alerts"]]
+    lines += [_line(document, alert) for alert in document["alerts"]]
     if document["more"]:
         lines.append(f"… and {document['more']} more")
     if link:
@@ -112,9 +112,9 @@ def capped(text: str) -> str:
 def _line(document: Document, alert: Mapping[str, Any]) -> str:
     where = f"`{alert['queue']}`: " if alert["queue"] else ""
     if alert["state"] == "resolved":
-        return f"{where}resolved ({_condition(document['rule'])})"
+        return one_line(f"{where}resolved ({_condition(document['rule'])})")
     why = alert["verdict"].get("summary") or alert["cause"]
-    return f"{where}{document['rule']['metric']} is {_value(alert['value'])} ({why})"
+    return one_line(f"{where}{document['rule']['metric']} is {_value(alert['value'])} ({why})")
 
 
 def _condition(rule: Mapping[str, Any]) -> str:

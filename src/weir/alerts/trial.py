@@ -8,8 +8,9 @@ from psycopg.types.json import Jsonb
 
 from weir.alerts.channel import Channel
 from weir.alerts.notices import Kind
-from weir.alerts.words import SQL, scope_names
+from weir.alerts.words import SQL
 from weir.control.database import Database
+from weir.control.scopes import scope_names
 from weir.model.ids import new_id
 
 

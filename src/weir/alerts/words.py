@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weir.control.database import Row
+from weir.control.scopes import scope_of
 from weir.control.sql import load_queries
 from weir.model.names import EnvironmentRef
 
@@ -38,19 +39,8 @@ class AlertRow:
 
 
 def alert_row(row: Row) -> AlertRow:
-    environment = EnvironmentRef(
-        organization=row["organization"], project=row["project"], environment=row["environment"]
-    )
+    environment = scope_of(row)
     names = {name: row[name] for name in AlertRow.__dataclass_fields__ if name in row}
     return AlertRow(
         **{**names, "id": str(row["id"]), "rule_id": str(row["rule_id"]), "environment": environment}
     )
-
-
-def scope_names(environment: EnvironmentRef) -> dict[str, str]:
-    """The three names of an environment as query parameters."""
-    return {
-        "organization": environment.organization,
-        "project": environment.project,
-        "environment": environment.environment,
-    }

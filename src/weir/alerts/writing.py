@@ -18,8 +18,9 @@ from weir.alerts.rule import Rule
 from weir.alerts.silences import Silence, is_silenced, silence_of
 from weir.alerts.verdict import Verdict
 from weir.alerts.words import SQL as RECORDS
-from weir.alerts.words import AlertRow, alert_row, scope_names
+from weir.alerts.words import AlertRow, alert_row
 from weir.control.database import Connection, Database, execute, execute_many, fetch
+from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.model.ids import new_id
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import quote
 
 from psycopg.types.json import Json
@@ -13,6 +13,7 @@ from psycopg.types.json import Json
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
 from weir.control.queues import SQL as QUEUES_SQL
 from weir.control.queues import QueueDefinitions, define_queue, queue_names
+from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.control.tenants import SQL as TENANTS_SQL
 from weir.control.tenants import ensure_environment
@@ -92,18 +93,19 @@ class Specs:
         self._clock = clock or SystemClock()
 
     async def current(self, environment: EnvironmentRef) -> AppliedSpec | None:
-        row = await self._database.fetch_one(SQL["current_spec"], **_names(environment))
+        row = await self._database.fetch_one(SQL["current_spec"], **scope_names(environment))
         return None if row is None else _applied(row)
 
     async def history(self, environment: EnvironmentRef, *, limit: int = 50) -> list[AppliedSpec]:
         """The revisions, newest first."""
-        rows = await self._database.fetch(SQL["spec_history"], **_names(environment), limit=limit)
+        rows = await self._database.fetch(SQL["spec_history"], **scope_names(environment), limit=limit)
         return [_applied(row) for row in rows]
 
     async def plan(self, environment: EnvironmentRef, app: AppSpec) -> Plan:
         """What applying `app` would change, and what stands against it."""
         before = await self._before(environment, app)
-        return plan(before, app, await self._holdings(environment))
+        found = plan(before, app, await self._holdings(environment))
+        return replace(found, warnings=(*found.warnings, *await self._unheard(environment, app)))
 
     async def apply(
         self, environment: EnvironmentRef, app: AppSpec, *, source: str, file: str, actor: str
@@ -137,8 +139,20 @@ class Specs:
             return None
         return replace(current.app if current else AppSpec(name=app.name), queues=queues)
 
+    async def _unheard(self, environment: EnvironmentRef, app: AppSpec) -> list[str]:
+        """Alerts that name channels which do not exist yet: their secrets are set apart from the spec."""
+        rows = await self._database.fetch(SQL["alert_channels"], **scope_names(environment))
+        known = {row["name"] for row in rows}
+        return [
+            f"alert `{alert.name}` tells `{channel}`, and there is no such alert channel: "
+            "nobody will hear it until `weir alerts set-channel` makes one"
+            for alert in app.alerts
+            for channel in alert.channels
+            if channel not in known
+        ]
+
     async def _holdings(self, environment: EnvironmentRef) -> dict[str, Holding]:
-        rows = await self._database.fetch(SQL["dead_counts"], **_names(environment))
+        rows = await self._database.fetch(SQL["dead_counts"], **scope_names(environment))
         dead = {row["queue"]: int(row["dead_count"]) for row in rows}
         states = {state.queue.queue: state for state in await self._queues.states(environment)}
         return {
@@ -163,12 +177,12 @@ class Specs:
     ) -> int:
         now_ms = self._clock.now_ms()
         await ensure_environment(connection, environment, now_ms=now_ms)
-        row = await fetch_one(connection, SQL["current_spec"], **_names(environment))
+        row = await fetch_one(connection, SQL["current_spec"], **scope_names(environment))
         revision = 1 if row is None else int(row["revision"]) + 1
         await execute(
             connection,
             SQL["store_spec"],
-            **_names(environment),
+            **scope_names(environment),
             revision=revision,
             spec=Json(dumped(app)),
             source=source,
@@ -189,7 +203,7 @@ class Specs:
         await execute(
             connection,
             TENANTS_SQL["limit_environment"],
-            **_names(environment),
+            **scope_names(environment),
             concurrency=app.concurrency,
         )
 
@@ -198,7 +212,7 @@ class Specs:
     ) -> dict[str, bool]:
         """Take the short addresses that are free, and give back those that are not used any more."""
         names = [webhook.name for webhook in app.webhooks]
-        scope = _names(environment)
+        scope = scope_names(environment)
         await execute(connection, SQL["release_hook_names"], names=names, **scope)
         await execute(connection, SQL["claim_hook_names"], names=names, **scope)
         rows = await fetch(connection, SQL["hook_names"])
@@ -245,11 +259,3 @@ def _applied(row: Row) -> AppliedSpec:
         actor=row["actor"],
         applied_at_ms=row["applied_at_ms"],
     )
-
-
-def _names(environment: EnvironmentRef) -> dict[str, Any]:
-    return {
-        "organization": environment.organization,
-        "project": environment.project,
-        "environment": environment.environment,
-    }

@@ -42,6 +42,12 @@ SELECT queue, dead_count
 FROM weir.dlq_summary
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
 
+-- name: alert_channels
+-- Whom the alerts of an environment can tell.
+SELECT name
+FROM weir.alert_channels
+WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+
 -- name: claim_hook_names
 -- Take the short addresses that are free.
 INSERT INTO weir.hook_names (name, organization, project, environment)

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from weir.control.database import Connection, Database, Row, execute
 from weir.control.principals import Principal
+from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import load_queries
 from weir.errors import NotFound
 from weir.model.clock import Clock, SystemClock
-from weir.model.names import EnvironmentRef, check_name
+from weir.model.names import EnvironmentRef, check_tenant
 
 SQL = load_queries("weir.control", "tenants.sql")
 
@@ -31,7 +32,7 @@ class Tenants:
         self._clock = clock or SystemClock()
 
     async def ensure_organization(self, organization: str) -> None:
-        check_name(organization, what="organization")
+        check_tenant(organization)
         await self._database.execute(
             SQL["ensure_organization"], organization=organization, now_ms=self._clock.now_ms()
         )
@@ -45,9 +46,7 @@ class Tenants:
         """Remember how many messages of the environment may be leased at once."""
         touched = await self._database.execute(
             SQL["limit_environment"],
-            organization=environment.organization,
-            project=environment.project,
-            environment=environment.environment,
+            **scope_names(environment),
             concurrency=concurrency,
         )
         if not touched:
@@ -70,20 +69,14 @@ class Tenants:
 
 async def ensure_environment(connection: Connection, environment: EnvironmentRef, *, now_ms: int) -> None:
     """Create an environment and what is around it inside the caller's transaction."""
-    names = {
-        "organization": environment.organization,
-        "project": environment.project,
-        "environment": environment.environment,
-    }
+    check_tenant(environment.organization)
     for query in ("ensure_organization", "ensure_project", "ensure_environment"):
-        await execute(connection, SQL[query], now_ms=now_ms, **names)
+        await execute(connection, SQL[query], now_ms=now_ms, **scope_names(environment))
 
 
 def _environment(row: Row) -> Environment:
     return Environment(
-        ref=EnvironmentRef(
-            organization=row["organization"], project=row["project"], environment=row["environment"]
-        ),
+        ref=scope_of(row),
         concurrency=row["concurrency"],
         created_at_ms=row["created_at_ms"],
     )

@@ -14,7 +14,7 @@ from weir.control.tenants import SQL as TENANTS
 from weir.control.tenants import ensure_environment
 from weir.errors import Conflict, Forbidden, InvalidInput, NotFound
 from weir.model.clock import Clock, SystemClock
-from weir.model.names import EnvironmentRef, check_name
+from weir.model.names import EnvironmentRef, check_name, check_tenant
 
 SQL = load_queries("weir.control", "tokens.sql")
 
@@ -64,7 +64,7 @@ class NewToken:
 
     def __post_init__(self) -> None:
         check_name(self.name, what="token")
-        check_name(self.organization, what="organization")
+        check_tenant(self.organization)
         if self.environment is not None and self.project is None:
             raise InvalidInput("a token for an environment needs its project too")
         if self.project is not None:

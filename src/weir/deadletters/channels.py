@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from weir.control.audit import Change, record
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
+from weir.control.scopes import scope_names, scope_of
 from weir.control.secrets import mint, parse
 from weir.control.sql import Query, load_queries
-from weir.deadletters.consumers import ensure_consumers, scope_names
+from weir.deadletters.consumers import ensure_consumers
 from weir.errors import Conflict, InvalidInput, NotFound, Unauthenticated
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, QueueRef, check_name
@@ -243,9 +244,7 @@ def _check_once(names: Sequence[str], *, what: str) -> None:
 
 
 def _environment(row: Row) -> EnvironmentRef:
-    return EnvironmentRef(
-        organization=row["organization"], project=row["project"], environment=row["environment"]
-    )
+    return scope_of(row)
 
 
 def _spec(row: Row) -> ConsumerSpec:

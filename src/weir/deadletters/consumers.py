@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from weir.control.database import Connection, Database, execute, fetch
 from weir.control.queues import queue_names
+from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.model.names import EnvironmentRef, QueueRef
 
@@ -37,15 +38,6 @@ async def consumer_keys(database: Database, environment: EnvironmentRef) -> list
     """The keys of all consumers of an environment."""
     rows = await database.fetch(SQL["consumers_of"], **scope_names(environment))
     return [row["consumer_key"] for row in rows]
-
-
-def scope_names(environment: EnvironmentRef) -> dict[str, str]:
-    """The three names of an environment as query parameters."""
-    return {
-        "organization": environment.organization,
-        "project": environment.project,
-        "environment": environment.environment,
-    }
 
 
 def _columns(queues: list[QueueRef]) -> dict[str, list[str]]:

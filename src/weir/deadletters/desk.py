@@ -9,8 +9,9 @@ from psycopg.types.json import Jsonb
 
 from weir.control.audit import Change, record
 from weir.control.database import Connection, Database, execute
+from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
-from weir.deadletters.consumers import consumer_key, consumer_keys, scope_names
+from weir.deadletters.consumers import consumer_key, consumer_keys
 from weir.deadletters.groups import group_keys
 from weir.deadletters.tasks import CanaryState, NewTask, Task, TaskState, task_of_row
 from weir.errors import Conflict, NotFound

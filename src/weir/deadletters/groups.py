@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from weir.control.database import Connection, Database, Row, execute, fetch
+from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
-from weir.deadletters.consumers import scope_names
 from weir.deadletters.fingerprint import Fingerprint
 from weir.deadletters.summary import SQL as SUMMARY
 from weir.model.names import EnvironmentRef

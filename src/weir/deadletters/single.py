@@ -8,7 +8,8 @@ from typing import Any
 from weir.broker.broker import Broker
 from weir.control.audit import Change, record
 from weir.control.database import Connection, Database
-from weir.deadletters.consumers import consumer_key, scope_names
+from weir.control.scopes import scope_names
+from weir.deadletters.consumers import consumer_key
 from weir.deadletters.groups import group_keys
 from weir.deadletters.letters import SQL, DeadLetter, lock_letters, read_letters
 from weir.deadletters.replay import delete, replay

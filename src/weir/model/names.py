@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from weir.errors import InvalidInput
 
 MAX_NAME_BYTES = 255
+SYSTEM_ORGANIZATION = "weir"
+"""Weir's own queues live here: nobody gets a token for it or becomes a tenant in it."""
 
 
 def check_name(text: str, *, what: str) -> str:
@@ -24,6 +26,15 @@ def check_name(text: str, *, what: str) -> str:
     if not text.isprintable() and any(unicodedata.category(char) == "Cc" for char in text):
         raise InvalidInput(f"the {what} name {text!r} holds a control character; remove it")
     return text
+
+
+def check_tenant(organization: str) -> str:
+    """Return the name of an organization that people may have."""
+    if check_name(organization, what="organization") == SYSTEM_ORGANIZATION:
+        raise InvalidInput(
+            f"the organization `{SYSTEM_ORGANIZATION}` is kept for Weir's own queues; choose another name"
+        )
+    return organization
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

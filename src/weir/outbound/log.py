@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from weir.control.database import Database, Row
+from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import load_queries
 from weir.errors import ControlUnavailable
 from weir.model.clock import Clock, SystemClock
@@ -87,23 +88,23 @@ class PostgresDeliveryLog:
     async def disable(self, scope: EnvironmentRef, url: str, *, now_ms: int, reason: str) -> None:
         self._disabled.add((scope, url))
         await self._database.execute(
-            _SQL["disable_endpoint"], **_scope(scope), url=url, disabled_at_ms=now_ms, reason=reason
+            _SQL["disable_endpoint"], **scope_names(scope), url=url, disabled_at_ms=now_ms, reason=reason
         )
 
     async def enable(self, scope: EnvironmentRef, url: str) -> bool:
         """Let an endpoint receive again; False if it was not disabled."""
         self._disabled.discard((scope, url))
-        return await self._database.execute(_SQL["enable_endpoint"], **_scope(scope), url=url) > 0
+        return await self._database.execute(_SQL["enable_endpoint"], **scope_names(scope), url=url) > 0
 
     async def disabled(self, scope: EnvironmentRef) -> list[Row]:
         """The disabled endpoints of an environment."""
         rows = await self._database.fetch(_SQL["disabled_endpoints"])
-        return [row for row in rows if all(row[name] == value for name, value in _scope(scope).items())]
+        return [row for row in rows if all(row[name] == value for name, value in scope_names(scope).items())]
 
     async def of_message(self, scope: EnvironmentRef, message_id: str) -> list[Row]:
         """The attempts of one message, oldest first."""
         return await self._database.fetch(
-            _SQL["deliveries_of_message"], **_scope(scope), message_id=message_id
+            _SQL["deliveries_of_message"], **scope_names(scope), message_id=message_id
         )
 
     async def forget_before(self, before_ms: int) -> int:
@@ -115,9 +116,7 @@ class PostgresDeliveryLog:
         rows = await self._database.fetch(_SQL["disabled_endpoints"])
         self._disabled = {
             (
-                EnvironmentRef(
-                    organization=row["organization"], project=row["project"], environment=row["environment"]
-                ),
+                scope_of(row),
                 row["url"],
             )
             for row in rows
@@ -172,14 +171,6 @@ class MemoryDeliveryLog:
 
     def is_disabled(self, scope: EnvironmentRef, url: str) -> bool:
         return (scope, url) in self.disabled
-
-
-def _scope(scope: EnvironmentRef) -> dict[str, str]:
-    return {
-        "organization": scope.organization,
-        "project": scope.project,
-        "environment": scope.environment,
-    }
 
 
 def _values(record: DeliveryRecord) -> tuple[object, ...]:

@@ -12,10 +12,10 @@ from weir.control.database import Database
 from weir.control.epochs import Epochs
 from weir.control.sql import Query
 from weir.errors import ControlUnavailable, Unavailable
-from weir.model.names import EnvironmentRef
+from weir.model.names import SYSTEM_ORGANIZATION, EnvironmentRef
 
 _ONE = Query(name="one", sentence="Answer at all.", text="SELECT 1 AS one")
-_PROBE_SCOPE = EnvironmentRef(organization="weir", project="weir", environment="readiness")
+_PROBE_SCOPE = EnvironmentRef(organization=SYSTEM_ORGANIZATION, project="weir", environment="readiness")
 
 
 def redis_probe(broker: Broker) -> Probe:
