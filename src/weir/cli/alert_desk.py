@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from weir.alerts.delivery import QUEUE, SPEC, Courier, Relay
 from weir.alerts.room import AlertRoom, open_alerts
@@ -14,7 +14,7 @@ from weir.alerts.senders import ChannelSender
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
 from weir.cli.options import settings_with
-from weir.cli.running import run_until_done
+from weir.cli.scope import Place, within
 from weir.control.database import Database
 from weir.embedded.urls import resolve_urls
 from weir.model.clock import SystemClock
@@ -70,15 +70,6 @@ async def opened(data_dir: Path | None, environment: EnvironmentRef) -> AsyncIte
         )
 
 
-def at_desk(
-    data_dir: Path | None, scope: tuple[str, str, str], work: Callable[[AlertDesk], Awaitable[Result]]
-) -> Result:
+def at_alerts(place: Place, work: Callable[[AlertDesk], Awaitable[Result]]) -> Result:
     """Run a command's work; Ctrl-C ends it early."""
-    organization, project, environment = scope
-    ref = EnvironmentRef(organization=organization, project=project, environment=environment)
-
-    async def run() -> Result:
-        async with opened(data_dir, ref) as desk:
-            return await work(desk)
-
-    return cast(Result, run_until_done(run()))
+    return within(opened(place.data_dir, place.environment), work)

@@ -16,10 +16,11 @@ from weir.alerts.lease import show_lease
 from weir.alerts.records import State
 from weir.alerts.rule import DEFAULT_COOLDOWN_MS, DEFAULT_WINDOW_MS, draft_of
 from weir.api.alerting import alert_detail, alert_view, channel_view, rule_view, silence_view
-from weir.cli.alert_desk import AlertDesk, at_desk
+from weir.cli.alert_desk import AlertDesk, at_alerts
 from weir.cli.options import DataDirOption, JsonOption
-from weir.cli.scope import ACTOR, EnvironmentOption, OrganizationOption, ProjectOption
+from weir.cli.scope import ACTOR, Place, scoped
 from weir.errors import InvalidInput, NotFound, Unavailable
+from weir.serve.bootstrap import DEFAULT
 from weir.warehouse.reading.periods import parse_period
 
 app = typer.Typer(no_args_is_help=True, help="When to speak: rules, alerts, channels, silences.")
@@ -27,14 +28,12 @@ _TEST_S = 30.0
 
 
 @app.command("list")
+@scoped
 def list_alerts(
+    place: Place,
     firing: Annotated[bool, typer.Option("--firing", help="Only those that are not resolved.")] = False,
     queue: Annotated[str | None, typer.Option(help="Only of this queue.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1_000)] = 50,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """What was raised, newest first."""
@@ -44,17 +43,15 @@ def list_alerts(
         found = await desk.room.records.of(desk.environment, state=state, queue=queue, limit=limit)
         return [alert_view(alert).model_dump() for alert in found]
 
-    rows = at_desk(data_dir, (organization, project, environment), work)
+    rows = at_alerts(place, work)
     _print(rows, ("state", "rule_name", "queue", "value", "cause", "summary", "id"), as_json=as_json)
 
 
 @app.command()
+@scoped
 def show(
+    place: Place,
     alert_id: str,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """One alert with its evidence and timeline, as JSON."""
 
@@ -62,41 +59,33 @@ def show(
         alert = await desk.room.records.find(desk.environment, alert_id)
         return alert_detail(alert, await desk.room.records.timeline(alert)).model_dump()
 
-    typer.echo(json.dumps(at_desk(data_dir, (organization, project, environment), work), indent=2))
+    typer.echo(json.dumps(at_alerts(place, work), indent=2))
 
 
 @app.command()
+@scoped
 def ack(
+    place: Place,
     alert_id: str,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """Say that somebody looks at an alert."""
-    scope = (organization, project, environment)
-    at_desk(data_dir, scope, lambda d: d.room.records.acknowledge(d.environment, alert_id, actor=ACTOR))
+    at_alerts(place, lambda d: d.room.records.acknowledge(d.environment, alert_id, actor=ACTOR))
 
 
 @app.command()
+@scoped
 def resolve(
+    place: Place,
     alert_id: str,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """End an alert by hand."""
-    scope = (organization, project, environment)
-    at_desk(data_dir, scope, lambda d: d.room.records.resolve(d.environment, alert_id, actor=ACTOR))
+    at_alerts(place, lambda d: d.room.records.resolve(d.environment, alert_id, actor=ACTOR))
 
 
 @app.command()
+@scoped
 def rules(
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """The rules of the environment."""
@@ -104,13 +93,15 @@ def rules(
     async def work(desk: AlertDesk) -> list[dict[str, Any]]:
         return [rule_view(rule).model_dump() for rule in await desk.room.rules.of(desk.environment)]
 
-    rows = at_desk(data_dir, (organization, project, environment), work)
+    rows = at_alerts(place, work)
     columns = ("name", "metric", "operator", "threshold", "queue", "window_ms", "channels", "enabled", "id")
     _print(rows, columns, as_json=as_json)
 
 
 @app.command()
+@scoped
 def create(
+    place: Place,
     name: str,
     metric: str,
     operator: Annotated[str, typer.Argument(help="One of > >= < <=, or gt, gte, lt, lte.")],
@@ -122,10 +113,6 @@ def create(
     ),
     clear: Annotated[float | None, typer.Option(help="Hysteresis: how calm counts as clear.")] = None,
     channel: Annotated[list[str] | None, typer.Option(help="Whom to tell; may be repeated.")] = None,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """Watch something: `weir alerts create deep backlog '>' 1000 --window 5m`."""
     draft = draft_of(
@@ -144,28 +131,23 @@ def create(
         await desk.room.check_references(desk.environment, draft)
         return (await desk.room.rules.create(desk.environment, draft)).id
 
-    typer.echo(at_desk(data_dir, (organization, project, environment), work))
+    typer.echo(at_alerts(place, work))
 
 
 @app.command()
+@scoped
 def delete(
+    place: Place,
     rule_id: str,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """Stop watching; open alerts of the rule are resolved."""
-    scope = (organization, project, environment)
-    at_desk(data_dir, scope, lambda desk: desk.room.rules.delete(desk.environment, rule_id))
+    at_alerts(place, lambda desk: desk.room.rules.delete(desk.environment, rule_id))
 
 
 @app.command()
+@scoped
 def channels(
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """Where alerts can be told."""
@@ -173,19 +155,17 @@ def channels(
     async def work(desk: AlertDesk) -> list[dict[str, Any]]:
         return [channel_view(one).model_dump() for one in await desk.room.channels.of(desk.environment)]
 
-    rows = at_desk(data_dir, (organization, project, environment), work)
+    rows = at_alerts(place, work)
     _print(rows, ("name", "kind", "config", "disabled_reason"), as_json=as_json)
 
 
 @app.command("set-channel")
+@scoped
 def set_channel(
+    place: Place,
     name: str,
     kind: Annotated[str, typer.Argument(help="slack, email, webhook or apprise.")],
     config: Annotated[str, typer.Argument(help='JSON, such as {"url": "https://…"}; see the reference.')],
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """Create a channel or change it."""
     try:
@@ -201,16 +181,14 @@ def set_channel(
         channel = channel_of(desk.environment, name=name, kind=kind, config=document, policy=desk.room.policy)
         await desk.room.channels.put(channel)
 
-    at_desk(data_dir, (organization, project, environment), work)
+    at_alerts(place, work)
 
 
 @app.command("test")
+@scoped
 def fire_test(
+    place: Place,
     channel: str,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send a test notification the whole way, and say what came of it."""
@@ -219,19 +197,17 @@ def fire_test(
         found = await desk.room.channels.find(desk.environment, channel)
         return await _tested(desk, await desk.room.test(found))
 
-    entry = at_desk(data_dir, (organization, project, environment), work)
+    entry = at_alerts(place, work)
     typer.echo(json.dumps(entry) if as_json else f"{entry['state']}: {entry['last_error'] or 'no error'}")
     if entry["state"] != "delivered":
         raise typer.Exit(1)
 
 
 @app.command()
+@scoped
 def log(
+    place: Place,
     limit: Annotated[int, typer.Option(min=1, max=1_000)] = 20,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """What was said through which channel, and in how many attempts."""
@@ -239,22 +215,20 @@ def log(
     async def work(desk: AlertDesk) -> list[dict[str, Any]]:
         return await desk.room.deliveries.of(desk.environment, limit=limit)
 
-    rows = at_desk(data_dir, (organization, project, environment), work)
+    rows = at_alerts(place, work)
     shown = rows if as_json else [{**row, "attempts": len(row["deliveries"])} for row in rows]
     columns = ("state", "kind", "channel", "rule_name", "alerts", "attempts", "last_error")
     _print(shown, columns, as_json=as_json)
 
 
 @app.command()
+@scoped
 def silence(
+    place: Place,
     lasting: Annotated[str, typer.Argument(help="Such as 30m or 4h.")],
     rule: Annotated[str | None, typer.Option(help="Left out: every rule.")] = None,
     queue: Annotated[str | None, typer.Option(help="Left out: every queue.")] = None,
     comment: str = "",
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """Tell nobody for a while; alerts are recorded all the same."""
 
@@ -269,15 +243,13 @@ def silence(
         )
         return made.id
 
-    typer.echo(at_desk(data_dir, (organization, project, environment), work))
+    typer.echo(at_alerts(place, work))
 
 
 @app.command()
+@scoped
 def silences(
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """The silences that are not over."""
@@ -285,21 +257,18 @@ def silences(
     async def work(desk: AlertDesk) -> list[dict[str, Any]]:
         return [silence_view(one).model_dump() for one in await desk.room.silences.of(desk.environment)]
 
-    rows = at_desk(data_dir, (organization, project, environment), work)
+    rows = at_alerts(place, work)
     _print(rows, ("rule_name", "queue", "ends_at_ms", "comment", "id"), as_json=as_json)
 
 
 @app.command()
+@scoped
 def unsilence(
+    place: Place,
     silence_id: str,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """Speak again at once."""
-    scope = (organization, project, environment)
-    at_desk(data_dir, scope, lambda desk: desk.room.silences.end(desk.environment, silence_id))
+    at_alerts(place, lambda desk: desk.room.silences.end(desk.environment, silence_id))
 
 
 @app.command()
@@ -309,7 +278,7 @@ def status(data_dir: DataDirOption = None) -> None:
     async def work(desk: AlertDesk) -> dict[str, Any] | None:
         return await show_lease(desk.room.database)
 
-    lease = at_desk(data_dir, ("default", "default", "default"), work)
+    lease = at_alerts(Place(environment=DEFAULT, data_dir=data_dir), work)
     if lease is None:
         raise NotFound("nothing was ever evaluated; `weir serve` runs the evaluator")
     age_ms = None if lease["evaluated_at_ms"] is None else int(time.time() * 1_000) - lease["evaluated_at_ms"]

@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from weir.cli.options import DataDirOption, JsonOption
-from weir.cli.scope import ACTOR, Desk, EnvironmentOption, OrganizationOption, ProjectOption, at_desk
+from weir.cli.options import JsonOption
+from weir.cli.scope import ACTOR, Desk, Place, at, scoped
 from weir.errors import InvalidInput
 from weir.spec.ir import ChannelSpec, ConsumerSpec
 
@@ -20,11 +20,9 @@ ChannelId = Annotated[str, typer.Argument(help="The id of the channel.")]
 
 
 @app.command("list")
+@scoped
 def list_channels(
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """Every channel with its consumers."""
@@ -32,7 +30,7 @@ def list_channels(
     async def work(desk: Desk) -> list[ChannelSpec]:
         return await desk.room.channels.of(desk.environment)
 
-    found = at_desk(data_dir, (organization, project, environment), work)
+    found = at(place, work)
     rows = [
         {"channel": channel.id, "name": channel.name, "consumer": one.id, "queue": one.queue}
         for channel in found
@@ -48,17 +46,15 @@ def list_channels(
 
 
 @app.command()
+@scoped
 def put(
+    place: Place,
     channel_id: ChannelId,
     name: Annotated[str | None, typer.Option(help="What people call it; else its id.")] = None,
     consumer: Annotated[
         list[str] | None,
         typer.Option("--consumer", "-c", help="ID=QUEUE, once for each; those left out are removed."),
     ] = None,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """Create a channel, or change its name and consumers."""
     channel = ChannelSpec(
@@ -68,34 +64,30 @@ def put(
     async def work(desk: Desk) -> None:
         await desk.room.channels.put(desk.environment, channel, by=ACTOR)
 
-    at_desk(data_dir, (organization, project, environment), work)
+    at(place, work)
     typer.echo(f"{channel.id}: {len(channel.consumers)} consumers", err=True)
 
 
 @app.command()
+@scoped
 def remove(
+    place: Place,
     channel_id: ChannelId,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """Remove a channel; its consumers' queues and dead letters stay."""
 
     async def work(desk: Desk) -> None:
         await desk.room.channels.remove(desk.environment, channel_id, by=ACTOR)
 
-    at_desk(data_dir, (organization, project, environment), work)
+    at(place, work)
 
 
 @app.command()
+@scoped
 def token(
+    place: Place,
     channel_id: ChannelId,
     consumer_id: Annotated[str | None, typer.Argument(help="For this consumer, else the channel.")] = None,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """A fresh token for a channel or a consumer, shown this once; the old one ends at once."""
 
@@ -105,7 +97,7 @@ def token(
             return await channels.new_channel_token(desk.environment, channel_id, by=ACTOR)
         return await channels.new_consumer_token(desk.environment, channel_id, consumer_id, by=ACTOR)
 
-    typer.echo(at_desk(data_dir, (organization, project, environment), work))
+    typer.echo(at(place, work))
 
 
 def _consumer(text: str) -> ConsumerSpec:

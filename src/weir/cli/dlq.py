@@ -13,13 +13,14 @@ from rich.table import Column, Table
 
 from weir.cli.dlq_tasks import tasks_app
 from weir.cli.options import DataDirOption, JsonOption
-from weir.cli.scope import ACTOR, Desk, EnvironmentOption, OrganizationOption, ProjectOption, at_desk
+from weir.cli.scope import ACTOR, Desk, Place, at, scoped
 from weir.deadletters.audit import Auditor
 from weir.deadletters.filters import payload_of
 from weir.deadletters.groups import list_groups
 from weir.deadletters.letters import DeadLetter
 from weir.deadletters.summary import ConsumerStatus, read_summary
 from weir.errors import WeirError
+from weir.serve.bootstrap import DEFAULT
 
 app = typer.Typer(no_args_is_help=True, help="Dead letters: counts, groups, redrive, purge.")
 app.registered_commands += tasks_app.registered_commands
@@ -30,15 +31,13 @@ Limit = Annotated[int, typer.Option(min=1, max=1_000, help="How many at most.")]
 
 
 @app.command()
+@scoped
 def status(
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """How many are dead, by consumer: exact, from the summary."""
-    rows = at_desk(data_dir, (organization, project, environment), _summary)
+    rows = at(place, _summary)
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows]))
         return
@@ -49,14 +48,12 @@ def status(
 
 
 @app.command("list")
+@scoped
 def list_letters(
+    place: Place,
     queue: Queue,
     fingerprint: Annotated[str | None, typer.Option(help="Only this group.")] = None,
     limit: Limit = 50,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """The dead letters of a queue, the newest first."""
@@ -65,7 +62,7 @@ def list_letters(
         ref = desk.environment.queue(queue)
         return await desk.room.letters.newest(ref, fingerprint=fingerprint, limit=limit)
 
-    letters = at_desk(data_dir, (organization, project, environment), work)
+    letters = at(place, work)
     if as_json:
         typer.echo(json.dumps([document(letter) for letter in letters]))
         return
@@ -84,13 +81,11 @@ def list_letters(
 
 
 @app.command()
+@scoped
 def show(
+    place: Place,
     queue: Queue,
     letter_id: LetterId,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """One dead letter, whole, with what became of it, as JSON."""
 
@@ -98,17 +93,15 @@ def show(
         letter = await desk.room.letters.find(desk.environment.queue(queue), letter_id)
         return {**document(letter), "replay_result": await desk.room.letters.fate_of_replay(letter)}
 
-    typer.echo(json.dumps(at_desk(data_dir, (organization, project, environment), work), indent=2))
+    typer.echo(json.dumps(at(place, work), indent=2))
 
 
 @app.command()
+@scoped
 def groups(
+    place: Place,
     queue: Annotated[str | None, typer.Option(help="Only this queue.")] = None,
     limit: Limit = 50,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Errors that look alike, the largest group first."""
@@ -120,7 +113,7 @@ def groups(
         )
         return [asdict(group) for group in found]
 
-    found = at_desk(data_dir, (organization, project, environment), work)
+    found = at(place, work)
     if as_json:
         typer.echo(json.dumps(found))
         return
@@ -140,31 +133,27 @@ def groups(
 
 
 @app.command()
+@scoped
 def replay(
+    place: Place,
     queue: Queue,
     letter_id: LetterId,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """Send one dead letter back to its queue; prints the id of the new message."""
 
     async def work(desk: Desk) -> str:
         return await desk.room.letters.replay(desk.environment.queue(queue), letter_id, by=ACTOR)
 
-    typer.echo(at_desk(data_dir, (organization, project, environment), work))
+    typer.echo(at(place, work))
 
 
 @app.command()
+@scoped
 def delete(
+    place: Place,
     queue: Queue,
     letter_id: LetterId,
     force: Annotated[bool, typer.Option("--force", help="Even if it has attempts left.")] = False,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """Delete one dead letter."""
 
@@ -172,23 +161,21 @@ def delete(
         ref = desk.environment.queue(queue)
         await desk.room.letters.delete(ref, letter_id, by=ACTOR, exhausted_only=not force)
 
-    at_desk(data_dir, (organization, project, environment), work)
+    at(place, work)
     typer.echo(f"deleted {letter_id}", err=True)
 
 
 @app.command()
+@scoped
 def check(
+    place: Place,
     warn: Annotated[int, typer.Option(min=0, help="More dead than this is a warning.")],
     crit: Annotated[int, typer.Option(min=0, help="More dead than this is critical.")],
     queue: Annotated[str | None, typer.Option(help="Only this queue; else each of them.")] = None,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """A Nagios check: exit status 0 (OK), 1 (WARNING), 2 (CRITICAL) or 3 (UNKNOWN), and performance data."""
     try:
-        rows = at_desk(data_dir, (organization, project, environment), _summary)
+        rows = at(place, _summary)
     except WeirError as error:
         typer.echo(f"DLQ UNKNOWN - {error}")
         raise typer.Exit(3) from None
@@ -205,7 +192,7 @@ def audit(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
         found = await Auditor(desk.room.database).audit(force=True)
         return None if found is None else asdict(found)
 
-    found = at_desk(data_dir, ("default", "default", "default"), work)
+    found = at(Place(environment=DEFAULT, data_dir=data_dir), work)
     if found is None:
         typer.echo("another audit is at work", err=True)
         raise typer.Exit(1)

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from weir.cli.options import DataDirOption, JsonOption, settings_with
-from weir.cli.scope import ACTOR, Desk, EnvironmentOption, OrganizationOption, ProjectOption, at_desk
+from weir.cli.scope import ACTOR, Desk, Place, at, scoped
 from weir.deadletters.filters import Filter
 from weir.deadletters.runner import TaskRunner
 from weir.deadletters.tasks import NewTask, Task, TaskKind, TaskState
@@ -33,7 +33,9 @@ TaskId = Annotated[str, typer.Argument(help="The id of the task.")]
 
 
 @tasks_app.command()
+@scoped
 def redrive(
+    place: Place,
     queue: QueueFilter = None,
     fingerprint: Fingerprint = None,
     where: Where = None,
@@ -46,10 +48,6 @@ def redrive(
     tolerance: Annotated[float, typer.Option(help="The share that may die again.")] = 0.0,
     patch: Annotated[str | None, typer.Option(help="CEL; its answer is merged into each payload.")] = None,
     detach: Detach = False,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send dead letters back to their queues."""
@@ -69,11 +67,13 @@ def redrive(
         canary_tolerance=tolerance,
         patch=patch,
     )
-    _begin(new, data_dir, (organization, project, environment), detach=detach, as_json=as_json)
+    _begin(place, new, detach=detach, as_json=as_json)
 
 
 @tasks_app.command()
+@scoped
 def purge(
+    place: Place,
     queue: QueueFilter = None,
     fingerprint: Fingerprint = None,
     where: Where = None,
@@ -87,10 +87,6 @@ def purge(
     rate: Rate = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     detach: Detach = False,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Delete dead letters for good."""
@@ -110,16 +106,14 @@ def purge(
     )
     if not dry_run and not yes:
         typer.confirm("Delete these dead letters for good?", abort=True)
-    _begin(new, data_dir, (organization, project, environment), detach=detach, as_json=as_json)
+    _begin(place, new, detach=detach, as_json=as_json)
 
 
 @tasks_app.command()
+@scoped
 def tasks(
+    place: Place,
     limit: Annotated[int, typer.Option(min=1, max=500)] = 20,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """The newest redrives and purges."""
@@ -127,7 +121,7 @@ def tasks(
     async def work(desk: Desk) -> list[Task]:
         return await desk.room.tasks.newest(desk.environment, limit=limit)
 
-    found = at_desk(data_dir, (organization, project, environment), work)
+    found = at(place, work)
     if as_json:
         typer.echo(json.dumps([task.described() for task in found]))
         return
@@ -140,39 +134,33 @@ def tasks(
 
 
 @tasks_app.command()
+@scoped
 def pause(
+    place: Place,
     task_id: TaskId,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """Hold a task; what it did stays done."""
-    _change("pause", task_id, data_dir, (organization, project, environment))
+    _change(place, "pause", task_id)
 
 
 @tasks_app.command()
+@scoped
 def resume(
+    place: Place,
     task_id: TaskId,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """Go on with a task, where it was."""
-    _change("resume", task_id, data_dir, (organization, project, environment))
+    _change(place, "resume", task_id)
 
 
 @tasks_app.command()
+@scoped
 def cancel(
+    place: Place,
     task_id: TaskId,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """End a task; what it did stays done."""
-    _change("cancel", task_id, data_dir, (organization, project, environment))
+    _change(place, "cancel", task_id)
 
 
 @tasks_app.command()
@@ -208,14 +196,12 @@ def analyse(
     typer.echo(f"{found['letters']:,} dead letters in {found['kinds']:,} groups", err=True)
 
 
-def _begin(
-    new: NewTask, data_dir: Path | None, scope: tuple[str, str, str], *, detach: bool, as_json: bool
-) -> None:
+def _begin(place: Place, new: NewTask, *, detach: bool, as_json: bool) -> None:
     async def work(desk: Desk) -> Task:
         task = await desk.room.tasks.create(desk.environment, new, by=ACTOR)
         return task if detach else await _followed(desk, task, quiet=as_json)
 
-    task: Any = at_desk(data_dir, scope, work)
+    task: Any = at(place, work)
     if task is None:
         typer.echo("stopped looking; running servers go on with the task, see `weir dlq tasks`", err=True)
         raise typer.Exit(130)
@@ -253,14 +239,13 @@ async def _followed(desk: Desk, task: Task, *, quiet: bool) -> Task:
 
 
 def _change(
+    place: Place,
     verb: Literal["pause", "resume", "cancel"],
     task_id: str,
-    data_dir: Path | None,
-    scope: tuple[str, str, str],
 ) -> None:
     async def work(desk: Desk) -> Task:
         changes = {"pause": desk.room.tasks.pause, "resume": desk.room.tasks.resume}
         change = changes.get(verb, desk.room.tasks.cancel)
         return await change(desk.environment, task_id, by=ACTOR)
 
-    typer.echo(f"{task_id} {at_desk(data_dir, scope, work).state}")
+    typer.echo(f"{task_id} {at(place, work).state}")

@@ -8,22 +8,20 @@ from typing import Annotated
 import typer
 
 from weir.api.alerting import ExplanationView, explanation_view
-from weir.cli.alert_desk import AlertDesk, at_desk
-from weir.cli.options import DataDirOption, JsonOption
-from weir.cli.scope import EnvironmentOption, OrganizationOption, ProjectOption
+from weir.cli.alert_desk import AlertDesk, at_alerts
+from weir.cli.options import JsonOption
+from weir.cli.scope import Place, scoped
 from weir.warehouse.reading.periods import parse_period
 
 app = typer.Typer()
 
 
 @app.command()
+@scoped
 def explain(
+    place: Place,
     queue: Annotated[str, typer.Argument(help="Which queue.")],
     recent: Annotated[str, typer.Option(help="What counts as recent; the usual is six times that.")] = "5m",
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say why a queue is as it is, with the evidence."""
@@ -33,7 +31,7 @@ def explain(
         ref = desk.environment.queue(queue)
         return explanation_view(await desk.room.explain(ref, recent_ms=recent_ms))
 
-    found = at_desk(data_dir, (organization, project, environment), work)
+    found = at_alerts(place, work)
     typer.echo(json.dumps(found.model_dump()) if as_json else _text(found))
 
 

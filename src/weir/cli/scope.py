@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, TypeVar, cast
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import typer
 
 from weir.broker.broker import Broker
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
-from weir.cli.options import settings_with
+from weir.cli.options import DataDirOption, settings_with
 from weir.cli.running import run_until_done
 from weir.control.database import Database
 from weir.control.principals import Principal, Role
@@ -22,11 +24,49 @@ from weir.embedded.urls import resolve_urls
 from weir.model.names import EnvironmentRef
 
 Result = TypeVar("Result")
+Opened = TypeVar("Opened")
+Own = ParamSpec("Own")
 ACTOR = "cli"
 
 OrganizationOption = Annotated[str, typer.Option("--organization", "-o", help="Whose.")]
 ProjectOption = Annotated[str, typer.Option("--project", "-p", help="Which project.")]
 EnvironmentOption = Annotated[str, typer.Option("--environment", "-e", help="Which environment.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Which environment, in which stores."""
+
+    environment: EnvironmentRef
+    data_dir: Path | None = None
+
+
+def scoped(command: Callable[Concatenate[Place, Own], Result]) -> Callable[..., Result]:
+    """Let a command be told where by the four options that say it, and have them as its first argument."""
+    signature = inspect.signature(command, eval_str=True)
+    _, *own = signature.parameters.values()
+
+    @wraps(command)
+    def run(
+        *, organization: str, project: str, environment: str, data_dir: Path | None, **options: Any
+    ) -> Result:
+        ref = EnvironmentRef(organization=organization, project=project, environment=environment)
+        return cast(Callable[..., Result], command)(Place(environment=ref, data_dir=data_dir), **options)
+
+    parameters = [*own, *inspect.signature(_where, eval_str=True).parameters.values()]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def _where(
+    *,
+    organization: OrganizationOption = "default",
+    project: ProjectOption = "default",
+    environment: EnvironmentOption = "default",
+    data_dir: DataDirOption = None,
+) -> None:
+    """The options of every command that is about an environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +110,19 @@ def at_desk(
     """Run a command's work; Ctrl-C ends it early."""
     organization, project, environment = scope
     ref = EnvironmentRef(organization=organization, project=project, environment=environment)
+    return at(Place(environment=ref, data_dir=data_dir), work)
+
+
+def at(place: Place, work: Callable[[Desk], Awaitable[Result]]) -> Result:
+    """Run a command's work with the parts of the dead-letter room; Ctrl-C ends it early."""
+    return within(opened(place.data_dir, place.environment), work)
+
+
+def within(desk: AbstractAsyncContextManager[Opened], work: Callable[[Opened], Awaitable[Result]]) -> Result:
+    """Run work on something that is open meanwhile; Ctrl-C ends it early."""
 
     async def run() -> Result:
-        async with opened(data_dir, ref) as desk:
-            return await work(desk)
+        async with desk as opened:
+            return await work(opened)
 
     return cast(Result, run_until_done(run()))
