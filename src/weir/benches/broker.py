@@ -51,7 +51,7 @@ def _measure_all(url: str, *, quick: bool) -> Figures:
     messages = 20_000 if quick else 100_000
     rounds, samples = 2 if quick else 3, Samples()
     _await(_throughput(url, samples, messages=messages, rounds=rounds))
-    found = peers.measure(url, jobs=1_000 if quick else 10_000, batch=load.BATCH, flush=lambda: _flush(url))
+    found = peers.measure(url, jobs=1_000 if quick else 5_000, batch=load.BATCH, flush=lambda: _flush(url))
     # Before and after the peers, so that a machine that grew busier meanwhile shows in the spread.
     _await(_throughput(url, samples, messages=messages, rounds=rounds))
     fast = _summary(samples)
@@ -79,7 +79,7 @@ def _durable(url: str, *, messages: int, with_peers: bool) -> Figures:
     _await(_throughput(url, samples, messages=messages, rounds=1))
     figures = _summary(samples)
     if with_peers:
-        found = peers.measure(url, jobs=2_000, batch=load.BATCH, flush=lambda: _flush(url))
+        found = peers.measure(url, jobs=1_000, batch=load.BATCH, flush=lambda: _flush(url))
         figures.update({"peers": found, **_ratios(figures, found)})
     return figures
 

@@ -1,0 +1,44 @@
+"""A whole process on a Redis Cluster, reached by its URL alone."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from weir.embedded.urls import Urls
+from weir.model.exchange import Pushed, PushItem
+from weir.model.message import NewMessage, Settlement
+from weir.model.names import EnvironmentRef
+from weir.serve.build import built
+from weir.settings import EmbeddedSettings, Settings
+from weir.spec.ir import QueueSpec
+from weir.telemetry.store import StreamStore
+from weir.telemetry.streams import stream_key
+from weir.testing.redis_cluster import RunningCluster
+
+
+async def test_messages_pass_and_telemetry_lands_in_the_streams(
+    redis_cluster: RunningCluster,
+    database_url: str,
+    warehouse_url: str,
+    environment: EnvironmentRef,
+    tmp_path: Path,
+) -> None:
+    settings = Settings(redis_url=redis_cluster.url, embedded=EmbeddedSettings(data_dir=tmp_path))
+    urls = Urls(redis=redis_cluster.url, postgres=database_url, clickhouse=warehouse_url)
+    async with built(settings, urls, accept_loss=True) as process, process.supervisor.running():
+        services, queue = process.services, environment.queue("work")
+        for probe in services.probes:
+            await probe.check()
+        await services.broker.define(queue, QueueSpec(name="work"))
+        item = PushItem(queue=queue, message=NewMessage(payload=b"x"))
+        async with asyncio.timeout(10):
+            # Until this process has its leave to go direct, pushes are queued and come in a moment later.
+            (answer,) = await services.pusher.push([item], producer="p")
+            (got,) = await services.broker.dequeue(queue, consumer="c", wait_ms=9_000)
+        assert not isinstance(answer, Pushed) or answer.message_id == got.message_id
+        assert await services.broker.ack([got.lease]) == [Settlement.DONE]
+    store = StreamStore(redis_cluster.url)
+    tails = store.tails([stream_key("queue", shard) for shard in range(settings.shards)])
+    assert sum(tail.length for tail in tails if tail) >= 3
+    store.close()
