@@ -148,7 +148,7 @@ class Channels:
         row = await self._by_token(SQL["channel_by_token"], token)
         if row is None or row["channel_id"] != channel_id:
             raise Unauthenticated(f"the header `{CHANNEL_HEADER}` does not hold for `{channel_id}`")
-        return Channel(environment=_environment(row), id=row["channel_id"], name=row["name"])
+        return Channel(environment=scope_of(row), id=row["channel_id"], name=row["name"])
 
     async def consumer_by_tokens(
         self, channel_id: str, consumer_id: str, *, channel_token: str | None, consumer_token: str | None
@@ -156,7 +156,7 @@ class Channels:
         """The consumer that both tokens open together."""
         channel = await self.channel_by_token(channel_id, channel_token)
         row = await self._by_token(SQL["consumer_by_token"], consumer_token)
-        mine = row is not None and (_environment(row), row["channel_id"], row["consumer_id"]) == (
+        mine = row is not None and (scope_of(row), row["channel_id"], row["consumer_id"]) == (
             channel.environment,
             channel.id,
             consumer_id,
@@ -170,7 +170,7 @@ class Channels:
         row = await self._by_token(SQL["channel_by_token"], token)
         if row is None:
             raise Unauthenticated(f"the header `{CHANNEL_HEADER}` does not hold")
-        return Channel(environment=_environment(row), id=row["channel_id"], name=row["name"])
+        return Channel(environment=scope_of(row), id=row["channel_id"], name=row["name"])
 
     async def _by_token(self, query: Query, token: str | None) -> Row | None:
         parts = None if token is None else parse(token)
@@ -241,10 +241,6 @@ def _check_once(names: Sequence[str], *, what: str) -> None:
     for name in names:
         if names.count(name) > 1:
             raise InvalidInput(f"the {what} `{name}` appears twice in the channel; each consumer has its own")
-
-
-def _environment(row: Row) -> EnvironmentRef:
-    return scope_of(row)
 
 
 def _spec(row: Row) -> ConsumerSpec:

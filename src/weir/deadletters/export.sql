@@ -1,6 +1,12 @@
+-- name: table_pages
+-- How many pages the table has.
+SELECT pg_relation_size('weir.dead_letters') / current_setting('block_size')::bigint;
+
 -- name: arrivals
--- The first and the last place in the order of arrival.
-SELECT min(seq), max(seq) FROM weir.dead_letters;
+-- Where to cut the order of arrival into parts, guessed from some pages, and its end.
+SELECT percentile_disc(%(shares)s::double precision[]) WITHIN GROUP (ORDER BY seq),
+       (SELECT last_value FROM weir.dead_letters_seq_seq) + 1
+FROM weir.dead_letters TABLESAMPLE SYSTEM (%(percent)s);
 
 -- name: export_range
 -- The dead letters of a range of arrivals, with whose they are.
