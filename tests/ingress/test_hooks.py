@@ -17,6 +17,7 @@ from weir.model.exchange import Refused
 from weir.serve.server import bind, listening
 from weir.spec.language import read_spec
 from weir.workers.commands import Context, Reject
+from weir.workers.journal import Attempt
 from workers.rig import until
 
 SPEC = """
@@ -51,6 +52,29 @@ async def test_an_unknown_webhook_and_a_bad_signature_are_refused_alike(house):
     assert {one.status_code for one in (bad, missing, unknown)} == {401}
     assert len({json.dumps({**one.json(), "instance": ""}) for one in (bad, missing, unknown)}) == 1
     assert await house.depth("In") == 0
+
+
+async def test_webhooks_are_counted_by_scheme_and_outcome(house):
+    def counted() -> dict[tuple[str, str], float]:
+        family = house.services.receiver.tally.family()
+        return {(one.labels["scheme"], one.labels["outcome"]): one.value for one in family.samples}
+
+    for _ in range(2):
+        await house.hook("Signed", {"a": 1}, x_id="one")
+    await house.hook("Signed", {"a": 2}, x_id="one")
+    await house.hook("Signed", {"a": 1}, x_sig="00" * 32)
+    await house.hook("Nowhere", {"a": 1})
+    await house.hook("Open", {"a": 1})
+    assert counted() == {
+        ("hmac", "accepted"): 1,
+        ("hmac", "repeated"): 1,
+        ("hmac", "key_reused"): 1,
+        ("hmac", "unauthenticated"): 1,
+        ("unknown", "unauthenticated"): 1,
+        ("none", "accepted"): 1,
+    }
+    shown = (await house.client.get("/metrics")).text
+    assert 'weir_webhooks_total{outcome="repeated",scheme="hmac"} 1.0' in shown
 
 
 async def test_fifty_concurrent_repeats_give_one_message_and_the_same_answer(house):
@@ -287,6 +311,29 @@ async def test_the_result_of_a_message_is_kept_for_its_key_and_told_in_its_timel
     assert timeline["state"] == "done"
     kept = next(one for one in timeline["moments"] if one["what"] == "result kept")
     assert kept["details"]["result"] == {"taken": 3}
+    received = timeline["moments"][0]
+    assert (received["what"], received["details"]) == ("received", {"hook": "Signed"})
+    assert received["at_ms"] <= timeline["moments"][1]["at_ms"]
+
+
+async def test_a_receipt_comes_before_the_work_whatever_the_workers_clock_says(house):
+    accepted = (await house.hook("Signed", {"n": 1})).json()
+    queue = house.environment.queue("In")
+    (delivery,) = await house.broker.dequeue(queue, consumer="behind")
+    long_ago = delivery.enqueued_at_ms - 60_000
+    house.journal.record(
+        Attempt(
+            delivery=delivery,
+            worker="behind",
+            started_at_ms=long_ago,
+            finished_at_ms=long_ago + 5,
+            ending="done",
+        )
+    )
+    await house.journal.flush()
+    timeline = (await house.client.get(f"/api/v1/messages/{accepted['id']}/timeline")).json()
+    told = [moment["what"] for moment in timeline["moments"]]
+    assert told == ["received", "enqueued", "attempt started", "attempt done"]
 
 
 async def test_a_message_of_another_tenant_has_no_timeline_here(house, database, redis_url):

@@ -54,6 +54,8 @@ async def collected(services: Services, instruments: Instruments, *, viewer: Vie
     families: list[Metric] = [build_info(), *instruments.registry.collect()]
     for source in services.metric_sources:
         families.extend([family async for family in source()])
+    if services.receiver is not None:
+        families.append(services.receiver.tally.family())
     if viewer is not None:
         families.extend(queue_families(await _states(services, viewer)))
         if services.dead_letters is not None:

@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "spec": ("spec", "What queues and webhooks are: check, fmt, plan, apply, show."),
     "queue": ("queue", "Queues right now: list, show, push, pop, ack, pause, resume."),
     "message": ("message", "What happened to one message."),
+    "endpoint": ("endpoint", "Receivers that asked for no more: list, enable."),
     "token": ("token", "Who may ask: create, list, rotate, revoke."),
     "openapi": ("openapi", "The description of the HTTP API."),
     "operations": ("operations", "What was queued under load: counts, list, cancel, retry."),

@@ -11,11 +11,12 @@ from typing import Any, Protocol
 
 import orjson
 
-from weir.errors import InvalidInput, Unauthenticated, Unavailable
+from weir.errors import InvalidInput, Unauthenticated, Unavailable, WeirError
 from weir.ingress.coalesce import Coalescer
 from weir.ingress.events import Event, events_of
 from weir.ingress.recent import Recent
 from weir.ingress.signatures import verify
+from weir.ingress.tally import Tally
 from weir.model.clock import Clock, SystemClock
 from weir.model.exchange import PushAnswer, Pushed, Pusher, PushItem, Queued, Refused
 from weir.model.message import NewMessage
@@ -63,6 +64,15 @@ class Received:
     replayed: bool = False
     location: str | None = None
 
+    @property
+    def outcome(self) -> str:
+        """What became of it, in one word."""
+        if self.replayed:
+            return "repeated"
+        if self.location is not None:
+            return "queued"
+        return "accepted" if self.status == 202 else "processed"
+
 
 class AtOnce(Protocol):
     """Runs the command of a webhook that has no queue."""
@@ -87,6 +97,7 @@ class Receiver:
         self._secrets = secrets
         self._at_once = at_once
         self._clock = clock or SystemClock()
+        self.tally = Tally()
         # A queued operation reaches the store later; until then only this process knows its message's id.
         self._recent: Recent[PushAnswer] = Recent(keep=lambda answer: isinstance(answer, Queued))
 
@@ -102,6 +113,17 @@ class Receiver:
         self, hook: Hook | None, *, headers: Mapping[str, str], body: bytes, source_ip: str
     ) -> Received:
         """Answer one request. Unknown webhooks and bad signatures get the same refusal."""
+        try:
+            found = await self._receive(hook, headers=headers, body=body, source_ip=source_ip)
+        except WeirError as error:
+            self.tally.count(hook, error.code)
+            raise
+        self.tally.count(hook, found.outcome)
+        return found
+
+    async def _receive(
+        self, hook: Hook | None, *, headers: Mapping[str, str], body: bytes, source_ip: str
+    ) -> Received:
         now_ms = self._clock.now_ms()
         if not self._authentic(hook, headers=headers, body=body, now_ms=now_ms) or hook is None:
             raise Unauthenticated(_STRANGER)

@@ -71,9 +71,8 @@ class Timelines:
         held_in = await self._held_in(scope, MessageId(message_id), queue)
         if not rows and held_in is None:
             raise NotFound(f"nothing is known about message `{message_id}` here")
-        moments = [
-            *_beginning(created_ms, attempts, origin, queue or held_in),
-            *(_operation(row) for row in operations),
+        beginning = _beginning(created_ms, attempts, origin, queue or held_in)
+        work = [
             *(moment for row in attempts for moment in _attempt(row)),
             *(_delivery(row) for row in deliveries),
             *_result(result),
@@ -83,7 +82,7 @@ class Timelines:
             message_id=message_id,
             queue=queue or held_in,
             state=_state(attempts, death, held=held_in is not None),
-            moments=tuple(sorted(moments, key=lambda moment: moment.at_ms)),
+            moments=_ordered(beginning, [_operation(row) for row in operations], work),
         )
 
     async def _held_in(self, scope: EnvironmentRef, message_id: MessageId, queue: str | None) -> str | None:
@@ -110,6 +109,14 @@ def _beginning(created_ms: int, attempts: list[Row], origin: Row | None, queue: 
     enqueued_ms = first["enqueued_at_ms"] if first is not None else created_ms
     found.append(Moment(at_ms=enqueued_ms, what="enqueued", details={"queue": queue}))
     return found
+
+
+def _ordered(beginning: list[Moment], operations: list[Moment], work: list[Moment]) -> tuple[Moment, ...]:
+    """In order of time, but no work before the beginning: the clocks of machines differ."""
+    begun_ms = max(moment.at_ms for moment in beginning)
+    timed = [(moment.at_ms, moment) for moment in (*beginning, *operations)]
+    timed += [(max(moment.at_ms, begun_ms), moment) for moment in work]
+    return tuple(moment for _, moment in sorted(timed, key=lambda pair: pair[0]))
 
 
 def _operation(row: Row) -> Moment:
