@@ -1,0 +1,120 @@
+"""The servers of the webhook bench: whole processes of the product, and what is sent to them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import Connection
+from weir.control.database import Database
+from weir.embedded.migrations import migrate_stores
+from weir.embedded.ports import free_port
+from weir.embedded.stack import Stack
+from weir.serve.bootstrap import DEFAULT
+from weir.serve.hooks import open_specs
+from weir.spec.language import read_spec
+
+SECRET = "a secret for the bench alone"
+SPEC = """
+app Bench {
+  queue Accepted {}
+  queue Burst { message_type { payload: json }  map_to: command Bench.Take { number: payload.number } }
+  webhook bench { queue: Accepted  verify github { secret_env: "BENCH_HOOK_SECRET" } }
+  webhook burst { queue: Burst  verify github { secret_env: "BENCH_HOOK_SECRET" } }
+}
+"""
+_FILLER = {"title": "Disk full", "urgency": "high", "service": "search", "details": "x" * 800}
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """The servers of a bench."""
+
+    limit_url: str
+    api_url: str
+    broker: RedisBroker
+    folder: str
+
+
+def body_of(number: int) -> bytes:
+    return orjson.dumps({"number": number, **_FILLER})
+
+
+def request_of(hook: str, body: bytes, delivery: str) -> bytes:
+    signature = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+    head = (
+        f"POST /hook/{hook} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+        f"user-agent: GitHub-Hookshot/1\r\nx-github-event: push\r\nx-github-delivery: {delivery}\r\n"
+        f"x-hub-signature-256: sha256={signature}\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+@asynccontextmanager
+async def open_house() -> AsyncIterator[House]:
+    """Everything up, with the bench's spec applied."""
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
+        async with Stack(Path(folder)) as stack:
+            await migrate_stores(stack.urls)
+            broker = RedisBroker(Connection(url=stack.urls.redis))
+            try:
+                async with Database(stack.urls.postgres, max_size=2) as database:
+                    await open_specs(database, broker).apply(
+                        DEFAULT, read_spec(SPEC), source=SPEC, file="bench.weir", actor="bench"
+                    )
+                limit, api = free_port(), free_port()
+                async with (
+                    _process("-m", "weir.benches.webhook_limit", str(limit), SECRET),
+                    child(folder, "serve", "--port", str(api)),
+                ):
+                    yield House(await _answering(limit), await _answering(api), broker, folder)
+            finally:
+                await broker.aclose()
+
+
+@asynccontextmanager
+async def child(folder: str, command: str, *arguments: str) -> AsyncIterator[None]:
+    """A command of Weir as a process, for as long as the block runs."""
+    async with _process("-m", "weir.cli", command, "--data-dir", folder, *arguments):
+        yield
+
+
+@asynccontextmanager
+async def _process(*arguments: str) -> AsyncIterator[None]:
+    environment = {**os.environ, "WEIR_API__LOG_LEVEL": "ERROR", "BENCH_HOOK_SECRET": SECRET}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *arguments,
+        env=environment,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def _answering(port: int) -> str:
+    """The URL of a server, once it accepts connections."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.05)
+                continue
+            writer.close()
+            return f"http://127.0.0.1:{port}"
