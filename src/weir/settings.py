@@ -117,9 +117,9 @@ class LoadSettings(Section):
         default=10_000, description="with more operations queued, pushes are rejected"
     )
     initial_limit: Annotated[int, Field(ge=1)] = Field(
-        default=64, description="operations at once, to begin with"
+        default=16, description="operations at once, to begin with"
     )
-    min_limit: Annotated[int, Field(ge=1)] = 8
+    min_limit: Annotated[int, Field(ge=1)] = 4
     max_limit: Annotated[int, Field(ge=1)] = 1_024
     target_latency_ms: Annotated[float, Field(gt=0)] = Field(
         default=50.0, description="the limit is lowered while the broker takes longer"

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.admission.admission import Admission
+from weir.admission.budget import QueueBudget
 from weir.admission.decide import Decision, decide
 from weir.admission.kinds import PRIORITIES, OperationType
 from weir.admission.limit import AdaptiveLimit
@@ -71,7 +72,7 @@ def test_a_process_that_lags_rejects_because_queueing_would_cost_it_more() -> No
 
 def test_a_few_operations_are_executed_however_slow_the_machine_is() -> None:
     assert (
-        decide(OperationType.PUSH, Pressure(in_flight=16, limit=64, lag_ms=999), POLICY) is Decision.EXECUTE
+        decide(OperationType.PUSH, Pressure(in_flight=4, limit=64, lag_ms=999), POLICY) is Decision.EXECUTE
     )
 
 
@@ -129,6 +130,59 @@ def test_the_limit_does_not_grow_while_nobody_uses_it() -> None:
     for _ in range(10_000):
         limit.observe(latency_ms=1, in_flight=3)
     assert limit.limit == 64
+
+
+@given(
+    kind=st.sampled_from(OperationType),
+    last=st.sampled_from(Decision),
+    in_flight=st.integers(0, 80),
+    lag_ms=st.floats(0, 200),
+    busy=st.integers(0, 30),
+    utilization=st.floats(0.05, 1),
+)
+def test_calm_is_only_what_would_be_executed_anyway(
+    kind: OperationType, last: Decision, in_flight: int, lag_ms: float, busy: int, utilization: float
+) -> None:
+    threshold = replace(DEFAULT_THRESHOLDS[OperationType.PUSH], utilization=utilization)
+    policy = Policy(thresholds={**DEFAULT_THRESHOLDS, OperationType.PUSH: threshold})
+    admission = Admission(policy=policy)
+    admission.in_flight, admission.lag_ms = in_flight, lag_ms
+    admission.busy_connections, admission.connections = busy, 30
+    if admission._calm_with(in_flight + 1):
+        pressure = replace(admission.pressure, in_flight=in_flight + 1)
+        assert decide(kind, pressure, policy, last=last) is Decision.EXECUTE
+
+
+def test_a_burst_is_queued_and_a_load_that_lasts_is_rejected() -> None:
+    admission = Admission(budget=QueueBudget(burst=100, share=0.1, refill_s=10))
+    admission.in_flight = 10_000
+    queued = 0
+    while admission.decide(OperationType.PUSH) is Decision.QUEUE:
+        assert admission.may_queue(OperationType.PUSH, 1, for_load=True)
+        queued += 1
+    assert queued == 100
+    assert admission.decide(OperationType.PUSH) is Decision.REJECT
+
+
+def test_under_pressure_the_budget_earns_a_share_of_what_is_executed() -> None:
+    budget = QueueBudget(burst=100, share=0.125, refill_s=10)
+    budget.spend(100)
+    for _ in range(39):
+        budget.executed()
+    assert not budget.open
+    budget.executed()
+    assert budget.open
+
+
+def test_without_pressure_the_budget_is_full_again_after_its_time() -> None:
+    admission = Admission(budget=QueueBudget(burst=100, refill_s=10))
+    admission.budget.spend(100)
+    admission.in_flight = 60
+    admission.rested(100.0)
+    assert not admission.budget.open
+    admission.in_flight = 0
+    admission.rested(0.5)
+    assert admission.budget.open
 
 
 def test_every_kind_has_a_priority_and_system_events_come_first() -> None:

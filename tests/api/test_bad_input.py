@@ -187,7 +187,7 @@ async def test_too_many_requests_at_once_are_put_off(services: Services, tenant:
     app.in_flight = 1
     async with make_client(app, tenant.token) as client:
         answer = await client.post("/api/v1/push", json={})
-        assert_problem(answer, 503)
+        assert_problem(answer, 429)
         assert int(answer.headers["retry-after"]) >= 1
         app.in_flight = 0
         assert_problem(await client.post("/api/v1/push", json={}), 422)

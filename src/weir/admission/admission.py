@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
+from weir.admission.budget import QueueBudget
 from weir.admission.decide import Decision, decide, full
 from weir.admission.kinds import OperationType
 from weir.admission.limit import AdaptiveLimit
-from weir.admission.policy import Policy
+from weir.admission.policy import KNEE, Policy
 from weir.admission.pressure import Pressure
 
 
@@ -17,19 +16,29 @@ class Admission:
     """Holds what others measured (lag, depth, connections) and counts what is in flight itself."""
 
     def __init__(
-        self, *, policy: Policy | None = None, limit: AdaptiveLimit | None = None, enabled: bool = True
+        self,
+        *,
+        policy: Policy | None = None,
+        limit: AdaptiveLimit | None = None,
+        budget: QueueBudget | None = None,
+        enabled: bool = True,
     ) -> None:
         self.policy = policy or Policy()
         self.limit = limit or AdaptiveLimit()
         self.queueing_limit = AdaptiveLimit(initial=32, minimum=4)
+        self.budget = budget or QueueBudget()
         self.enabled = enabled
         self.in_flight = 0
+        self.arriving = 0
         self.queueing = 0
         self.lag_ms = 0.0
         self.depth = 0
         self.busy_connections = 0
         self.connections = 0
-        self._last: dict[OperationType, Decision] = {}
+        self._last = dict.fromkeys(OperationType, Decision.EXECUTE)
+        self._calm = self.policy.calm
+        self._calm_share = self._calm / KNEE
+        self._calm_lag_ms = self.policy.lag_limit_ms * self.policy.release
 
     @property
     def pressure(self) -> Pressure:
@@ -45,49 +54,103 @@ class Admission:
             limit=self.limit.limit,
             lag_ms=self.lag_ms,
             depth=self.depth,
+            may_queue=self.budget.open,
         )
 
+    def _calm_with(self, in_flight: int) -> bool:
+        """Below every threshold, so that nothing needs to be weighed."""
+        return (
+            in_flight <= self.limit.limit * self._calm_share
+            and self.lag_ms <= self._calm_lag_ms
+            and self.busy_connections <= self.connections * self._calm
+        )
+
+    @property
+    def pressed(self) -> bool:
+        """Whether what can wait should."""
+        return self.enabled and not self._calm_with(self.in_flight + 1)
+
     def decide(self, kind: OperationType) -> Decision:
-        if not self.enabled:
-            return Decision.EXECUTE
-        last = self._last.get(kind, Decision.EXECUTE)
-        decision = self._decided(kind, last)
-        self._last[kind] = decision
+        decision = self._last[kind] = self.peek(kind)
         return decision
 
-    def _decided(self, kind: OperationType, last: Decision) -> Decision:
-        """The decision under the pressure that there would be if it were executed."""
-        return decide(kind, self._pressure(self.in_flight + 1), self.policy, last=last)
-
     def peek(self, kind: OperationType) -> Decision:
-        """What would be decided now, without deciding it."""
-        if not self.enabled:
+        """What would be decided now, without deciding it: under the pressure that executing it would make."""
+        return self._decided(kind, self.in_flight + 1)
+
+    def let_in(self, kind: OperationType) -> bool:
+        """Whether one more may come in beside those that are on their way in already; if so, it is too."""
+        if self._decided(kind, self.in_flight + self.arriving + 1) is Decision.REJECT:
+            return False
+        self.arriving += 1
+        return True
+
+    def _decided(self, kind: OperationType, in_flight: int) -> Decision:
+        if not self.enabled or self._calm_with(in_flight):
             return Decision.EXECUTE
-        return self._decided(kind, self._last.get(kind, Decision.EXECUTE))
+        return decide(kind, self._pressure(in_flight), self.policy, last=self._last[kind])
 
-    def full(self, kind: OperationType) -> bool:
-        """Whether an operation that must keep its order could not be queued any more."""
-        return full(kind, self.pressure, self.policy, last=self._last.get(kind, Decision.EXECUTE))
+    def may_queue(self, kind: OperationType, operations: int, *, for_load: bool) -> bool:
+        """Whether operations may enter the queue; those that do for load are taken from the budget."""
+        if not self.enabled:
+            return True
+        if full(kind, self.pressure, self.policy, last=self._last[kind]):
+            return False
+        if for_load:
+            if not self.budget.open:
+                return False
+            self.budget.spend(operations)
+        return True
 
-    @contextmanager
-    def entering(self) -> Iterator[None]:
+    def rested(self, seconds: float) -> None:
+        """Some time has passed; without pressure it fills the budget."""
+        if self.depth == 0 and self.in_flight <= self.limit.limit / 4:
+            self.budget.rested(seconds)
+
+    def entering(self) -> Entering:
         """Count operations on their way into the operation queue."""
-        self.queueing += 1
-        running, started = self.queueing, time.perf_counter()
-        try:
-            yield
-        finally:
-            self.queueing -= 1
-            took_ms = (time.perf_counter() - started) * 1000
-            self.queueing_limit.observe(latency_ms=took_ms, in_flight=running)
+        return Entering(self)
 
-    @contextmanager
-    def executing(self) -> Iterator[None]:
+    def executing(self) -> Executing:
         """Count one direct operation in flight and learn from how long it took."""
-        self.in_flight += 1
-        running, started = self.in_flight, time.perf_counter()
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
-            self.limit.observe(latency_ms=(time.perf_counter() - started) * 1000, in_flight=running)
+        return Executing(self)
+
+
+class Executing:
+    """One direct operation in flight, while the block runs."""
+
+    __slots__ = ("_admission", "_running", "_started")
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    def __enter__(self) -> None:
+        self._admission.in_flight += 1
+        self._running, self._started = self._admission.in_flight, time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        admission = self._admission
+        admission.in_flight -= 1
+        # It stood in the event loop before it began: what the loop is late counts.
+        took_ms = (time.perf_counter() - self._started) * 1000 + admission.lag_ms
+        admission.limit.observe(latency_ms=took_ms, in_flight=self._running)
+        admission.budget.executed()
+
+
+class Entering:
+    """Operations of one request on their way into the operation queue, while the block runs."""
+
+    __slots__ = ("_admission", "_running", "_started")
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    def __enter__(self) -> None:
+        self._admission.queueing += 1
+        self._running, self._started = self._admission.queueing, time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        admission = self._admission
+        admission.queueing -= 1
+        took_ms = (time.perf_counter() - self._started) * 1000
+        admission.queueing_limit.observe(latency_ms=took_ms, in_flight=self._running)

@@ -32,7 +32,7 @@ def decide(
         return Decision.REJECT
     if pressure.utilization <= busy_from:
         return Decision.EXECUTE
-    if not threshold.queueable or full(kind, pressure, policy, last=last):
+    if not threshold.queueable or not pressure.may_queue or full(kind, pressure, policy, last=last):
         return Decision.REJECT
     return Decision.QUEUE
 

@@ -8,12 +8,12 @@ answers at about the target, whatever its size.
 from __future__ import annotations
 
 WINDOW = 32
-"""Operations between two corrections."""
+"""Operations between two corrections; while they are too slow, a quarter of that."""
 
 
 class AdaptiveLimit:
     def __init__(
-        self, *, initial: int = 64, minimum: int = 8, maximum: int = 1_024, target_ms: float = 50.0
+        self, *, initial: int = 64, minimum: int = 4, maximum: int = 1_024, target_ms: float = 50.0
     ) -> None:
         self._limit = float(initial)
         self._minimum = minimum
@@ -32,8 +32,9 @@ class AdaptiveLimit:
         self._latency_ms += latency_ms
         self._samples += 1
         self._peak = max(self._peak, in_flight)
-        if self._samples >= WINDOW:
-            self._correct(self._latency_ms / self._samples)
+        mean_ms = self._latency_ms / self._samples
+        if self._samples >= (WINDOW // 4 if mean_ms > self._target_ms else WINDOW):
+            self._correct(mean_ms)
 
     def overloaded(self) -> None:
         """The store said that it has too much: do not wait for the window."""

@@ -42,10 +42,16 @@ class Policy:
     lag_limit_ms: float = 75.0
     """With more event-loop lag the process itself is the bottleneck: queueing would cost it more than
     executing, so it rejects."""
-    floor: int = 16
+    floor: int = 4
     """Operations that are executed at once whatever the lag, so that a slow machine still does its work."""
     release: float = 0.85
     """Hysteresis: shedding ends below this share of the threshold that began it."""
+
+    @property
+    def calm(self) -> float:
+        """The utilization below which everything is executed, whatever was decided last."""
+        lowest = min(threshold.utilization for threshold in (DEFAULT_THRESHOLD, *self.thresholds.values()))
+        return lowest * self.release
 
     def of(self, kind: OperationType) -> Threshold:
         return self.thresholds.get(kind, DEFAULT_THRESHOLD)

@@ -23,6 +23,8 @@ class Pressure:
     """Operations on their way into the operation queue."""
     queueing_limit: int = 128
     """How many may be on that way at once; more are rejected."""
+    may_queue: bool = True
+    """Whether the budget for queueing under load has something left."""
 
     @property
     def utilization(self) -> float:

@@ -8,24 +8,18 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-import orjson
 import structlog
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weir.api.bodies import check_json_type, read_body
+from weir.api.door import LET_IN, Door
 from weir.api.hot import Call, HotRoute, HotRoutes
 from weir.api.instruments import Instruments
-from weir.api.problems import (
-    MEDIA_TYPE,
-    MethodNotAllowed,
-    RequestTimeout,
-    problem,
-    problem_headers,
-)
+from weir.api.problems import MethodNotAllowed, error_reply
 from weir.api.reply import Reply
 from weir.api.services import Services
-from weir.errors import Malformed, TooLarge, Unavailable, WeirError
+from weir.errors import Overloaded, Unavailable, WeirError
 from weir.model.ids import new_id
 
 REQUEST_ID = "weir.request_id"
@@ -44,6 +38,7 @@ class Edge:
         self._hot = hot
         self._control = control
         self._instruments = instruments
+        self.door = Door(services, instruments)
         self.in_flight = 0
         self.polls = 0
 
@@ -51,6 +46,8 @@ class Edge:
         if scope["type"] != "http":
             await self._control(scope, receive, send)
             return
+        if LET_IN in scope:
+            self.door.entered()
         scope[REQUEST_ID] = request_id = new_id()
         path = raw_path(scope)
         found = self._hot.find(path)
@@ -138,7 +135,7 @@ class Edge:
             self.polls += 1
             return
         if self.in_flight >= limits.max_concurrency:
-            raise Unavailable("too many requests are in progress; try again", retry_after_s=1)
+            raise Overloaded("too many requests are in progress; try again", retry_after_s=1)
         self.in_flight += 1
 
     def _leave(self, *, poll: bool) -> None:
@@ -198,15 +195,6 @@ def raw_path(scope: Scope) -> str:
     if raw is None or b"%" not in raw:
         return path
     return str(raw.partition(b"?")[0].decode("ascii", errors="replace"))
-
-
-def error_reply(error: WeirError, request_id: str) -> Reply:
-    """A problem as a reply of the hot path."""
-    headers = [(name.encode(), value.encode()) for name, value in problem_headers(error).items()]
-    if isinstance(error, TooLarge | RequestTimeout | Malformed):
-        headers.append((b"connection", b"close"))
-    body = orjson.dumps(problem(error, instance=request_id), default=str)
-    return Reply(body=body, status=error.status, headers=tuple(headers), media_type=MEDIA_TYPE.encode())
 
 
 def internal() -> WeirError:

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
+from weir.api.reply import Reply
 from weir.errors import (
     Forbidden,
     InvalidInput,
@@ -109,6 +110,15 @@ def problem_response(
         media_type=MEDIA_TYPE,
         headers={**problem_headers(error), **(headers or {})},
     )
+
+
+def error_reply(error: WeirError, request_id: str) -> Reply:
+    """A problem as a reply of the hot path."""
+    headers = [(name.encode(), value.encode()) for name, value in problem_headers(error).items()]
+    if isinstance(error, TooLarge | RequestTimeout | Malformed):
+        headers.append((b"connection", b"close"))
+    body = orjson.dumps(problem(error, instance=request_id), default=str)
+    return Reply(body=body, status=error.status, headers=tuple(headers), media_type=MEDIA_TYPE.encode())
 
 
 def invalid(pointer: str, detail: str) -> InvalidInput:

@@ -38,8 +38,13 @@ async def drained_after_s(database: Database, *, patience_s: float = 120.0) -> f
     return time.perf_counter() - started
 
 
-async def verdict(broker: RedisBroker, queue: QueueRef, accepted: list[tuple[int, int]]) -> Verdict:
-    """Take everything out, in order, and look for what is missing, doubled or overtaken."""
+async def verdict(
+    broker: RedisBroker, queue: QueueRef, accepted: list[tuple[int, int]], *, messages: int
+) -> Verdict:
+    """Take everything out, in order, and look for what is missing, doubled or overtaken.
+
+    Each push put in `messages` of the same content, its producer and number.
+    """
     promised = set(accepted)
     seen: Counter[tuple[int, int]] = Counter()
     last: dict[int, int] = {}
@@ -54,8 +59,8 @@ async def verdict(broker: RedisBroker, queue: QueueRef, accepted: list[tuple[int
         await broker.ack([delivery.lease for delivery in deliveries])
     return Verdict(
         delivered=sum(seen.values()),
-        lost=sum(1 for one in accepted if one not in seen),
-        duplicates=sum(count - 1 for count in seen.values()),
+        lost=sum(1 for one in accepted if seen[one] < messages),
+        duplicates=sum(1 for count in seen.values() if count > messages),
         out_of_order=overtaken,
     )
 

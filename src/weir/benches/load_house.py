@@ -32,6 +32,16 @@ class ApiProcess:
     def rss_mib(self) -> float:
         return float(psutil.Process(self._process.pid).memory_info().rss) / 2**20
 
+    def cpu_s(self) -> float:
+        times = psutil.Process(self._process.pid).cpu_times()
+        return float(times.user + times.system)
+
+
+def redis_cpu_s() -> float:
+    """Processor time of the Redis that this process started."""
+    servers = (child for child in psutil.Process().children(recursive=True) if "redis" in child.name())
+    return float(sum(times.user + times.system for times in (one.cpu_times() for one in servers)))
+
 
 async def prepare(urls: Urls, folder: Path) -> str:
     """Define the queues; returns a token."""
@@ -67,6 +77,17 @@ async def _api_process(folder: Path, *, admission: bool) -> AsyncIterator[ApiPro
     finally:
         process.terminate()
         await process.wait()
+
+
+async def watch(processes: list[ApiProcess]) -> list[list[float]]:
+    """The memory of each process over time, until cancelled."""
+    seen: list[list[float]] = []
+    try:
+        while True:
+            seen.append([round(process.rss_mib(), 1) for process in processes])
+            await asyncio.sleep(5)
+    except asyncio.CancelledError:
+        return seen
 
 
 async def _answering(port: int) -> None:

@@ -1,8 +1,9 @@
 """An open-loop load generator: arrivals come at their rate, whatever the server does.
 
-Each arrival is the next message of a producer that has no request open and was not asked to stay away, so
-a producer's messages have an order. An answer that takes longer than a producer's patience is a timeout:
-the connection is dropped, and the server works for nobody.
+Each arrival is the next push of a producer that has none open, so a producer's pushes have an order. An
+answer that takes longer than a producer's patience is a timeout: the connection is dropped, and the server
+works for nobody. What is refused is not sent again, unless producers honour Retry-After: then they stay away
+as long as they were asked to, and arrivals that find nobody at hand are counted as held back.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from dataclasses import dataclass, field
 from typing import cast
 
 MakeRequest = Callable[[int, int], bytes]
-"""The request for a producer's message with this number."""
+"""The request for a producer's push with this number."""
+TIMED_OUT = 0
 _TICK_S = 0.002
+_OPENING = 100
 
 
 @dataclass(slots=True)
@@ -26,8 +29,10 @@ class Traffic:
 
     seconds: float = 0.0
     attempts: int = 0
+    unsent: int = 0
+    """Arrivals that found no free connection: the generator's own limit."""
     held_back: int = 0
-    """Arrivals whose producers were all waiting, as Retry-After asked, or for an answer."""
+    """Arrivals whose producers were all asked to stay away, or wait for an answer."""
     statuses: Counter[int] = field(default_factory=Counter)
     latencies_s: dict[int, list[float]] = field(default_factory=dict)
     accepted: list[tuple[int, int]] = field(default_factory=list)
@@ -38,18 +43,14 @@ class Traffic:
     def count(self, *statuses: int) -> int:
         return sum(self.statuses[status] for status in statuses)
 
-    def p99_ms(self, status: int) -> float:
-        found = sorted(self.latencies_s.get(status, [0.0]))
-        return found[min(len(found) - 1, int(0.99 * len(found)))] * 1000
-
-
-TIMED_OUT = 0
+    def p99_ms(self, status: int) -> float | None:
+        found = sorted(self.latencies_s.get(status, ()))
+        return round(found[int(0.99 * len(found))] * 1000, 1) if found else None
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, generator: Generator, server: int) -> None:
+    def __init__(self, generator: Generator) -> None:
         self._generator = generator
-        self.server = server
         self.producer = -1
         self.number = 0
         self.sent_at = 0.0
@@ -63,7 +64,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.open = False
         if self.producer >= 0:
-            self._generator.ended(self, TIMED_OUT, b"", b"")
+            self._generator.ended(self, TIMED_OUT, b"")
 
     def send(self, producer: int, number: int, data: bytes) -> None:
         self.producer, self.number, self.sent_at = producer, number, time.perf_counter()
@@ -75,14 +76,10 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._buffer = self._buffer + data if self._buffer else data
         head = self._buffer.find(b"\r\n\r\n")
-        if head < 0:
-            return
-        at = self._buffer.find(b"content-length: ") + 16
-        length = int(self._buffer[at : self._buffer.find(b"\r", at)])
-        if len(self._buffer) < head + 4 + length:
+        if head < 0 or len(self._buffer) < head + 4 + int(header(self._buffer, b"content-length") or 0):
             return
         answer, self._buffer = self._buffer, b""
-        self._generator.ended(self, int(answer[9:12]), answer[:head], answer[head + 4 :])
+        self._generator.ended(self, int(answer[9:12]), answer)
 
 
 class Generator:
@@ -94,90 +91,92 @@ class Generator:
         make: MakeRequest,
         *,
         producers: int,
-        patience_s: float = 2.0,
+        patience_s: float,
         max_connections: int,
+        honouring: bool = False,
     ) -> None:
         self._ports = ports
         self._make = make
         self._numbers: dict[int, int] = {}
         self._patience_s = patience_s
         self._max_connections = max_connections
+        self._honouring = honouring
         self._ready = deque(range(producers))
         self._away: list[tuple[float, int]] = []
         self._idle: deque[_Connection] = deque()
         self._busy: dict[_Connection, None] = {}
-        self._opening = 0
+        self._opened = 0
         self._total = 0
-        self._arrived = 0
-        self._connecting: set[asyncio.Future[None]] = set()
+        self._connecting: set[asyncio.Task[None]] = set()
         self.traffic = Traffic()
 
     async def run(self, *, per_s: float, seconds: float) -> Traffic:
         await self._open_all()
         started = time.perf_counter()
+        arrived = 0
         while (now := time.perf_counter()) - started < seconds:
-            due = (now - started) * per_s - self._arrived
+            due = int((now - started) * per_s) - arrived
+            arrived += due
             self._return(now)
             self._give_up(now)
-            self._arrive(int(due))
+            for _ in range(due):
+                self._arrive()
             await asyncio.sleep(_TICK_S)
         self.traffic.seconds = time.perf_counter() - started
         await self._finish()
         return self.traffic
 
-    def _arrive(self, due: int) -> None:
-        for _ in range(due):
-            self._arrived += 1
-            if not self._ready:
-                self.traffic.held_back += 1
-                continue
-            if not self._idle:
-                if self._total < self._max_connections and self._opening < 100:
-                    self._open()
-                self.traffic.held_back += 1
-                continue
+    def _arrive(self) -> None:
+        if not self._ready:
+            self.traffic.held_back += 1
+            return
+        connection = self._free_connection()
+        if connection is None:
+            self.traffic.unsent += 1
+            return
+        producer = self._ready.popleft()
+        number = self._numbers.get(producer, 0)
+        self._numbers[producer] = number + 1
+        self._busy[connection] = None
+        self.traffic.attempts += 1
+        connection.send(producer, number, self._make(producer, number))
+
+    def _free_connection(self) -> _Connection | None:
+        while self._idle:
             connection = self._idle.popleft()
-            if not connection.open:
-                self._total -= 1
-                continue
-            producer = self._ready.popleft()
-            number = self._numbers.get(producer, 0)
-            self._numbers[producer] = number + 1
-            self._busy[connection] = None
-            self.traffic.attempts += 1
-            connection.send(producer, number, self._make(producer, number))
+            if connection.open:
+                return connection
+            self._total -= 1
+        self._open()
+        return None
 
     async def _open_all(self) -> None:
         """Producers keep their connections; opening them is no part of the load."""
         while self._total < self._max_connections:
             self._open()
-            if self._opening >= 50:
+            if len(self._connecting) >= _OPENING:
                 await asyncio.gather(*self._connecting)
         await asyncio.gather(*self._connecting)
 
     def _open(self) -> None:
-        self._opening += 1
+        if self._total >= self._max_connections or len(self._connecting) >= _OPENING:
+            return
         self._total += 1
-        server = self._total % len(self._ports)
-
-        async def connect() -> None:
-            loop = asyncio.get_running_loop()
-            try:
-                _, connection = await loop.create_connection(
-                    lambda: _Connection(self, server), "127.0.0.1", self._ports[server]
-                )
-            except OSError:
-                self._total -= 1
-            else:
-                self._idle.append(connection)
-            finally:
-                self._opening -= 1
-
-        task = asyncio.ensure_future(connect())
+        self._opened += 1
+        task = asyncio.ensure_future(self._connect(self._ports[self._opened % len(self._ports)]))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
 
-    def ended(self, connection: _Connection, status: int, head: bytes, body: bytes) -> None:
+    async def _connect(self, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            _, connection = await loop.create_connection(lambda: _Connection(self), "127.0.0.1", port)
+        except OSError:
+            self._total -= 1
+        else:
+            self._idle.append(connection)
+
+    def ended(self, connection: _Connection, status: int, answer: bytes) -> None:
         """One request has ended: answered, or hung up."""
         now = time.perf_counter()
         producer, number = connection.producer, connection.number
@@ -188,11 +187,9 @@ class Generator:
         if status in (201, 202):
             self.traffic.accepted.append((producer, number))
             if status == 202:
-                self._note_estimate(body)
-        if status in (429, 503):
-            at = head.find(b"retry-after: ") + 13
-            asked_s = float(head[at : head.find(b"\r", at)]) if at > 12 else 1.0
-            heapq.heappush(self._away, (now + asked_s, producer))
+                self._note_estimate(answer)
+        if self._honouring and status in (429, 503):
+            heapq.heappush(self._away, (now + float(header(answer, b"retry-after") or 1), producer))
         else:
             self._ready.append(producer)
         if connection.open:
@@ -200,12 +197,12 @@ class Generator:
         else:
             self._total -= 1
 
-    def _note_estimate(self, body: bytes) -> None:
-        at = body.find(b'"operation_id":"') + 16
-        wait = body.find(b'"estimated_wait_ms":') + 20
-        text = body[wait : body.find(b",", wait)]
+    def _note_estimate(self, answer: bytes) -> None:
+        at = answer.find(b'"operation_id":"') + 16
+        wait = answer.find(b'"estimated_wait_ms":') + 20
+        text = answer[wait : answer.find(b",", wait)]
         if text != b"null":
-            self.traffic.estimates[body[at : at + 36]] = int(text)
+            self.traffic.estimates[answer[at : at + 36]] = int(text)
 
     def _return(self, now: float) -> None:
         while self._away and self._away[0][0] <= now:
@@ -228,3 +225,9 @@ class Generator:
         for connection in [*self._busy, *self._idle]:
             connection.drop()
         await asyncio.sleep(0.05)
+
+
+def header(answer: bytes, name: bytes) -> bytes | None:
+    """The value of a header of a raw answer, whichever stands last."""
+    at = answer.find(b"\r\n" + name + b": ")
+    return None if at < 0 else answer[at + len(name) + 4 : answer.find(b"\r\n", at + 2)]

@@ -54,6 +54,10 @@ class QueueDefinitions:
         row = await self._database.fetch_one(SQL["find_queue"], **queue_names(queue))
         return None if row is None else _definition(row)
 
+    async def defines(self, queue: QueueRef) -> bool:
+        """Whether the queue is defined."""
+        return await self.find(queue) is not None
+
     async def of(self, environment: EnvironmentRef) -> list[QueueDefinition]:
         """Every definition of an environment, by name."""
         rows = await self._database.fetch(

@@ -8,17 +8,19 @@ from weir.admission.admission import Admission
 from weir.admission.decide import Decision
 from weir.admission.kinds import OperationType
 from weir.model.exchange import PushAnswer, Pusher, PushItem
+from weir.operations.attempt import Held
 from weir.operations.intake import Intake
 
 
 class AdmittingPusher:
-    """A `Pusher` that executes through `inner`, queues or turns away, as pressure says.
+    """A `Pusher` that executes through `attempt`, queues or turns away, as pressure says.
 
     Requests are counted in flight here, so those that wait for others to share a broker call with count.
+    What the attempt held is queued here, outside of the shared call and after leaving the flight.
     """
 
-    def __init__(self, inner: Pusher, *, intake: Intake, admission: Admission) -> None:
-        self._inner = inner
+    def __init__(self, attempt: Pusher, *, intake: Intake, admission: Admission) -> None:
+        self._attempt = attempt
         self._intake = intake
         self._admission = admission
 
@@ -27,7 +29,10 @@ class AdmittingPusher:
         decision = self._admission.decide(OperationType.PUSH)
         if decision is Decision.EXECUTE:
             with self._admission.executing():
-                return await self._inner.push(items, producer=producer)
+                answers = await self._attempt.push(items, producer=producer)
+            if any(isinstance(answer, Held) for answer in answers):
+                return await self._intake.keep(items, answers)
+            return answers
         if decision is Decision.QUEUE:
             return await self._intake.queue(items)
         raise self._intake.overloaded()

@@ -68,6 +68,11 @@ class NewOperation:
     def priority(self) -> int:
         return PRIORITIES[self.type]
 
+    @property
+    def ordered(self) -> bool:
+        """Whether it keeps its place in a partition, behind a gate; settlements need neither."""
+        return self.type is OperationType.PUSH
+
     def without_gate(self) -> NewOperation:
         """The same operation, whose gate could not be closed."""
         return replace(self, gated=False)

@@ -1,4 +1,4 @@
-"""The way into the operation queue: gate first, then PostgreSQL, then the ticket."""
+"""The way into the operation queue: is there room, then the writer, then the ticket."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from collections.abc import Callable
 
 from weir.admission.admission import Admission
 from weir.admission.kinds import OperationType
-from weir.broker.broker import Broker, Gated
-from weir.errors import BrokerUnavailable, Overloaded
+from weir.errors import Overloaded
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
 from weir.operations.estimate import UNKNOWN, Rate
 from weir.operations.model import NewOperation, Reason, Ticket
-from weir.operations.queue import NotQueued
-from weir.operations.reach import Reach
 from weir.operations.writer import OperationWriter
 
 REFUSALS_PER_S = 300
@@ -44,18 +41,15 @@ class Overflow:
     def __init__(
         self,
         *,
-        broker: Broker,
+        shards: int,
         writer: OperationWriter,
         admission: Admission,
-        reach: Reach,
         rate: Callable[[], Rate],
     ) -> None:
-        self._broker = broker
         self._writer = writer
         self._admission = admission
-        self._reach = reach
         self._rate = rate
-        self._shards = broker.shards
+        self._shards = shards
         self._refusals = RecentCount()
         self._known: dict[QueueRef, int] = {}
 
@@ -80,47 +74,26 @@ class Overflow:
             **{"violated-policies": ["operations"]},
         )
 
-    async def add(self, queue: QueueRef, operations: list[NewOperation], *, reason: Reason) -> list[Ticket]:
-        """Queue pushes of one queue, in order with everything else of their partitions."""
-        if self._is_full():
+    async def add(
+        self, operations: list[NewOperation], *, reason: Reason, must: bool = False
+    ) -> list[Ticket]:
+        """Queue pushes of one queue, in order with everything else of their partitions.
+
+        With `must` they are queued however many there are: they may have taken effect already.
+        """
+        for_load = reason is not Reason.BROKER_UNAVAILABLE
+        if not must and not self._admission.may_queue(OperationType.PUSH, len(operations), for_load=for_load):
             raise self.overloaded()
-        gates = [Gated(key=operation.key, operation=operation.id) for operation in operations]
-        if not await self._close(queue, gates):
-            operations = [operation.without_gate() for operation in operations]
+        with self._admission.entering():
+            written = await self._writer.add(operations)
+        if not written.gated:
             reason = Reason.BROKER_UNAVAILABLE
-        try:
-            with self._admission.entering():
-                depth = await self._writer.add(operations)
-        except NotQueued:
-            if operations[0].gated:
-                await self._open(queue, gates)
-            raise
-        return self._tickets(operations, depth=depth, reason=reason)
+        return self._tickets(operations, depth=written.depth, reason=reason)
 
     async def add_alone(self, operation: NewOperation) -> Ticket:
         """Queue an operation that needs neither order nor a gate."""
-        depth = await self._writer.add([operation])
-        return self._tickets([operation], depth=depth, reason=Reason.BROKER_UNAVAILABLE)[0]
-
-    def _is_full(self) -> bool:
-        return self._admission.enabled and self._admission.full(OperationType.PUSH)
-
-    async def _close(self, queue: QueueRef, gates: list[Gated]) -> bool:
-        shard = self.shard(queue)
-        if not self._reach.reachable(shard):
-            return False
-        try:
-            await self._broker.close_gates(queue, gates)
-        except BrokerUnavailable:
-            self._reach.lost(shard)
-            return False
-        return True
-
-    async def _open(self, queue: QueueRef, gates: list[Gated]) -> None:
-        try:
-            await self._broker.open_gates(queue, gates)
-        except BrokerUnavailable:
-            self._reach.lost(self.shard(queue))
+        written = await self._writer.add([operation])
+        return self._tickets([operation], depth=written.depth, reason=Reason.BROKER_UNAVAILABLE)[0]
 
     def _tickets(self, operations: list[NewOperation], *, depth: int, reason: Reason) -> list[Ticket]:
         rate = UNKNOWN if reason is Reason.BROKER_UNAVAILABLE else self._rate()

@@ -12,6 +12,7 @@ from weir.control.database import Database, Row, execute, fetch, fetch_one
 from weir.control.sql import load_queries
 from weir.errors import WeirError
 from weir.model.ids import OperationId
+from weir.model.message import MAX_BATCH
 from weir.model.names import QueueRef
 from weir.operations.model import Claimed, NewOperation, Settled
 
@@ -65,10 +66,12 @@ class OperationQueue:
     async def ping(self) -> None:
         await self._database.fetch_one(QUERIES["ping"])
 
-    async def claim(self, *, worker: str, lanes: int, run: int, total: int) -> list[Claimed]:
+    async def claim(
+        self, *, worker: str, lanes: int, run: int, total: int, messages: int = MAX_BATCH
+    ) -> list[Claimed]:
         """The oldest operations of lanes that nobody runs, in the order of their acceptance."""
         rows = await self._database.fetch(
-            QUERIES["claim_operations"], worker=worker, lanes=lanes, run=run, total=total
+            QUERIES["claim_operations"], worker=worker, lanes=lanes, run=run, total=total, messages=messages
         )
         empty = [row["lane"] for row in rows if row["id"] is None]
         if empty:

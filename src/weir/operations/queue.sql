@@ -41,20 +41,26 @@ FROM weir.operation_lanes WHERE pending > 0;
 -- name: claim_operations
 -- Claim the oldest operations of lanes that nobody runs: free ones, and stuck ones past their time.
 WITH lane AS (
-    SELECT l.lane FROM weir.operation_lanes l
+    SELECT l.lane, l.priority FROM weir.operation_lanes l
     WHERE l.pending > 0 AND l.ready_ms <= weir.clock_ms() AND l.until_ms <= weir.clock_ms()
       AND NOT EXISTS (SELECT FROM weir.operations u WHERE u.lane = l.lane AND NOT u.gated)
     ORDER BY l.priority, l.turn_ms
     LIMIT %(lanes)s
     FOR UPDATE OF l SKIP LOCKED
-), run AS (
-    SELECT o.id, o.timeout_ms, o.lane
+), heads AS (
+    SELECT lane.priority, o.*
     FROM lane CROSS JOIN LATERAL (
-        SELECT o.id, o.timeout_ms, o.lane FROM weir.operations o
+        SELECT o.id, o.timeout_ms, o.lane, o.position, o.messages FROM weir.operations o
         WHERE o.lane = lane.lane AND o.status IN ('pending', 'processing')
         ORDER BY o.position LIMIT %(run)s
     ) AS o
     LIMIT %(total)s
+), run AS (
+    -- Of each lane the first ones, until there are enough messages: a round must not hold up its process.
+    SELECT id, timeout_ms, lane FROM (
+        SELECT *, sum(messages) OVER (ORDER BY priority, position) - messages AS before FROM heads
+    ) AS h
+    WHERE before < %(messages)s
 ), taken AS (
     UPDATE weir.operation_lanes l
     SET owner = %(worker)s, turn_ms = weir.clock_ms(),

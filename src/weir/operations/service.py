@@ -12,10 +12,12 @@ from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.model.exchange import Pusher
 from weir.model.ids import new_id
+from weir.operations.attempt import Attempt
 from weir.operations.calls import CallLanes
 from weir.operations.desk import Desk
 from weir.operations.estimate import RateMeter
 from weir.operations.front import AdmittingPusher
+from weir.operations.gates import Gates, Known
 from weir.operations.intake import Intake
 from weir.operations.keeper import LEASE_MS, Keeper
 from weir.operations.maintenance import Cleaner, DepthSampler, LagSampler
@@ -28,7 +30,10 @@ from weir.operations.writer import OperationWriter
 
 
 class OperationService:
-    """`database` should be a pool that nothing else uses: overflow has its own reserved connections."""
+    """`database` should be a pool that nothing else uses: overflow has its own reserved connections.
+
+    `known` tells whether a queue is defined while the broker cannot; without it every queue is believed.
+    """
 
     def __init__(
         self,
@@ -39,44 +44,50 @@ class OperationService:
         process: str | None = None,
         lease_ms: int = LEASE_MS,
         processing: bool = True,
+        known: Known | None = None,
     ) -> None:
         process = process or new_id()
         self.admission = admission or Admission()
         self.reach = Reach()
         self.queue = OperationQueue(database)
         self.meter = RateMeter()
-        self.processor = Processor(queue=self.queue, broker=broker, meter=self.meter, worker=process)
+        self.processor = Processor(
+            queue=self.queue,
+            broker=broker,
+            meter=self.meter,
+            worker=process,
+            pressed=lambda: self.admission.pressed,
+        )
         self.keeper = Keeper(database=database, broker=broker, reach=self.reach, lease_ms=lease_ms)
         self.sampler = DepthSampler(
             queue=self.queue, admission=self.admission, meter=self.meter, process=process
         )
-        self.writer = OperationWriter(self.queue, added=self._added)
+        self.writer = OperationWriter(
+            self.queue,
+            gates=Gates(broker=broker, reach=self.reach, known=known),
+            added=self._added,
+            pressed=lambda: self.admission.pressed,
+        )
         overflow = Overflow(
-            broker=broker,
-            writer=self.writer,
-            admission=self.admission,
-            reach=self.reach,
-            rate=self.sampler.current,
+            shards=broker.shards, writer=self.writer, admission=self.admission, rate=self.sampler.current
         )
-        self.intake = Intake(
-            broker=broker,
-            overflow=overflow,
-            reach=self.reach,
-            calls=CallLanes(process),
+        self.attempt = Attempt(
+            broker=broker, shard=overflow.shard, reach=self.reach, calls=CallLanes(process)
         )
+        self.intake = Intake(overflow)
         self.settlements = Settlements(broker=broker, overflow=overflow, reach=self.reach)
         self.desk = Desk(database=database, broker=broker)
         self.cleaner = Cleaner(database=database, queue=self.queue)
         self._lag = LagSampler(self.admission)
         self._processing = processing
 
-    def front(self, inner: Pusher | None = None) -> AdmittingPusher:
-        """What producers' pushes go through; `inner` executes those that are admitted."""
-        return AdmittingPusher(inner or self.intake, intake=self.intake, admission=self.admission)
+    def front(self, attempt: Pusher | None = None) -> AdmittingPusher:
+        """What producers' pushes go through; `attempt` executes those that are admitted."""
+        return AdmittingPusher(attempt or self.attempt, intake=self.intake, admission=self.admission)
 
     def admit(self, kind: OperationType) -> None:
         """Turn an operation away before anything is read or parsed for it, if that is what would happen."""
-        if self.admission.decide(kind) is Decision.REJECT:
+        if self.admission.peek(kind) is Decision.REJECT:
             raise self.intake.overloaded()
 
     def _added(self, depth: int) -> None:

@@ -15,7 +15,7 @@ from weir.errors import BrokerUnavailable, WeirError
 from weir.model.exchange import Queued, Refused, SettleAnswer, Settled, SettleItem, Verb
 from weir.model.ids import new_operation_id
 from weir.model.message import Failure, Settlement
-from weir.operations.intake import DIRECT_TIMEOUT_S, is_unknown
+from weir.operations.attempt import DIRECT_TIMEOUT_S, is_unknown
 from weir.operations.model import NewOperation, lane_alone
 from weir.operations.overflow import Overflow
 from weir.operations.payload import Settle, encode_settle

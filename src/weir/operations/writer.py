@@ -1,4 +1,4 @@
-"""Many requests, one commit: operations that arrive together are written to PostgreSQL together."""
+"""Many requests, one commit: operations that arrive together close their gates and are written together."""
 
 from __future__ import annotations
 
@@ -7,32 +7,62 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weir.errors import WeirError
+from weir.operations.gates import Gates
 from weir.operations.model import NewOperation
-from weir.operations.queue import Added, OperationQueue
+from weir.operations.queue import Added, NotQueued, OperationQueue
 
 MAX_BATCH = 500
+GATHER_S = 0.01
+"""Under pressure, how long a commit waits for company."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Operations that are durable: how many are queued now, and whether their gates are closed."""
+
+    depth: int
+    gated: bool
+
+
+@dataclass(slots=True)
 class _Waiting:
+    """Operations of one queue, and who waits for them."""
+
     operations: list[NewOperation]
-    done: asyncio.Future[int]
+    done: asyncio.Future[Written]
+
+    def fail(self, error: WeirError) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+    def succeed(self, depth: int) -> None:
+        if not self.done.done():
+            self.done.set_result(Written(depth=depth, gated=self.operations[0].gated))
 
 
 class OperationWriter:
     """Adds operations in group commits: while one runs, the next one gathers."""
 
-    def __init__(self, queue: OperationQueue, *, added: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        queue: OperationQueue,
+        *,
+        gates: Gates,
+        added: Callable[[int], None],
+        pressed: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._queue = queue
+        self._pressed = pressed
+        self._gates = gates
         self._added = added
         self._waiting: list[_Waiting] = []
         self._flusher: asyncio.Task[None] | None = None
         self._holding: set[asyncio.Task[None]] = set()
 
-    async def add(self, operations: list[NewOperation]) -> int:
-        """Make operations durable; returns how many are queued once they are.
+    async def add(self, operations: list[NewOperation]) -> Written:
+        """Make operations of one queue durable, behind closed gates if they have one.
 
-        Operations without a closed gate return only when no direct write that ignores them can happen.
+        Where a gate could not be closed this returns only when no direct write that ignores it can happen.
         """
         waiting = _Waiting(operations, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
@@ -42,27 +72,50 @@ class OperationWriter:
 
     async def _flush(self) -> None:
         while self._waiting:
+            if self._pressed():
+                await asyncio.sleep(GATHER_S)
             batch = self._take()
-            operations = [operation for waiting in batch for operation in waiting.operations]
             try:
-                added = await self._queue.add(operations)
+                batch = await self._behind_gates(batch)
+                if batch:
+                    await self._write(batch)
             except WeirError as error:
                 _fail(batch, error)
-                continue
             except BaseException as error:
                 _fail(batch, WeirError(f"the operation could not be queued ({error}); try again"))
                 raise
-            self._added(added.depth)
-            self._answer(batch, added)
 
     def _take(self) -> list[_Waiting]:
-        batch: list[_Waiting] = []
-        size = 0
-        while self._waiting and (not batch or size + len(self._waiting[0].operations) <= MAX_BATCH):
-            waiting = self._waiting.pop(0)
+        size, count = 0, 0
+        for waiting in self._waiting:
             size += len(waiting.operations)
-            batch.append(waiting)
+            if count and size > MAX_BATCH:
+                break
+            count += 1
+        batch, self._waiting = self._waiting[:count], self._waiting[count:]
         return batch
+
+    async def _behind_gates(self, batch: list[_Waiting]) -> list[_Waiting]:
+        """Those that can be queued, their gates closed where the broker can be reached."""
+        ordered = [waiting for waiting in batch if waiting.operations[0].ordered]
+        closed = await self._gates.close([one for waiting in ordered for one in waiting.operations])
+        for waiting in ordered:
+            outcome = closed[waiting.operations[0].queue]
+            if isinstance(outcome, WeirError):
+                waiting.fail(outcome)
+            elif not outcome:
+                waiting.operations = [operation.without_gate() for operation in waiting.operations]
+        return [waiting for waiting in batch if not waiting.done.done()]
+
+    async def _write(self, batch: list[_Waiting]) -> None:
+        operations = [operation for waiting in batch for operation in waiting.operations]
+        try:
+            added = await self._queue.add(operations)
+        except NotQueued:
+            await self._gates.open([one for one in operations if one.ordered and one.gated])
+            raise
+        self._added(added.depth)
+        self._answer(batch, added)
 
     def _answer(self, batch: list[_Waiting], added: Added) -> None:
         if added.hold_ms <= 0:
@@ -86,11 +139,9 @@ class OperationWriter:
 
 def _succeed(batch: list[_Waiting], depth: int) -> None:
     for waiting in batch:
-        if not waiting.done.done():
-            waiting.done.set_result(depth)
+        waiting.succeed(depth)
 
 
 def _fail(batch: list[_Waiting], error: WeirError) -> None:
     for waiting in batch:
-        if not waiting.done.done():
-            waiting.done.set_exception(error)
+        waiting.fail(error)

@@ -97,10 +97,10 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
         authenticator = CachedAuthenticator(
             tokens, fresh_s=settings.api.token_fresh_s, stale_s=settings.api.token_stale_s
         )
-        operations, events = await _operations(stack, settings, urls, broker)
+        operations, events = await _operations(stack, settings, urls, broker, definitions)
         pusher, settler = _exchange(settings.load, operations, broker)
         # Webhooks share calls in the room that receives them, queue by queue and in order.
-        front = operations.front(operations.intake) if settings.load.admission else DirectPusher(broker)
+        front = operations.front() if settings.load.admission else DirectPusher(broker)
         hooks = await open_hooks(database, broker, front, settings.worker)
         alerts, alert_loops = open_alerting(
             stack, settings.alerts, database, broker, warehouse, policy=guard_policy(settings.worker)
@@ -165,7 +165,7 @@ async def _database(stack: AsyncExitStack, settings: Settings, urls: Urls) -> Da
 
 
 async def _operations(
-    stack: AsyncExitStack, settings: Settings, urls: Urls, broker: Broker
+    stack: AsyncExitStack, settings: Settings, urls: Urls, broker: Broker, definitions: QueueDefinitions
 ) -> tuple[OperationService, SystemEvents]:
     """The operation queue, on connections that nothing else uses and that nothing waits long for."""
     load = settings.load
@@ -188,7 +188,9 @@ async def _operations(
         OperationType.PUSH: Threshold(utilization=load.push_utilization, depth=load.push_queue_depth),
     }
     admission = Admission(policy=Policy(thresholds=thresholds), limit=limit, enabled=load.admission)
-    service = OperationService(database=reserved, broker=broker, admission=admission)
+    service = OperationService(
+        database=reserved, broker=broker, admission=admission, known=definitions.defines
+    )
     return service, SystemEvents(database=reserved)
 
 
@@ -196,7 +198,7 @@ def _exchange(load: LoadSettings, operations: OperationService, broker: Broker) 
     """Who executes pushes and settlements. Without admission, the broker alone, come what may."""
     if not load.admission:
         return CoalescingPusher(DirectPusher(broker)), CoalescingSettler(DirectSettler(broker))
-    return operations.front(CoalescingPusher(operations.intake)), CoalescingSettler(operations.settlements)
+    return operations.front(CoalescingPusher(operations.attempt)), CoalescingSettler(operations.settlements)
 
 
 def _dead_letter_loops(settings: DeadLetterSettings, database: Database, broker: Broker) -> tuple[Loop, ...]:

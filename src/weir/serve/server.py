@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from weir.errors import Misconfigured
 from weir.serve.accept import Acceptor
-from weir.serve.protocol import PatientProtocol
+from weir.serve.shedding import SheddingProtocol
 
 GRACE_S = 20
 BACKLOG = 2_048
@@ -34,7 +34,7 @@ class Server(uvicorn.Server):
         yield
 
     def _protocol(self) -> asyncio.Protocol:
-        return PatientProtocol(
+        return SheddingProtocol(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
 
@@ -84,7 +84,7 @@ def base_url(listener: socket.socket) -> str:
 def _config(app: ASGIApp, grace_s: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=PatientProtocol,
+        http=SheddingProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

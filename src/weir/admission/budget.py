@@ -1,0 +1,42 @@
+"""How much may be queued for load: a burst at once, and a small share of what is executed after that.
+
+A queued push costs about twice a direct one, and drains through the same broker, so a queue absorbs a burst
+but cannot carry a load that lasts. Whoever queued for load has spent from the budget; it fills again while
+there is no pressure, and under pressure only by a share of what is executed.
+"""
+
+from __future__ import annotations
+
+
+class QueueBudget:
+    def __init__(self, *, burst: int = 100, share: float = 0.005, refill_s: float = 10.0) -> None:
+        self._burst = float(burst)
+        self._share = share
+        self._per_s = burst / refill_s
+        self._resume = burst / 20
+        """Once spent, queueing begins again with this much, because every queued operation makes those of
+        its partition that follow queue as well: better seldom and together."""
+        self._left = self._burst
+        self._spent = False
+
+    @property
+    def open(self) -> bool:
+        """Whether an operation may be queued for load."""
+        return not self._spent
+
+    def spend(self, operations: int) -> None:
+        self._left -= operations
+        self._spent = self._spent or self._left < 1
+
+    def executed(self) -> None:
+        """An operation was executed under pressure."""
+        self._earn(self._share)
+
+    def rested(self, seconds: float) -> None:
+        """There was no pressure for a while."""
+        self._earn(self._per_s * seconds)
+
+    def _earn(self, operations: float) -> None:
+        self._left = min(self._burst, self._left + operations)
+        if self._left >= self._resume:
+            self._spent = False

@@ -1,0 +1,85 @@
+"""Closing and opening the gates of operations in the broker, queue by queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+
+from weir.broker.broker import Broker, Gated
+from weir.errors import BrokerUnavailable, NotFound, WeirError
+from weir.model.names import QueueRef
+from weir.operations.model import NewOperation
+from weir.operations.reach import Reach
+
+CLOSE_TIMEOUT_S = 0.75
+Known = Callable[[QueueRef], Awaitable[bool]]
+"""Whether a queue is defined, asked when the broker cannot tell."""
+
+
+async def _trusted(_: QueueRef) -> bool:
+    return True
+
+
+class Gates:
+    """The gates of operations that are being queued; a broker out of reach leaves them open."""
+
+    def __init__(
+        self,
+        *,
+        broker: Broker,
+        reach: Reach,
+        known: Known | None = None,
+        timeout_s: float = CLOSE_TIMEOUT_S,
+    ) -> None:
+        self._broker = broker
+        self._reach = reach
+        self._known = known or _trusted
+        self._timeout_s = timeout_s
+
+    async def close(self, operations: Sequence[NewOperation]) -> dict[QueueRef, bool | WeirError]:
+        """For each queue, whether its gates are closed now, or why its operations cannot be queued."""
+        queues = _by_queue(operations)
+        closed = await asyncio.gather(*(self._close(*one) for one in queues.items()))
+        return dict(zip(queues, closed, strict=True))
+
+    async def open(self, operations: Sequence[NewOperation]) -> None:
+        """Take back gates of operations that were not queued after all."""
+        for queue, group in _by_queue(operations).items():
+            try:
+                await self._broker.open_gates(queue, _gated(group))
+            except BrokerUnavailable:
+                self._reach.lost(group[0].shard)
+
+    async def _close(self, queue: QueueRef, group: list[NewOperation]) -> bool | WeirError:
+        try:
+            if await self._closed(queue, group):
+                return True
+            if await self._known(queue):
+                return False
+        except WeirError as error:
+            return error
+        return NotFound(f"there is no queue `{queue.queue}`; define it first")
+
+    async def _closed(self, queue: QueueRef, group: list[NewOperation]) -> bool:
+        shard = group[0].shard
+        if not self._reach.reachable(shard):
+            return False
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._broker.close_gates(queue, _gated(group))
+        except (BrokerUnavailable, TimeoutError):
+            self._reach.lost(shard)
+            return False
+        return True
+
+
+def _by_queue(operations: Sequence[NewOperation]) -> dict[QueueRef, list[NewOperation]]:
+    queues: dict[QueueRef, list[NewOperation]] = defaultdict(list)
+    for operation in operations:
+        queues[operation.queue].append(operation)
+    return queues
+
+
+def _gated(group: list[NewOperation]) -> list[Gated]:
+    return [Gated(key=operation.key, operation=operation.id) for operation in group]

@@ -1,0 +1,161 @@
+"""Pushes that are turned away at the door, on a real socket: cheap, complete, and the connection lives on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from weir.admission.admission import Admission
+from weir.api.edge import Edge
+from weir.api.hot import Call, HotRoute, HotRoutes
+from weir.api.instruments import Instruments
+from weir.api.reply import Reply
+from weir.api.services import Services
+from weir.errors import Overloaded
+from weir.serve.server import bind, listening
+
+BODY = b'{"items":[]}'
+
+
+class Pushes:
+    """An application whose pushes wait until they are let go."""
+
+    def __init__(self) -> None:
+        self.admission = Admission()
+        self.begun = 0
+        self.go = asyncio.Event()
+
+    async def push(self, call: Call) -> Reply:
+        self.begun += 1
+        with self.admission.executing():
+            await call.body()
+            await self.go.wait()
+        return Reply.json({}, status=201)
+
+
+@pytest.fixture
+async def pushes() -> Pushes:
+    return Pushes()
+
+
+@pytest.fixture
+async def port(pushes: Pushes) -> AsyncIterator[int]:
+    intake = SimpleNamespace(overloaded=lambda: Overloaded("busy; try later", retry_after_s=3, quota=10))
+    operations: Any = SimpleNamespace(admission=pushes.admission, intake=intake)
+    services = Services(
+        broker=cast(Any, None), authenticator=cast(Any, None), pusher=cast(Any, None),
+        settler=cast(Any, None), operations=operations,
+    )  # fmt: skip
+    routes = HotRoutes((HotRoute(path="/api/v1/push", endpoints={"POST": pushes.push}),))
+    edge = Edge(services, hot=routes, control=cast(Any, None), instruments=Instruments())
+    listener = bind("127.0.0.1", 0)
+    async with listening(edge, listener, stopping=services.stopping.set, grace_s=2):
+        yield listener.getsockname()[1]
+
+
+class Peer:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+
+    def send(self, *, headers: str = "", body: bytes = BODY) -> None:
+        head = f"POST /api/v1/push HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n{headers}\r\n"
+        self.writer.write(head.encode() + body)
+
+    async def answer(self) -> tuple[int, dict[str, str], bytes]:
+        async with asyncio.timeout(5):
+            head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
+            status, *lines = head.strip().split("\r\n")
+            headers = dict(line.split(": ", 1) for line in lines)
+            return (
+                int(status.split()[1]),
+                headers,
+                await self._reader.readexactly(int(headers["content-length"])),
+            )
+
+    async def closed(self) -> bool:
+        async with asyncio.timeout(5):
+            return await self._reader.read(1) == b""
+
+
+@asynccontextmanager
+async def peer(port: int) -> AsyncIterator[Peer]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield Peer(reader, writer)
+    finally:
+        writer.close()
+
+
+def overload(admission: Admission) -> None:
+    admission.in_flight = 10_000
+    admission.budget.spend(10_000)
+
+
+async def test_a_push_that_is_turned_away_is_a_problem_and_the_connection_serves_the_next_one(
+    port: int, pushes: Pushes
+) -> None:
+    overload(pushes.admission)
+    async with peer(port) as one:
+        for _ in range(3):
+            one.send()
+            status, headers, body = await one.answer()
+            assert status == 429
+            assert headers["retry-after"] == "3"
+            assert headers["content-type"] == "application/problem+json"
+            problem = orjson.loads(body)
+            assert problem["code"] == "overloaded"
+            assert problem["instance"] == f"urn:uuid:{headers['request-id']}"
+        pushes.admission.in_flight = 0
+        pushes.go.set()
+        one.send()
+        assert (await one.answer())[0] == 201
+    assert pushes.begun == 1
+    assert pushes.admission.arriving == 0
+
+
+async def test_a_body_in_pieces_is_skipped_before_the_refusal(port: int, pushes: Pushes) -> None:
+    overload(pushes.admission)
+    async with peer(port) as one:
+        one.writer.write(b"POST /api/v1/push HTTP/1.1\r\nhost: x\r\ncontent-length: 12\r\n\r\n" + BODY[:5])
+        await one.writer.drain()
+        one.writer.write(BODY[5:])
+        assert (await one.answer())[0] == 429
+        one.send()
+        assert (await one.answer())[0] == 429
+
+
+async def test_whoever_asks_to_close_is_turned_away_and_hung_up(port: int, pushes: Pushes) -> None:
+    overload(pushes.admission)
+    async with peer(port) as one:
+        one.send(headers="connection: close\r\n")
+        assert (await one.answer())[0] == 429
+        assert await one.closed()
+
+
+async def test_those_that_arrive_together_are_seen_together(port: int, pushes: Pushes) -> None:
+    """No more begin than may be executed, though all have knocked before the first one began."""
+    pushes.admission.budget.spend(10_000)
+    limit = pushes.admission.limit.limit
+    peers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * limit)]
+    everyone = [Peer(*streams) for streams in peers]
+    for one in everyone:
+        one.send()
+    answers = [asyncio.create_task(one.answer()) for one in everyone]
+    async with asyncio.timeout(5):
+        while sum(task.done() for task in answers) < 2 * limit:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert pushes.begun == limit
+    pushes.go.set()
+    statuses = [(await task)[0] for task in answers]
+    assert statuses.count(201) == limit
+    assert statuses.count(429) == 2 * limit
+    assert pushes.admission.arriving == 0
+    for one in everyone:
+        one.writer.close()
