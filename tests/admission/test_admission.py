@@ -71,9 +71,7 @@ def test_a_process_that_lags_rejects_because_queueing_would_cost_it_more() -> No
 
 
 def test_a_few_operations_are_executed_however_slow_the_machine_is() -> None:
-    assert (
-        decide(OperationType.PUSH, Pressure(in_flight=4, limit=64, lag_ms=999), POLICY) is Decision.EXECUTE
-    )
+    assert decide(OperationType.PUSH, Pressure(in_flight=4, limit=64, lag_ms=999), POLICY) is Decision.EXECUTE
 
 
 def test_only_so_many_operations_are_on_their_way_into_the_queue_at_once() -> None:
