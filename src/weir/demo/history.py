@@ -22,7 +22,6 @@ AGES: tuple[tuple[int, int], ...] = (
     (30 * DAY_MS, HOUR_MS),
     (7 * DAY_MS + 2 * HOUR_MS, MINUTE_MS),
     (7 * DAY_MS - HOUR_MS, 10 * MINUTE_MS),
-    (2 * DAY_MS, MINUTE_MS),
     (DAY_MS + 2 * HOUR_MS, FINE_MS),
     (DAY_MS - HOUR_MS // 2, MINUTE_MS),
     (2 * HOUR_MS, FINE_MS),

@@ -1,4 +1,4 @@
-"""The past of the demo's processes: what the API and the workers said before the last deployment."""
+"""The past of the demo's processes: what the API and the shop's worker said before the last deployment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import groupby
 from random import Random
 
 from weir.demo.history import DAY_MS, HOUR_MS, MINUTE_MS, PastEvent
-from weir.demo.scenario import TENANTS
+from weir.demo.scenario import SHOP, TENANTS
 from weir.model.names import EnvironmentRef
 from weir.telemetry.codec import Event
 from weir.telemetry.connection import connect
@@ -28,7 +28,7 @@ def _identity(role: str, name: str) -> ProcessIdentity:
 
 
 _API = _identity("api", "api")
-_WORKERS = {one: _identity("worker", f"{one.organization}-{one.environment}") for one in _ENVIRONMENTS}
+_WORKERS = {SHOP.environment: _identity("worker", "shop")}
 
 
 def past_flushes(past: Iterable[PastEvent], *, now_ms: int) -> Iterator[PastEvent]:
