@@ -22,8 +22,8 @@ from weir.testing.memory import MemoryBroker
 from .conftest import item, running, wait_for
 
 CONNECTIONS = 30
-CALL_S = 0.15
-PATIENCE_S = 0.2
+CALL_S = 0.5
+PATIENCE_S = 0.8
 
 
 class Pooled:

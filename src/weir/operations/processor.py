@@ -25,7 +25,7 @@ RUN = 200
 TOTAL = 500
 IDLE_S = 0.1
 TROUBLE_S = 0.5
-PACE_S = 0.1
+PACE_S = 0.02
 """Under pressure, how long what is queued gathers between two small rounds: a round costs much the same
 for one operation as for fifty, and takes it from those that are executed at once."""
 SMALL = 100

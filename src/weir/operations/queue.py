@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from weir.control.database import Database, Row, execute, fetch, fetch_one
+from weir.control.database import Database, Row, fetch, fetch_one
 from weir.control.sql import load_queries
 from weir.errors import WeirError
 from weir.model.ids import OperationId
@@ -46,18 +46,20 @@ class OperationQueue:
         columns = _columns(operations)
         ungated = [operation.shard for operation in operations if not operation.gated]
         reached = False
+        held: list[Row] = []
         try:
-            async with self._database.transaction() as connection:
+            # One statement is one round trip; only what must be counted with it needs a transaction.
+            async with self._database.transaction() if ungated else self._database.connection() as connection:
                 reached = True
-                await execute(connection, QUERIES["add_operations"], **columns)
-                held = await fetch(connection, QUERIES["hold_direct"], shard=ungated) if ungated else []
-                depth = await fetch_one(connection, QUERIES["depth"])
+                added = await fetch_one(connection, QUERIES["add_operations"], **columns)
+                if ungated:
+                    held = await fetch(connection, QUERIES["hold_direct"], shard=ungated)
         except WeirError as error:
             if reached:
                 raise
             raise NotQueued(str(error), retry_after_s=1) from error
         hold_ms = max((row["remaining_ms"] for row in held), default=0)
-        return Added(depth=depth["depth"] if depth else 0, hold_ms=hold_ms)
+        return Added(depth=int(added["depth"]) if added else 0, hold_ms=hold_ms)
 
     async def depth(self) -> int:
         row = await self._database.fetch_one(QUERIES["depth"])

@@ -1,5 +1,6 @@
 -- name: add_operations
--- Add a batch: lock and count its lanes first, so that positions within a lane follow the order of commit.
+-- Add a batch: lock and count its lanes first, so that positions within a lane follow the order of commit;
+-- tells how many operations are not finished then.
 WITH input AS (
     SELECT * FROM unnest(
         %(id)s::uuid[], %(organization)s::text[], %(project)s::text[], %(environment)s::text[],
@@ -15,13 +16,18 @@ WITH input AS (
     RETURNING l.lane
 ), counted AS MATERIALIZED (
     SELECT count(*) FROM lanes
+), added AS (
+    INSERT INTO weir.operations (id, organization, project, environment, queue, partition, shard, lane, type,
+        priority, payload, messages, size_bytes, gated, timeout_ms, max_retries)
+    SELECT id, organization, project, environment, queue, partition, shard, lane, type, priority, payload,
+        messages, length(payload), gated, timeout_ms, max_retries
+    FROM input CROSS JOIN counted
+    ORDER BY n
+    RETURNING id
 )
-INSERT INTO weir.operations (id, organization, project, environment, queue, partition, shard, lane, type,
-    priority, payload, messages, size_bytes, gated, timeout_ms, max_retries)
-SELECT id, organization, project, environment, queue, partition, shard, lane, type, priority, payload,
-    messages, length(payload), gated, timeout_ms, max_retries
-FROM input CROSS JOIN counted
-ORDER BY n;
+-- What this statement adds it does not see in the lanes.
+SELECT (SELECT count(*) FROM added)
+    + (SELECT coalesce(sum(pending), 0) FROM weir.operation_lanes WHERE pending > 0) AS depth;
 
 -- name: hold_direct
 -- Count operations whose gate could not be closed, shard by shard; tells until when direct writes may go on.
