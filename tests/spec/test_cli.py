@@ -47,6 +47,22 @@ def test_a_file_that_is_not_there_is_one_line(capsys):
     assert err.startswith("weir: `/nowhere/at/all.weir` cannot be read")
 
 
+def test_a_file_that_is_not_utf_8_is_one_line(capsys, tmp_path):
+    path = tmp_path / "a.weir"
+    path.write_bytes("app A { queue Zoë {} }".encode("latin-1"))
+    status, _, err = run(capsys, "check", str(path))
+    assert status == 1
+    assert err.startswith(f"weir: `{path}` cannot be read: 'utf-8'")
+
+
+def test_a_file_of_another_editor_is_read_as_it_was_meant(capsys, tmp_path):
+    path = tmp_path / "a.weir"
+    path.write_bytes(b"\xef\xbb\xbfapp A {\r\n  queue B{} // end\r\n}\r\n")
+    assert run(capsys, "check", str(path))[0] == 0
+    assert run(capsys, "fmt", str(path))[0] == 0
+    assert path.read_bytes() == b"app A {\n  queue B {}  // end\n}\n"
+
+
 @pytest.mark.parametrize("text", ["a: &a [x, x]\nb: &b [*a, *a]\napp: A\n", "app: &a [*a]\n"])
 def test_aliases_are_refused_before_they_unfold(text):
     with pytest.raises(SpecInvalid, match="is not taken here"):

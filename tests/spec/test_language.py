@@ -17,6 +17,8 @@ from weir.spec.dump import dumped
 from weir.spec.fmt import formatted
 from weir.spec.language import read_spec, spec_of
 from weir.spec.parse import parse
+from weir.spec.problems import MAX_LINE, Problem, rendered
+from weir.spec.syntax import Span
 
 TEXTS = {path.name: path.read_text() for path in SOURCES if path.suffix == ".weir"}
 GOOD = {name: text for name, text in TEXTS.items() if not name.startswith("bad-")}
@@ -126,6 +128,38 @@ def test_a_deeply_nested_text_is_refused_and_not_fatal():
     ):
         with pytest.raises(SpecInvalid):
             read_spec(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('app A { queue "B { }', 'this text has no end; close it with `"` in the same line'),
+        ("app A {} app B {}", "`app` does not belong here; expected the end of the file"),
+    ],
+)
+def test_an_error_names_what_is_wrong_and_not_what_the_parser_wanted(text, message):
+    with pytest.raises(SpecInvalid) as caught:
+        read_spec(text)
+    assert caught.value.extra["errors"][0]["detail"] == message
+
+
+@pytest.mark.parametrize("column", [1, 9, 500, 49_999])
+def test_of_a_long_line_only_the_surroundings_are_shown(column):
+    text = "app A { queue B {} " + "x" * 50_000
+    span = Span(1, column, column - 1, column)
+    head, line, caret = rendered(Problem(message="bad", span=span), file="f", text=text).split("\n")
+    assert head == f"f:1:{column}: bad"
+    assert len(line) <= 4 + MAX_LINE + 2
+    assert line[len(caret) - 1] == text[column - 1]
+
+
+def test_a_byte_order_mark_says_nothing():
+    assert read_spec("\ufeffapp A { queue B {} }") == read_spec("app A { queue B {} }")
+
+
+def test_json_that_is_nested_too_deeply_is_one_line():
+    with pytest.raises(SpecInvalid, match=r"f\.json: the document is nested too deeply"):
+        read_spec("[" * 100_000, file="f.json")
 
 
 def test_an_error_shows_file_line_column_text_caret_and_the_nearest_word():

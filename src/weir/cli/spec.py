@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from weir.cli.options import DataDirOption, JsonOption
-from weir.cli.scope import ACTOR, Desk, EnvironmentOption, OrganizationOption, ProjectOption, at_desk
+from weir.cli.options import JsonOption
+from weir.cli.scope import ACTOR, Desk, Place, at_desk, scoped
 from weir.control.specs import Applied, AppliedSpec
 from weir.errors import Conflict, InvalidInput, SpecInvalid
 from weir.serve.hooks import open_specs
@@ -72,12 +72,10 @@ def fmt(
 
 
 @app.command()
+@scoped
 def plan(
+    place: Place,
     file: File,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what applying would change; exit status 1 if it would be refused."""
@@ -86,18 +84,16 @@ def plan(
     async def work(desk: Desk) -> Plan:
         return await open_specs(desk.database, desk.broker).plan(desk.environment, spec)
 
-    found = at_desk(data_dir, (organization, project, environment), work)
+    found = at_desk(place, work)
     typer.echo(json.dumps(asdict(found)) if as_json else rendered_plan(found))
     raise typer.Exit(0 if found.allowed else 1)
 
 
 @app.command()
+@scoped
 def apply(
+    place: Place,
     file: File,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a spec hold, all of it or none; every process follows within a second."""
@@ -111,7 +107,7 @@ def apply(
         return applied, applied.addresses(desk.environment)
 
     try:
-        applied, addresses = at_desk(data_dir, (organization, project, environment), work)
+        applied, addresses = at_desk(place, work)
     except Conflict as error:
         for refusal in error.extra.get("refusals", [error.message]):
             typer.echo(f"✗ {refusal}", err=True)
@@ -126,12 +122,10 @@ def apply(
 
 
 @app.command()
+@scoped
 def show(
+    place: Place,
     history: Annotated[bool, typer.Option("--history", help="The last revisions instead.")] = False,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the spec that holds, as it was written."""
@@ -140,7 +134,7 @@ def show(
         specs = open_specs(desk.database, desk.broker)
         return await specs.history(desk.environment, limit=50 if history else 1)
 
-    found = at_desk(data_dir, (organization, project, environment), work)
+    found = at_desk(place, work)
     if not found:
         raise InvalidInput("no spec is applied to this environment yet; apply one with `weir spec apply`")
     if as_json:
@@ -162,9 +156,8 @@ def _name(path: Path) -> str:
 
 
 def _text(path: Path) -> str:
-    if str(path) == "-":
-        return sys.stdin.read()
     try:
-        return path.read_text()
+        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"`{path}` cannot be read: {error}") from None

@@ -102,8 +102,10 @@ def load_json(text: str, *, file: str) -> Document:
         data = json.loads(text)
     except json.JSONDecodeError as error:
         raise SpecInvalid(f"{file}:{error.lineno}:{error.colno}: {error.msg}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise SpecInvalid(f"{file}: {error}") from None
+    except RecursionError:
+        raise SpecInvalid(f"{file}: the document is nested too deeply") from None
     return _document(data, text=text, file=file)
 
 

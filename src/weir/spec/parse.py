@@ -46,12 +46,16 @@ _WORDS = {
     "OPERATOR": "a comparison",
     "MAYBE": "`?`",
     "$END": "the end of the file",
+    "<END-OF-FILE>": "the end of the file",
 }
+BYTE_ORDER_MARK = "\ufeff"
+"""Some editors begin a file with it; it says nothing."""
 _KEYWORDS = ("message_type", "map_to", "enqueue", "deliver")
 
 
 def parse(text: str, *, file: str = "<spec>") -> Document:
     """The syntax tree of a spec; SpecInvalid shows the place where it cannot be read."""
+    text = text.removeprefix(BYTE_ORDER_MARK)
     if len(text) > MAX_BYTES:
         raise SpecInvalid(f"{file}: a spec has {len(text)} characters; at most {MAX_BYTES} are allowed")
     comments: list[Comment] = []
@@ -224,6 +228,9 @@ def _problem(error: UnexpectedInput, text: str) -> Problem:
             lines = text.split("\n")
             last = Span(len(lines), len(lines[-1]) + 1, len(text), len(text))
             return Problem(message=f"the text ends too early; expected {_spoken(expected)}", span=last)
+    elif text.startswith('"', start):
+        span = Span(line, column, start, start + 1)
+        return Problem(message='this text has no end; close it with `"` in the same line', span=span)
     else:
         expected = error.allowed if isinstance(error, UnexpectedCharacters) and error.allowed else set()
         found = _word_at(text, start)

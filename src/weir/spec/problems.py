@@ -10,6 +10,8 @@ from weir.errors import SpecInvalid
 from weir.spec.syntax import Span
 
 MAX_SHOWN = 20
+MAX_LINE = 160
+"""Of a longer line only what is around the place is shown."""
 TAB = "\t"
 
 
@@ -67,7 +69,17 @@ def rendered(problem: Problem, *, file: str, text: str) -> str:
     lines = text.split("\n")
     if not text or span.line > len(lines):
         return head
-    line = lines[span.line - 1].rstrip("\r")
-    before = "".join(TAB if char == TAB else " " for char in line[: span.column - 1])
-    width = max(1, min(span.end - span.start, len(line) - span.column + 1))
+    line, column = _around(lines[span.line - 1].rstrip("\r"), span.column)
+    before = "".join(TAB if char == TAB else " " for char in line[: column - 1])
+    width = max(1, min(span.end - span.start, len(line) - column + 1))
     return f"{head}\n    {line}\n    {before}{'^' * width}"
+
+
+def _around(line: str, column: int) -> tuple[str, int]:
+    """What is shown of a line, and the column of the place in that."""
+    if len(line) <= MAX_LINE:
+        return line, column
+    start = max(0, min(column - 1 - MAX_LINE // 2, len(line) - MAX_LINE))
+    end = start + MAX_LINE
+    shown = ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
+    return shown, column - start + (1 if start else 0)
