@@ -25,20 +25,23 @@ class Door:
         self._services = services
         self._instruments = instruments
 
-    def concerns(self, method: bytes, target: bytes) -> bool:
-        """Whether this is a push."""
+    def route(self, method: bytes, target: bytes) -> str | None:
+        """The route of a push; None if it is something else, which is not asked here."""
         path = target.partition(b"?")[0]
-        return method == b"POST" and (
-            path == _PUSH or (path.startswith(_RAW_PREFIX) and path.endswith(_RAW_SUFFIX))
-        )
+        if method != b"POST":
+            return None
+        if path == _PUSH:
+            return "/api/v1/push"
+        raw = path.startswith(_RAW_PREFIX) and path.endswith(_RAW_SUFFIX)
+        return "/api/v1/queues/{queue}/messages" if raw else None
 
-    def knock(self) -> bytes | None:
+    def knock(self, route: str) -> bytes | None:
         """Let one push in (None), or the whole answer that turns it away."""
         operations = self._services.operations
         if operations is None or operations.admission.let_in(OperationType.PUSH):
             return None
         reply = error_reply(operations.intake.overloaded(), request_id := new_id())
-        self._instruments.observe(method="POST", route="/api/v1/push", status=reply.status, took_s=0.0)
+        self._instruments.observe(method="POST", route=route, status=reply.status, took_s=0.0)
         lines = [
             b"HTTP/1.1 429 Too Many Requests",
             b"content-type: " + reply.media_type,

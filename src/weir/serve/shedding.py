@@ -21,8 +21,9 @@ class SheddingProtocol(PatientProtocol):
 
     def on_headers_complete(self) -> None:
         door = self._door
-        if door is not None and door.concerns(self.parser.get_method(), self.url) and self._may_shed():
-            self._refusal = door.knock()
+        route = door.route(self.parser.get_method(), self.url) if door is not None else None
+        if door is not None and route is not None and self._may_shed():
+            self._refusal = door.knock(route)
             if self._refusal is not None:
                 self._in_headers = False
                 self._header_bytes = 0
