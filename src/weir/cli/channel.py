@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from weir.cli.options import JsonOption
-from weir.cli.scope import ACTOR, Desk, Place, at, scoped
+from weir.cli.scope import ACTOR, Desk, Place, at_desk, scoped
 from weir.errors import InvalidInput
 from weir.spec.ir import ChannelSpec, ConsumerSpec
 
@@ -30,7 +30,7 @@ def list_channels(
     async def work(desk: Desk) -> list[ChannelSpec]:
         return await desk.room.channels.of(desk.environment)
 
-    found = at(place, work)
+    found = at_desk(place, work)
     rows = [
         {"channel": channel.id, "name": channel.name, "consumer": one.id, "queue": one.queue}
         for channel in found
@@ -64,7 +64,7 @@ def put(
     async def work(desk: Desk) -> None:
         await desk.room.channels.put(desk.environment, channel, by=ACTOR)
 
-    at(place, work)
+    at_desk(place, work)
     typer.echo(f"{channel.id}: {len(channel.consumers)} consumers", err=True)
 
 
@@ -79,7 +79,7 @@ def remove(
     async def work(desk: Desk) -> None:
         await desk.room.channels.remove(desk.environment, channel_id, by=ACTOR)
 
-    at(place, work)
+    at_desk(place, work)
 
 
 @app.command()
@@ -97,7 +97,7 @@ def token(
             return await channels.new_channel_token(desk.environment, channel_id, by=ACTOR)
         return await channels.new_consumer_token(desk.environment, channel_id, consumer_id, by=ACTOR)
 
-    typer.echo(at(place, work))
+    typer.echo(at_desk(place, work))
 
 
 def _consumer(text: str) -> ConsumerSpec:

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 
 from weir.cli.dlq_tasks import tasks_app
 from weir.cli.options import DataDirOption, JsonOption
-from weir.cli.scope import ACTOR, Desk, Place, at, scoped
+from weir.cli.scope import ACTOR, Desk, Place, at_desk, scoped
 from weir.deadletters.audit import Auditor
 from weir.deadletters.filters import payload_of
 from weir.deadletters.groups import list_groups
@@ -37,7 +37,7 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """How many are dead, by consumer: exact, from the summary."""
-    rows = at(place, _summary)
+    rows = at_desk(place, _summary)
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows]))
         return
@@ -62,7 +62,7 @@ def list_letters(
         ref = desk.environment.queue(queue)
         return await desk.room.letters.newest(ref, fingerprint=fingerprint, limit=limit)
 
-    letters = at(place, work)
+    letters = at_desk(place, work)
     if as_json:
         typer.echo(json.dumps([document(letter) for letter in letters]))
         return
@@ -93,7 +93,7 @@ def show(
         letter = await desk.room.letters.find(desk.environment.queue(queue), letter_id)
         return {**document(letter), "replay_result": await desk.room.letters.fate_of_replay(letter)}
 
-    typer.echo(json.dumps(at(place, work), indent=2))
+    typer.echo(json.dumps(at_desk(place, work), indent=2))
 
 
 @app.command()
@@ -113,7 +113,7 @@ def groups(
         )
         return [asdict(group) for group in found]
 
-    found = at(place, work)
+    found = at_desk(place, work)
     if as_json:
         typer.echo(json.dumps(found))
         return
@@ -144,7 +144,7 @@ def replay(
     async def work(desk: Desk) -> str:
         return await desk.room.letters.replay(desk.environment.queue(queue), letter_id, by=ACTOR)
 
-    typer.echo(at(place, work))
+    typer.echo(at_desk(place, work))
 
 
 @app.command()
@@ -161,7 +161,7 @@ def delete(
         ref = desk.environment.queue(queue)
         await desk.room.letters.delete(ref, letter_id, by=ACTOR, exhausted_only=not force)
 
-    at(place, work)
+    at_desk(place, work)
     typer.echo(f"deleted {letter_id}", err=True)
 
 
@@ -175,7 +175,7 @@ def check(
 ) -> None:
     """A Nagios check: exit status 0 (OK), 1 (WARNING), 2 (CRITICAL) or 3 (UNKNOWN), and performance data."""
     try:
-        rows = at(place, _summary)
+        rows = at_desk(place, _summary)
     except WeirError as error:
         typer.echo(f"DLQ UNKNOWN - {error}")
         raise typer.Exit(3) from None
@@ -192,7 +192,7 @@ def audit(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
         found = await Auditor(desk.room.database).audit(force=True)
         return None if found is None else asdict(found)
 
-    found = at(Place(environment=DEFAULT, data_dir=data_dir), work)
+    found = at_desk(Place(environment=DEFAULT, data_dir=data_dir), work)
     if found is None:
         typer.echo("another audit is at work", err=True)
         raise typer.Exit(1)

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from weir.cli.options import DataDirOption, JsonOption, settings_with
-from weir.cli.scope import ACTOR, Desk, Place, at, scoped
+from weir.cli.scope import ACTOR, Desk, Place, at_desk, scoped
 from weir.deadletters.filters import Filter
 from weir.deadletters.runner import TaskRunner
 from weir.deadletters.tasks import NewTask, Task, TaskKind, TaskState
@@ -121,7 +121,7 @@ def tasks(
     async def work(desk: Desk) -> list[Task]:
         return await desk.room.tasks.newest(desk.environment, limit=limit)
 
-    found = at(place, work)
+    found = at_desk(place, work)
     if as_json:
         typer.echo(json.dumps([task.described() for task in found]))
         return
@@ -201,7 +201,7 @@ def _begin(place: Place, new: NewTask, *, detach: bool, as_json: bool) -> None:
         task = await desk.room.tasks.create(desk.environment, new, by=ACTOR)
         return task if detach else await _followed(desk, task, quiet=as_json)
 
-    task: Any = at(place, work)
+    task: Any = at_desk(place, work)
     if task is None:
         typer.echo("stopped looking; running servers go on with the task, see `weir dlq tasks`", err=True)
         raise typer.Exit(130)
@@ -248,4 +248,4 @@ def _change(
         change = changes.get(verb, desk.room.tasks.cancel)
         return await change(desk.environment, task_id, by=ACTOR)
 
-    typer.echo(f"{task_id} {at(place, work).state}")
+    typer.echo(f"{task_id} {at_desk(place, work).state}")

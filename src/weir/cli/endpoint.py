@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from weir.cli.options import DataDirOption, JsonOption
-from weir.cli.scope import Desk, EnvironmentOption, OrganizationOption, ProjectOption, at_desk
+from weir.cli.options import JsonOption
+from weir.cli.scope import Desk, Place, at_desk, scoped
 from weir.control.database import Row
 from weir.errors import NotFound
 from weir.outbound.log import PostgresDeliveryLog
@@ -20,11 +20,9 @@ app = typer.Typer(no_args_is_help=True, help="Endpoints of deliveries that answe
 
 
 @app.command("list")
+@scoped
 def list_disabled(
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """The endpoints that get nothing now; their queues keep their messages."""
@@ -32,7 +30,7 @@ def list_disabled(
     async def work(desk: Desk) -> list[Row]:
         return await PostgresDeliveryLog(desk.database).disabled(desk.environment)
 
-    found = at_desk(data_dir, (organization, project, environment), work)
+    found = at_desk(place, work)
     if as_json:
         kept = ("url", "disabled_at_ms", "reason")
         typer.echo(json.dumps([{name: row[name] for name in kept} for row in found]))
@@ -45,18 +43,16 @@ def list_disabled(
 
 
 @app.command()
+@scoped
 def enable(
+    place: Place,
     url: Annotated[str, typer.Argument(help="As `weir endpoint list` shows it.")],
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """Let an endpoint receive again; workers notice within a second."""
 
     async def work(desk: Desk) -> bool:
         return await PostgresDeliveryLog(desk.database).enable(desk.environment, url)
 
-    if not at_desk(data_dir, (organization, project, environment), work):
+    if not at_desk(place, work):
         raise NotFound(f"the endpoint `{url:.200}` is not disabled here; see `weir endpoint list`")
     typer.echo(f"{url} receives again")

@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from weir.cli.options import DataDirOption, JsonOption
-from weir.cli.scope import Desk, EnvironmentOption, OrganizationOption, ProjectOption, at_desk
+from weir.cli.options import JsonOption
+from weir.cli.scope import Desk, Place, at_desk, scoped
 from weir.workers.timeline import Timeline, Timelines
 
 app = typer.Typer(no_args_is_help=True, help="Messages: what happened to one.")
@@ -24,12 +24,10 @@ def message() -> None:
 
 
 @app.command()
+@scoped
 def show(
+    place: Place,
     message_id: Annotated[str, typer.Argument(help="The id that the sender was given.")],
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Receipt, operation, enqueue, attempts with their errors, death and replay, in order."""
@@ -37,7 +35,7 @@ def show(
     async def work(desk: Desk) -> Timeline:
         return await Timelines(desk.database, desk.broker).of(desk.environment, message_id)
 
-    found = at_desk(data_dir, (organization, project, environment), work)
+    found = at_desk(place, work)
     if as_json:
         typer.echo(json.dumps(asdict(found), default=str))
         return

@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from weir.cli.options import DataDirOption, JsonOption
+from weir.cli.options import JsonOption
 from weir.cli.scope import Desk as Scope
-from weir.cli.scope import EnvironmentOption, OrganizationOption, ProjectOption, at_desk
+from weir.cli.scope import Place, at_desk, scoped
 from weir.operations.desk import Desk
 from weir.operations.model import Status
 
@@ -22,15 +22,13 @@ OperationId = Annotated[str, typer.Argument(help="The id of the operation.")]
 
 
 @app.command()
+@scoped
 def stats(
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
+    place: Place,
     as_json: JsonOption = False,
 ) -> None:
     """How many are queued or ended lately, by type and status."""
-    rows = at_desk(data_dir, (organization, project, environment), lambda at: _desk(at).stats(at.environment))
+    rows = at_desk(place, lambda at: _desk(at).stats(at.environment))
     if as_json:
         typer.echo(json.dumps(rows))
         return
@@ -42,20 +40,17 @@ def stats(
 
 
 @app.command("list")
+@scoped
 def list_operations(
+    place: Place,
     status: Annotated[Status | None, typer.Option(help="Only these.")] = None,
     queue: Annotated[str | None, typer.Option(help="Only of this queue.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="How many at most.")] = 50,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Operations, newest first."""
     page = at_desk(
-        data_dir,
-        (organization, project, environment),
+        place,
         lambda at: _desk(at).page(at.environment, status=status, queue=queue, limit=limit),
     )
     if as_json:
@@ -68,51 +63,42 @@ def list_operations(
 
 
 @app.command()
+@scoped
 def show(
+    place: Place,
     operation: OperationId,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """One operation, with its result."""
     row = at_desk(
-        data_dir,
-        (organization, project, environment),
+        place,
         lambda at: _desk(at).read(at.environment, operation),
     )
     typer.echo(json.dumps(row, indent=2))
 
 
 @app.command()
+@scoped
 def cancel(
+    place: Place,
     operation: OperationId,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """Take back an operation that nobody runs yet."""
     row = at_desk(
-        data_dir,
-        (organization, project, environment),
+        place,
         lambda at: _desk(at).cancel(at.environment, operation),
     )
     typer.echo(f"{row['id']} is {row['status']}")
 
 
 @app.command()
+@scoped
 def retry(
+    place: Place,
     operation: OperationId,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
 ) -> None:
     """Put a failed operation back, behind what is queued now."""
     row = at_desk(
-        data_dir,
-        (organization, project, environment),
+        place,
         lambda at: _desk(at).retry(at.environment, operation),
     )
     typer.echo(f"{row['id']} is {row['status']}")

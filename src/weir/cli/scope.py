@@ -104,16 +104,7 @@ async def opened(data_dir: Path | None, environment: EnvironmentRef) -> AsyncIte
         await broker.aclose()
 
 
-def at_desk(
-    data_dir: Path | None, scope: tuple[str, str, str], work: Callable[[Desk], Awaitable[Result]]
-) -> Result:
-    """Run a command's work; Ctrl-C ends it early."""
-    organization, project, environment = scope
-    ref = EnvironmentRef(organization=organization, project=project, environment=environment)
-    return at(Place(environment=ref, data_dir=data_dir), work)
-
-
-def at(place: Place, work: Callable[[Desk], Awaitable[Result]]) -> Result:
+def at_desk(place: Place, work: Callable[[Desk], Awaitable[Result]]) -> Result:
     """Run a command's work with the parts of the dead-letter room; Ctrl-C ends it early."""
     return within(opened(place.data_dir, place.environment), work)
 
