@@ -84,6 +84,26 @@ async def test_fifty_concurrent_repeats_give_one_message_and_the_same_answer(hou
     assert await house.depth("In") == 1
 
 
+async def test_a_sender_that_left_before_its_answer_may_send_again(house):
+    body = b'{"a": 1}'
+    head = (
+        f"POST /hook/Signed HTTP/1.1\r\nhost: x\r\nx-id: left\r\ncontent-length: {len(body)}\r\n"
+        f"content-type: application/json\r\nx-sig: {signing.hexmac(SECRET, body)}\r\n\r\n"
+    )
+    listener = bind("127.0.0.1", 0)
+    async with listening(house.app, listener, stopping=lambda: None, grace_s=2):
+        for _ in range(5):
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.write(head.encode() + body)
+            await writer.drain()
+            writer.transport.abort()
+        first = await house.hook("Signed", body, x_id="left")
+        second = await house.hook("Signed", body, x_id="left")
+    assert (first.status_code, second.status_code) == (202, 202)
+    assert first.json()["id"] == second.json()["id"]
+    assert await house.depth("In") == 1
+
+
 async def test_repeats_are_known_across_processes(house, environment, database, redis_url):
     from ingress.house import open_house
 
