@@ -28,6 +28,7 @@ def overview_is_full(page: Page) -> None:
 def charts_are_drawn(page: Page) -> None:
     expect(page.get_by_role("img", name="Depth: depth ")).to_be_visible()
     expect(page.get_by_label("Verdict")).to_be_visible()
+    expect(page.get_by_label("Verdict")).not_to_contain_text("telemetry")
 
 
 def group_is_open(page: Page) -> None:
