@@ -61,6 +61,8 @@ class RunningCluster:
             "dir": folder,
             "save": "",
             "appendonly": "yes",
+            # With the default, a killed node loses what it answered while an fsync ran.
+            "appendfsync": "no",
             "cluster-enabled": "yes",
             "cluster-node-timeout": 2_000,
         }
