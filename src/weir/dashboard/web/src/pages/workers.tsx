@@ -86,7 +86,7 @@ function Figures({ worker }: { worker: string }) {
   return (
     <>
       {series.data?.shared && (
-        <p class="legend">Some of these processes serve other environments too, so what they count is not shown.</p>
+        <p class="legend">Some of these processes serve other environments too; what those count is left out.</p>
       )}
       <div class="charts">
         <Chart title="Throughput" lines={shown.throughput} format={rate} {...shown.shared} />
