@@ -62,7 +62,9 @@ async def _run(*, quick: bool) -> dict[str, Any]:
                 _say(f"{OVERLOAD} times {capacity:.0f} pushes a second, without admission")
                 figures |= await _collapse(processes, token, capacity=capacity, seconds=min(seconds, 20.0))
             async with api_processes(folder, count=2, admission=True) as processes:
-                _say("the same with admission")
+                _say("capacity with admission, which warms up as well")
+                guarded = await _capacity(processes, token, rounds=2, seconds=1.5 if quick else 8.0)
+                _say("the same overload with admission")
                 figures |= await _overload(stack.urls, processes, token, capacity=capacity, seconds=seconds)
             _say("what admission costs")
             figures |= await _cost(folder, token, rounds=8 if quick else 30, seconds=0.7 if quick else 1.0)
@@ -70,6 +72,7 @@ async def _run(*, quick: bool) -> dict[str, Any]:
         "capacity_per_s": round(capacity),
         "messages_a_push": BATCH,
         "capacity_messages_per_s": round(capacity * BATCH),
+        "capacity_with_admission_per_s": round(guarded),
         **figures,
         "cpus": os.cpu_count(),
         "processes": 2,
