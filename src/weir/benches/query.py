@@ -13,11 +13,15 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+import orjson
+
+from weir.api.history import ENVIRONMENT_GAUGES, QUEUE_GAUGES, metrics_document, rank_document
 from weir.control.sql import load_queries
 from weir.embedded.clickhouse import ClickHouseServer
 from weir.embedded.ports import free_port
 from weir.embedded.supervised import Supervised
 from weir.model.names import EnvironmentRef
+from weir.serve.run import calm_collector
 from weir.warehouse.connection import Connection
 from weir.warehouse.migrate import migrate_warehouse
 from weir.warehouse.reading.freshness import Position
@@ -30,7 +34,7 @@ from weir.warehouse.tables import ENVIRONMENTS, QUEUES, TierSet
 PERIODS = ("30m", "2h", "24h", "7d", "30d", "400d")
 ENVIRONMENT = EnvironmentRef(organization="bench", project="query", environment="full")
 _SQL = load_queries("weir.benches", "query.sql")
-_ROWS_AT_ONCE = 1_000_000
+_ROWS_AT_ONCE = 4_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +96,8 @@ async def _measure(size: Size) -> dict[str, Any]:
 
 
 async def _ask(warehouse: Warehouse, size: Size, *, end_ms: int) -> dict[str, Any]:
-    """Every question `rounds` times, over different queues; at the end the worst number of points."""
+    """Every question `rounds` times, over different queues, each answered as JSON; and the most points."""
+    calm_collector()
     most_points = 0
     series: dict[str, list[float]] = {}
     for period in PERIODS:
@@ -102,7 +107,9 @@ async def _ask(warehouse: Warehouse, size: Size, *, end_ms: int) -> dict[str, An
 
         async def one(number: int, window: Any = window, names: list[str] = names) -> int:
             queue = ENVIRONMENT.queue(names[number * 7 % len(names)])
-            return len((await warehouse.history.of_queue(queue, window)).points)
+            history = await warehouse.history.of_queue(queue, window)
+            orjson.dumps(metrics_document(history, gauges=QUEUE_GAUGES))
+            return len(history.points)
 
         series[period], points = await _timed(one, rounds=size.rounds)
         most_points = max(most_points, points)
@@ -126,10 +133,12 @@ async def _environment_times(
         window = window_for(start_ms=end_ms - parse_period(period), end_ms=end_ms, now_ms=end_ms)
 
         async def one(_: int, window: Any = window) -> int:
-            history, _ranked = await asyncio.gather(
+            history, ranked = await asyncio.gather(
                 warehouse.history.of_environment(ENVIRONMENT, window),
                 warehouse.top.of(ENVIRONMENT, window, by=By.QUEUE_LENGTH, limit=10),
             )
+            document = metrics_document(history, gauges=ENVIRONMENT_GAUGES)
+            orjson.dumps({**document, "top_queues": [rank_document(one) for one in ranked]})
             return len(history.points)
 
         times[period], points = await _timed(one, rounds=max(size.rounds // 3, 10))
@@ -179,7 +188,7 @@ def fill_recent(connection: Connection, environment: EnvironmentRef, queues: int
 def _chunks(
     tiers: TierSet, resolution: Resolution, *, days: float, queues: int, end_s: int
 ) -> Iterator[dict[str, Any]]:
-    """The parameters of inserts of about a million rows each."""
+    """The parameters of inserts of a few million rows each: large parts leave little to merge."""
     step_s = resolution.step_ms // 1_000
     buckets = int(days * 86_400) // step_s
     at_once = max(_ROWS_AT_ONCE // buckets, 1)

@@ -41,7 +41,7 @@ SELECT
     arrayMax(waits) AS wait_max_ms,
     arrayReduce('quantilesTDigestState(0.5, 0.95, 0.99)', waits) AS wait_digest
 FROM numbers_mt({rows:UInt64})
-SETTINGS max_insert_threads = 2
+SETTINGS max_insert_threads = 2, optimize_on_insert = 0, min_insert_block_size_rows = 4000000, min_insert_block_size_bytes = 2000000000
 
 -- name: fill_environment
 -- Full buckets of one environment in one tier.
@@ -73,7 +73,7 @@ SELECT
     arrayMax(waits) AS wait_max_ms,
     arrayReduce('quantilesTDigestState(0.5, 0.95, 0.99)', waits) AS wait_digest
 FROM numbers_mt({rows:UInt64})
-SETTINGS max_insert_threads = 2
+SETTINGS max_insert_threads = 2, optimize_on_insert = 0, min_insert_block_size_rows = 4000000, min_insert_block_size_bytes = 2000000000
 
 -- name: merges
 -- How many merges are under way.

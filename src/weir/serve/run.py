@@ -41,7 +41,7 @@ async def served(
                     create_app(services, routes=dashboard()), listener, stopping=services.stopping.set
                 ) as url,
             ):
-                _calm_collector()
+                calm_collector()
                 log.info("serving", url=url)
                 try:
                     yield url
@@ -65,7 +65,7 @@ async def serve(
         await asyncio.Event().wait()
 
 
-def _calm_collector() -> None:
+def calm_collector() -> None:
     """What was built lives as long as the process; requests leave hardly any cycles. Look for them seldom."""
     gc.collect()
     gc.freeze()
