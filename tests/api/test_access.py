@@ -36,6 +36,9 @@ def one(queue: str) -> dict[str, Any]:
         "Bearer weir_prod_000000000000_00000000000000000000000000000000_000000",
         "Bearer ' OR 1=1 --",
         "Bearer \xe9\xe9",
+        "Bearer x\r\nweir-organization: y",
+        "Bearer x\x00",
+        "Bearer " + "x" * 60_000,
     ],
 )
 async def test_what_is_no_token_is_refused_alike(app: Edge, tenant: Tenant, header: str | None) -> None:

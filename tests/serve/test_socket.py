@@ -55,14 +55,6 @@ async def connected(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyn
             await writer.wait_closed()
 
 
-async def ended(reader: asyncio.StreamReader) -> bool:
-    """Whether the server gave up on the client: with an answer, or with a reset that overtook it."""
-    try:
-        return (await answer(reader))[0] == 408
-    except ConnectionResetError:
-        return True
-
-
 async def answer(reader: asyncio.StreamReader) -> tuple[int, Any]:
     async with asyncio.timeout(10):
         head = await reader.readuntil(b"\r\n\r\n")
@@ -139,7 +131,11 @@ async def test_slow_headers_are_hung_up_on(port: int, start: bytes) -> None:
         assert await closed(reader)
 
 
-async def test_many_slow_clients_do_not_hinder_a_quick_one(port: int) -> None:
+async def test_many_slow_clients_do_not_hinder_a_quick_one(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Who has not sent a byte in time is hung up on without an answer: on a busy machine that needs patience.
+    monkeypatch.setattr(PatientProtocol, "header_timeout_s", 1.5)
     async with AsyncExitStack() as stack:
         slow = []
         for _ in range(200):
@@ -149,7 +145,7 @@ async def test_many_slow_clients_do_not_hinder_a_quick_one(port: int) -> None:
             writer.write(head(1) + b"x")
             assert await answer(reader) == (200, {"bytes": 1})
         for reader, _ in slow:
-            assert await ended(reader)
+            assert (await answer(reader))[0] == 408
 
 
 async def test_endless_headers_are_refused(port: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 from psycopg.rows import DictRow, dict_row
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from weir.control.errors import translating
 from weir.control.sql import Query
@@ -28,8 +29,16 @@ class PoolState:
     waiting: int
 
 
+_MEMORY_S = 1.0
+"""How long a wait in vain is remembered."""
+
+
 class Database:
-    """A pool of connections. Nothing waits longer than `timeout_s` for one."""
+    """A pool of connections. Nothing waits longer than `timeout_s` for one.
+
+    Who waited in vain was not alone: for a second after that others wait a quarter as long, so that a request
+    which needs several connections learns soon that there are none.
+    """
 
     def __init__(
         self,
@@ -42,6 +51,8 @@ class Database:
         name: str = "weir",
     ) -> None:
         self.url = url
+        self._timeout_s = timeout_s
+        self._in_vain_until = 0.0
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
             connection_class=AsyncConnection[DictRow],
@@ -76,15 +87,26 @@ class Database:
     async def connection(self) -> AsyncIterator[Connection]:
         """A connection in autocommit mode."""
         with translating():
-            async with self._pool.connection() as connection:
+            async with self._lent() as connection:
                 yield connection
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
         """A connection inside one transaction: all or nothing."""
         with translating():
-            async with self._pool.connection() as connection, connection.transaction():
+            async with self._lent() as connection, connection.transaction():
                 yield connection
+
+    @asynccontextmanager
+    async def _lent(self) -> AsyncIterator[Connection]:
+        short = time.monotonic() < self._in_vain_until
+        patience_s = self._timeout_s / 4 if short else self._timeout_s
+        try:
+            async with self._pool.connection(timeout=patience_s) as connection:
+                yield connection
+        except PoolTimeout:
+            self._in_vain_until = time.monotonic() + _MEMORY_S
+            raise
 
     async def fetch(self, query: Query, **parameters: Any) -> list[Row]:
         """All rows of one query, on a connection of its own."""
