@@ -105,6 +105,15 @@ def test_exactly_the_limit_is_executed_at_once() -> None:
     assert decisions == [Decision.EXECUTE] * 30 + [Decision.QUEUE]
 
 
+def test_at_the_door_those_on_their_way_in_are_seen() -> None:
+    admission = Admission(limit=AdaptiveLimit(initial=30))
+    let_in = sum(admission.let_in(OperationType.PUSH) for _ in range(1_000))
+    assert let_in == admission.arriving == 30 + admission.queueing_limit.limit
+    admission.arriving = 0
+    admission.budget.spend(1_000)
+    assert sum(admission.let_in(OperationType.PUSH) for _ in range(1_000)) == 30
+
+
 def test_without_admission_everything_is_executed() -> None:
     admission = Admission(enabled=False)
     admission.in_flight, admission.lag_ms = 100_000, 1e6

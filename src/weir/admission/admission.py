@@ -25,7 +25,7 @@ class Admission:
     ) -> None:
         self.policy = policy or Policy()
         self.limit = limit or AdaptiveLimit()
-        self.queueing_limit = AdaptiveLimit(initial=32, minimum=4)
+        self.queueing_limit = AdaptiveLimit(initial=16, minimum=4)
         self.budget = budget or QueueBudget()
         self.enabled = enabled
         self.in_flight = 0
@@ -42,14 +42,14 @@ class Admission:
 
     @property
     def pressure(self) -> Pressure:
-        return self._pressure(self.in_flight)
+        return self._pressure(self.in_flight, self.queueing)
 
-    def _pressure(self, in_flight: int) -> Pressure:
+    def _pressure(self, in_flight: int, queueing: int) -> Pressure:
         return Pressure(
             busy_connections=self.busy_connections,
             connections=self.connections,
             in_flight=in_flight,
-            queueing=self.queueing,
+            queueing=queueing,
             queueing_limit=self.queueing_limit.limit,
             limit=self.limit.limit,
             lag_ms=self.lag_ms,
@@ -76,19 +76,21 @@ class Admission:
 
     def peek(self, kind: OperationType) -> Decision:
         """What would be decided now, without deciding it: under the pressure that executing it would make."""
-        return self._decided(kind, self.in_flight + 1)
+        return self._decided(kind, self.in_flight + 1, self.queueing)
 
     def let_in(self, kind: OperationType) -> bool:
         """Whether one more may come in beside those that are on their way in already; if so, it is too."""
-        if self._decided(kind, self.in_flight + self.arriving + 1) is Decision.REJECT:
+        coming = self.in_flight + self.arriving
+        queueing = self.queueing + max(0, coming - self.limit.limit)
+        if self._decided(kind, coming + 1, queueing) is Decision.REJECT:
             return False
         self.arriving += 1
         return True
 
-    def _decided(self, kind: OperationType, in_flight: int) -> Decision:
+    def _decided(self, kind: OperationType, in_flight: int, queueing: int) -> Decision:
         if not self.enabled or self._calm_with(in_flight):
             return Decision.EXECUTE
-        return decide(kind, self._pressure(in_flight), self.policy, last=self._last[kind])
+        return decide(kind, self._pressure(in_flight, queueing), self.policy, last=self._last[kind])
 
     def may_queue(self, kind: OperationType, operations: int, *, for_load: bool) -> bool:
         """Whether operations may enter the queue; those that do for load are taken from the budget."""
