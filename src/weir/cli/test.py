@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import typer
+
+from weir.cli.tools import ensure_tools
 
 app = typer.Typer()
 
@@ -20,7 +21,7 @@ _FREE_FORM = {"allow_extra_args": True, "ignore_unknown_options": True}
 def test(ctx: typer.Context) -> None:
     """Run pytest with two workers; `--faults` adds the long ones. Other arguments go to pytest."""
     arguments = list(ctx.args)
-    _ensure_browser()
+    ensure_tools(lambda text: typer.echo(f"weir: {text}", err=True))
     status = subprocess.run(
         [sys.executable, "-m", "pytest", *_workers(arguments), *arguments], cwd=_ROOT
     ).returncode
@@ -34,14 +35,3 @@ def _workers(arguments: list[str]) -> list[str]:
     if chosen or given or (os.cpu_count() or 1) < 2:
         return []
     return ["-n", "2", "--dist", "loadfile"]
-
-
-def _ensure_browser() -> None:
-    """The pages are tested in Chromium; where apt can install it without asking, it does."""
-    if shutil.which("chromium") or os.geteuid() != 0 or not shutil.which("apt-get"):
-        return
-    typer.echo("weir: installing chromium, for the tests of the dashboard", err=True)
-    install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", "chromium"]
-    if subprocess.run(install, stdout=subprocess.DEVNULL).returncode:
-        subprocess.run(["apt-get", "update", "-q"], stdout=subprocess.DEVNULL)
-        subprocess.run(install, stdout=subprocess.DEVNULL)

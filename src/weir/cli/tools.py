@@ -1,0 +1,71 @@
+"""What the tests need beside Python: Chromium for the pages, promtool for the metrics.
+
+They come from Debian. Chromium has to be installed, which takes root; promtool is one program that needs
+nothing else, so its package is unpacked into the environment by whoever runs the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+_UNPACKED = Path(sys.prefix) / "debian"
+_APT = ("apt-get", "-q", "-o", "APT::Sandbox::User=root")
+"""Root would hand the download to a user who cannot see into the folder; others have nobody to hand it to."""
+
+
+def ensure_tools(say: Callable[[str], None]) -> None:
+    """Get what is missing and can be had; a test whose tool is still missing fails and says so."""
+    if not shutil.which("apt-get"):
+        return
+    if not shutil.which("chromium") and os.geteuid() == 0:
+        say("installing chromium, for the tests of the dashboard")
+        _install("chromium")
+    if promtool() is None and shutil.which("dpkg-deb"):
+        say("getting promtool, for the tests of the metrics")
+        _unpack("prometheus", "./usr/bin/promtool")
+
+
+def promtool() -> str | None:
+    """Where Prometheus's own checker is, if this machine or this environment has it."""
+    return shutil.which("promtool") or shutil.which("promtool", path=str(_UNPACKED / "usr" / "bin"))
+
+
+def _install(package: str) -> None:
+    install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", package]
+    if not _ran(install):
+        _ran(["apt-get", "update", "-q"])
+        _ran(install)
+
+
+def _unpack(package: str, member: str) -> None:
+    """Take one file out of a package, which anyone may download."""
+    _UNPACKED.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=_UNPACKED) as folder:
+        _download(package, folder)
+        for archive in Path(folder).glob(f"{package}_*.deb"):
+            extract = f'dpkg-deb --fsys-tarfile "$1" | tar -x -C "{folder}" {member}'
+            _ran(["sh", "-c", extract, "sh", str(archive)])
+        found = Path(folder) / member
+        if found.exists():
+            (_UNPACKED / member).parent.mkdir(parents=True, exist_ok=True)
+            found.replace(_UNPACKED / member)
+
+
+def _download(package: str, folder: str) -> None:
+    """Into the folder; if the machine's package lists do not know the package, with lists of our own."""
+    if _ran([*_APT, "download", package], cwd=folder):
+        return
+    (Path(folder) / "lists" / "partial").mkdir(parents=True)
+    private = [*_APT, "-o", f"Dir::State::Lists={folder}/lists", "-o", f"Dir::Cache={folder}"]
+    _ran([*private, "update"], cwd=folder)
+    _ran([*private, "download", package], cwd=folder)
+
+
+def _ran(command: list[str], *, cwd: str | None = None) -> bool:
+    return subprocess.run(command, cwd=cwd, stdout=subprocess.DEVNULL).returncode == 0
