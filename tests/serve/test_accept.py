@@ -23,15 +23,15 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-class _Crowded(socket.socket):
-    """A listening socket whose process has no file descriptor left, twice."""
+class _Troubled(socket.socket):
+    """A listening socket: twice its process has no file descriptor left, then a client was gone already."""
 
-    refusals = 2
+    troubles = (errno.EPROTO, errno.ECONNABORTED, errno.EMFILE, errno.EMFILE)
 
     def accept(self) -> tuple[socket.socket, object]:
-        if self.refusals:
-            self.refusals -= 1
-            raise OSError(errno.EMFILE, "too many open files")
+        if self.troubles:
+            *self.troubles, trouble = self.troubles  # type: ignore[assignment]
+            raise OSError(trouble, "no")
         return super().accept()
 
 
@@ -70,18 +70,18 @@ async def _turns_until_answered(client: socket.socket) -> int:
     raise AssertionError("never answered")
 
 
-async def test_a_process_without_file_descriptors_takes_connections_later(
+async def test_what_cannot_be_taken_now_is_taken_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(accept, "_RESPITE_S", 0.01)
-    with _Crowded(socket.AF_INET, socket.SOCK_STREAM) as listener:
+    with _Troubled(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.bind(("127.0.0.1", 0))
         acceptor = Acceptor(listener, _Greeter, backlog=10)
         async with asyncio.timeout(5):
             reader, writer = await asyncio.open_connection(*listener.getsockname())
             assert await reader.read() == b"hello"
             writer.close()
-        assert listener.refusals == 0
+        assert not listener.troubles
         acceptor.close()
         await acceptor.wait_closed()
 

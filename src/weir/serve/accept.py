@@ -14,6 +14,20 @@ from collections.abc import Callable
 A_TURN = 64
 """Connections taken before others get their turn again."""
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_OF_THE_CONNECTION = frozenset(
+    {
+        errno.ECONNABORTED,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.ENOPROTOOPT,
+        errno.EOPNOTSUPP,
+        errno.EPERM,
+        errno.EPROTO,
+    }
+)
+"""Linux tells here what is already wrong with the connection; the next one may be fine."""
 _RESPITE_S = 1.0
 
 
@@ -52,9 +66,9 @@ class Acceptor:
                 connection, _ = self._listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
-            except ConnectionAbortedError:
-                continue
             except OSError as error:
+                if error.errno in _OF_THE_CONNECTION:
+                    continue
                 if error.errno not in _EXHAUSTED:
                     raise
                 # Nothing can be taken until something closes: those who wait stay in the kernel's line.
