@@ -146,6 +146,9 @@ def test_check_speaks_as_nagios_wants_it(weir: Commands, monkeypatch: pytest.Mon
     assert weir("check", "--warn", "2", "--crit", "5").exit_code == 1
     assert weir("check", "--warn", "1", "--crit", "2").exit_code == 2
     assert weir("check", "--warn", "0", "--crit", "0", "--queue", "other").exit_code == 0
+    muddled = weir("check", "--warn", "2", "--crit", "1")
+    assert muddled.exit_code == 3
+    assert "DLQ UNKNOWN - --crit is 1 and below --warn" in muddled.output
     monkeypatch.setenv("WEIR_POSTGRES_URL", "postgresql://nobody@127.0.0.1:1/none")
     unknown = weir("check", "--warn", "1", "--crit", "2")
     assert unknown.exit_code == 3

@@ -19,7 +19,7 @@ from weir.deadletters.filters import payload_of
 from weir.deadletters.groups import list_groups
 from weir.deadletters.letters import DeadLetter
 from weir.deadletters.summary import ConsumerStatus, read_summary
-from weir.errors import WeirError
+from weir.errors import InvalidInput, WeirError
 from weir.serve.bootstrap import DEFAULT
 
 app = typer.Typer(no_args_is_help=True, help="Dead letters: counts, groups, redrive, purge.")
@@ -175,6 +175,8 @@ def check(
 ) -> None:
     """A Nagios check: exit status 0 (OK), 1 (WARNING), 2 (CRITICAL) or 3 (UNKNOWN), and performance data."""
     try:
+        if crit < warn:
+            raise InvalidInput(f"--crit is {crit} and below --warn, which is {warn}; swap them")
         rows = at_desk(place, _summary)
     except WeirError as error:
         typer.echo(f"DLQ UNKNOWN - {error}")

@@ -31,7 +31,8 @@ def check_id(text: str, *, what: str) -> str:
     try:
         return str(UUID(text))
     except (ValueError, AttributeError, TypeError):
-        raise InvalidInput(f"`{text!s:.64}` is not a {what} id; expected a UUID") from None
+        article = "an" if what[0] in "aeiou" else "a"
+        raise InvalidInput(f"`{text!s:.64}` is not {article} {what} id; expected a UUID") from None
 
 
 def id_time_ms(text: str) -> int:

@@ -56,9 +56,16 @@ def check_url(url: str, *, policy: GuardPolicy) -> str:
         raise Refused("a URL with a user name or password is refused; sign the request instead")
     if policy.ports is not None and (port or (443 if parts.scheme == "https" else 80)) not in policy.ports:
         raise Refused(f"port {port} is not one of {sorted(policy.ports)}")
-    if _looks_numeric(parts.hostname) and not may_reach(parts.hostname, allowed=policy.allowed):
+    address = "127.0.0.1" if _is_local(parts.hostname) else parts.hostname
+    if _looks_numeric(address) and not may_reach(address, allowed=policy.allowed):
         raise Refused(f"`{parts.hostname}` is not a public address")
     return url
+
+
+def _is_local(host: str) -> bool:
+    """Whether a name always means this machine (RFC 6761)."""
+    name = host.rstrip(".").lower()
+    return name == "localhost" or name.endswith(".localhost")
 
 
 def guarded_client(
