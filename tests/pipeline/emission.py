@@ -33,7 +33,7 @@ class Emission:
         queues: int = 20,
         environments: int = 4,
         seed: int = 7,
-        wait: Callable[[], int] | None = None,
+        wait: Callable[[QueueRef], int] | None = None,
     ) -> None:
         self.redis = Redis.from_url(url)
         self.shards = shards
@@ -43,7 +43,7 @@ class Emission:
         self.waits_of: dict[QueueRef, list[int]] = {}
         self.events = 0
         self._random = random.Random(seed)
-        self._wait = wait or (lambda: self._random.randrange(10_000))
+        self._wait = wait or (lambda _: self._random.randrange(10_000))
         self._queues = [
             EnvironmentRef(
                 organization="acme: *", project="main", environment=f"env {number % environments} ✓"
@@ -67,7 +67,7 @@ class Emission:
     def _event(self, queue: QueueRef) -> bytes:
         operation, counter = self._random.choice(OPERATIONS)
         amount = self._random.randint(1, 5)
-        waits = tuple(self._wait() for _ in range(amount)) if counter == "dequeued" else ()
+        waits = tuple(self._wait(queue) for _ in range(amount)) if counter == "dequeued" else ()
         totals = self.odometers.setdefault(queue, Counter())
         totals[counter] += amount
         self.counted[counter] += amount

@@ -189,3 +189,7 @@ def test_repairing_what_is_no_checkpoint_is_one_line(weir: Weir, tmp_path: Path)
 
 def test_a_time_that_is_none_is_refused(weir: Weir) -> None:
     weir("rebuild", "--from", "yesterday", "--to", "2026-11-16", status=1)
+
+
+def test_an_empty_span_is_refused_before_spark_is_started(weir: Weir) -> None:
+    weir("rebuild", "--from", "2026-11-16T08:00", "--to", "2026-11-16T08:00", status=1)

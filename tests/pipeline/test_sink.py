@@ -135,18 +135,19 @@ WAITS: dict[str, Callable[[random.Random], float]] = {
 }
 
 
-@pytest.mark.parametrize("name", WAITS)
 def test_percentiles_are_within_two_percent_over_any_merge(
-    options: PipelineOptions, warehouse: Connection, streams_url: str, name: str
+    options: PipelineOptions, warehouse: Connection, streams_url: str
 ) -> None:
-    """Of one queue, of an environment and of everything, in every tier, over many inserts."""
-    chance = random.Random(5)
+    """Of queues with waits of every shape, and of all of them together, in every tier, over many inserts."""
+    chance, shapes = random.Random(5), list(WAITS.values())
     emission = Emission(
-        streams_url, queues=6, environments=2, wait=lambda: round(max(WAITS[name](chance), 0))
+        streams_url,
+        queues=len(shapes),
+        wait=lambda queue: round(max(shapes[int(queue.queue.removeprefix("queue:"))](chance), 0)),
     )
     flow = Flow(options)
     for _ in range(3):
-        emission.emit(1_500)
+        emission.emit(5_000)
         flow.move()
     flow.close()
     emission.redis.close()
@@ -234,3 +235,18 @@ def test_a_batch_of_a_hundred_thousand_queues_is_one_part_a_tier(
     )
     assert all(row["parts"] <= 3 for row in rows)
     wide.redis.close()
+
+
+def test_streams_that_are_archived_while_others_are_read_add_up_to_the_same(
+    options: PipelineOptions, emission: Emission, warehouse: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weir.pipeline.sink.PORTION_EVENTS", 10)
+    emission.emit(1_000)
+    for _ in range(2):
+        (row,) = [row for batch in land(batches(options), options.sink) for row in batch.to_pylist()]
+        assert row["events"] == 1_000
+    check(warehouse, emission)
+    archive = Archive(str(options.archive))
+    files = archive.files("queue", from_ms=0, to_ms=2**62)
+    assert sorted(archive.ranges(file.path)[0][0] for file in files) == [0, 1]
+    assert sum(archive.rows(file.path) for file in files) == 1_000

@@ -53,7 +53,7 @@ class Size:
     """How many distinct queues the wide batch has; 0 leaves it out."""
 
 
-FULL = Size(events=1_000_000, warm_events=800_000, plain_s=15, fresh_s=30, wide_queues=100_000)
+FULL = Size(events=1_000_000, warm_events=400_000, plain_s=15, fresh_s=30, wide_queues=100_000)
 QUICK = Size(events=200_000, warm_events=100_000, plain_s=4, fresh_s=8, wide_queues=0)
 
 

@@ -82,12 +82,14 @@ def rebuild(
 ) -> None:
     """Replace a span of time in every tier, from the archive."""
     from weir.pipeline.rebuild import rebuild as rebuild_span
+    from weir.pipeline.rebuild import whole_hours
     from weir.pipeline.session import open_session
     from weir.serve.pipeline import session_options
 
+    span = {"from_ms": _time_ms(from_), "to_ms": _time_ms(to)}
+    whole_hours(**span)
     run_until_done(find_java())
     settings = settings_with(data_dir)
-    span = {"from_ms": _time_ms(from_), "to_ms": _time_ms(to)}
     options = _options(settings)
     spark = open_session(session_options(settings, master=master))
     try:

@@ -59,9 +59,7 @@ def rebuild(
     """
     if options.archive is None:
         raise InvalidInput("there is no archive to rebuild from; set `WEIR_PIPELINE__ARCHIVE`")
-    begin, end = from_ms // HOUR_MS * HOUR_MS, -(-to_ms // HOUR_MS) * HOUR_MS
-    if end <= begin:
-        raise InvalidInput("the span is empty; `--to` must be later than `--from`")
+    begin, end = whole_hours(from_ms, to_ms)
     chosen = [one for one in options.definitions if not metrics or one.name in metrics]
     store, warehouse = StreamStore(options.redis_url), Connection(options.clickhouse_url, timeout_s=600)
     run, files, events = uuid4().hex, 0, {}
@@ -84,6 +82,13 @@ def rebuild(
     warehouse.close()
     store.close()
     return Rebuilt(from_ms=begin, to_ms=end, files=files, events=events)
+
+
+def whole_hours(from_ms: int, to_ms: int) -> tuple[int, int]:
+    """The hours that a span touches, as their start and end; an empty span is refused."""
+    if to_ms <= from_ms:
+        raise InvalidInput("the span is empty; `--to` must be later than `--from`")
+    return from_ms // HOUR_MS * HOUR_MS, -(-to_ms // HOUR_MS) * HOUR_MS
 
 
 def _keep_still(store: StreamStore, prolong: Prolong) -> None:

@@ -2,12 +2,16 @@
 
 Order matters. The archive comes first, so that whatever the warehouse holds can be rebuilt. Every
 insert has a token that follows from the ids in it, so that repeating any of this changes nothing.
+
+A lane comes stream after stream. What is there of the first ones is added up and written to the archive
+while the next are still being read; only the insert waits for all.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -25,6 +29,9 @@ from weir.warehouse.ingest import GapRow, RejectRow, insert_gaps, insert_rejects
 
 SLICE_ROWS = 200_000
 """Rows an insert. More than that in a lane is cut at fixed places, each part with its own token."""
+
+PORTION_EVENTS = 50_000
+"""How many events are worth a file of the archive of their own; fewer wait for those of the next stream."""
 
 ATTEMPTS = 3
 INSERT_TIMEOUT_S = 120
@@ -63,9 +70,18 @@ class _Collected:
     definition: MetricDefinition
     token: str
     tables: list[pa.Table] = field(default_factory=list)
+    """Events that are neither archived nor added up yet, and the ranges that they are of."""
+    ranges: dict[int, ShardRange] = field(default_factory=dict)
+    archiving: list[Future[None]] = field(default_factory=list)
+    landing: list[pa.Table] = field(default_factory=list)
     rejects: list[RejectRow] = field(default_factory=list)
     gaps: list[GapRow] = field(default_factory=list)
-    ranges: dict[int, ShardRange] = field(default_factory=dict)
+    events: int = 0
+    newest_ms: int = 0
+
+    @property
+    def waiting(self) -> int:
+        return sum(table.num_rows for table in self.tables)
 
 
 def land(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Iterator[pa.RecordBatch]:
@@ -73,16 +89,20 @@ def land(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Iterator[pa
     settle_memory()
     began = time.perf_counter()
     lane: dict[str, _Collected] = {}
-    for segment in segments_in(batches):
-        _collect(lane, segment, options)
-    for collected in lane.values():
-        row = _store(collected, options)
-        yield pa.RecordBatch.from_pylist([{**row, "busy_s": time.perf_counter() - began}], _RESULT)
+    with ThreadPoolExecutor(max_workers=1) as writer:
+        for segment in segments_in(batches):
+            _collect(lane, segment, options, writer)
+        for collected in lane.values():
+            _add_up(collected, options, writer)
+            row = _store(collected, options)
+            yield pa.RecordBatch.from_pylist([{**row, "busy_s": time.perf_counter() - began}], _RESULT)
 
 
-def _collect(lane: dict[str, _Collected], segment: Segment, options: SinkOptions) -> None:
+def _collect(lane: dict[str, _Collected], segment: Segment, options: SinkOptions, writer: Executor) -> None:
     definition = options.definitions[segment.metric]
     mine = lane.setdefault(segment.metric, _Collected(definition=definition, token=segment.token))
+    if segment.shard not in mine.ranges and mine.waiting >= PORTION_EVENTS:
+        _add_up(mine, options, writer)
     mine.ranges[segment.shard] = (segment.shard, segment.after, segment.until)
     if segment.gap is not None:
         mine.gaps.append(
@@ -101,27 +121,48 @@ def _collect(lane: dict[str, _Collected], segment: Segment, options: SinkOptions
         mine.rejects.extend(events.rejects)
 
 
-def _store(mine: _Collected, options: SinkOptions) -> dict[str, object]:
-    events = pa.concat_tables(mine.tables) if mine.tables else None
-    rows = 0
-    if events is not None and events.num_rows:
+def _add_up(mine: _Collected, options: SinkOptions, writer: Executor) -> None:
+    """Turn the events of whole streams into landing rows, and begin to archive them."""
+    if mine.waiting:
+        events = pa.concat_tables(mine.tables)
         if options.archive is not None:
+            name = _numbered(mine.token, len(mine.archiving))
             ranges = list(mine.ranges.values())
-            Archive(options.archive).write(mine.definition, events, token=mine.token, ranges=ranges)
-        landing = landing_rows(mine.definition, events)
-        rows = landing.num_rows
-        for start in range(0, rows, SLICE_ROWS):
-            token = mine.token if start == 0 else f"{mine.token}-{start}"
-            _insert(options, mine.definition.landing, landing.slice(start, SLICE_ROWS), token)
+            mine.archiving.append(
+                writer.submit(
+                    Archive(options.archive).write, mine.definition, events, token=name, ranges=ranges
+                )
+            )
+        mine.landing.append(landing_rows(mine.definition, events))
+        mine.events += events.num_rows
+        mine.newest_ms = max(mine.newest_ms, int(events["at_ms"].to_numpy().max()))
+    mine.tables, mine.ranges = [], {}
+
+
+def _store(mine: _Collected, options: SinkOptions) -> dict[str, object]:
+    for written in mine.archiving:
+        written.result()
+    landing = pa.concat_tables(mine.landing) if mine.landing else None
+    rows = landing.num_rows if landing is not None else 0
+    for start in range(0, rows, SLICE_ROWS):
+        assert landing is not None
+        _insert(
+            options, mine.definition.landing, landing.slice(start, SLICE_ROWS), _numbered(mine.token, start)
+        )
     _note(mine, options)
     return {
         "metric": mine.definition.name,
-        "events": events.num_rows if events is not None else 0,
+        "events": mine.events,
         "rows": rows,
         "rejected": sum(reject.events for reject in mine.rejects),
         "gaps": len(mine.gaps),
-        "newest_ms": max((table["at_ms"].to_numpy().max(initial=0) for table in mine.tables), default=0),
+        "newest_ms": mine.newest_ms,
     }
+
+
+def _numbered(token: str, number: int) -> str:
+    """The token itself for the first part of a lane, and one of its own for every further one."""
+    return token if number == 0 else f"{token}-{number}"
 
 
 def _insert(options: SinkOptions, table: str, rows: pa.Table, token: str) -> None:
