@@ -14,10 +14,12 @@ from ingress.house import SECRET
 from weir.api.edge import Edge
 from weir.errors import BrokerUnavailable
 from weir.model.exchange import Refused
+from weir.model.message import NewMessage
 from weir.serve.server import bind, listening
 from weir.spec.language import read_spec
 from weir.workers.commands import Context, Reject
 from weir.workers.journal import Attempt
+from weir.workers.variables import HOOK, RECEIVED_AT
 from workers.rig import until
 
 SPEC = """
@@ -334,6 +336,29 @@ async def test_the_result_of_a_message_is_kept_for_its_key_and_told_in_its_timel
     received = timeline["moments"][0]
     assert (received["what"], received["details"]) == ("received", {"hook": "Signed"})
     assert received["at_ms"] <= timeline["moments"][1]["at_ms"]
+
+
+async def test_a_message_that_nobody_worked_on_yet_shows_its_receipt(house):
+    accepted = (await house.hook("Signed", {"n": 1})).json()
+    timeline = (await house.client.get(f"/api/v1/messages/{accepted['id']}/timeline")).json()
+    assert [moment["what"] for moment in timeline["moments"]] == ["received", "enqueued"]
+    assert timeline["moments"][0]["details"] == {"hook": "Signed"}
+
+
+async def test_headers_that_lie_about_a_receipt_do_not_stop_the_record(house):
+    queue = house.environment.queue("In")
+    lies = [{RECEIVED_AT: "9" * 30, HOOK: "a\x00b"}, {RECEIVED_AT: "²"}, {RECEIVED_AT: "-1", HOOK: "h"}, {}]
+    messages = [NewMessage(payload=b"{}", headers=lie) for lie in lies]
+    await house.broker.enqueue(queue, messages)
+    for delivery in await house.broker.dequeue(queue, consumer="c", limit=4):
+        now = delivery.enqueued_at_ms
+        house.journal.record(
+            Attempt(delivery=delivery, worker="w", started_at_ms=now, finished_at_ms=now, ending="done")
+        )
+    await house.journal.flush()
+    for message in messages:
+        timeline = (await house.client.get(f"/api/v1/messages/{message.id}/timeline")).json()
+        assert "attempt done" in [moment["what"] for moment in timeline["moments"]]
 
 
 async def test_a_receipt_comes_before_the_work_whatever_the_workers_clock_says(house):

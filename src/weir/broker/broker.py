@@ -7,7 +7,7 @@ describes queues and carries off what died.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -156,6 +156,9 @@ class Broker(Protocol):
 
     async def holds(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[bool]:
         """Which of these still wait, are leased or lie in the outbox; the others are done or never came."""
+
+    async def peek(self, queue: QueueRef, message_id: MessageId) -> Mapping[str, str] | None:
+        """The headers of a message that waits or is leased; None if it does neither."""
 
     async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
         """From now on enqueue of these partitions answers GATED, until each closing operation opened it.

@@ -8,7 +8,7 @@ weir_broker_errors_total{verb, code}       calls that failed, by the code of the
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -192,6 +192,10 @@ class Observed:
     async def holds(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[bool]:
         with self._heard("holds", len(message_ids)):
             return await self.inner.holds(queue, message_ids)
+
+    async def peek(self, queue: QueueRef, message_id: MessageId) -> Mapping[str, str] | None:
+        with self._heard("peek", 1):
+            return await self.inner.peek(queue, message_id)
 
     async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
         with self._heard("close_gates", len(gates)):

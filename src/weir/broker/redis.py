@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weir.broker import checks, grouping, keys, layout, replies
@@ -300,6 +300,9 @@ class RedisBroker:
             blob = b"".join(layout.id_bytes(message_id) for message_id in message_ids[at : at + MAX_BATCH])
             results += replies.flags(await self._about(queue, "holds", blob))
         return results
+
+    async def peek(self, queue: QueueRef, message_id: MessageId) -> Mapping[str, str] | None:
+        return replies.headers(await self._about(queue, "peek", layout.id_bytes(message_id)))
 
     # the server behind it
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -85,6 +85,11 @@ def settlements(letters: bytes) -> list[Settlement]:
 def flags(reply: Sequence[Any]) -> list[bool]:
     """One yes or no an item."""
     return [letter == ord("y") for letter in reply[1]]
+
+
+def headers(reply: Sequence[Any]) -> Mapping[str, str] | None:
+    """The headers in the body of one message, if there is one."""
+    return layout.unpack_body(reply[1], 0)[2] if reply[1] else None
 
 
 def gates(reply: Sequence[Any]) -> list[Gated]:

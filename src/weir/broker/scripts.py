@@ -42,6 +42,7 @@ VERBS = (
     "now",
     "open_gates",
     "pause",
+    "peek",
     "resume",
     "settle_call",
     "state",

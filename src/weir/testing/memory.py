@@ -12,7 +12,7 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from weir.broker import checks
@@ -342,6 +342,10 @@ class MemoryBroker:
     async def holds(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[bool]:
         held = self._model(queue).entries.keys() | self._outboxes[self._shard(queue.scope)].keys()
         return [message_id in held for message_id in message_ids]
+
+    async def peek(self, queue: QueueRef, message_id: MessageId) -> Mapping[str, str] | None:
+        entry = self._model(queue).entries.get(message_id)
+        return None if entry is None else entry.message.headers
 
     async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
         self._model(queue)

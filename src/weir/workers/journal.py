@@ -22,7 +22,7 @@ from weir.model.clock import Clock, SystemClock
 from weir.model.message import Delivery
 from weir.model.names import EnvironmentRef
 from weir.model.tasks import finished
-from weir.workers.variables import HOOK, RECEIVED_AT
+from weir.workers.variables import receipt_of
 
 SQL = load_queries("weir.workers", "journal.sql")
 FLUSH_S = 0.25
@@ -170,7 +170,7 @@ def _columns(names: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> dict[st
 def _attempt_row(attempt: Attempt) -> tuple[Any, ...]:
     delivery = attempt.delivery
     queue = delivery.queue
-    received = delivery.headers.get(RECEIVED_AT)
+    received_at_ms, hook = receipt_of(delivery.headers)
     return (
         queue.organization,
         queue.project,
@@ -184,8 +184,8 @@ def _attempt_row(attempt: Attempt) -> tuple[Any, ...]:
         attempt.finished_at_ms,
         attempt.ending,
         attempt.error.replace("\x00", "\ufffd"),
-        delivery.headers.get(HOOK),
-        int(received) if received is not None and received.isdigit() else None,
+        hook,
+        received_at_ms,
     )
 
 

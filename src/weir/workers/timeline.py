@@ -17,6 +17,7 @@ from weir.model.ids import MessageId, check_id, id_time_ms
 from weir.model.names import EnvironmentRef
 from weir.outbound.log import PostgresDeliveryLog
 from weir.workers.journal import attempts_of, result_of
+from weir.workers.variables import receipt_of
 
 SQL = load_queries("weir.workers", "timeline.sql")
 MAX_QUEUES = 500
@@ -71,7 +72,8 @@ class Timelines:
         held_in = await self._held_in(scope, MessageId(message_id), queue)
         if not rows and held_in is None:
             raise NotFound(f"nothing is known about message `{message_id}` here")
-        beginning = _beginning(created_ms, attempts, origin, queue or held_in)
+        receipt = await self._receipt(scope, held_in, MessageId(message_id), attempts)
+        beginning = [*receipt, *_beginning(created_ms, attempts, origin, queue or held_in)]
         work = [
             *(moment for row in attempts for moment in _attempt(row)),
             *(_delivery(row) for row in deliveries),
@@ -97,12 +99,22 @@ class Timelines:
                 return name
         return None
 
+    async def _receipt(
+        self, scope: EnvironmentRef, held_in: str | None, message_id: MessageId, attempts: list[Row]
+    ) -> list[Moment]:
+        """When a webhook brought it: as its attempts remember, or as it still carries with it."""
+        if attempts:
+            at_ms, hook = attempts[0]["received_at_ms"], attempts[0]["hook"]
+        elif held_in is not None:
+            at_ms, hook = receipt_of(await self._broker.peek(scope.queue(held_in), message_id) or {})
+        else:
+            return []
+        return [] if at_ms is None else [Moment(at_ms=at_ms, what="received", details={"hook": hook})]
+
 
 def _beginning(created_ms: int, attempts: list[Row], origin: Row | None, queue: str | None) -> list[Moment]:
     found = []
     first = attempts[0] if attempts else None
-    if first is not None and first["received_at_ms"] is not None:
-        found.append(Moment(at_ms=first["received_at_ms"], what="received", details={"hook": first["hook"]}))
     if origin is not None:
         details = {"replays": origin["letter_id"]}
         found.append(Moment(at_ms=origin["replayed_at_ms"], what="replayed from", details=details))

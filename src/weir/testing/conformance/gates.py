@@ -101,3 +101,16 @@ class Gates(Promises):
         await broker.ack([got[1].lease])
         ids = [waiting.id, leased.id, done.id, dead.id, new_message_id()]
         assert await broker.holds(queue, ids) == [True, True, False, True, False]
+
+    async def test_peek_tells_the_headers_of_what_waits_or_is_leased(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        plain, told = message("p"), message("t", headers={"from": "ö"}, key="k")
+        await broker.enqueue(queue, [plain, told])
+        assert await broker.peek(queue, plain.id) == {}
+        assert await broker.peek(queue, told.id) == {"from": "ö"}
+        got = await self.take(broker, queue, limit=2)
+        assert await broker.peek(queue, told.id) == {"from": "ö"}
+        await broker.ack([one.lease for one in got])
+        assert await broker.peek(queue, told.id) is None
