@@ -12,13 +12,14 @@ import pytest
 from ingress import signing
 from ingress.house import SECRET
 from weir.api.edge import Edge
+from weir.broker.checks import MAX_ERROR_BYTES
 from weir.errors import BrokerUnavailable
 from weir.model.exchange import Refused
 from weir.model.message import NewMessage
 from weir.serve.server import bind, listening
 from weir.spec.language import read_spec
 from weir.workers.commands import Context, Reject
-from weir.workers.journal import Attempt
+from weir.workers.journal import Attempt, attempts_of
 from weir.workers.variables import HOOK, RECEIVED_AT
 from workers.rig import until
 
@@ -359,6 +360,35 @@ async def test_headers_that_lie_about_a_receipt_do_not_stop_the_record(house):
     for message in messages:
         timeline = (await house.client.get(f"/api/v1/messages/{message.id}/timeline")).json()
         assert "attempt done" in [moment["what"] for moment in timeline["moments"]]
+
+
+@pytest.mark.parametrize(
+    ("error", "result"),
+    [
+        ("\ud800", None),
+        ("a\x00b", None),
+        ("x" * 1_000_000, None),
+        ("", {"a": "\x00\ud800"}),
+        ("", {1: b"\xff"}),
+    ],
+)
+async def test_no_error_or_result_of_a_command_stops_the_record(house, error, result):
+    queue = house.environment.queue("In")
+    await house.broker.enqueue(queue, [NewMessage(payload=b"{}", idempotency_key="k")])
+    (delivery,) = await house.broker.dequeue(queue, consumer="c")
+    attempt = Attempt(
+        delivery=delivery,
+        worker="w",
+        started_at_ms=1,
+        finished_at_ms=2,
+        ending="done",
+        error=error,
+        result=result,
+    )
+    house.journal.record(attempt)
+    await house.journal.flush()
+    (row,) = await attempts_of(house.database, house.environment, delivery.message_id)
+    assert len(row["error"]) == min(len(error), MAX_ERROR_BYTES)
 
 
 async def test_a_receipt_comes_before_the_work_whatever_the_workers_clock_says(house):

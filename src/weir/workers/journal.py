@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from weir.broker.checks import error_text
 from weir.control.database import Database, Row, execute
 from weir.control.sql import load_queries
 from weir.errors import ControlUnavailable
@@ -183,7 +184,7 @@ def _attempt_row(attempt: Attempt) -> tuple[Any, ...]:
         attempt.started_at_ms,
         attempt.finished_at_ms,
         attempt.ending,
-        attempt.error.replace("\x00", "\ufffd"),
+        error_text(attempt.error).replace("\x00", "\ufffd"),
         hook,
         received_at_ms,
     )
