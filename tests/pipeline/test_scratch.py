@@ -43,10 +43,17 @@ def test_a_folder_goes_with_its_process_and_never_under_it(tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == [mine.name, f"{mine.name}.lock"]
 
 
-def test_sockets_get_a_short_folder_where_the_path_is_long(tmp_path: Path) -> None:
+def test_sockets_get_a_short_folder_where_the_path_is_long_and_it_goes_too(tmp_path: Path) -> None:
     assert socket_folder(Path("/srv/weir/pipeline")) == Path("/srv/weir/pipeline")
-    long = tmp_path / ("d" * 80)
-    assert len(str(socket_folder(long))) < 60
+    root = tmp_path / ("d" * 80)
+    killed, left = holder(root)
+    sockets = socket_folder(left)
+    assert len(str(sockets)) < 60
+    killed.kill()
+    killed.communicate()
+    assert sockets.is_dir()
+    scratch_folder(root)
+    assert not sockets.exists()
 
 
 def test_every_folder_of_the_driver_is_below_the_scratch(tmp_path: Path) -> None:

@@ -11,8 +11,11 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-_LONGEST_FOR_SOCKETS = 60
-"""A socket's path has at most 107 bytes, of which Spark's name for it takes about 45."""
+_LONGEST_FOR_SOCKETS = 64
+"""A socket's path has at most 107 bytes, of which Spark's name for it takes 43."""
+
+_SOCKETS = "sockets"
+"""A link to the folder of sockets, where that is elsewhere."""
 
 
 @lru_cache(maxsize=4)
@@ -38,7 +41,7 @@ def socket_folder(scratch: Path) -> Path:
     if len(os.fsencode(scratch)) <= _LONGEST_FOR_SOCKETS:
         return scratch
     folder = Path(tempfile.mkdtemp(prefix="weir-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (scratch / _SOCKETS).symlink_to(folder)
     return folder
 
 
@@ -54,5 +57,8 @@ def _sweep(root: Path) -> None:
 
 
 def _remove(lock: Path) -> None:
-    shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+    folder = lock.with_suffix("")
+    with suppress(OSError):
+        shutil.rmtree((folder / _SOCKETS).readlink(), ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     lock.unlink(missing_ok=True)
