@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weir.alerts.verdict import Cause, Errors, Flow, Situation, evidence_lines, explain, looks_refused
+from weir.alerts.verdict import (
+    NEVER_MS,
+    Cause,
+    Errors,
+    Flow,
+    Situation,
+    evidence_lines,
+    explain,
+    looks_refused,
+)
 
 COUNTS = ("enqueued", "dequeued", "acked", "nacked", "dead", "expired", "lapsed", "refused")
 STEADY = Flow(span_ms=60_000, counts={"enqueued": 600, "dequeued": 600, "acked": 600}, running_mean=5)
@@ -124,3 +133,15 @@ def test_every_situation_has_a_verdict(situation: Situation) -> None:
     verdict = explain(situation)
     assert verdict.cause not in [one.cause for one in verdict.also if one.cause is not Cause.LIMIT_REACHED]
     assert all(isinstance(line, str) for line in evidence_lines(verdict.evidence))
+
+
+def test_figures_for_people_have_no_exponents() -> None:
+    lines = evidence_lines({"handler_ms": 2_533.4, "error_rate": 0.12134, "limit": 4})
+    assert lines == ["handler ms: 2,533", "error rate: 0.121", "limit: 4"]
+
+
+def test_telemetry_that_never_came_has_no_age() -> None:
+    verdict = explain(Situation(depth=0, telemetry_lag_ms=NEVER_MS + 1))
+    assert verdict.cause is Cause.TELEMETRY_STALE
+    assert "no telemetry has arrived yet" in verdict.summary
+    assert not verdict.evidence

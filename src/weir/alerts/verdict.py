@@ -255,6 +255,11 @@ _REFUSED = re.compile(
 )
 
 
+def _short(value: float) -> str:
+    """Three digits that matter, and never an exponent for what is merely large."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 def looks_refused(error: str) -> bool:
     """Whether an error speaks of the other side rather than of the message."""
     return _REFUSED.search(error) is not None
@@ -297,6 +302,6 @@ def evidence_lines(evidence: Mapping[str, Any]) -> list[str]:
         elif name in _LABELS:
             lines.append(_LABELS[name].format(value))
         elif name != "span_ms" and value is not None:
-            text = f"{value:,.3g}" if isinstance(value, float) else str(value)
+            text = _short(value) if isinstance(value, float) else str(value)
             lines.append(f"{name.replace('_', ' ')}: {text}")
     return lines
