@@ -1,6 +1,5 @@
 -- name: add_operations
--- Add a batch: lock and count its lanes first, so that positions within a lane follow the order of commit;
--- tells how many operations are not finished then.
+-- Add a batch, its lanes locked first, so that positions in a lane follow the commits; tells the depth.
 WITH input AS (
     SELECT * FROM unnest(
         %(id)s::uuid[], %(organization)s::text[], %(project)s::text[], %(environment)s::text[],
