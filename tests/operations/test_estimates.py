@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from weir.admission.admission import Admission
+from weir.admission.budget import QueueBudget
 from weir.control.database import Database
 from weir.model.exchange import Queued
 from weir.model.message import Enqueued, NewMessage
@@ -38,7 +40,8 @@ class Slow:
 async def test_nine_in_ten_estimates_are_right_within_a_factor_of_two(
     database: Database, broker: MemoryBroker, queue: QueueRef
 ) -> None:
-    service = OperationService(database=database, broker=Slow(broker))  # type: ignore[arg-type]
+    admission = Admission(budget=QueueBudget(burst=10_000))
+    service = OperationService(database=database, broker=Slow(broker), admission=admission)  # type: ignore[arg-type]
     service.processor = Processor(
         queue=service.queue,
         broker=Slow(broker),
