@@ -94,7 +94,8 @@ async def test_a_process_reports_weighted_samples_and_its_counts(redis: Redis) -
     emitter = MetricsEmitter(redis, shards=1)
     free = iter([5, 2, 9])
     probes = Probes(free_slots=lambda: next(free), pool_size=lambda: 10, internal_queue=lambda: 4)
-    sampler = ProcessSampler(ProcessIdentity(role="worker", hostname="h", pid=7), emitter, probes=probes)
+    identity = ProcessIdentity(role="worker", hostname="h", worker_id="w1", pid=7)
+    sampler = ProcessSampler(identity, emitter, probes=probes)
     sampler.pushed(3)
     sampler.popped(lags_ms=[0, 40])
     sampler.acked()
@@ -111,7 +112,7 @@ async def test_a_process_reports_weighted_samples_and_its_counts(redis: Redis) -
         "errors": 1, "lag_count": 2, "lag_ms_sum": 40, "lag_ms_max": 40,
     }  # fmt: skip
     assert {name: event.values[name] for name in expected} == expected
-    assert event.dimensions == ("worker", "h", "0", "7")
+    assert event.dimensions == ("worker", "h", "w1", "7")
 
 
 class Leaving(Exception):
