@@ -15,6 +15,8 @@ from weir.errors import Conflict, InvalidInput, NotFound
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
 from weir.outbound.guard import GuardPolicy
+from weir.serve.hooks import open_specs
+from weir.settings import WorkerSettings
 from weir.spec.ir import MapToCommand
 from weir.spec.language import read_spec
 from weir.testing.memory import MemoryBroker
@@ -161,3 +163,22 @@ async def test_every_registry_sees_an_apply_without_a_restart(specs, database, e
     assert registry.book.hooks == {}
     assert registry.book.working() == []
     running.cancel()
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "169.254.169.254", "[::ffff:10.0.0.1]", "0x7f000001"]
+)
+async def test_a_delivery_to_a_private_address_is_refused_when_it_is_planned(
+    database, broker, environment, host
+):
+    specs = open_specs(database, broker, WorkerSettings())
+    text = f"app Shop {{ queue Out {{ deliver: http://{host}:8080/in }} }}"
+    with pytest.raises(Conflict, match=r"queue `Out` delivers to .* is not a public address"):
+        await apply(specs, environment, text)
+    assert await broker.states(environment) == []
+
+
+async def test_a_private_address_that_was_opened_may_be_delivered_to(database, broker, environment):
+    specs = open_specs(database, broker, WorkerSettings(allowed_subnets=("127.0.0.0/8",)))
+    await apply(specs, environment, "app Shop { queue Out { deliver: http://127.0.0.1:8080/in } }")
+    assert len(await broker.states(environment)) == 1

@@ -23,6 +23,7 @@ from weir.embedded.ports import free_port
 from weir.embedded.stack import Stack
 from weir.serve.bootstrap import DEFAULT
 from weir.serve.hooks import open_specs
+from weir.settings import WorkerSettings
 from weir.spec.language import read_spec
 
 SECRET = "a secret for the bench alone"
@@ -70,7 +71,7 @@ async def open_house() -> AsyncIterator[House]:
             broker = RedisBroker(Connection(url=stack.urls.redis))
             try:
                 async with Database(stack.urls.postgres, max_size=2) as database:
-                    await open_specs(database, broker).apply(
+                    await open_specs(database, broker, WorkerSettings()).apply(
                         DEFAULT, read_spec(SPEC), source=SPEC, file="bench.weir", actor="bench"
                     )
                 limit, api = free_port(), free_port()

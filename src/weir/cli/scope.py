@@ -22,6 +22,7 @@ from weir.control.principals import Principal, Role
 from weir.deadletters.room import DeadLetterRoom, open_room
 from weir.embedded.urls import resolve_urls
 from weir.model.names import EnvironmentRef
+from weir.settings import Settings
 
 Result = TypeVar("Result")
 Opened = TypeVar("Opened")
@@ -77,6 +78,7 @@ class Desk:
     room: DeadLetterRoom
     broker: Broker
     database: Database
+    settings: Settings
 
     @property
     def principal(self) -> Principal:
@@ -99,7 +101,9 @@ async def opened(data_dir: Path | None, environment: EnvironmentRef) -> AsyncIte
     try:
         async with Database(urls.postgres, max_size=4, name="weir-cli") as database:
             room = open_room(database, broker)
-            yield Desk(environment=environment, room=room, broker=broker, database=database)
+            yield Desk(
+                environment=environment, room=room, broker=broker, database=database, settings=settings
+            )
     finally:
         await broker.aclose()
 

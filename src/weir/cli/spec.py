@@ -12,7 +12,7 @@ import typer
 
 from weir.cli.options import JsonOption
 from weir.cli.scope import ACTOR, Desk, Place, at_desk, scoped
-from weir.control.specs import Applied, AppliedSpec
+from weir.control.specs import Applied, AppliedSpec, Specs
 from weir.errors import Conflict, InvalidInput, SpecInvalid
 from weir.serve.hooks import open_specs
 from weir.spec.dump import dumped
@@ -82,7 +82,7 @@ def plan(
     spec = _read(file)
 
     async def work(desk: Desk) -> Plan:
-        return await open_specs(desk.database, desk.broker).plan(desk.environment, spec)
+        return await _register(desk).plan(desk.environment, spec)
 
     found = at_desk(place, work)
     typer.echo(json.dumps(asdict(found)) if as_json else rendered_plan(found))
@@ -101,7 +101,7 @@ def apply(
     spec = read_spec(source, file=_name(file))
 
     async def work(desk: Desk) -> tuple[Applied, dict[str, str]]:
-        applied = await open_specs(desk.database, desk.broker).apply(
+        applied = await _register(desk).apply(
             desk.environment, spec, source=source, file=_name(file), actor=ACTOR
         )
         return applied, applied.addresses(desk.environment)
@@ -131,7 +131,7 @@ def show(
     """Show the spec that holds, as it was written."""
 
     async def work(desk: Desk) -> list[AppliedSpec]:
-        specs = open_specs(desk.database, desk.broker)
+        specs = _register(desk)
         return await specs.history(desk.environment, limit=50 if history else 1)
 
     found = at_desk(place, work)
@@ -145,6 +145,10 @@ def show(
             typer.echo(f"{one.revision:>5}  {one.applied_at_ms}  {one.actor}  {one.file}")
     else:
         typer.echo(found[0].source, nl=not found[0].source.endswith("\n"))
+
+
+def _register(desk: Desk) -> Specs:
+    return open_specs(desk.database, desk.broker, desk.settings.worker)
 
 
 def _read(path: Path) -> AppSpec:

@@ -17,12 +17,12 @@ from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.control.tenants import SQL as TENANTS_SQL
 from weir.control.tenants import ensure_environment
-from weir.errors import Conflict, WeirError
+from weir.errors import Conflict, InvalidInput, WeirError
 from weir.model.clock import Clock, SystemClock
 from weir.model.message import QueueState
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.dump import dumped
-from weir.spec.ir import AppSpec, QueueSpec
+from weir.spec.ir import AppSpec, DeliverTo, QueueSpec
 from weir.spec.language import spec_of
 from weir.spec.plan import Effect, Holding, Plan, plan
 
@@ -44,6 +44,10 @@ class Queues(Protocol):
 Companion = Callable[[Connection, EnvironmentRef, AppSpec | None, AppSpec], Awaitable[None]]
 """What else an app changes, such as channels and alert rules: told what held before and what holds now,
 inside the same transaction."""
+
+
+TargetCheck = Callable[[str], object]
+"""Raises InvalidInput if this installation may never deliver to a URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +89,13 @@ class Specs:
         queues: Queues,
         *,
         companions: Sequence[Companion] = (),
+        check_target: TargetCheck | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._database = database
         self._queues = queues
         self._companions = companions
+        self._check_target = check_target
         self._clock = clock or SystemClock()
 
     async def current(self, environment: EnvironmentRef) -> AppliedSpec | None:
@@ -105,7 +111,11 @@ class Specs:
         """What applying `app` would change, and what stands against it."""
         before = await self._before(environment, app)
         found = plan(before, app, await self._holdings(environment))
-        return replace(found, warnings=(*found.warnings, *await self._unheard(environment, app)))
+        return replace(
+            found,
+            refusals=(*found.refusals, *self._unreachable(app)),
+            warnings=(*found.warnings, *await self._unheard(environment, app)),
+        )
 
     async def apply(
         self, environment: EnvironmentRef, app: AppSpec, *, source: str, file: str, actor: str
@@ -138,6 +148,18 @@ class Specs:
         if current is None and not queues:
             return None
         return replace(current.app if current else AppSpec(name=app.name), queues=queues)
+
+    def _unreachable(self, app: AppSpec) -> list[str]:
+        """Deliveries that would be refused whenever they are tried: better said now than for each message."""
+        refusals = []
+        for queue in app.queues:
+            if self._check_target is None or not isinstance(queue.action, DeliverTo):
+                continue
+            try:
+                self._check_target(queue.action.url)
+            except InvalidInput as refused:
+                refusals.append(f"queue `{queue.name}` delivers to `{queue.action.url:.200}`: {refused}")
+        return refusals
 
     async def _unheard(self, environment: EnvironmentRef, app: AppSpec) -> list[str]:
         """Alerts that name channels which do not exist yet: their secrets are set apart from the spec."""

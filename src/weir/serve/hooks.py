@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from weir.alerts.rules import follow_spec
 from weir.broker.broker import Broker
@@ -17,7 +18,7 @@ from weir.model.clock import SystemClock
 from weir.model.exchange import Pusher
 from weir.operations.events import SystemEvent
 from weir.outbound.addresses import parse_networks
-from weir.outbound.guard import GuardPolicy, guarded_client
+from weir.outbound.guard import GuardPolicy, check_url, guarded_client
 from weir.outbound.log import PostgresDeliveryLog
 from weir.serve.loops import Loop
 from weir.settings import WorkerSettings, secret
@@ -53,13 +54,18 @@ async def open_hooks(database: Database, broker: Broker, pusher: Pusher, setting
     return Hooks(
         registry=registry,
         receiver=Receiver(registry, pusher, secrets=secret, at_once=at_once),
-        specs=open_specs(database, broker),
+        specs=open_specs(database, broker, settings),
     )
 
 
-def open_specs(database: Database, broker: Broker) -> Specs:
+def open_specs(database: Database, broker: Broker, settings: WorkerSettings) -> Specs:
     """The register of specs, with everything that follows them."""
-    return Specs(database, broker, companions=(Channels(database).follow, follow_spec))
+    return Specs(
+        database,
+        broker,
+        companions=(Channels(database).follow, follow_spec),
+        check_target=partial(check_url, policy=guard_policy(settings)),
+    )
 
 
 def commands_of(settings: WorkerSettings) -> Commands:
