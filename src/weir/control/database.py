@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -99,14 +100,23 @@ class Database:
 
     @asynccontextmanager
     async def _lent(self) -> AsyncIterator[Connection]:
+        connection = await self._borrow()
+        try:
+            async with connection:
+                yield connection
+        finally:
+            await self._pool.putconn(connection)
+
+    async def _borrow(self) -> Connection:
         short = time.monotonic() < self._in_vain_until
         patience_s = self._timeout_s / 4 if short else self._timeout_s
         try:
-            async with self._pool.connection(timeout=patience_s) as connection:
-                yield connection
-        except PoolTimeout:
+            # The pool pauses between connections that turn out to be broken, and counts its patience anew.
+            async with asyncio.timeout(patience_s):
+                return await self._pool.getconn(timeout=patience_s)
+        except (PoolTimeout, TimeoutError):
             self._in_vain_until = time.monotonic() + _MEMORY_S
-            raise
+            raise PoolTimeout(f"no connection within {patience_s:.2f} s") from None
 
     async def fetch(self, query: Query, **parameters: Any) -> list[Row]:
         """All rows of one query, on a connection of its own."""
