@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -318,4 +319,4 @@ def test_fuzzing_the_description_finds_no_5xx_and_no_answer_outside_its_schema(
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=400, check=False)
     again = f"FUZZ_SEED={seed} repeats this\n"
     assert done.returncode == 0, again + done.stdout[-8_000:] + done.stderr[-2_000:]
-    assert "0 passed" not in done.stdout
+    assert re.search(r"[1-9]\d* passed", done.stdout)

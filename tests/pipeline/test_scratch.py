@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from weir.pipeline.scratch import scratch_folder, socket_folder
@@ -54,6 +55,18 @@ def test_sockets_get_a_short_folder_where_the_path_is_long_and_it_goes_too(tmp_p
     assert sockets.is_dir()
     scratch_folder(root)
     assert not sockets.exists()
+
+
+def test_the_longest_path_for_sockets_is_the_longest_that_spark_takes() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        longest = Path(short) / ("d" * (60 - len(short) - 1))
+        longer = Path(short) / ("d" * (61 - len(short) - 1))
+        longest.mkdir()
+        longer.mkdir()
+        assert socket_folder(longest) == longest
+        elsewhere = socket_folder(longer)
+        assert elsewhere != longer
+        elsewhere.rmdir()
 
 
 def test_every_folder_of_the_driver_is_below_the_scratch(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-_LONGEST_FOR_SOCKETS = 64
-"""A socket's path has at most 107 bytes, of which Spark's name for it takes 43."""
+_LONGEST_FOR_SOCKETS = 60
+"""What Spark accepts: a socket's path has at most 107 bytes, and it keeps the rest for the socket's name."""
 
 _SOCKETS = "sockets"
 """A link to the folder of sockets, where that is elsewhere."""
