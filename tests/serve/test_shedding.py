@@ -18,6 +18,7 @@ from weir.api.instruments import Instruments
 from weir.api.reply import Reply
 from weir.api.services import Services
 from weir.errors import Overloaded
+from weir.serve.protocol import PatientProtocol
 from weir.serve.server import bind, listening
 
 BODY = b'{"items":[]}'
@@ -46,7 +47,9 @@ async def pushes() -> Pushes:
 
 @pytest.fixture
 async def port(pushes: Pushes) -> AsyncIterator[int]:
-    intake = SimpleNamespace(overloaded=lambda: Overloaded("busy; try later", retry_after_s=3, quota=10))
+    intake = SimpleNamespace(
+        overloaded=lambda *, refused: Overloaded("busy; try later", retry_after_s=3, quota=10)
+    )
     operations: Any = SimpleNamespace(admission=pushes.admission, intake=intake)
     services = Services(
         broker=cast(Any, None), authenticator=cast(Any, None), pusher=cast(Any, None),
@@ -159,3 +162,62 @@ async def test_those_that_arrive_together_are_seen_together(port: int, pushes: P
     assert pushes.admission.arriving == 0
     for one in everyone:
         one.writer.close()
+
+
+async def shed_once(one: Peer) -> None:
+    """Be turned away, after which the door answers whole pushes without reading them."""
+    one.send()
+    assert (await one.answer())[0] == 429
+
+
+async def test_a_whole_push_is_turned_away_unparsed_while_others_are(
+    port: int, pushes: Pushes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[int] = []
+    parse = PatientProtocol.data_received
+    monkeypatch.setattr(
+        PatientProtocol, "data_received", lambda self, data: (parsed.append(len(data)), parse(self, data))[0]
+    )
+    overload(pushes.admission)
+    async with peer(port) as one:
+        await shed_once(one)
+        seen = len(parsed)
+        for headers in ("", "Connection: keep-alive\r\n"):
+            one.send(headers=headers)
+            status, answered, body = await one.answer()
+            assert status == 429
+            assert orjson.loads(body)["instance"] == f"urn:uuid:{answered['request-id']}"
+        assert len(parsed) == seen
+        pushes.admission.in_flight = 0
+        pushes.go.set()
+        one.send()
+        assert (await one.answer())[0] == 201
+        assert len(parsed) > seen
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ("connection: close\r\n", 429),
+        ("content-length: 12\r\n", 400),
+        ("transfer-encoding: chunked\r\n", 400),
+    ],
+)
+async def test_what_is_not_plain_is_parsed_before_it_is_turned_away(
+    port: int, pushes: Pushes, headers: str, status: int
+) -> None:
+    overload(pushes.admission)
+    async with peer(port) as one:
+        await shed_once(one)
+        one.send(headers=headers)
+        assert (await one.answer())[0] == status
+        assert await one.closed()
+
+
+async def test_two_pushes_in_one_piece_are_both_answered(port: int, pushes: Pushes) -> None:
+    overload(pushes.admission)
+    async with peer(port) as one:
+        await shed_once(one)
+        head = f"POST /api/v1/push HTTP/1.1\r\nhost: x\r\ncontent-length: {len(BODY)}\r\n\r\n".encode()
+        one.writer.write(2 * (head + BODY))
+        assert [(await one.answer())[0] for _ in range(2)] == [429, 429]

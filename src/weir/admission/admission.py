@@ -80,12 +80,16 @@ class Admission:
 
     def let_in(self, kind: OperationType) -> bool:
         """Whether one more may come in beside those that are on their way in already; if so, it is too."""
-        coming = self.in_flight + self.arriving
-        queueing = self.queueing + max(0, coming - self.limit.limit)
-        if self._decided(kind, coming + 1, queueing) is Decision.REJECT:
+        if not self.has_room(kind):
             return False
         self.arriving += 1
         return True
+
+    def has_room(self, kind: OperationType) -> bool:
+        """Whether one more could come in now."""
+        coming = self.in_flight + self.arriving
+        queueing = self.queueing + max(0, coming - self.limit.limit)
+        return self._decided(kind, coming + 1, queueing) is not Decision.REJECT
 
     def _decided(self, kind: OperationType, in_flight: int, queueing: int) -> Decision:
         if not self.enabled or self._calm_with(in_flight):

@@ -54,9 +54,9 @@ class Intake:
         await self._queue_groups(groups, answers)
         return [answers[at] for at in range(len(items))]
 
-    def overloaded(self) -> Overloaded:
-        """The refusal, with when to come back."""
-        return self._overflow.overloaded()
+    def overloaded(self, *, refused: int = 1) -> Overloaded:
+        """The refusal of so many, with when to come back."""
+        return self._overflow.overloaded(refused=refused)
 
     async def _queue_groups(self, groups: dict[Place, Partition], answers: Answers) -> None:
         await asyncio.gather(*(self._queue(*place, group, answers) for place, group in groups.items()))

@@ -27,10 +27,10 @@ class RecentCount:
         self._value = 0.0
         self._at = time.monotonic()
 
-    def count(self) -> float:
-        """Count one more; the sum, in which what is long ago fades."""
+    def count(self, times: int) -> float:
+        """Count some more; the sum, in which what is long ago fades."""
         now = time.monotonic()
-        self._value = self._value * math.exp(self._at - now) + 1
+        self._value = self._value * math.exp(self._at - now) + times
         self._at = now
         return self._value
 
@@ -61,11 +61,12 @@ class Overflow:
             shard = self._known[queue] = shard_of(queue.scope, shards=self._shards)
         return shard
 
-    def overloaded(self) -> Overloaded:
-        """The refusal: come back once a tenth of the queue has drained, later if many others are refused."""
+    def overloaded(self, *, refused: int = 1) -> Overloaded:
+        """The refusal of so many: come back once a tenth of the queue has drained, later if many others are
+        refused."""
         depth = self._admission.depth
         drain_ms = self._rate().wait_ms(depth // 10) or 1_000
-        wait_ms = max(drain_ms, self._refusals.count() / REFUSALS_PER_S * 1000)
+        wait_ms = max(drain_ms, self._refusals.count(refused) / REFUSALS_PER_S * 1000)
         spread = 1 + random.random() / 2
         return Overloaded(
             f"this process is busy and {depth} operations are queued; try again later",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from weir.api.door import LET_IN, Door
@@ -11,6 +12,11 @@ _SMALL = 1_048_576
 """A body that is not read by the application is read past here, up to this size."""
 
 
+_PUSH_LINE = b"POST /api/v1/push HTTP/1.1\r\n"
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,7})(?=\r\n)")
+_UNUSUAL = re.compile(rb"\r\n(?:transfer-encoding|expect|upgrade|connection(?!: *keep-alive\r\n))")
+
+
 class SheddingProtocol(PatientProtocol):
     """Asks the door once the headers are there; the body of whoever is turned away is skipped, not kept."""
 
@@ -18,6 +24,35 @@ class SheddingProtocol(PatientProtocol):
         super().__init__(*args, **kwargs)
         self._door: Door | None = getattr(self.app, "door", None)
         self._refusal: bytes | None = None
+        self._amid_message = False
+
+    def data_received(self, data: bytes) -> None:
+        if self._door is not None and self._door.shedding and self._turned_away(data, self._door):
+            return
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        self._amid_message = True
+        super().on_message_begin()
+
+    def _turned_away(self, data: bytes, door: Door) -> bool:
+        """Refuse a whole push that came in one piece, unparsed: while many are refused, that is most of the
+        work. Anything else about it that is not plain goes the long way."""
+        if self._amid_message or not data.startswith(_PUSH_LINE) or not self._is_free():
+            return False
+        end = data.find(b"\r\n\r\n") + 2
+        head = data[:end].lower()
+        lengths = _LENGTH.findall(head)
+        if len(lengths) != 1 or end + 2 + int(lengths[0]) != len(data) or _UNUSUAL.search(head):
+            return False
+        refusal = door.refusal("/api/v1/push")
+        if refusal is None:
+            return False
+        self._unset_keepalive_if_required()
+        self._in_headers = False
+        self._relax()
+        self._answer_refused(refusal)
+        return True
 
     def on_headers_complete(self) -> None:
         door = self._door
@@ -36,27 +71,33 @@ class SheddingProtocol(PatientProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._amid_message = False
         if self._refusal is None:
             super().on_message_complete()
             return
         refusal, self._refusal = self._refusal, None
         if self.transport.is_closing():
             return
-        self.transport.write(refusal)
-        self.server_state.total_requests += 1
-        if self.parser.should_keep_alive():
-            self._unset_keepalive_if_required()
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
-        else:
+        self._unset_keepalive_if_required()
+        self._answer_refused(refusal)
+        if not self.parser.should_keep_alive():
             self.transport.close()
 
+    def _answer_refused(self, refusal: bytes) -> None:
+        """Answer without an application; the connection waits for the next request."""
+        self.transport.write(refusal)
+        self.server_state.total_requests += 1
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    def _is_free(self) -> bool:
+        """Nothing is being answered on this connection."""
+        return self.cycle is None or self.cycle.response_complete
+
     def _may_shed(self) -> bool:
-        """Nothing is being answered on this connection, and the whole body is on its way and small."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            return False
-        if self.expect_100_continue:
+        """The connection is free, and the whole body is on its way and small."""
+        if not self._is_free() or self.expect_100_continue:
             return False
         length = next((value for name, value in self.headers if name == b"content-length"), b"")
         return length.isdigit() and len(length) < 8 and int(length) <= _SMALL
