@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -120,7 +120,13 @@ async def latency(broker: Broker, queue: QueueRef, count: int, *, per_s: int) ->
 
 
 async def deep_backlog(
-    broker: Broker, environment: EnvironmentRef, *, shallow: int, deep: int, sample: int
+    broker: Broker,
+    environment: EnvironmentRef,
+    *,
+    shallow: int,
+    deep: int,
+    sample: int,
+    filled: Callable[[], Awaitable[None]],
 ) -> dict[str, Any]:
     """Dequeue rate with few and with very many messages waiting, alternating, medians of five."""
     few, many = environment.queue("few"), environment.queue("many")
@@ -128,6 +134,7 @@ async def deep_backlog(
         await broker.define(queue, SPEC)
     for _ in range(deep // 1_000):
         await broker.enqueue(many, batch_of(1_000))
+    await filled()
     rates: dict[QueueRef, list[float]] = {few: [], many: []}
     for _ in range(5):
         await enqueue_batches(broker, few, shallow)

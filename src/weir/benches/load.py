@@ -58,12 +58,12 @@ async def _run(*, quick: bool) -> dict[str, Any]:
             figures = await drain(stack.urls, operations=4_000 if quick else 20_000)
             async with api_processes(folder, count=2, admission=False) as processes:
                 _say("capacity of two processes")
-                capacity = await _capacity(processes, token, rounds=3, seconds=1.5 if quick else 8.0)
+                capacity = await _capacity(processes, token, rounds=4, seconds=1.5 if quick else 6.0)
                 _say(f"{OVERLOAD} times {capacity:.0f} pushes a second, without admission")
                 figures |= await _collapse(processes, token, capacity=capacity, seconds=min(seconds, 20.0))
             async with api_processes(folder, count=2, admission=True) as processes:
                 _say("capacity with admission, which warms up as well")
-                guarded = await _capacity(processes, token, rounds=2, seconds=1.5 if quick else 8.0)
+                guarded = await _capacity(processes, token, rounds=4, seconds=1.5 if quick else 6.0)
                 _say("the same overload with admission")
                 figures |= await _overload(stack.urls, processes, token, capacity=capacity, seconds=seconds)
             _say("what admission costs")
@@ -101,7 +101,7 @@ async def _closed_loop(
 
 
 async def _capacity(processes: list[ApiProcess], token: str, *, rounds: int, seconds: float) -> float:
-    """Pushes a second of both processes together, in a closed loop: the best round after a warm one."""
+    """Pushes a second of both processes in a closed loop: the median of the rounds after a warm one."""
     rates = []
     for _ in range(rounds):
         loops = (
@@ -109,7 +109,7 @@ async def _capacity(processes: list[ApiProcess], token: str, *, rounds: int, sec
             for one in processes
         )
         rates.append(sum(load.per_s for load in await asyncio.gather(*loops)))
-    return max(rates[1:])
+    return statistics.median(rates[1:])
 
 
 async def _overload(
