@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx2
 
 from weir.demo.processes import running
-from weir.demo.scenario import INCIDENT_AFTER_MS, SHOP, Incidents
+from weir.demo.scenario import INCIDENT_AFTER_MS, LANDED, SHOP, Incidents
 from weir.demo.setup import Account, set_up
 from weir.demo.traffic import Traffic
 from weir.embedded.child import Child
@@ -31,12 +32,14 @@ from weir.settings import Settings
 
 Say = Callable[[str], None]
 PAGERDUTY = "DEMO_PAGERDUTY_SECRET"
+_PATIENCE_S = 60.0
+"""How long a demo that ends by itself waits for its past to be there before its time begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
     for_s: float | None = None
-    """End by itself after so many seconds of traffic."""
+    """End by itself after so many seconds of traffic with a past to compare it with."""
     speed: float = 1.0
 
 
@@ -79,15 +82,26 @@ def with_free_port(settings: Settings) -> Settings:
 async def _flow(traffic: Traffic, stack: Stack, children: dict[str, Child], for_s: float | None) -> None:
     """Traffic until the time is over; a server or process that fails for good ends it at once."""
     parts = [traffic.run(), stack.failed(), *(_ended(name, child) for name, child in children.items())]
+    if for_s is not None:
+        parts.append(_time_over(for_s, stack.data_dir.path / LANDED))
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
-        done, _ = await asyncio.wait(tasks, timeout=for_s, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _time_over(for_s: float, landed: Path) -> None:
+    """Return after so many seconds, counted from when the past is there; a slow machine is not waited for."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_PATIENCE_S):
+            while not landed.exists():  # noqa: ASYNC110, ASYNC240
+                await asyncio.sleep(0.25)
+    await asyncio.sleep(for_s)
 
 
 async def _ended(name: str, child: Child) -> None:

@@ -12,6 +12,8 @@ from weir.model.shards import text_key
 DAY_MS = 86_400_000
 INCIDENT_EVERY_MS = 20 * 60_000
 INCIDENT_LASTS_MS = 3 * 60_000
+LANDED = "past-landed"
+"""A file that says that the queues of its data directory have their past."""
 INCIDENT_AFTER_MS = 90_000
 """How long after its start a demo shows the first one."""
 SLOWDOWN = 25
