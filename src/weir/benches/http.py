@@ -21,6 +21,7 @@ from typing import Any
 import orjson
 import uvloop
 
+from weir.benches.answering import answering
 from weir.benches.http_load import Load, generate, request
 from weir.control.database import Database
 from weir.control.queues import QueueDefinitions
@@ -162,14 +163,14 @@ def _spread(values: list[float]) -> list[int]:
 async def _limit() -> AsyncIterator[str]:
     port = free_port()
     async with _child("-m", "weir.benches.http_limit", str(port)):
-        yield await _answering(port)
+        yield await answering(port)
 
 
 @asynccontextmanager
 async def _api(folder: str) -> AsyncIterator[str]:
     port = free_port()
     async with _child("-m", "weir.cli", "serve", "--data-dir", folder, "--port", str(port)):
-        yield await _answering(port)
+        yield await answering(port)
 
 
 @asynccontextmanager
@@ -183,16 +184,3 @@ async def _child(*arguments: str) -> AsyncIterator[None]:
     finally:
         process.terminate()
         await process.wait()
-
-
-async def _answering(port: int) -> str:
-    """The URL of a server, once it accepts connections."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
-                await asyncio.sleep(0.05)
-                continue
-            writer.close()
-            return f"http://127.0.0.1:{port}"

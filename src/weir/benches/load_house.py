@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from weir.benches.answering import answering
 from weir.control.database import Database
 from weir.control.queues import QueueDefinitions
 from weir.control.tokens import Tokens
@@ -72,7 +73,7 @@ async def _api_process(folder: Path, *, admission: bool) -> AsyncIterator[ApiPro
         stdout=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        await _answering(port)
+        await answering(port)
         yield ApiProcess(process, port)
     finally:
         process.terminate()
@@ -88,15 +89,3 @@ async def watch(processes: list[ApiProcess]) -> list[list[float]]:
             await asyncio.sleep(5)
     except asyncio.CancelledError:
         return seen
-
-
-async def _answering(port: int) -> None:
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
-                await asyncio.sleep(0.05)
-                continue
-            writer.close()
-            return

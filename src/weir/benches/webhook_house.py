@@ -15,6 +15,7 @@ from pathlib import Path
 
 import orjson
 
+from weir.benches.answering import answering
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
 from weir.control.database import Database
@@ -79,7 +80,7 @@ async def open_house() -> AsyncIterator[House]:
                     _process("-m", "weir.benches.webhook_limit", str(limit), SECRET),
                     child(folder, "serve", "--port", str(api)),
                 ):
-                    yield House(await _answering(limit), await _answering(api), broker, folder)
+                    yield House(await answering(limit), await answering(api), broker, folder)
             finally:
                 await broker.aclose()
 
@@ -106,16 +107,3 @@ async def _process(*arguments: str) -> AsyncIterator[None]:
     finally:
         process.terminate()
         await process.wait()
-
-
-async def _answering(port: int) -> str:
-    """The URL of a server, once it accepts connections."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
-                await asyncio.sleep(0.05)
-                continue
-            writer.close()
-            return f"http://127.0.0.1:{port}"
