@@ -27,7 +27,7 @@ from weir.deadletters.room import open_room
 from weir.serve.server import bind, listening
 from weir.testing.urls import with_database
 
-from .harness import Tenant, define, make_tenant
+from .harness import PUSH, Tenant, define, make_tenant
 
 
 @pytest.fixture(scope="session")
@@ -86,6 +86,26 @@ async def tenant(app: Edge, services: Services) -> AsyncIterator[Tenant]:
 async def other(app: Edge, services: Services) -> AsyncIterator[Tenant]:
     async with AsyncExitStack() as stack:
         yield await make_tenant(stack, app, services)
+
+
+@pytest.fixture
+async def shaky(small: Database, broker: Broker) -> AsyncIterator[Tenant]:
+    """A tenant of an API over the module's `small` database, which will fail; its token is known already."""
+    tokens = Tokens(small)
+    services = Services(
+        broker=broker,
+        authenticator=CachedAuthenticator(tokens, fresh_s=0.01),
+        pusher=DirectPusher(broker),
+        settler=DirectSettler(broker),
+        tokens=tokens,
+        tenants=Tenants(small),
+        definitions=QueueDefinitions(small),
+    )
+    async with AsyncExitStack() as stack:
+        tenant = await make_tenant(stack, create_app(services), services)
+        await define(services, tenant.environment, "q")
+        assert (await tenant.client.post("/api/v1/push", json=PUSH)).status_code == 201
+        yield tenant
 
 
 @pytest.fixture

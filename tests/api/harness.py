@@ -15,6 +15,8 @@ from weir.control.tokens import NewToken
 from weir.model.names import EnvironmentRef
 from weir.spec.ir import QueueSpec
 
+PUSH = {"items": [{"queue": "q", "payload": 1}]}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tenant:

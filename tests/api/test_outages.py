@@ -5,26 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 
 import psycopg
 import pytest
 
-from weir.api.app import create_app
-from weir.api.direct import DirectPusher, DirectSettler
-from weir.api.services import Services
-from weir.broker.broker import Broker
-from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
-from weir.control.queues import QueueDefinitions
-from weir.control.tenants import Tenants
-from weir.control.tokens import Tokens
 from weir.serve.build import CONTROL_WAIT_S
 from weir.testing.tcp_proxy import TcpProxy
 
-from .harness import Tenant, define, make_tenant
-
-PUSH = {"items": [{"queue": "q", "payload": 1}]}
+from .harness import PUSH, Tenant
 
 
 @pytest.fixture
@@ -41,26 +30,6 @@ async def small(proxy: TcpProxy) -> AsyncIterator[Database]:
     yield database
     proxy.heal()
     await database.aclose()
-
-
-@pytest.fixture
-async def shaky(small: Database, broker: Broker) -> AsyncIterator[Tenant]:
-    """A tenant of an API whose PostgreSQL is behind the proxy; its token is known already."""
-    tokens = Tokens(small)
-    services = Services(
-        broker=broker,
-        authenticator=CachedAuthenticator(tokens, fresh_s=0.01),
-        pusher=DirectPusher(broker),
-        settler=DirectSettler(broker),
-        tokens=tokens,
-        tenants=Tenants(small),
-        definitions=QueueDefinitions(small),
-    )
-    async with AsyncExitStack() as stack:
-        tenant = await make_tenant(stack, create_app(services), services)
-        await define(services, tenant.environment, "q")
-        assert (await tenant.client.post("/api/v1/push", json=PUSH)).status_code == 201
-        yield tenant
 
 
 async def test_a_cut_connection_is_replaced_without_a_restart(shaky: Tenant, proxy: TcpProxy) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 from weir.embedded.java import find_java
 from weir.embedded.redis import repair_append_only
 from weir.errors import Misconfigured
+from weir.testing.disks import on_a_small_disk
 
 WEIR = (sys.executable, "-m", "weir.cli")
 
@@ -136,17 +136,3 @@ def test_a_full_disk(tmp_path: Path, size: str) -> None:
     assert "Traceback" not in done.stderr
     assert "full" in done.stderr.splitlines()[-1]
     assert done.stderr.count("\n") == 1
-
-
-def on_a_small_disk(folder: Path, *, size: str) -> list[str]:
-    """What to put before a command so that it sees a small disk at `folder`; nothing if that cannot be."""
-    mount = f'mount -t tmpfs -o size={size},mode=755 tmpfs "$1" && shift && exec "$@"'
-    command = ["unshare", "--mount", "sh", "-c", mount, "sh", str(folder)]
-    if os.geteuid() != 0:
-        # Root in a namespace of one's own may mount; inside it one becomes oneself again.
-        command[1:1] = ["--user", "--map-root-user"]
-        command += ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
-    possible = (
-        shutil.which("unshare") and not subprocess.run([*command, "true"], capture_output=True).returncode
-    )
-    return command if possible else []
