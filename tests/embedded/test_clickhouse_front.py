@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import clickhouse_connect
 import httpx2
@@ -17,31 +15,6 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 from clickhouse_connect.driver.external import ExternalData
 
 from weir.testing.processes import wait_until
-from weir.testing.urls import with_database
-
-
-@pytest.fixture
-def url(clickhouse_url: str) -> Iterator[str]:
-    """A database of the test's own."""
-    name = f"t_{uuid4().hex}"
-    with clickhouse_connect.get_client(dsn=clickhouse_url) as admin:
-        admin.command(f"CREATE DATABASE {name}")
-        yield with_database(clickhouse_url, name)
-        admin.command(f"DROP DATABASE {name} SYNC")
-
-
-@pytest.fixture
-def client(url: str) -> Iterator[Any]:
-    with clickhouse_connect.get_client(dsn=url) as client:
-        yield client
-
-
-@pytest.fixture
-def http(clickhouse_url: str) -> Iterator[httpx2.Client]:
-    parts = urlsplit(clickhouse_url)
-    base = f"http://{parts.hostname}:{parts.port}"
-    with httpx2.Client(base_url=base, auth=(parts.username or "", parts.password or "")) as http:
-        yield http
 
 
 def test_it_answers_ping_and_its_version(client: Any) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
-import clickhouse_connect
 import httpx2
 import psutil
 import pytest
@@ -14,20 +11,6 @@ import pytest
 from weir.testing.servers import TestServers
 
 JOINABLE = ["Native", "TSV", "TabSeparatedRaw", "CSV", "JSONEachRow", "JSONCompactEachRow", "RowBinary"]
-
-
-@pytest.fixture
-def client(clickhouse_url: str) -> Iterator[Any]:
-    with clickhouse_connect.get_client(dsn=clickhouse_url) as client:
-        yield client
-
-
-@pytest.fixture
-def http(clickhouse_url: str) -> Iterator[httpx2.Client]:
-    parts = urlsplit(clickhouse_url)
-    base = f"http://{parts.hostname}:{parts.port}"
-    with httpx2.Client(base_url=base, auth=(parts.username or "", parts.password or "")) as http:
-        yield http
 
 
 @pytest.mark.parametrize("rows", [0, 1, 300_000])
