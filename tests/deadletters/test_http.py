@@ -360,6 +360,7 @@ async def test_redrives_and_purges_over_http(api: Api) -> None:
         ("purges", {"filter": {}, "include_unexhausted": True}),
         ("purges", {"filter": {"expression": "payload."}}),
         ("redrives", {"filter": {"expression": "nobody.knows"}}),
+        ("redrives", {"filter": {"expression": "attempts"}}),
         ("redrives", {"filter": {"expression": "a" * 2000}}),
         ("redrives", {"patch": "{"}),
         ("redrives", {"canary": 1.5}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from tests.deadletters.world import World, numbers
@@ -107,6 +108,40 @@ async def test_a_filter_that_matches_nothing_completes_with_nothing(world: World
 def test_bad_cel_is_refused_before_anything_happens(expression: str) -> None:
     with pytest.raises(InvalidInput):
         redrive(expression=expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind"),
+    [
+        ("attempts", "int"),
+        ("error + key", "string"),
+        ("headers", "map<string, string>"),
+        ("[error, key]", "list<string>"),
+        ("size(payload.lines)", "int"),
+        ("attempts > 3 ? 'yes' : 'no'", "string"),
+        ("null", "null"),
+    ],
+)
+def test_cel_that_cannot_be_true_or_false_is_refused_before_anything_happens(
+    expression: str, kind: str
+) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(f"`{expression}` answers {kind}; expected true or")):
+        redrive(expression=expression)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["payload.urgent", "payload", "false", "!payload.done", "'a' in headers", "payload.a ? true : payload.b"],
+)
+def test_cel_that_may_be_true_or_false_is_taken(expression: str) -> None:
+    assert redrive(expression=expression).filter.expression == expression
+
+
+async def test_an_older_task_with_such_a_filter_can_still_be_looked_up(world: World) -> None:
+    new = redrive(expression="true")
+    object.__setattr__(new.filter, "expression", "attempts")
+    task = await world.desk.create(world.environment, new, by="test")
+    assert task.filter.expression == "attempts"
 
 
 def test_bad_numbers_and_reasons_are_refused() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,15 @@ from weir.deadletters.letters import DeadLetter
 from weir.errors import InvalidInput
 from weir.model.message import DeathReason
 from weir.spec.cel import Expression, compile_expression
+from weir.spec.infer import TypeMistake, infer
+from weir.spec.types import ANY, BOOL, INT, STRING, Type, map_of
 
-VARIABLES = frozenset(
-    ("payload", "headers", "key", "priority", "queue", "error", "reason", "fingerprint", "attempts",
-     "max_attempts", "enqueued_at_ms", "died_at_ms", "id")
-)  # fmt: skip
+VARIABLES: Mapping[str, Type] = {
+    "payload": ANY,
+    "headers": map_of(STRING),
+    **dict.fromkeys(("id", "queue", "key", "error", "reason", "fingerprint"), STRING),
+    **dict.fromkeys(("priority", "attempts", "max_attempts", "enqueued_at_ms", "died_at_ms"), INT),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +62,22 @@ class Filter:
 def compile_known(text: str) -> Expression:
     """Compile an expression over a dead letter; unknown names are refused before anything is touched."""
     expression = compile_expression(text)
-    unknown = sorted(expression.variables - VARIABLES)
+    unknown = sorted(expression.variables - VARIABLES.keys())
     if unknown:
         known = ", ".join(sorted(VARIABLES))
         raise InvalidInput(f"`{text:.80}`: a dead letter has no `{unknown[0]}`; it has {known}")
     return expression
+
+
+def check_boolean(text: str) -> None:
+    """Refuse an expression that can be neither true nor false, whatever the letter."""
+    try:
+        kind = infer(text, VARIABLES)
+    except TypeMistake:
+        # The engine may have an answer all the same: `false && 1` is false.
+        return
+    if kind not in (BOOL, ANY):
+        raise InvalidInput(f"`{text:.80}` answers {kind}; expected true or false, as from `attempts > 3`")
 
 
 def predicate(expression: Expression) -> Callable[[DeadLetter], bool]:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from weir.control.database import Row
-from weir.deadletters.filters import Filter
+from weir.deadletters.filters import Filter, check_boolean
 from weir.deadletters.patch import compile_patch
 from weir.errors import InvalidInput
 from weir.model.message import MAX_BATCH
@@ -68,6 +68,8 @@ class NewTask:
     def __post_init__(self) -> None:
         if self.kind is TaskKind.PURGE:
             self._check_purge()
+        if self.filter.expression is not None:
+            check_boolean(self.filter.expression)
         if self.rate_per_s is not None and not 0 < self.rate_per_s <= 1_000_000:
             raise InvalidInput("`rate_per_s` must be above 0; leave it out for no limit")
         if not 0 <= self.canary <= MAX_BATCH:

@@ -262,9 +262,10 @@ def infer(text: str, variables: Mapping[str, Type], *, open_world: bool = False)
     """
     parser = _Parser(_tokens(text), dict(variables), open_world)
     try:
-        return parser.expression()
+        kind = parser.expression()
     except (_Lost, RecursionError):
         return ANY
+    return kind if parser.tokens[parser.at].kind == "end" else ANY
 
 
 def _tokens(text: str) -> list[_Token]:
