@@ -42,7 +42,6 @@ class Child:
         self._log_start = log.stat().st_size if log.exists() else 0
         plan = {
             "argv": command.argv,
-            "env": {**_base_environment(), **command.env},
             "account": command.account.plan() if command.account else None,
             "death_signal": int(command.stop_signal),
             "parent": os.getpid(),
@@ -51,6 +50,8 @@ class Child:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_GUARD), json.dumps(plan)],
                 cwd=command.cwd,
+                # Not in the plan, which everybody on the machine can read.
+                env={**_base_environment(), **command.env},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,

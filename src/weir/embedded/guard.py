@@ -61,7 +61,7 @@ def main() -> None:
         if os.getppid() != plan["parent"]:
             sys.exit("the parent process is gone")
     os.umask(0o077)
-    os.execve(plan["argv"][0], plan["argv"], plan["env"])
+    os.execv(plan["argv"][0], plan["argv"])
 
 
 if __name__ == "__main__":
