@@ -21,6 +21,7 @@ from typing import Any
 import httpx2
 import uvloop
 
+from weir.benches.children import child
 from weir.benches.dlq_rows import CONSUMERS, GROUPS, PAYLOAD_BYTES, SQL, Sizes, fill
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
@@ -247,22 +248,14 @@ async def _size(database: Database) -> dict[str, Any]:
 @asynccontextmanager
 async def _api(folder: str, token: str) -> AsyncIterator[httpx2.AsyncClient]:
     port = free_port()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "weir.cli", "serve", "--data-dir", folder, "--port", str(port)),
-        env={**os.environ, "WEIR_API__LOG_LEVEL": "ERROR"},
-        stdout=asyncio.subprocess.DEVNULL,
-    )
-    headers = {"authorization": f"Bearer {token}"}
-    try:
-        async with httpx2.AsyncClient(
-            base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=30
-        ) as client:
-            await _ready(client)
-            yield client
-    finally:
-        process.terminate()
-        await process.wait()
+    serve = ("-m", "weir.cli", "serve", "--data-dir", folder, "--port", str(port))
+    base_url, headers = f"http://127.0.0.1:{port}", {"authorization": f"Bearer {token}"}
+    async with (
+        child(*serve, folder=Path(folder), WEIR_API__LOG_LEVEL="ERROR"),
+        httpx2.AsyncClient(base_url=base_url, headers=headers, timeout=30) as client,
+    ):
+        await _ready(client)
+        yield client
 
 
 async def _ready(client: httpx2.AsyncClient) -> None:

@@ -6,12 +6,10 @@ tokens, limits, problems, metrics and Redis with its append-only file.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import re
 import statistics
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,6 +20,7 @@ import orjson
 import uvloop
 
 from weir.benches.answering import answering
+from weir.benches.children import child
 from weir.benches.http_load import Load, generate, request
 from weir.control.database import Database
 from weir.control.queues import QueueDefinitions
@@ -51,11 +50,12 @@ def run(*, quick: bool, **_: Any) -> dict[str, Any]:
 
 
 async def _run(*, rounds: int, seconds: float) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
-        async with Stack(Path(folder)) as stack:
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as name:
+        folder = Path(name)
+        async with Stack(folder) as stack:
             await migrate_stores(stack.urls)
-            token = await _prepare(stack.urls, Path(folder))
-            async with _limit() as limit_url, _api(folder) as api_url:
+            token = await _prepare(stack.urls, folder)
+            async with _limit(folder) as limit_url, _api(folder) as api_url:
                 return await _measure(limit_url, api_url, token=token, rounds=rounds, seconds=seconds)
 
 
@@ -160,27 +160,15 @@ def _spread(values: list[float]) -> list[int]:
 
 
 @asynccontextmanager
-async def _limit() -> AsyncIterator[str]:
+async def _limit(folder: Path) -> AsyncIterator[str]:
     port = free_port()
-    async with _child("-m", "weir.benches.http_limit", str(port)):
+    async with child("-m", "weir.benches.http_limit", str(port), folder=folder):
         yield await answering(port)
 
 
 @asynccontextmanager
-async def _api(folder: str) -> AsyncIterator[str]:
+async def _api(folder: Path) -> AsyncIterator[str]:
     port = free_port()
-    async with _child("-m", "weir.cli", "serve", "--data-dir", folder, "--port", str(port)):
+    serve = ("-m", "weir.cli", "serve", "--data-dir", str(folder), "--port", str(port))
+    async with child(*serve, folder=folder, **_SETTINGS):
         yield await answering(port)
-
-
-@asynccontextmanager
-async def _child(*arguments: str) -> AsyncIterator[None]:
-    environment = {**os.environ, **_SETTINGS}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *arguments, env=environment, stdout=asyncio.subprocess.DEVNULL
-    )
-    try:
-        yield
-    finally:
-        process.terminate()
-        await process.wait()

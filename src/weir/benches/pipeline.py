@@ -7,16 +7,13 @@ production. It is warm when it is measured: the backlog is produced while it hol
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +21,7 @@ from typing import Any
 import psutil
 from redis import Redis
 
+from weir.benches.children import child
 from weir.benches.pipeline_events import Producer
 from weir.benches.pipeline_plain import POLL_S, PlainConsumer, read_per_second
 from weir.embedded.clickhouse import ClickHouseServer
@@ -69,7 +67,11 @@ async def _measure(size: Size) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
         async with _servers(Path(folder)) as (redis_url, clickhouse_url):
             bench = _Bench(redis_url=redis_url, clickhouse_url=clickhouse_url, folder=Path(folder), size=size)
-            return await asyncio.to_thread(bench.run)
+            plain = await asyncio.to_thread(bench.plain)
+            async with child(
+                "-m", "weir.cli", "pipeline", "run", folder=Path(folder), **bench.settings()
+            ) as one:
+                return await asyncio.to_thread(bench.run, one.pid, plain)
 
 
 class _Bench:
@@ -82,19 +84,28 @@ class _Bench:
         self._store = StreamStore(redis_url)
         self._keys = [stream_key("queue", shard) for shard in range(SHARDS)]
 
-    def run(self) -> dict[str, Any]:
-        plain = self._plain()
-        with self._pipeline() as process:
-            memory = _Memory(process.pid)
-            producer = Producer(self._redis, queues=QUEUES, shards=SHARDS)
-            for _ in range(2):
-                self._backlog(producer, self._size.warm_events // 2)
-            rates = [self._backlog(producer, self._size.events)]
-            wide = self._wide()
-            freshness = self._freshness(producer)
-            rss_mib = memory.stop()
-            drift = self._drift()
-        rate = statistics.median(rates)
+    def settings(self) -> dict[str, str]:
+        """How the pipeline finds the servers."""
+        return {
+            "WEIR_REDIS_URL": self._redis_url,
+            "WEIR_POSTGRES_URL": "postgresql://none@127.0.0.1:1/none",
+            "WEIR_CLICKHOUSE_URL": self._clickhouse_url,
+            "WEIR_SHARDS": str(SHARDS),
+            "WEIR_EMBEDDED__DATA_DIR": str(self._folder / "data"),
+        }
+
+    def run(self, pipeline_pid: int, plain: dict[str, float]) -> dict[str, Any]:
+        """Measure the pipeline that runs as this process, and set it against the plain consumer."""
+        _until(lambda: (s := read_status(self._store)) is not None and s.state == "running", 120)
+        memory = _Memory(pipeline_pid)
+        producer = Producer(self._redis, queues=QUEUES, shards=SHARDS)
+        for _ in range(2):
+            self._backlog(producer, self._size.warm_events // 2)
+        rate = self._backlog(producer, self._size.events)
+        wide = self._wide()
+        freshness = self._freshness(producer)
+        rss_mib = memory.stop()
+        drift = self._drift()
         return {
             "events_per_s": round(rate),
             **{name: round(value) for name, value in plain.items()},
@@ -110,7 +121,7 @@ class _Bench:
             **wide,
         }
 
-    def _plain(self) -> dict[str, float]:
+    def plain(self) -> dict[str, float]:
         """The plain consumer, as it polls and without a pause, and the streams read alone."""
         producer = Producer(self._redis, queues=QUEUES, shards=SHARDS)
         producer.produce(min(self._size.events, 150_000))
@@ -174,31 +185,6 @@ class _Bench:
         status = read_status(self._store)
         time.sleep(0.02)
         return status.events if status is not None else 0
-
-    @contextmanager
-    def _pipeline(self) -> Iterator[subprocess.Popen[bytes]]:
-        environment = {
-            **os.environ,
-            "WEIR_REDIS_URL": self._redis_url,
-            "WEIR_POSTGRES_URL": "postgresql://none@127.0.0.1:1/none",
-            "WEIR_CLICKHOUSE_URL": self._clickhouse_url,
-            "WEIR_SHARDS": str(SHARDS),
-            "WEIR_EMBEDDED__DATA_DIR": str(self._folder / "data"),
-        }
-        with (self._folder / "pipeline.log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "weir.cli", "pipeline", "run"],
-                env=environment,
-                cwd=self._folder,
-                stdout=log,
-                stderr=log,
-            )
-        try:
-            _until(lambda: (s := read_status(self._store)) is not None and s.state == "running", 120)
-            yield process
-        finally:
-            process.terminate()
-            process.wait(60)
 
 
 class _Memory:
@@ -268,11 +254,11 @@ async def _servers(folder: Path) -> AsyncIterator[tuple[str, str]]:
     running = [
         Supervised(server, log=folder / f"{server.name}.log", report=lambda _: None) for server in servers
     ]
-    for child in running:
-        await child.start()
+    for server in running:
+        await server.start()
     try:
         await migrate_warehouse(servers[1].url)
         yield servers[0].url, servers[1].url
     finally:
-        for child in running:
-            await child.stop()
+        for server in running:
+            await server.stop()

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
-import os
-import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
 
 from weir.benches.answering import answering
+from weir.benches.children import child
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
 from weir.control.database import Database
+from weir.embedded.child import Child
 from weir.embedded.migrations import migrate_stores
 from weir.embedded.ports import free_port
 from weir.embedded.stack import Stack
@@ -46,7 +45,7 @@ class House:
     limit_url: str
     api_url: str
     broker: RedisBroker
-    folder: str
+    folder: Path
 
 
 def body_of(number: int) -> bytes:
@@ -66,8 +65,9 @@ def request_of(hook: str, body: bytes, delivery: str) -> bytes:
 @asynccontextmanager
 async def open_house() -> AsyncIterator[House]:
     """Everything up, with the bench's spec applied."""
-    with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
-        async with Stack(Path(folder)) as stack:
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as name:
+        folder = Path(name)
+        async with Stack(folder) as stack:
             await migrate_stores(stack.urls)
             broker = RedisBroker(Connection(url=stack.urls.redis))
             try:
@@ -77,33 +77,15 @@ async def open_house() -> AsyncIterator[House]:
                     )
                 limit, api = free_port(), free_port()
                 async with (
-                    _process("-m", "weir.benches.webhook_limit", str(limit), SECRET),
-                    child(folder, "serve", "--port", str(api)),
+                    child("-m", "weir.benches.webhook_limit", str(limit), SECRET, folder=folder),
+                    command(folder, "serve", "--port", str(api)),
                 ):
                     yield House(await answering(limit), await answering(api), broker, folder)
             finally:
                 await broker.aclose()
 
 
-@asynccontextmanager
-async def child(folder: str, command: str, *arguments: str) -> AsyncIterator[None]:
+def command(folder: Path, name: str, *arguments: str) -> AbstractAsyncContextManager[Child]:
     """A command of Weir as a process, for as long as the block runs."""
-    async with _process("-m", "weir.cli", command, "--data-dir", folder, *arguments):
-        yield
-
-
-@asynccontextmanager
-async def _process(*arguments: str) -> AsyncIterator[None]:
-    environment = {**os.environ, "WEIR_API__LOG_LEVEL": "ERROR", "BENCH_HOOK_SECRET": SECRET}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *arguments,
-        env=environment,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        yield
-    finally:
-        process.terminate()
-        await process.wait()
+    whole = ("-m", "weir.cli", name, "--data-dir", str(folder), *arguments)
+    return child(*whole, folder=folder, WEIR_API__LOG_LEVEL="ERROR", BENCH_HOOK_SECRET=SECRET)

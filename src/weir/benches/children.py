@@ -1,0 +1,28 @@
+"""Processes that a bench runs beside itself: whole commands of the product, which end when the bench does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from weir.embedded.child import Child, Command
+
+# A worker finishes what it has begun, and Spark its batch.
+_PATIENCE_S = 60.0
+
+
+@asynccontextmanager
+async def child(*arguments: str, folder: Path, **settings: str) -> AsyncIterator[Child]:
+    """Python with these arguments, for as long as the block runs or the bench lives."""
+    command = Command(argv=(sys.executable, *arguments), cwd=folder, env={**os.environ, **settings})
+    process = Child(command, log=folder / "children.log")
+    try:
+        yield process
+    except Exception as error:
+        error.add_note("\n".join((f"`{' '.join(arguments)}` said last:", *process.last_lines())))
+        raise
+    finally:
+        await process.stop(patience_s=_PATIENCE_S)
