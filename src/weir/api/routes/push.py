@@ -81,11 +81,15 @@ def _payloads(body: bytes, entries: list[Any], *, limit: int) -> list[bytes | No
 
 
 def _plain_item(access: Access, entry: dict[str, Any], raw: bytes | None) -> PushItem | None:
-    """The common case, a queue and a payload and nothing else, needs no further look."""
-    queue = entry.get("queue")
-    if raw is None or len(entry) != 2 or not isinstance(queue, str) or not 0 < len(queue) < 64:
+    """The common case, a queue, a payload and perhaps a key, needs no further look."""
+    queue, key = entry.get("queue"), entry.get("key")
+    if raw is None or len(entry) != (2 if key is None else 3):
         return None
-    return PushItem(queue=queue_ref(access.environment, queue), message=NewMessage(payload=raw))
+    if not isinstance(queue, str) or not 0 < len(queue) < 64:
+        return None
+    if key is not None and (not isinstance(key, str) or len(key) > 63):
+        return None
+    return PushItem(queue=queue_ref(access.environment, queue), message=NewMessage(payload=raw, key=key))
 
 
 def _item(access: Access, fields: Fields, raw: bytes | None, *, now_ms: int) -> PushItem:
