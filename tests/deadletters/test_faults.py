@@ -27,6 +27,7 @@ from weir.deadletters.tasks import NewTask, TaskKind
 from weir.embedded.postgres import PostgresServer
 from weir.model.message import Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.tasks import cancelled
 from weir.spec.ir import DeliveryPolicy, QueueSpec
 from weir.testing.servers import RunningServer, start_server
 
@@ -113,9 +114,7 @@ async def _outage(postgres: RunningServer, redis_url: str, environment: Environm
         audit = await Auditor(database).audit(force=True)
         assert audit is not None
         assert audit.drift == 0
-        for mover in movers:
-            mover.cancel()
-        await asyncio.gather(*movers, return_exceptions=True)
+        await cancelled(movers)
 
 
 @pytest.mark.fault

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
@@ -25,6 +25,7 @@ from weir.control.tokens import NewToken, Tokens
 from weir.deadletters.room import open_room
 from weir.model.clock import SystemClock
 from weir.model.message import NewMessage
+from weir.model.tasks import cancelled
 
 
 @dataclass
@@ -89,9 +90,7 @@ async def api(world: World) -> AsyncIterator[Api]:
 async def running(world: World) -> AsyncIterator[None]:
     task = asyncio.create_task(world.runner.run())
     yield
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+    await cancelled([task])
 
 
 BASE = "/channel/order%20events/consumer/orders-c"

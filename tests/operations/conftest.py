@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -13,6 +13,7 @@ from weir.control.database import Database
 from weir.model.exchange import PushItem
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.tasks import cancelled
 from weir.operations.service import OperationService
 from weir.spec.ir import Ordering, QueueSpec
 from weir.testing.memory import MemoryBroker
@@ -30,9 +31,7 @@ async def running(service: OperationService) -> AsyncIterator[OperationService]:
     try:
         yield service
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await cancelled([task])
 
 
 def busy(admission: Admission) -> None:

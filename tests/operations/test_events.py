@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 from weir.control.database import Database
 from weir.model.names import EnvironmentRef
+from weir.model.tasks import cancelled
 from weir.operations.events import SystemEvent, SystemEvents
 
 
@@ -33,10 +33,7 @@ async def test_an_event_reaches_every_process_within_a_second(
             while any(process.heard != [1] for process in processes):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
     finally:
-        for task in tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await cancelled(tasks)
 
 
 async def test_what_was_published_during_an_absence_is_caught_up_in_order(database: Database) -> None:
