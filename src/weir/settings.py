@@ -122,7 +122,7 @@ class LoadSettings(Section):
     min_limit: Annotated[int, Field(ge=1)] = 4
     max_limit: Annotated[int, Field(ge=1)] = 1_024
     target_latency_ms: Annotated[float, Field(gt=0)] = Field(
-        default=100.0, description="the limit is lowered while the broker takes longer"
+        default=75.0, description="the limit is lowered while the broker takes longer"
     )
     postgres_connections: Annotated[int, Field(ge=3)] = Field(
         default=6, description="reserved for the operation queue"

@@ -248,8 +248,33 @@ def test_an_estimate_is_what_is_ahead_at_the_measured_rate_and_at_least_the_floo
     assert Rate(per_s=500, floor_ms=20).wait_ms(1) == 20
     meter = RateMeter()
     for _ in range(20):
-        meter.round(operations=100, busy_s=0.2, ages_ms=[300] * 100, emptied=False)
+        meter.round(operations=100, room=100, took_s=0.2, ages_ms=[300] * 100)
     assert meter.rate.per_s == pytest.approx(500)
+
+
+def test_a_round_with_room_left_only_bounds_the_rate() -> None:
+    meter = RateMeter()
+    meter.round(operations=1, room=100, took_s=0.1, ages_ms=[120])
+    assert meter.rate.per_s == pytest.approx(100)
+    meter.round(operations=1, room=100, took_s=0.1, ages_ms=[120])
+    assert meter.rate.per_s == pytest.approx(100)
+    for _ in range(20):
+        meter.round(operations=1, room=5, took_s=0.1, ages_ms=[120])
+    assert meter.rate.per_s == pytest.approx(50, rel=0.01)
+    assert meter.rate.floor_ms == pytest.approx(120)
+
+
+def test_the_floor_is_not_learned_from_a_round_that_left_some_behind() -> None:
+    meter = RateMeter()
+    meter.round(operations=5, room=5, took_s=0.1, ages_ms=[900] * 5)
+    assert meter.rate.floor_ms == 0
+
+
+def test_processes_drain_together() -> None:
+    mine, others = Rate(per_s=100, floor_ms=20), Rate(per_s=50, floor_ms=40)
+    assert mine.with_others(others) == Rate(per_s=150, floor_ms=30)
+    assert mine.with_others(Rate(per_s=0, floor_ms=0)) == mine
+    assert Rate(per_s=0, floor_ms=0).with_others(others) == others
 
 
 def test_a_shard_is_out_of_reach_until_it_was_reached_again() -> None:

@@ -11,6 +11,9 @@ from weir.admission.limit import AdaptiveLimit
 from weir.admission.policy import KNEE, Policy
 from weir.admission.pressure import Pressure
 
+LARGE = 50
+"""As many messages weigh as much as one operation that is on its way into the queue."""
+
 
 class Admission:
     """Holds what others measured (lag, depth, connections) and counts what is in flight itself."""
@@ -25,7 +28,7 @@ class Admission:
     ) -> None:
         self.policy = policy or Policy()
         self.limit = limit or AdaptiveLimit()
-        self.queueing_limit = AdaptiveLimit(initial=16, minimum=4)
+        self.queueing_limit = AdaptiveLimit(initial=16, minimum=4, target_ms=40.0)
         self.budget = budget or QueueBudget()
         self.enabled = enabled
         self.in_flight = 0
@@ -113,9 +116,9 @@ class Admission:
         if self.depth == 0 and self.in_flight <= self.limit.limit / 4:
             self.budget.rested(seconds)
 
-    def entering(self) -> Entering:
-        """Count operations on their way into the operation queue."""
-        return Entering(self)
+    def entering(self, messages: int) -> Entering:
+        """Count operations on their way into the operation queue, a large one for several."""
+        return Entering(self, max(1, messages // LARGE))
 
     def executing(self) -> Executing:
         """Count one direct operation in flight and learn from how long it took."""
@@ -146,17 +149,18 @@ class Executing:
 class Entering:
     """Operations of one request on their way into the operation queue, while the block runs."""
 
-    __slots__ = ("_admission", "_running", "_started")
+    __slots__ = ("_admission", "_running", "_started", "_weight")
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, weight: int) -> None:
         self._admission = admission
+        self._weight = weight
 
     def __enter__(self) -> None:
-        self._admission.queueing += 1
+        self._admission.queueing += self._weight
         self._running, self._started = self._admission.queueing, time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
         admission = self._admission
-        admission.queueing -= 1
+        admission.queueing -= self._weight
         took_ms = (time.perf_counter() - self._started) * 1000
         admission.queueing_limit.observe(latency_ms=took_ms, in_flight=self._running)

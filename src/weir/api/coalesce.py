@@ -14,11 +14,13 @@ from typing import Generic, TypeVar
 
 from weir.errors import InvalidInput, KeyReused
 from weir.model.exchange import PushAnswer, Pusher, PushItem, Refused, SettleAnswer, SettleItem, Settler
-from weir.model.message import MAX_BATCH
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 LANES = 2
+SHARED = 250
+"""Items of a shared call. The cost of a call is spread by then, and the event loop is not held up by a larger
+one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Coalescer(Generic[Item, Answer]):
     def _next_group(self) -> list[_Waiting[Item, Answer]]:
         group: list[_Waiting[Item, Answer]] = []
         size = 0
-        while self._waiting and (not group or size + len(self._waiting[0].items) <= MAX_BATCH):
+        while self._waiting and (not group or size + len(self._waiting[0].items) <= SHARED):
             one = self._waiting.popleft()
             if not one.answered.done():
                 group.append(one)

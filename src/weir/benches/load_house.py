@@ -20,7 +20,7 @@ from weir.embedded.urls import Urls
 from weir.serve.bootstrap import DEFAULT, bootstrap_token
 from weir.spec.ir import QueueSpec
 
-QUEUES = ("load", "calm", "drain", "wild")
+QUEUES = ("load", "calm", "drain", "wild", "turns")
 
 
 class ApiProcess:

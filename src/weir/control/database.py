@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from psycopg import AsyncConnection
 from psycopg.rows import DictRow, dict_row
@@ -39,6 +41,8 @@ class Database:
 
     Who waited in vain was not alone: for a second after that others wait a quarter as long, so that a request
     which needs several connections learns soon that there are none.
+
+    A connection is asked for a sign of life before it is lent, unless it was returned within `trusted_s`.
     """
 
     def __init__(
@@ -49,10 +53,13 @@ class Database:
         max_size: int = 10,
         timeout_s: float = 2.0,
         max_waiting: int = 0,
+        trusted_s: float = 0.0,
         name: str = "weir",
     ) -> None:
         self.url = url
         self._timeout_s = timeout_s
+        self._trusted_s = trusted_s
+        self._returned: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
         self._in_vain_until = 0.0
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
@@ -62,7 +69,7 @@ class Database:
             max_size=max_size,
             timeout=timeout_s,
             max_waiting=max_waiting,
-            check=AsyncConnectionPool.check_connection,
+            check=self._check,
             name=name,
             open=False,
         )
@@ -105,7 +112,12 @@ class Database:
             async with connection:
                 yield connection
         finally:
+            self._returned[connection] = time.monotonic()
             await self._pool.putconn(connection)
+
+    async def _check(self, connection: Connection) -> None:
+        if time.monotonic() - self._returned.get(connection, -math.inf) >= self._trusted_s:
+            await self._pool.check_connection(connection)
 
     async def _borrow(self) -> Connection:
         short = time.monotonic() < self._in_vain_until

@@ -39,3 +39,11 @@ async def finished(work: Coroutine[Any, Any, None]) -> None:
     task.result()
     if interrupted:
         raise asyncio.CancelledError
+
+
+async def all_of(parts: list[Coroutine[Any, Any, None]]) -> None:
+    """Run all at once. One part is the rule on hot paths, and needs no task of its own."""
+    if len(parts) == 1:
+        await parts[0]
+    else:
+        await asyncio.gather(*parts)

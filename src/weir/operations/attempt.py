@@ -6,15 +6,15 @@ Nothing waits here for PostgreSQL, so requests may share calls without one that 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from weir.broker.broker import Broker, Call
 from weir.errors import BrokerUnavailable, Unavailable, WeirError
 from weir.model.exchange import PushAnswer, PushItem, Refused, push_answer
 from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
+from weir.model.tasks import all_of
 from weir.operations.calls import CallLanes
 from weir.operations.model import Reason
 from weir.operations.reach import Reach
@@ -62,7 +62,7 @@ class Attempt:
         for at, item in enumerate(items):
             groups.setdefault(item.queue, []).append(at)
         answers: Answers = {}
-        await _all([self._group(queue, items, group, answers) for queue, group in groups.items()])
+        await all_of([self._group(queue, items, group, answers) for queue, group in groups.items()])
         return [answers[at] for at in range(len(items))]
 
     async def _group(
@@ -111,11 +111,3 @@ def _unknown(error: WeirError, call: Call, place: int) -> Held:
 def is_unknown(error: WeirError) -> bool:
     """Whether the broker may or may not have done it; a store that answered 'no room' has not."""
     return isinstance(error, BrokerUnavailable) and not error.extra.get("refused")
-
-
-async def _all(groups: list[Coroutine[Any, Any, None]]) -> None:
-    """One group is the rule, and needs no task of its own."""
-    if len(groups) == 1:
-        await groups[0]
-    else:
-        await asyncio.gather(*groups)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from weir.broker.broker import Broker, Gated
 from weir.errors import BrokerUnavailable, NotFound, WeirError
 from weir.model.names import QueueRef
+from weir.model.tasks import all_of
 from weir.operations.model import NewOperation
 from weir.operations.reach import Reach
 
@@ -39,9 +40,13 @@ class Gates:
 
     async def close(self, operations: Sequence[NewOperation]) -> dict[QueueRef, bool | WeirError]:
         """For each queue, whether its gates are closed now, or why its operations cannot be queued."""
-        queues = _by_queue(operations)
-        closed = await asyncio.gather(*(self._close(*one) for one in queues.items()))
-        return dict(zip(queues, closed, strict=True))
+        outcomes: dict[QueueRef, bool | WeirError] = {}
+
+        async def close(queue: QueueRef, group: list[NewOperation]) -> None:
+            outcomes[queue] = await self._close(queue, group)
+
+        await all_of([close(*one) for one in _by_queue(operations).items()])
+        return outcomes
 
     async def open(self, operations: Sequence[NewOperation]) -> None:
         """Take back gates of operations that were not queued after all."""

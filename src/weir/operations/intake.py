@@ -7,7 +7,6 @@ broker out of reach the gate stays open and the operation says so; the keeper's 
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -16,6 +15,7 @@ from weir.broker.broker import Call
 from weir.errors import Overloaded, WeirError
 from weir.model.exchange import PushAnswer, PushItem, Queued, Refused
 from weir.model.names import QueueRef
+from weir.model.tasks import all_of
 from weir.operations.attempt import Answers, Held
 from weir.operations.model import NewOperation, Reason, Ticket, lane_of
 from weir.operations.overflow import Overflow
@@ -59,7 +59,7 @@ class Intake:
         return self._overflow.overloaded(refused=refused)
 
     async def _queue_groups(self, groups: dict[Place, Partition], answers: Answers) -> None:
-        await asyncio.gather(*(self._queue(*place, group, answers) for place, group in groups.items()))
+        await all_of([self._queue(*place, group, answers) for place, group in groups.items()])
 
     async def _queue(
         self, queue: QueueRef, reason: Reason, call: Call | None, group: Partition, answers: Answers

@@ -52,7 +52,7 @@ class DepthSampler:
         self._process = process
         self._every_s = every_s
         self._published: Rate | None = None
-        self.rate = UNKNOWN
+        self._others = UNKNOWN
 
     async def run(self) -> None:
         while True:
@@ -68,11 +68,13 @@ class DepthSampler:
         if rate.per_s and (self._admission.depth or rate != self._published):
             await self._queue.publish_rate(process=self._process, per_s=rate.per_s, floor_ms=rate.floor_ms)
             self._published = rate
-        per_s, floor_ms = await self._queue.read_rate(within_ms=RATES_WITHIN_MS)
-        self.rate = Rate(per_s=per_s, floor_ms=floor_ms) if per_s else rate
+        per_s, floor_ms = await self._queue.read_rate(besides=self._process, within_ms=RATES_WITHIN_MS)
+        self._others = Rate(per_s=per_s, floor_ms=floor_ms)
 
-    def current(self) -> Rate:
-        return self.rate
+    @property
+    def rate(self) -> Rate:
+        """How fast all processes drain together: this one as of now, the others as they told last."""
+        return self._meter.rate.with_others(self._others)
 
 
 class Cleaner:

@@ -100,6 +100,7 @@ class Claimed:
     type: str
     lane: int
     payload: bytes
+    messages: int
     created_ms: int
     retry_count: int
     max_retries: int

@@ -85,7 +85,7 @@ class Overflow:
         for_load = reason is not Reason.BROKER_UNAVAILABLE
         if not must and not self._admission.may_queue(OperationType.PUSH, len(operations), for_load=for_load):
             raise self.overloaded()
-        with self._admission.entering():
+        with self._admission.entering(sum(operation.messages for operation in operations)):
             written = await self._writer.add(operations)
         if not written.gated:
             reason = Reason.BROKER_UNAVAILABLE

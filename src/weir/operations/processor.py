@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -12,6 +13,7 @@ from weir.broker.broker import Broker, Gated
 from weir.errors import WeirError
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import id_time_ms, new_id
+from weir.model.message import MAX_BATCH
 from weir.model.names import QueueRef
 from weir.operations.estimate import RateMeter
 from weir.operations.execute import GateLost, execute
@@ -58,6 +60,8 @@ class Processor:
         self._sizes = {"lanes": lanes, "run": run, "total": total}
         self._pressed = pressed
         self._woken = asyncio.Event()
+        self._left_behind_at: float | None = None
+        """When the last round ended, if it could not take everything."""
 
     def wake(self, depth: int = 0) -> None:
         """Something was queued; do not wait for the next look."""
@@ -86,7 +90,8 @@ class Processor:
 
     async def round(self) -> int:
         """Claim and run once; how many operations were finished."""
-        started = time.perf_counter()
+        started = self._left_behind_at or time.perf_counter()
+        self._left_behind_at = None
         claimed = await self._queue.claim(worker=self.worker, **self._sizes)
         if not claimed:
             return 0
@@ -95,13 +100,20 @@ class Processor:
         ages = await self._queue.settle(results, worker=self.worker)
         finished = {r.id for r in results if r.status is not Status.PENDING and r.id in ages}
         await self._open([operation for operation in claimed if operation.id in finished])
+        ended, room = time.perf_counter(), self._room(claimed)
+        self._left_behind_at = ended if len(claimed) >= room else None
         self._meter.round(
             operations=len(finished),
-            busy_s=time.perf_counter() - started,
+            room=room,
+            took_s=ended - started,
             ages_ms=[ages[operation_id] for operation_id in finished],
-            emptied=len(claimed) < self._sizes["total"],
         )
         return len(finished)
+
+    def _room(self, claimed: list[Claimed]) -> int:
+        """How many operations of this size a round takes."""
+        messages = max(1, sum(one.messages for one in claimed))
+        return min(self._sizes["total"], math.ceil(MAX_BATCH * len(claimed) / messages))
 
     async def _reclose(self, claimed: Sequence[Claimed], results: list[Settled]) -> list[Settled]:
         """Operations that were not on their gate: if they are still ours, the broker lost the gate."""

@@ -110,9 +110,10 @@ class OperationQueue:
         """Drop the rates of processes that are gone."""
         await self._database.execute(QUERIES["forget_rates"])
 
-    async def read_rate(self, *, within_ms: int) -> tuple[float, float]:
-        """Operations a second of all processes together, and the wait of one that finds the queue empty."""
-        row = await self._database.fetch_one(QUERIES["read_rate"], within_ms=within_ms)
+    async def read_rate(self, *, besides: str, within_ms: int) -> tuple[float, float]:
+        """Operations a second of all other processes together, and the wait of one that finds the queue
+        empty."""
+        row = await self._database.fetch_one(QUERIES["read_rate"], process=besides, within_ms=within_ms)
         return (float(row["per_s"]), float(row["floor_ms"])) if row else (0.0, 0.0)
 
 
@@ -144,6 +145,7 @@ def _claimed(row: Row) -> Claimed:
         type=row["type"],
         lane=row["lane"],
         payload=bytes(row["payload"]),
+        messages=row["messages"],
         created_ms=row["created_ms"],
         retry_count=row["retry_count"],
         max_retries=row["max_retries"],

@@ -77,7 +77,7 @@ WITH lane AS (
     SET status = 'processing', started_ms = weir.clock_ms(), claimed_by = %(worker)s
     FROM run WHERE o.id = run.id AND o.status IN ('pending', 'processing')
     RETURNING o.id, o.position, o.organization, o.project, o.environment, o.queue, o.partition, o.lane,
-        o.type, o.payload, o.created_ms, o.retry_count, o.max_retries
+        o.type, o.payload, o.messages, o.created_ms, o.retry_count, o.max_retries
 )
 SELECT * FROM taken LEFT JOIN claimed USING (lane) ORDER BY position;
 
@@ -170,9 +170,10 @@ ON CONFLICT (process) DO UPDATE
 SET per_s = excluded.per_s, floor_ms = excluded.floor_ms, measured_ms = excluded.measured_ms;
 
 -- name: read_rate
--- How fast all processes together drained lately.
+-- How fast all other processes together drained lately.
 SELECT coalesce(sum(per_s), 0) AS per_s, coalesce(avg(floor_ms), 0) AS floor_ms
-FROM weir.operation_rates WHERE measured_ms > weir.clock_ms() - %(within_ms)s;
+FROM weir.operation_rates
+WHERE process <> %(process)s AND measured_ms > weir.clock_ms() - %(within_ms)s;
 
 -- name: forget_rates
 -- Drop the rates of processes that are gone.

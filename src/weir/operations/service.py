@@ -66,10 +66,9 @@ class OperationService:
             self.queue,
             gates=Gates(broker=broker, reach=self.reach, known=known),
             added=self._added,
-            pressed=lambda: self.admission.pressed,
         )
         overflow = Overflow(
-            shards=broker.shards, writer=self.writer, admission=self.admission, rate=self.sampler.current
+            shards=broker.shards, writer=self.writer, admission=self.admission, rate=lambda: self.sampler.rate
         )
         self.attempt = Attempt(
             broker=broker, shard=overflow.shard, reach=self.reach, calls=CallLanes(process)

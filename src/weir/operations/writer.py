@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
-from weir.errors import WeirError
+from weir.errors import Unavailable, WeirError
 from weir.operations.gates import Gates
 from weir.operations.model import NewOperation
 from weir.operations.queue import Added, NotQueued, OperationQueue
 
 MAX_BATCH = 500
-GATHER_S = 0.01
-"""Under pressure, how long a commit waits for company."""
+COMMITS = 4
+"""Group commits at once: what arrives while they run gathers for the next."""
+ANSWER_S = 8.0
+"""How long anybody waits to be queued: longer than a direct lease, shorter than for ever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,7 @@ class _Waiting:
 
 
 class OperationWriter:
-    """Adds operations in group commits: while one runs, the next one gathers."""
+    """Adds operations in group commits: while they run, the next one gathers."""
 
     def __init__(
         self,
@@ -49,15 +52,13 @@ class OperationWriter:
         *,
         gates: Gates,
         added: Callable[[int], None],
-        pressed: Callable[[], bool] = lambda: False,
     ) -> None:
         self._queue = queue
-        self._pressed = pressed
         self._gates = gates
         self._added = added
         self._waiting: list[_Waiting] = []
-        self._flusher: asyncio.Task[None] | None = None
-        self._holding: set[asyncio.Task[None]] = set()
+        self._commits = 0
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def add(self, operations: list[NewOperation]) -> Written:
         """Make operations of one queue durable, behind closed gates if they have one.
@@ -66,14 +67,31 @@ class OperationWriter:
         """
         waiting = _Waiting(operations, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
-        if self._flusher is None or self._flusher.done():
-            self._flusher = asyncio.create_task(self._flush())
-        return await waiting.done
+        if self._commits < COMMITS:
+            self._commits += 1
+            self._start(self._flush())
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await waiting.done
+        except TimeoutError:
+            raise Unavailable(
+                "PostgreSQL does not answer, so whether the operation is queued is not known; try again",
+                retry_after_s=1,
+            ) from None
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _flush(self) -> None:
+        try:
+            await self._commit_waiting()
+        finally:
+            self._commits -= 1
+
+    async def _commit_waiting(self) -> None:
         while self._waiting:
-            if self._pressed():
-                await asyncio.sleep(GATHER_S)
             batch = self._take()
             try:
                 batch = await self._behind_gates(batch)
@@ -121,9 +139,7 @@ class OperationWriter:
         if added.hold_ms <= 0:
             _succeed(batch, added.depth)
             return
-        task = asyncio.create_task(self._hold(batch, added))
-        self._holding.add(task)
-        task.add_done_callback(self._holding.discard)
+        self._start(self._hold(batch, added))
 
     async def _hold(self, batch: list[_Waiting], added: Added) -> None:
         """Wait until the direct lease lapsed. PostgreSQL must still answer then: a keeper that cannot

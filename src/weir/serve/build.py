@@ -171,8 +171,10 @@ async def _operations(
     load = settings.load
     reserved = Database(
         urls.postgres,
+        min_size=load.postgres_connections,
         max_size=load.postgres_connections,
         timeout_s=load.postgres_wait_s,
+        trusted_s=1.0,
         name="weir-operations",
     )
     stack.push_async_callback(reserved.aclose)

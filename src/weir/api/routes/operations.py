@@ -117,7 +117,7 @@ async def show_operation(operation: str, access: Reader, services: App) -> Opera
     row = await service.desk.read(access.environment, operation)
     view = _view(row)
     if view.queue_position is not None:
-        wait_ms = service.sampler.current().wait_ms(view.queue_position)
+        wait_ms = service.sampler.rate.wait_ms(view.queue_position)
         return view.model_copy(update={"estimated_wait_ms": wait_ms})
     return view
 
@@ -153,7 +153,7 @@ def _health(service: OperationService) -> SystemHealth:
         limit=pressure.limit,
         event_loop_lag_ms=round(pressure.lag_ms, 2),
         queue_depth=pressure.depth,
-        drain_per_second=round(service.sampler.current().per_s, 1),
+        drain_per_second=round(service.sampler.rate.per_s, 1),
         decision=admission.peek(OperationType.PUSH).value,
     )
 
