@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -13,12 +14,13 @@ import pytest
 
 from weir.control.database import Database
 from weir.control.migrate import migrate_postgres
+from weir.embedded.postgres import PostgresServer
 from weir.embedded.redis import redis_binary
 from weir.model.names import EnvironmentRef
 from weir.testing.clocks import ManualClock
 from weir.testing.debian import SERVERS, fetched_server
 from weir.testing.redis_cluster import RunningCluster
-from weir.testing.servers import TestServers
+from weir.testing.servers import RunningServer, TestServers, start_server
 from weir.testing.urls import with_database
 from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 
@@ -84,6 +86,18 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningC
 @pytest.fixture(scope="session")
 def postgres_url(servers: TestServers) -> str:
     return servers.postgres.url
+
+
+@pytest.fixture
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A PostgreSQL of the test's own, with fsync on, to be killed."""
+    folder = tmp_path_factory.mktemp("postgres")
+    server = start_server(
+        lambda port: PostgresServer(folder / "pg", port=port, password=secrets.token_urlsafe(8)),
+        log_folder=folder,
+    )
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,20 @@
-"""Lending connections: each is asked for a sign of life first, unless it gave one a moment ago."""
+"""Lending connections: asked for a sign of life unless just used, and soon back after an outage."""
 
 from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
 
 import pytest
 from psycopg_pool import AsyncConnectionPool
 
 from weir.control.database import Database
+from weir.control.sql import Query
+from weir.errors import WeirError
+from weir.testing.servers import RunningServer
+
+SELECT_ONE = Query(name="one", sentence="One row.", text="SELECT 1 AS one")
 
 
 @pytest.mark.parametrize(("trusted_s", "asked"), [(0.0, 3), (60.0, 1)])
@@ -26,3 +35,25 @@ async def test_a_connection_that_was_just_used_may_be_trusted(
             async with trusting.connection() as connection:
                 await connection.execute("SELECT 1")
     assert checks == asked
+
+
+@pytest.mark.fault
+async def test_connections_are_back_within_seconds_however_long_the_outage_was(
+    postgres: RunningServer,
+) -> None:
+    async with Database(postgres.url, max_size=2) as database:
+        await database.fetch(SELECT_ONE)
+        await asyncio.to_thread(postgres.kill)
+        try:
+            give_up = time.monotonic() + 10
+            while time.monotonic() < give_up:
+                with pytest.raises(WeirError):
+                    await database.fetch(SELECT_ONE)
+                await asyncio.sleep(0.2)
+        finally:
+            await asyncio.to_thread(postgres.start)
+        async with asyncio.timeout(3):
+            while True:
+                with suppress(WeirError):
+                    await database.fetch(SELECT_ONE)
+                    return

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,11 @@ from weir.deadletters.filters import Filter
 from weir.deadletters.mover import Mover
 from weir.deadletters.runner import TaskRunner
 from weir.deadletters.tasks import NewTask, TaskKind
-from weir.embedded.postgres import PostgresServer
 from weir.model.message import Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.tasks import cancelled
 from weir.spec.ir import DeliveryPolicy, QueueSpec
-from weir.testing.servers import RunningServer, start_server
+from weir.testing.servers import RunningServer
 
 DOWN_S = 60.0
 COUNTS = """
@@ -37,18 +35,6 @@ SELECT (SELECT count(*) FROM weir.dead_letters) AS letters,
        (SELECT sum(dead_count) FROM weir.dlq_summary)::bigint AS summary,
        (SELECT sum(total_count) FROM weir.dead_letter_groups)::bigint AS groups
 """
-
-
-@pytest.fixture
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A PostgreSQL of the test's own, with fsync on, to be killed."""
-    folder = tmp_path_factory.mktemp("postgres")
-    server = start_server(
-        lambda port: PostgresServer(folder / "pg", port=port, password=secrets.token_urlsafe(8)),
-        log_folder=folder,
-    )
-    yield server
-    server.stop()
 
 
 @asynccontextmanager

@@ -34,6 +34,9 @@ class PoolState:
 
 _MEMORY_S = 1.0
 """How long a wait in vain is remembered."""
+_RECONNECT_S = 4.0
+"""How long the pool tries on its own; after that whoever wants a connection makes it try anew, at once. It
+waits twice as long each time: left to itself, half a minute more after an outage of one."""
 
 
 class Database:
@@ -68,6 +71,7 @@ class Database:
             min_size=min_size,
             max_size=max_size,
             timeout=timeout_s,
+            reconnect_timeout=_RECONNECT_S,
             max_waiting=max_waiting,
             check=self._check,
             name=name,
