@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import Any
 from uuid import uuid4
 
@@ -311,8 +312,7 @@ class Brokers(RuleBasedStateMachine):
         )
         events = [unpack(QUEUE, fields[STREAM_FIELD.encode()]) for _, fields in entries]
         mine = [e for e in events if e.dimensions[0] == self.environment.organization]
-        expected = self.model.events
-        ours, theirs = sorted(map(event_key, mine)), sorted(map(event_key, expected))
+        ours, theirs = comparable(mine), comparable(self.model.events)
         assert ours == theirs, [pair for pair in zip_longest(ours, theirs) if pair[0] != pair[1]][:2]
 
 
@@ -320,13 +320,20 @@ OF_TIME = tuple(list(QueueOperation).index(one) for one in (QueueOperation.LAPSE
 OF_THE_ENVIRONMENT = ("environment_length", "environment_running")
 
 
-def event_key(event: Any) -> tuple[Any, ...]:
-    """All that an event says. Queues whose time comes at the same moment may be taken in any order, so what
-    their environment still holds then is nobody's promise."""
-    said = dict(event.values)
-    if said["operation"] in OF_TIME:
-        said = {name: value for name, value in said.items() if name not in OF_THE_ENVIRONMENT}
-    return event.dimensions, tuple(sorted(said.items())), tuple(sorted(event.samples))
+def comparable(events: list[Any]) -> list[tuple[Any, ...]]:
+    """All that events say, in one order. Queues whose time has come may be taken in any order, so what their
+    environment still holds in between is nobody's promise."""
+    keys = []
+    for of_time, run in groupby(events, key=lambda event: event.values["operation"] in OF_TIME):
+        together = list(run)
+        hidden = OF_THE_ENVIRONMENT if of_time and len({e.dimensions for e in together}) > 1 else ()
+        keys += [event_key(event, hidden=hidden) for event in together]
+    return sorted(keys)
+
+
+def event_key(event: Any, *, hidden: Sequence[str]) -> tuple[Any, ...]:
+    said = tuple(sorted((name, value) for name, value in event.values.items() if name not in hidden))
+    return event.dimensions, said, tuple(sorted(event.samples))
 
 
 def untokened(delivery: Delivery) -> Delivery:
