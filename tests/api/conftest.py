@@ -48,12 +48,11 @@ async def broker(redis_url: str) -> AsyncIterator[Broker]:
     await broker.aclose()
 
 
-@pytest.fixture
-def services(broker: Broker, database: Database) -> Services:
+def services_over(database: Database, broker: Broker, *, fresh_s: float) -> Services:
     tokens = Tokens(database)
     return Services(
         broker=broker,
-        authenticator=CachedAuthenticator(tokens, fresh_s=0),
+        authenticator=CachedAuthenticator(tokens, fresh_s=fresh_s),
         pusher=DirectPusher(broker),
         settler=DirectSettler(broker),
         tokens=tokens,
@@ -62,6 +61,11 @@ def services(broker: Broker, database: Database) -> Services:
         audit=AuditLog(database),
         dead_letters=open_room(database, broker),
     )
+
+
+@pytest.fixture
+def services(broker: Broker, database: Database) -> Services:
+    return services_over(database, broker, fresh_s=0)
 
 
 @pytest.fixture
@@ -91,16 +95,7 @@ async def other(app: Edge, services: Services) -> AsyncIterator[Tenant]:
 @pytest.fixture
 async def shaky(small: Database, broker: Broker) -> AsyncIterator[Tenant]:
     """A tenant of an API over the module's `small` database, which will fail; its token is known already."""
-    tokens = Tokens(small)
-    services = Services(
-        broker=broker,
-        authenticator=CachedAuthenticator(tokens, fresh_s=0.01),
-        pusher=DirectPusher(broker),
-        settler=DirectSettler(broker),
-        tokens=tokens,
-        tenants=Tenants(small),
-        definitions=QueueDefinitions(small),
-    )
+    services = services_over(small, broker, fresh_s=0.01)
     async with AsyncExitStack() as stack:
         tenant = await make_tenant(stack, create_app(services), services)
         await define(services, tenant.environment, "q")
