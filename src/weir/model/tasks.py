@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 AGAIN_S = 2.0
+_T = TypeVar("_T")
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
@@ -41,9 +42,8 @@ async def finished(work: Coroutine[Any, Any, None]) -> None:
         raise asyncio.CancelledError
 
 
-async def all_of(parts: list[Coroutine[Any, Any, None]]) -> None:
-    """Run all at once. One part is the rule on hot paths, and needs no task of its own."""
+async def all_of(parts: list[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """The answers of all, run at once. One part is the rule on hot paths, and needs no task of its own."""
     if len(parts) == 1:
-        await parts[0]
-    else:
-        await asyncio.gather(*parts)
+        return [await parts[0]]
+    return await asyncio.gather(*parts)

@@ -40,13 +40,9 @@ class Gates:
 
     async def close(self, operations: Sequence[NewOperation]) -> dict[QueueRef, bool | WeirError]:
         """For each queue, whether its gates are closed now, or why its operations cannot be queued."""
-        outcomes: dict[QueueRef, bool | WeirError] = {}
-
-        async def close(queue: QueueRef, group: list[NewOperation]) -> None:
-            outcomes[queue] = await self._close(queue, group)
-
-        await all_of([close(*one) for one in _by_queue(operations).items()])
-        return outcomes
+        queues = _by_queue(operations)
+        outcomes = await all_of([self._close(queue, group) for queue, group in queues.items()])
+        return dict(zip(queues, outcomes, strict=True))
 
     async def open(self, operations: Sequence[NewOperation]) -> None:
         """Take back gates of operations that were not queued after all."""
