@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,9 +10,11 @@ from pathlib import Path
 import psutil
 
 from weir.benches.answering import answering
+from weir.benches.children import child
 from weir.control.database import Database
 from weir.control.queues import QueueDefinitions
 from weir.control.tokens import Tokens
+from weir.embedded.child import Child
 from weir.embedded.ports import free_port
 from weir.embedded.urls import Urls
 from weir.serve.bootstrap import DEFAULT, bootstrap_token
@@ -26,7 +26,7 @@ QUEUES = ("load", "calm", "drain", "wild", "turns")
 class ApiProcess:
     """One `weir serve`, and how much memory it takes."""
 
-    def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
+    def __init__(self, process: Child, port: int) -> None:
         self.port = port
         self._process = process
 
@@ -67,17 +67,10 @@ async def _api_process(folder: Path, *, admission: bool) -> AsyncIterator[ApiPro
     port = free_port()
     # Without admission nothing else may refuse either, or the collapse would be hidden.
     options = {} if admission else {"WEIR_LOAD__ADMISSION": "false", "WEIR_API__MAX_CONCURRENCY": "1000000"}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "weir.cli", "serve", "--data-dir", str(folder), "--port", str(port),
-        env={**os.environ, "WEIR_API__LOG_LEVEL": "ERROR", **options},
-        stdout=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
+    command = ("-m", "weir.cli", "serve", "--data-dir", str(folder), "--port", str(port))
+    async with child(*command, folder=folder, WEIR_API__LOG_LEVEL="ERROR", **options) as process:
         await answering(port)
         yield ApiProcess(process, port)
-    finally:
-        process.terminate()
-        await process.wait()
 
 
 async def watch(processes: list[ApiProcess]) -> list[list[float]]:
