@@ -25,7 +25,10 @@ log = logging.getLogger(__name__)
 LANES = 256
 RUN = 200
 TOTAL = 500
-IDLE_S = 0.1
+REST_S = 0.1
+"""How long to the next look at a queue that was empty, at first: twice as long each time,"""
+LONG_REST_S = 0.5
+"""and at most this long. What this process queues wakes it at once."""
 TROUBLE_S = 0.5
 PACE_S = 0.02
 """Under pressure, how long what is queued gathers between two small rounds: a round costs much the same
@@ -63,12 +66,15 @@ class Processor:
         self._left_behind_at: float | None = None
         """When the last round ended, if it could not take everything."""
 
-    def wake(self, depth: int = 0) -> None:
+    def wake(self) -> None:
         """Something was queued; do not wait for the next look."""
         self._woken.set()
 
     async def run(self) -> None:
+        rest_s = REST_S
         while True:
+            # Before the look: what is queued during it must not be left until the next.
+            self._woken.clear()
             try:
                 busy = await self.round()
             except WeirError as error:
@@ -76,17 +82,20 @@ class Processor:
                 await asyncio.sleep(TROUBLE_S)
                 continue
             if not busy:
-                await self._rest()
-            elif busy < SMALL and self._pressed():
+                woken = await self._rest(rest_s)
+                rest_s = REST_S if woken else min(2 * rest_s, LONG_REST_S)
+                continue
+            rest_s = REST_S
+            if busy < SMALL and self._pressed():
                 await asyncio.sleep(PACE_S)
 
-    async def _rest(self) -> None:
-        self._woken.clear()
+    async def _rest(self, rest_s: float) -> bool:
+        """Whether something was queued meanwhile."""
         try:
-            async with asyncio.timeout(IDLE_S):
-                await self._woken.wait()
+            async with asyncio.timeout(rest_s):
+                return await self._woken.wait()
         except TimeoutError:
-            return
+            return False
 
     async def round(self) -> int:
         """Claim and run once; how many operations were finished."""
