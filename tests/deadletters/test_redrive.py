@@ -60,6 +60,7 @@ async def test_a_dry_run_counts_and_touches_nothing(world: World) -> None:
         ("payload.n % 2 == 0 && error.contains('boom')", [0, 2, 4]),
         ("queue == 'orders' && attempts == 1 && reason == 'attempts'", [0, 1, 2, 3, 4]),
         ("error.matches('nothing like this')", []),
+        ("[payload.n].exists(number, number in [1, 3].map(odd, odd))", [1, 3]),
     ],
 )
 async def test_a_filter_in_cel_picks_the_letters(world: World, expression: str, expected: list[int]) -> None:
@@ -103,7 +104,16 @@ async def test_a_filter_that_matches_nothing_completes_with_nothing(world: World
 
 
 @pytest.mark.parametrize(
-    "expression", ["payload.", "nobody.knows == 1", "", "1 +", "x" * 2000, "payload == '\x00'"]
+    "expression",
+    [
+        "payload.",
+        "nobody.knows == 1",
+        "payload.lines.exists(line, line == nobody)",
+        "",
+        "1 +",
+        "x" * 2000,
+        "payload == '\x00'",
+    ],
 )
 def test_bad_cel_is_refused_before_anything_happens(expression: str) -> None:
     with pytest.raises(InvalidInput):

@@ -62,7 +62,7 @@ class Filter:
 def compile_known(text: str) -> Expression:
     """Compile an expression over a dead letter; unknown names are refused before anything is touched."""
     expression = compile_expression(text)
-    unknown = sorted(expression.variables - VARIABLES.keys())
+    unknown = sorted(expression.variables - VARIABLES.keys() - set(expression.comprehensions))
     if unknown:
         known = ", ".join(sorted(VARIABLES))
         raise InvalidInput(f"`{text:.80}`: a dead letter has no `{unknown[0]}`; it has {known}")

@@ -23,7 +23,7 @@ _LIST_LIMITS = {0: None, 1: 10_000, 2: 1_000}
 """How long a list may be that an expression with so many comprehensions walks: the work stays bounded."""
 
 _STRING = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
-_COMPREHENSION = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(")
+_COMPREHENSION = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(\s*(\w*)")
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 _PARSE_POSITION = re.compile(r"<input>:(\d+):(\d+): (?:Syntax error: )?(.*)")
 _EXPECTING = re.compile(r" expecting .*")
@@ -35,8 +35,10 @@ class Expression:
 
     text: str
     variables: frozenset[str]
+    """Every name in it, those of its comprehensions included."""
     functions: frozenset[str]
-    comprehensions: int
+    comprehensions: tuple[str, ...]
+    """The name that each binds."""
     program: Any
 
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
@@ -60,10 +62,10 @@ def compile_expression(text: str, *, max_length: int = MAX_LENGTH) -> Expression
         raise InvalidInput("an expression holds a control character or a lone surrogate; remove it", offset=0)
     if not text.strip():
         raise InvalidInput("an expression is empty; write one, such as `payload.id`", offset=0)
-    comprehensions = len(_COMPREHENSION.findall(_STRING.sub("''", text)))
-    if comprehensions > MAX_COMPREHENSIONS:
+    comprehensions = tuple(_COMPREHENSION.findall(_STRING.sub("''", text)))
+    if (count := len(comprehensions)) > MAX_COMPREHENSIONS:
         raise InvalidInput(
-            f"an expression has {comprehensions} comprehensions; at most {MAX_COMPREHENSIONS} are allowed",
+            f"an expression has {count} comprehensions; at most {MAX_COMPREHENSIONS} are allowed",
             offset=0,
         )
     try:
@@ -95,7 +97,7 @@ def _short_range(length: int) -> list[int]:
 
 
 def _evaluate(expression: Expression, context: Any, variables: Mapping[str, Any]) -> Any:
-    limit = _LIST_LIMITS[expression.comprehensions]
+    limit = _LIST_LIMITS[len(expression.comprehensions)]
     if limit is not None:
         _refuse_long_lists((variables.get(name) for name in expression.variables), limit=limit)
     try:
