@@ -18,6 +18,7 @@ import os
 import statistics
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,14 @@ from redis.asyncio import Redis
 from weir.benches.http_load import Load, generate, request
 from weir.benches.load_check import drained_after_s, estimates_within, verdict
 from weir.benches.load_drain import drain
-from weir.benches.load_house import ApiProcess, api_processes, prepare, redis_cpu_s, watch
+from weir.benches.load_house import (
+    ApiProcess,
+    api_processes,
+    api_with_and_without,
+    prepare,
+    redis_cpu_s,
+    watch,
+)
 from weir.benches.load_traffic import TIMED_OUT, Generator, Traffic
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
@@ -45,6 +53,7 @@ PATIENCE_S = 0.5
 KEYS = 2_000
 CONNECTIONS = 16
 TURN_S = 6.0
+STRETCH_S = 0.3
 
 
 def run(*, quick: bool, **_: Any) -> dict[str, Any]:
@@ -78,7 +87,7 @@ async def _run(*, quick: bool) -> dict[str, Any]:
                     stack.urls, processes, token, capacity=capacity, pairs=pairs
                 )
             _say("what admission costs")
-            figures |= await _cost(folder, token, rounds=8 if quick else 30, seconds=0.7 if quick else 1.0)
+            figures |= await _cost(folder, token, blocks=3 if quick else 12)
     return {
         "capacity_per_s": round(capacity),
         "messages_a_push": BATCH,
@@ -227,38 +236,47 @@ async def _collapse(
     }
 
 
-async def _cost(folder: Path, token: str, *, rounds: int, seconds: float) -> dict[str, Any]:
-    """What admission costs when nothing is wrong: one process with it and one without, in turns.
+@dataclass(slots=True)
+class _Spent:
+    """What pushes of some stretches took."""
 
-    The figure is processor time of the API and of Redis for a push, which other work on the machine does
-    not change; what the clock says stands beside it.
+    pushes: int = 0
+    cpu_s: float = 0.0
+    clock_s: float = 0.0
+
+    async def add(self, process: ApiProcess, token: str) -> None:
+        before = process.cpu_s() + redis_cpu_s()
+        load = await _closed_loop(process, token, seconds=STRETCH_S, connections=8, messages=1)
+        self.pushes += len(load.latencies_s)
+        self.cpu_s += process.cpu_s() + redis_cpu_s() - before
+        self.clock_s += load.seconds
+
+
+async def _cost(folder: Path, token: str, *, blocks: int) -> dict[str, Any]:
+    """What admission costs when nothing is wrong: one process that answers with it and without, in turns.
+
+    The figure is processor time of the API and of Redis for a push, which other work on the machine hardly
+    changes; what the clock says stands beside it. Turns are short, because the machine's speed changes from
+    second to second, and ten of them are added up before they are compared.
     """
-    async with (
-        api_processes(folder, count=1, admission=True) as (guarded,),
-        api_processes(folder, count=1, admission=False) as (bare,),
-    ):
-        costs, rates = [], []
-        for turn in range(rounds + 1):
-            seen = {}
-            for process in (guarded, bare) if turn % 2 else (bare, guarded):
-                seen[process.port] = await _push_cost(process, token, seconds=seconds)
-            if turn:
-                with_it, without = seen[guarded.port], seen[bare.port]
-                costs.append(with_it[0] / without[0] - 1)
-                rates.append(1 - with_it[1] / without[1])
+    costs, rates = [], []
+    async with api_with_and_without(folder) as (guarded, bare):
+        for block in range(blocks + 1):
+            with_it, without = _Spent(), _Spent()
+            turns = [(guarded, with_it), (bare, without)]
+            for _ in range(10):
+                for process, spent in turns:
+                    await spent.add(process, token)
+                turns.reverse()
+            if block:
+                costs.append((with_it.cpu_s / with_it.pushes) / (without.cpu_s / without.pushes) - 1)
+                rates.append(1 - (with_it.pushes / with_it.clock_s) / (without.pushes / without.clock_s))
     return {
         "admission_cost": round(statistics.median(costs), 3),
         "admission_cost_quartiles": _quartiles(costs),
         "admission_cost_by_clock": round(statistics.median(rates), 3),
         "admission_cost_by_clock_quartiles": _quartiles(rates),
     }
-
-
-async def _push_cost(process: ApiProcess, token: str, *, seconds: float) -> tuple[float, float]:
-    """Processor seconds for a push, and pushes a second, of one process in a closed loop."""
-    before = process.cpu_s() + redis_cpu_s()
-    load = await _closed_loop(process, token, seconds=seconds, connections=8, messages=1)
-    return (process.cpu_s() + redis_cpu_s() - before) / len(load.latencies_s), load.per_s
 
 
 def _quartiles(values: list[float]) -> list[float]:

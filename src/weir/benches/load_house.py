@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -40,8 +40,13 @@ class ApiProcess:
 
 def redis_cpu_s() -> float:
     """Processor time of the Redis that this process started."""
-    servers = (child for child in psutil.Process().children(recursive=True) if "redis" in child.name())
-    return float(sum(times.user + times.system for times in (one.cpu_times() for one in servers)))
+    spent = 0.0
+    for one in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "redis" in one.name():
+                times = one.cpu_times()
+                spent += float(times.user + times.system)
+    return spent
 
 
 async def prepare(urls: Urls, folder: Path) -> str:
@@ -71,6 +76,17 @@ async def _api_process(folder: Path, *, admission: bool) -> AsyncIterator[ApiPro
     async with child(*command, folder=folder, WEIR_API__LOG_LEVEL="ERROR", **options) as process:
         await answering(port)
         yield ApiProcess(process, port)
+
+
+@asynccontextmanager
+async def api_with_and_without(folder: Path) -> AsyncIterator[tuple[ApiProcess, ApiProcess]]:
+    """One process that answers twice: with admission and without."""
+    ports = free_port(), free_port()
+    command = ("-m", "weir.benches.load_both", str(folder), *map(str, ports))
+    async with child(*command, folder=folder, WEIR_API__LOG_LEVEL="ERROR") as process:
+        for port in ports:
+            await answering(port)
+        yield ApiProcess(process, ports[0]), ApiProcess(process, ports[1])
 
 
 async def watch(processes: list[ApiProcess]) -> list[list[float]]:
