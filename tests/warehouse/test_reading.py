@@ -40,16 +40,31 @@ async def test_a_series_has_counts_maxima_percentiles_and_odometers(rig: Rig, qu
         rig.connection, [first, replace(first, at_ms=at_ms + 1_000, counts={"enqueued": 2}, waits_ms=())]
     )
     history = await rig.warehouse.history.of_queue(queue, rig.last(30 * MINUTE_MS))
-    assert len(history.points) == 360
-    measured = [point for point in history.points if point.kind is Kind.MEASURED]
+    assert len(history.series) == 360
+    measured = [point for point in history.series.points() if point.kind is Kind.MEASURED]
     assert len(measured) == 1
     values = measured[0].values
     assert (values["enqueued"], values["dequeued"], values["queue_length"]) == (5, 100, 90)
     assert values["enqueued_total"] == 1_003
     assert values["wait_mean_ms"] == 50.5
     assert values["wait_p95_ms"] == pytest.approx(95, abs=1)
-    after = history.points[-1]
+    after = history.series.points()[-1]
     assert (after.kind, after.values["queue_length"], after.values["enqueued"]) == (Kind.CARRIED, 7, 0)
+
+
+@pytest.mark.parametrize("sequences", [(1, 2), (2, 1), (0, 70_000)])
+async def test_of_two_events_of_one_millisecond_the_later_is_carried(
+    rig: Rig, queue: QueueRef, sequences: tuple[int, int]
+) -> None:
+    later = {"queue_length": 3, "running": 2, "queue_limit": 8, "paused": 1, "oldest_age_ms": 2**33}
+    earlier = dict.fromkeys(later, 5)
+    for sequence in sequences:
+        gauges = later if sequence == max(sequences) else earlier
+        land_moments(
+            rig.connection, [Moment(queue=queue, at_ms=NOW_MS - 60_000, gauges=gauges, sequence=sequence)]
+        )
+    columns = (await rig.warehouse.history.of_queue(queue, rig.last(30 * MINUTE_MS))).series.columns
+    assert {name: columns[name][-1] for name in later} == later
 
 
 async def test_a_row_split_over_several_inserts_is_one_point(rig: Rig, queue: QueueRef) -> None:
@@ -58,7 +73,7 @@ async def test_a_row_split_over_several_inserts_is_one_point(rig: Rig, queue: Qu
             rig.connection, [Moment(queue=queue, at_ms=NOW_MS - 60_000 + number, counts={"acked": 1})]
         )
     history = await rig.warehouse.history.of_queue(queue, rig.last(30 * MINUTE_MS))
-    assert [point.values["acked"] for point in history.points if point.kind is Kind.MEASURED] == [3]
+    assert [point.values["acked"] for point in history.series.points() if point.kind is Kind.MEASURED] == [3]
 
 
 @pytest.mark.parametrize("idle_ms", [3 * MINUTE_MS + 30 * MINUTE_MS, 30 * HOUR_MS, 100 * 24 * HOUR_MS])
@@ -68,8 +83,8 @@ async def test_the_seed_comes_from_before_the_window_however_long_ago(
     moment = Moment(queue=queue, at_ms=NOW_MS - idle_ms, gauges={"queue_length": 500}, odometers={"acked": 9})
     land_moments(rig.connection, [moment])
     history = await rig.warehouse.history.of_queue(queue, rig.last(30 * MINUTE_MS))
-    assert {point.values["queue_length"] for point in history.points} == {500}
-    assert {point.values["acked_total"] for point in history.points} == {9}
+    assert set(history.series.columns["queue_length"]) == {500}
+    assert set(history.series.columns["acked_total"]) == {9}
 
 
 async def test_a_day_and_a_year_hold_the_same_sums(rig: Rig, queue: QueueRef) -> None:
@@ -80,14 +95,14 @@ async def test_a_day_and_a_year_hold_the_same_sums(rig: Rig, queue: QueueRef) ->
     land_moments(rig.connection, moments)
     for period_ms in (30 * MINUTE_MS, 24 * HOUR_MS, 7 * 24 * HOUR_MS, 90 * 24 * HOUR_MS):
         history = await rig.warehouse.history.of_queue(queue, rig.last(period_ms))
-        assert sum(point.values["acked"] or 0 for point in history.points) == sum(range(1, 200))
-        assert len(history.points) <= 1_500
+        assert sum(filter(None, history.series.columns["acked"])) == sum(range(1, 200))
+        assert len(history.series) <= 1_500
 
 
 async def test_a_gap_shows_as_unknown(lone: Rig, queue: QueueRef) -> None:
     land_moments(lone.connection, [Moment(queue=queue, at_ms=NOW_MS - 600_000, gauges={"queue_length": 3})])
     land_gap(lone.connection, start_ms=NOW_MS - 300_000, end_ms=NOW_MS - 290_000)
-    points = (await lone.warehouse.history.of_queue(queue, lone.last(30 * MINUTE_MS))).points
+    points = (await lone.warehouse.history.of_queue(queue, lone.last(30 * MINUTE_MS))).series.points()
     unknown = [point for point in points if point.kind is Kind.UNKNOWN]
     assert [point.time_ms for point in unknown] == [NOW_MS - 300_000, NOW_MS - 295_000]
     assert all(value is None for point in unknown for value in point.values.values())
@@ -98,11 +113,11 @@ async def test_events_on_their_way_make_the_newest_points_unknown(lone: Rig, que
     lone.tails.by_shard = {0: (NOW_MS - 600_000, 0)}
     idle = await lone.warehouse.history.of_queue(queue, lone.last(30 * MINUTE_MS))
     assert idle.complete_until_ms == NOW_MS
-    assert idle.points[-1].kind is Kind.CARRIED
+    assert idle.series.kinds[-1] is Kind.CARRIED
     lone.tails.by_shard = {0: (NOW_MS - 1_000, 0)}
     behind = await lone.warehouse.history.of_queue(queue, lone.last(30 * MINUTE_MS))
     assert behind.complete_until_ms == NOW_MS - 600_000
-    assert [point.kind for point in behind.points[-3:]] == [Kind.UNKNOWN] * 3
+    assert behind.series.kinds[-3:] == [Kind.UNKNOWN] * 3
 
 
 async def test_an_environment_adds_its_queues_up(rig: Rig, environment: EnvironmentRef) -> None:
@@ -120,9 +135,9 @@ async def test_an_environment_adds_its_queues_up(rig: Rig, environment: Environm
             ],
         )
     history = await rig.warehouse.history.of_environment(environment, rig.last(2 * HOUR_MS))
-    measured = next(point for point in history.points if point.kind is Kind.MEASURED)
+    measured = next(point for point in history.series.points() if point.kind is Kind.MEASURED)
     assert (measured.values["acked"], measured.values["wait_mean_ms"]) == (30, 10)
-    assert history.points[-1].values["environment_length"] == 42
+    assert history.series.points()[-1].values["environment_length"] == 42
 
 
 async def test_queues_can_be_ranked_by_every_figure(rig: Rig, environment: EnvironmentRef) -> None:
@@ -162,7 +177,7 @@ async def test_nothing_of_another_tenant_is_seen(rig: Rig, environment: Environm
     queue_history = await rig.warehouse.history.of_queue(environment.queue("q"), window)
     environment_history = await rig.warehouse.history.of_environment(environment, window)
     for history in (queue_history, environment_history):
-        assert {point.kind for point in history.points} == {Kind.CARRIED}
+        assert set(history.series.kinds) == {Kind.CARRIED}
     assert await rig.warehouse.top.of(environment, window, by=By.ACKED, limit=10) == []
 
 

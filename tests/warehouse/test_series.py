@@ -3,79 +3,87 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from weir.warehouse.reading.arithmetic import drain_ms, error_rate, mean, per_second, utilisation_pct
 from weir.warehouse.reading.periods import Resolution, Window
-from weir.warehouse.reading.series import Kind, Point, Row, Shape, Span, build_series
+from weir.warehouse.reading.series import Kind, Series, Shape, Span, build_series
 
 SHAPE = Shape(counters=("acked",), gauges=("depth",), odometers=("acked_total",), measures=("p95",))
 WINDOW = Window(start_ms=100_000, end_ms=125_000, resolution=Resolution.FIVE_SECONDS, step_ms=5_000)
 
 
-def row(time_ms: int, *, acked: int = 1, highest: int = 9, last: int = 4, total: int = 50) -> Row:
+def row(time_ms: int, *, acked: int = 1, highest: int = 9, last: int = 4, total: int = 50) -> dict[str, Any]:
     return {
         "bucket_ms": time_ms,
         "acked": acked,
         "depth": highest,
-        "last_depth": last,
+        "last": (last,),
         "acked_total": total,
         "p95": 7.5,
     }
 
 
-def column(points: list[Point], name: str) -> list[object]:
-    return [point.values[name] for point in points]
+def series(
+    *rows: dict[str, Any],
+    seed: dict[str, Any] | None = None,
+    gaps: Sequence[Span] = (),
+    known: Span | None = None,
+) -> Series:
+    found = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+    return build_series(WINDOW, shape=SHAPE, found=found, seed=seed, gaps=gaps, known=known)
 
 
 def test_an_idle_bucket_carries_the_last_value_and_not_the_maximum() -> None:
-    points = build_series(WINDOW, shape=SHAPE, rows=[row(105_000, highest=9, last=4)])
-    assert [point.kind for point in points] == [
+    answer = series(row(105_000, highest=9, last=4))
+    assert answer.kinds == [
         Kind.CARRIED,
         Kind.MEASURED,
         Kind.CARRIED,
         Kind.CARRIED,
         Kind.CARRIED,
     ]
-    assert column(points, "depth") == [None, 9, 4, 4, 4]
-    assert column(points, "acked") == [0, 1, 0, 0, 0]
-    assert column(points, "acked_total") == [None, 50, 50, 50, 50]
-    assert column(points, "p95") == [None, 7.5, None, None, None]
+    assert answer.columns["depth"] == (None, 9, 4, 4, 4)
+    assert answer.columns["acked"] == (0, 1, 0, 0, 0)
+    assert answer.columns["acked_total"] == (None, 50, 50, 50, 50)
+    assert answer.columns["p95"] == (None, 7.5, None, None, None)
 
 
 def test_the_seed_fills_the_buckets_before_the_first_row() -> None:
-    points = build_series(WINDOW, shape=SHAPE, rows=[row(110_000)], seed=row(5_000, last=77, total=49))
-    assert column(points, "depth") == [77, 77, 9, 4, 4]
-    assert column(points, "acked_total")[:2] == [49, 49]
+    answer = series(row(110_000), seed=row(5_000, last=77, total=49))
+    assert answer.columns["depth"] == (77, 77, 9, 4, 4)
+    assert answer.columns["acked_total"][:2] == (49, 49)
 
 
 def test_a_gap_is_null_and_flagged_even_where_rows_survived() -> None:
     gap = Span(start_ms=107_000, end_ms=111_000)
-    points = build_series(WINDOW, shape=SHAPE, rows=[row(105_000), row(115_000)], gaps=[gap])
-    assert [point.kind for point in points][1:3] == [Kind.UNKNOWN, Kind.UNKNOWN]
-    assert column(points, "acked") == [0, None, None, 1, 0]
-    assert column(points, "depth") == [None, None, None, 9, 4]
+    answer = series(row(105_000), row(115_000), gaps=[gap])
+    assert answer.kinds[1:3] == [Kind.UNKNOWN, Kind.UNKNOWN]
+    assert answer.columns["acked"] == (0, None, None, 1, 0)
+    assert answer.columns["depth"] == (None, None, None, 9, 4)
 
 
 def test_a_gap_of_one_instant_is_a_gap() -> None:
     gap = Span(start_ms=110_000, end_ms=110_000)
-    kinds = [point.kind for point in build_series(WINDOW, shape=SHAPE, rows=[], gaps=[gap])]
+    kinds = series(gaps=[gap]).kinds
     assert kinds.count(Kind.UNKNOWN) == 1
     assert kinds[2] is Kind.UNKNOWN
 
 
 def test_a_gauge_is_not_carried_across_a_gap() -> None:
     gap = Span(start_ms=110_000, end_ms=114_000)
-    points = build_series(WINDOW, shape=SHAPE, rows=[row(105_000)], gaps=[gap])
-    assert column(points, "depth") == [None, 9, None, None, None]
-    assert column(points, "acked") == [0, 1, None, 0, 0]
+    answer = series(row(105_000), gaps=[gap])
+    assert answer.columns["depth"] == (None, 9, None, None, None)
+    assert answer.columns["acked"] == (0, 1, None, 0, 0)
 
 
 def test_what_has_not_arrived_yet_is_unknown_and_not_zero() -> None:
     known = Span(start_ms=0, end_ms=112_000)
-    points = build_series(WINDOW, shape=SHAPE, rows=[row(105_000), row(120_000)], known=known)
-    assert [point.kind for point in points] == [
+    answer = series(row(105_000), row(120_000), known=known)
+    assert answer.kinds == [
         Kind.CARRIED,
         Kind.MEASURED,
         Kind.CARRIED,
@@ -85,8 +93,16 @@ def test_what_has_not_arrived_yet_is_unknown_and_not_zero() -> None:
 
 
 def test_what_the_tier_has_dropped_is_unknown_and_not_zero() -> None:
-    points = build_series(WINDOW, shape=SHAPE, rows=[], known=Span(start_ms=112_000, end_ms=125_000))
-    assert column(points, "acked") == [None, None, 0, 0, 0]
+    answer = series(known=Span(start_ms=112_000, end_ms=125_000))
+    assert answer.columns["acked"] == (None, None, 0, 0, 0)
+
+
+def test_the_points_of_a_series_are_its_columns_one_after_the_other() -> None:
+    points = series(row(105_000), known=Span(start_ms=0, end_ms=112_000)).points()
+    assert [point.time_ms for point in points] == [100_000, 105_000, 110_000, 115_000, 120_000]
+    assert points[1].kind is Kind.MEASURED
+    assert points[1].values == {"depth": 9, "acked": 1, "acked_total": 50, "p95": 7.5}
+    assert set(points[4].values.values()) == {None}
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from weir.api.records import Shape, records
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse.reading.arithmetic import error_rate, per_second, utilisation_pct
 from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.queues import History
-from weir.warehouse.reading.series import Point
+from weir.warehouse.reading.series import Columns, Series
 from weir.warehouse.reading.top import QueueTotals
 
 
@@ -148,9 +149,8 @@ class WorkerList(BaseModel):
 def iso(time_ms: int) -> str:
     """A time as RFC 3339 text in UTC; by hand, because a series has hundreds, most of them on few days."""
     days, rest = divmod(time_ms, 86_400_000)
-    minutes, rest = divmod(rest, 60_000)
     seconds, fraction = divmod(rest, 1_000)
-    text = f"{_day(days)}T{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
+    text = f"{_day(days)}T{_clock(seconds)}"
     return f"{text}.{fraction:03}Z" if fraction else f"{text}Z"
 
 
@@ -159,23 +159,18 @@ def _day(number: int) -> str:
     return date.fromordinal(_EPOCH + number).isoformat()
 
 
+@lru_cache(maxsize=86_400 // 5)
+def _clock(second: int) -> str:
+    """The time of day; every bucket of the finest tier has its own."""
+    minute, second = divmod(second, 60)
+    return f"{minute // 60:02}:{minute % 60:02}:{second:02}"
+
+
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
 def period_document(window: Window) -> dict[str, Any]:
     return {"start": iso(window.start_ms), "end": iso(window.end_ms)}
-
-
-def metrics_document(history: History, *, gauges: dict[str, str]) -> dict[str, Any]:
-    """The part that a queue's and an environment's document share."""
-    window = history.window
-    return {
-        "period": period_document(window),
-        "resolution": Resolution(window.resolution).value,
-        "bucket_ms": window.step_ms,
-        "complete_until": iso(max(history.complete_until_ms, 0)),
-        "timeseries": [_point(point, step_ms=window.step_ms, gauges=gauges) for point in history.points],
-    }
 
 
 _ODOMETERS = tuple((name, f"{name}_total") for name in QUEUE_COUNTERS)
@@ -187,57 +182,70 @@ ENVIRONMENT_GAUGES = {
 }
 
 
-def _point(point: Point, *, step_ms: int, gauges: dict[str, str]) -> dict[str, Any]:
-    values = point.values
-    acked, running, limit = values["acked"], values[gauges["running"]], values[gauges["limit"]]
-    document = {
-        "timestamp": iso(point.time_ms),
-        "time_ms": point.time_ms,
-        "kind": point.kind.value,
+def metrics_document(history: History, *, gauges: dict[str, str]) -> dict[str, Any]:
+    """The part that a queue's and an environment's document share."""
+    window = history.window
+    return {
+        "period": period_document(window),
+        "resolution": Resolution(window.resolution).value,
+        "bucket_ms": window.step_ms,
+        "complete_until": iso(max(history.complete_until_ms, 0)),
+        "timeseries": records(_points(history.series, step_ms=window.step_ms, gauges=gauges)),
+    }
+
+
+def _points(series: Series, *, step_ms: int, gauges: dict[str, str]) -> Shape:
+    """The shape of a `MetricsPoint`, with a column for each of its values."""
+    columns = series.columns
+    acked, running, limit = columns["acked"], columns[gauges["running"]], columns[gauges["limit"]]
+    shape: dict[str, Any] = {
+        "timestamp": [iso(time_ms) for time_ms in series.times_ms],
+        "time_ms": list(series.times_ms),
+        "kind": series.kinds,
         "throughput": {
-            "enqueued": values["enqueued"],
-            "dequeued": values["dequeued"],
+            "enqueued": columns["enqueued"],
+            "dequeued": columns["dequeued"],
             "completed": acked,
-            "completed_per_s": None if acked is None else per_second(acked, step_ms),
+            "completed_per_s": [None if count is None else per_second(count, step_ms) for count in acked],
         },
-        "queue_depth": {"max": values[gauges["depth"]]},
+        "queue_depth": {"max": columns[gauges["depth"]]},
         "latency": {
-            "avg_wait_ms": values["wait_mean_ms"],
-            "max_wait_ms": values["wait_max_ms"],
-            "p50_ms": values["wait_p50_ms"],
-            "p95_ms": values["wait_p95_ms"],
-            "p99_ms": values["wait_p99_ms"],
-            "max_age_ms": values["oldest_age_ms"],
+            "avg_wait_ms": columns["wait_mean_ms"],
+            "max_wait_ms": columns["wait_max_ms"],
+            "p50_ms": columns["wait_p50_ms"],
+            "p95_ms": columns["wait_p95_ms"],
+            "p99_ms": columns["wait_p99_ms"],
+            "max_age_ms": columns["oldest_age_ms"],
         },
         "concurrency": {
             "max": running,
-            "limit": limit or None,
-            "utilization_pct": None if running is None else utilisation_pct(running, limit),
+            "limit": [most or None for most in limit],
+            "utilization_pct": [
+                None if busy is None else utilisation_pct(busy, most)
+                for busy, most in zip(running, limit, strict=True)
+            ],
         },
-        "failures": _failures(point),
+        "failures": {
+            "nack": columns["nacked"],
+            "dlq": columns["dead"],
+            "ttl_expired": columns["expired"],
+            "lapsed": columns["lapsed"],
+            "refused": columns["refused"],
+            "error_rate": _error_rates(columns),
+        },
     }
-    if "paused" in values:
-        document["paused"] = None if values["paused"] is None else bool(values["paused"])
-        document["totals"] = {name: values[odometer] for name, odometer in _ODOMETERS}
-    return document
+    if "paused" in columns:
+        shape["paused"] = [None if paused is None else bool(paused) for paused in columns["paused"]]
+        shape["totals"] = {name: columns[odometer] for name, odometer in _ODOMETERS}
+    return shape
 
 
-def _failures(point: Point) -> dict[str, Any]:
-    values = point.values
-    rate = error_rate(
-        acked=values["acked"] or 0,
-        nacked=values["nacked"] or 0,
-        dead=values["dead"] or 0,
-        lapsed=values["lapsed"] or 0,
-    )
-    return {
-        "nack": values["nacked"],
-        "dlq": values["dead"],
-        "ttl_expired": values["expired"],
-        "lapsed": values["lapsed"],
-        "refused": values["refused"],
-        "error_rate": rate,
-    }
+def _error_rates(columns: Columns) -> list[float | None]:
+    finished = zip(*(columns[name] for name in ("acked", "nacked", "dead", "lapsed")), strict=True)
+    return [
+        None if acked is None else error_rate(acked=acked, nacked=nacked, dead=dead, lapsed=lapsed)
+        for acked, nacked, dead, lapsed in finished
+    ]
 
 
 def rank_document(totals: QueueTotals) -> dict[str, Any]:

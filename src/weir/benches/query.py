@@ -109,7 +109,7 @@ async def _ask(warehouse: Warehouse, size: Size, *, end_ms: int) -> dict[str, An
             queue = ENVIRONMENT.queue(names[number * 7 % len(names)])
             history = await warehouse.history.of_queue(queue, window)
             orjson.dumps(metrics_document(history, gauges=QUEUE_GAUGES))
-            return len(history.points)
+            return len(history.series)
 
         series[period], points = await _timed(one, rounds=size.rounds)
         most_points = max(most_points, points)
@@ -139,7 +139,7 @@ async def _environment_times(
             )
             document = metrics_document(history, gauges=ENVIRONMENT_GAUGES)
             orjson.dumps({**document, "top_queues": [rank_document(one) for one in ranked]})
-            return len(history.points)
+            return len(history.series)
 
         times[period], points = await _timed(one, rounds=max(size.rounds // 3, 10))
         most = max(most, points)

@@ -60,6 +60,13 @@ class Connection:
             result = self._client.query(sql, parameters=dict(parameters or {}))
             return [dict(zip(result.column_names, row, strict=True)) for row in result.result_rows]
 
+    def columns(self, sql: str, parameters: Mapping[str, Any] | None = None) -> dict[str, Sequence[Any]]:
+        """Run a query and return its columns by name; an answer without rows has no columns."""
+        with translating():
+            result = self._client.query(sql, parameters=dict(parameters or {}))
+            columns = result.result_columns
+            return dict(zip(result.column_names, columns, strict=True)) if columns and columns[0] else {}
+
     def table(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         """Run a query and return its rows as an Arrow table."""
         with translating():

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weir.telemetry.events import QUEUE_COUNTERS
-from weir.warehouse.reading.arithmetic import mean
-from weir.warehouse.reading.series import Shape
+from weir.warehouse.reading.series import Columns, Shape
 
 ENVIRONMENT_GAUGES = ("environment_length", "environment_running", "environment_limit")
 QUEUE_GAUGES = ("queue_length", "running", "queue_limit", "paused", "oldest_age_ms")
@@ -21,15 +18,21 @@ ENVIRONMENT_SHAPE = Shape(
 )
 
 
-def with_waits(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with mean, maximum and percentiles of the wait; null where nothing was handed out."""
-    count = row["wait_count"]
-    if not count:
-        row.update(_NO_WAITS)
-        return row
-    row["wait_mean_ms"] = mean(row["wait_sum_ms"], count)
-    row["wait_p50_ms"], row["wait_p95_ms"], row["wait_p99_ms"] = row["wait_percentiles"]
-    return row
+def with_waits(found: Columns) -> Columns:
+    """The columns with mean, maximum and percentiles of the wait; null where nothing was handed out."""
+    if not found:
+        return found
+    waits = zip(
+        *(
+            (total / count, highest, *percentiles) if count else _NO_WAITS
+            for count, total, highest, percentiles in zip(
+                *(found[name] for name in ("wait_count", "wait_sum_ms", "wait_max_ms", "wait_percentiles")),
+                strict=True,
+            )
+        ),
+        strict=True,
+    )
+    return {**found, **dict(zip(WAITS, waits, strict=True))}
 
 
-_NO_WAITS = dict.fromkeys(WAITS)
+_NO_WAITS = (None,) * len(WAITS)

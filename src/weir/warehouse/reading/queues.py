@@ -14,8 +14,8 @@ from weir.warehouse.reading.columns import ENVIRONMENT_SHAPE, QUEUE_SHAPE, with_
 from weir.warehouse.reading.freshness import Trust, TrustReader
 from weir.warehouse.reading.periods import DEFAULT_RETENTION_MS, HOUR_MS, Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant
-from weir.warehouse.reading.reader import Answer, Question, Reader
-from weir.warehouse.reading.series import Point, Shape, Span, build_series
+from weir.warehouse.reading.reader import Question, Reader
+from weir.warehouse.reading.series import Columns, Series, Shape, Span, build_series
 from weir.warehouse.tables import ENVIRONMENTS, QUEUES, TierSet
 
 _LOOKBACK_MS = 2 * HOUR_MS
@@ -24,10 +24,10 @@ _LOOKBACK_MS = 2 * HOUR_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """A window, its points, and until when they are complete."""
+    """A window, its series, and until when that is complete."""
 
     window: Window
-    points: list[Point]
+    series: Series
     complete_until_ms: int
 
 
@@ -79,23 +79,23 @@ class HistoryReader:
     ) -> History:
         shard = shard_of(environment, shards=self._shards)
         found, trust = await asyncio.gather(
-            self._reader.ask(rows),
+            self._reader.ask_columns(rows),
             self._trust.of("queue", shard, start_ms=window.start_ms, end_ms=window.end_ms),
         )
         seeds = await self._reader.ask(seed) if self._seedable(window, found) else []
-        points = build_series(
+        series = build_series(
             window,
             shape=shape,
-            rows=[with_waits(row) for row in found],
+            found=with_waits(found),
             seed=seeds[0] if seeds else None,
             gaps=trust.gaps,
             known=self._known(window.resolution, trust),
         )
-        return History(window=window, points=points, complete_until_ms=trust.complete_until_ms)
+        return History(window=window, series=series, complete_until_ms=trust.complete_until_ms)
 
-    def _seedable(self, window: Window, found: Answer) -> bool:
+    def _seedable(self, window: Window, found: Columns) -> bool:
         """Not with a row in the first bucket, nor where nothing older is kept."""
-        if found and found[0]["bucket_ms"] == window.start_ms:
+        if window.start_ms in found.get("bucket_ms", ()):
             return False
         return window.start_ms > self._clock.now_ms() - self._retention_ms[Resolution.HOUR]
 

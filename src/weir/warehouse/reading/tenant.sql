@@ -1,5 +1,6 @@
 -- name: queue_series
--- The buckets of one queue that have rows, each with sums, maxima, last gauges, odometers and digests.
+-- The buckets of one queue that have rows, in any order, each with sums, maxima, last gauges, odometers and digests.
+-- The newest of the last gauges is found by its stream id as one number: a tuple would be compared field by field.
 SELECT
     intDiv(toUnixTimestamp(t.bucket_start), {step_s:UInt32}) * {step_s:UInt32} * 1000 AS bucket_ms,
     sum(t.enqueued) AS enqueued,
@@ -15,11 +16,10 @@ SELECT
     max(t.max_queue_limit) AS queue_limit,
     max(t.max_paused) AS paused,
     max(t.max_oldest_age_ms) AS oldest_age_ms,
-    max(t.last).queue_length AS last_queue_length,
-    max(t.last).running AS last_running,
-    max(t.last).queue_limit AS last_queue_limit,
-    max(t.last).paused AS last_paused,
-    max(t.last).oldest_age_ms AS last_oldest_age_ms,
+    argMax(
+        [toUInt64(t.last.queue_length), t.last.running, t.last.queue_limit, t.last.paused, t.last.oldest_age_ms],
+        bitShiftLeft(toUInt64(toUnixTimestamp64Milli(t.last.at)), 22) + t.last.sequence
+    ) AS last,
     max(t.enqueued_total) AS enqueued_total,
     max(t.dequeued_total) AS dequeued_total,
     max(t.acked_total) AS acked_total,
@@ -33,22 +33,17 @@ SELECT
     max(t.wait_max_ms) AS wait_max_ms,
     quantilesTDigestMerge(0.5, 0.95, 0.99)(t.wait_digest) AS wait_percentiles
 FROM {table:Identifier} AS t
-WHERE $TENANT AND queue = {queue:String}
+PREWHERE $TENANT AND queue = {queue:String}
     AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
 GROUP BY bucket_ms
-ORDER BY bucket_ms
 SETTINGS max_threads = 1
-
 
 -- name: queue_seed
 -- The last gauges and odometers of one queue before a moment, from a recent tier or from the hours.
 -- Newest first and at most a thousand rows: those of the newest bucket, however many parts it still has.
 SELECT
-    max(s.last).queue_length AS last_queue_length,
-    max(s.last).running AS last_running,
-    max(s.last).queue_limit AS last_queue_limit,
-    max(s.last).paused AS last_paused,
-    max(s.last).oldest_age_ms AS last_oldest_age_ms,
+    max(s.last) AS newest,
+    [toUInt64(newest.queue_length), newest.running, newest.queue_limit, newest.paused, newest.oldest_age_ms] AS last,
     max(s.enqueued_total) AS enqueued_total,
     max(s.dequeued_total) AS dequeued_total,
     max(s.acked_total) AS acked_total,
@@ -81,7 +76,7 @@ FROM
 HAVING count() > 0
 
 -- name: environment_series
--- The buckets of a whole environment that have rows.
+-- The same of a whole environment.
 SELECT
     intDiv(toUnixTimestamp(t.bucket_start), {step_s:UInt32}) * {step_s:UInt32} * 1000 AS bucket_ms,
     sum(t.enqueued) AS enqueued,
@@ -96,26 +91,25 @@ SELECT
     max(t.max_environment_running) AS environment_running,
     max(t.max_environment_limit) AS environment_limit,
     max(t.max_oldest_age_ms) AS oldest_age_ms,
-    max(t.last).environment_length AS last_environment_length,
-    max(t.last).environment_running AS last_environment_running,
-    max(t.last).environment_limit AS last_environment_limit,
+    argMax(
+        [t.last.environment_length, t.last.environment_running, t.last.environment_limit],
+        bitShiftLeft(toUInt64(toUnixTimestamp64Milli(t.last.at)), 22) + t.last.sequence
+    ) AS last,
     sum(t.wait_count) AS wait_count,
     sum(t.wait_sum_ms) AS wait_sum_ms,
     max(t.wait_max_ms) AS wait_max_ms,
     quantilesTDigestMerge(0.5, 0.95, 0.99)(t.wait_digest) AS wait_percentiles
 FROM {table:Identifier} AS t
-WHERE $TENANT
+PREWHERE $TENANT
     AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
 GROUP BY bucket_ms
-ORDER BY bucket_ms
 SETTINGS max_threads = 1
 
 -- name: environment_seed
 -- The last gauges of an environment before a moment.
 SELECT
-    max(s.last).environment_length AS last_environment_length,
-    max(s.last).environment_running AS last_environment_running,
-    max(s.last).environment_limit AS last_environment_limit
+    max(s.last) AS newest,
+    [newest.environment_length, newest.environment_running, newest.environment_limit] AS last
 FROM
 (
     (

@@ -14,8 +14,8 @@ from weir.warehouse.reading.freshness import FreshnessReader
 from weir.warehouse.reading.periods import Window
 from weir.warehouse.reading.questions import ask_operator
 from weir.warehouse.reading.queues import table_of
-from weir.warehouse.reading.reader import Reader
-from weir.warehouse.reading.series import Kind, Point, Row, Shape, Span, build_series
+from weir.warehouse.reading.reader import Answer, Reader
+from weir.warehouse.reading.series import Columns, Kind, Point, Shape, Span, build_series
 from weir.warehouse.tables import WORKERS
 
 MAX_WORKERS = 1_000
@@ -113,10 +113,10 @@ class WorkerReader:
             self._freshness.of("worker"),
         )
         until_ms = min((fresh.complete_until_ms(shard) for shard in fresh.behind), default=fresh.now_ms)
-        points = build_series(
-            window, shape=_SHAPE, rows=[_row(row) for row in rows], known=Span(start_ms=0, end_ms=until_ms)
+        series = build_series(
+            window, shape=_SHAPE, found=_columns(rows), known=Span(start_ms=0, end_ms=until_ms)
         )
-        return [with_rates(point, step_ms=window.step_ms) for point in points]
+        return [with_rates(point, step_ms=window.step_ms) for point in series.points()]
 
 
 def health_of(
@@ -141,8 +141,9 @@ def with_rates(point: Point, *, step_ms: int) -> Point:
     return Point(time_ms=point.time_ms, kind=point.kind, values={**point.values, **rates})
 
 
-def _row(row: dict[str, Any]) -> Row:
-    return {"bucket_ms": row["bucket_ms"], **_figures(row), "workers": row["workers"]}
+def _columns(rows: Answer) -> Columns:
+    found = [{"bucket_ms": row["bucket_ms"], **_figures(row), "workers": row["workers"]} for row in rows]
+    return {name: [row[name] for row in found] for name in found[0]} if found else {}
 
 
 def _figures(row: dict[str, Any]) -> dict[str, float | int | None]:

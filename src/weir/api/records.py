@@ -1,0 +1,46 @@
+"""JSON of many objects of one shape, written from columns without making the objects.
+
+A series has up to 1,500 points of thirty values in seven objects each. To make all of those only for a writer
+to walk through them costs half as much again as to write the columns and to fill them into a template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import orjson
+
+Shape: TypeAlias = "Mapping[str, Shape | Sequence[Any]]"
+"""What an object looks like: by name an object within it, or the column of its values."""
+
+
+def records(shape: Shape) -> orjson.Fragment:
+    """The objects as an array that can be put into a document.
+
+    Columns are equally long; their values are numbers, booleans, nulls or texts without a comma.
+    """
+    template = b""
+    columns: list[list[bytes]] = []
+    for piece in _pieces(shape):
+        if isinstance(piece, bytes):
+            template += piece.replace(b"%", b"%%")
+        elif columns and piece and piece.count(piece[0]) == len(piece) == len(columns[0]):
+            # The same in every object; the first column is kept, for it says how many there are.
+            template += piece[0].replace(b"%", b"%%")
+        else:
+            template += b"%b"
+            columns.append(piece)
+    return orjson.Fragment(b"[" + b",".join(map(template.__mod__, zip(*columns, strict=True))) + b"]")
+
+
+def _pieces(shape: Shape) -> Iterator[bytes | list[bytes]]:
+    """What is written, in order: text, and columns of values as they are written."""
+    yield b"{"
+    for number, (name, part) in enumerate(shape.items()):
+        yield (b"," if number else b"") + orjson.dumps(name) + b":"
+        if isinstance(part, Mapping):
+            yield from _pieces(part)
+        else:
+            yield orjson.dumps(part)[1:-1].split(b",") if part else []
+    yield b"}"
