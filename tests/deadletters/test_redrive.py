@@ -109,6 +109,7 @@ async def test_a_filter_that_matches_nothing_completes_with_nothing(world: World
         "payload.",
         "nobody.knows == 1",
         "payload.lines.exists(line, line == nobody)",
+        "line == 1 || payload.lines.exists(line, line == 1)",
         "",
         "1 +",
         "x" * 2000,

@@ -24,7 +24,7 @@ QUEUES = ("load", "calm", "drain", "wild", "turns")
 
 
 class ApiProcess:
-    """One `weir serve`, and how much memory it takes."""
+    """A process that answers, and how much memory it takes."""
 
     def __init__(self, process: Child, port: int) -> None:
         self.port = port

@@ -11,7 +11,7 @@ from weir.deadletters.letters import DeadLetter
 from weir.errors import InvalidInput
 from weir.model.message import DeathReason
 from weir.spec.cel import Expression, compile_expression
-from weir.spec.infer import TypeMistake, infer
+from weir.spec.infer import TypeMistake, UnknownName, infer
 from weir.spec.types import ANY, BOOL, INT, STRING, Type, map_of
 
 VARIABLES: Mapping[str, Type] = {
@@ -62,11 +62,25 @@ class Filter:
 def compile_known(text: str) -> Expression:
     """Compile an expression over a dead letter; unknown names are refused before anything is touched."""
     expression = compile_expression(text)
-    unknown = sorted(expression.variables - VARIABLES.keys() - set(expression.comprehensions))
-    if unknown:
+    if (unknown := _unknown_name(expression)) is not None:
         known = ", ".join(sorted(VARIABLES))
-        raise InvalidInput(f"`{text:.80}`: a dead letter has no `{unknown[0]}`; it has {known}")
+        raise InvalidInput(f"`{text:.80}`: a dead letter has no `{unknown}`; it has {known}")
     return expression
+
+
+def _unknown_name(expression: Expression) -> str | None:
+    """A name that nothing stands for; that of a comprehension is known only within it."""
+    names = expression.variables - VARIABLES.keys()
+    if nowhere := names - set(expression.comprehensions):
+        return min(nowhere)
+    try:
+        infer(expression.text, VARIABLES)
+    except UnknownName as mistake:
+        return mistake.name
+    except TypeMistake:
+        # The engine may have an answer all the same.
+        pass
+    return None
 
 
 def check_boolean(text: str) -> None:

@@ -54,6 +54,14 @@ class TypeMistake(Exception):
         self.length = length
 
 
+class UnknownName(TypeMistake):
+    """A name that stands for nothing where it is used."""
+
+    def __init__(self, name: str, offset: int, hint: str) -> None:
+        super().__init__(f"the message has no field `{name}`", offset, hint, len(name))
+        self.name = name
+
+
 @dataclass(frozen=True, slots=True)
 class _Token:
     kind: str
@@ -243,12 +251,7 @@ class _Parser:
             return ANY
         if self.open_world:
             return ANY
-        raise TypeMistake(
-            f"the message has no field `{token.text}`",
-            token.start,
-            nearest(token.text, self.variables),
-            len(token.text),
-        )
+        raise UnknownName(token.text, token.start, nearest(token.text, self.variables))
 
 
 class _Lost(Exception):
