@@ -25,13 +25,17 @@ def records(shape: Shape) -> orjson.Fragment:
     for piece in _pieces(shape):
         if isinstance(piece, bytes):
             template += piece.replace(b"%", b"%%")
-        elif columns and piece and piece.count(piece[0]) == len(piece) == len(columns[0]):
-            # The same in every object; the first column is kept, for it says how many there are.
+        elif columns and _constant(piece) and len(piece) == len(columns[0]):
+            # The first column is always kept, for it says how many objects there are.
             template += piece[0].replace(b"%", b"%%")
         else:
             template += b"%b"
             columns.append(piece)
     return orjson.Fragment(b"[" + b",".join(map(template.__mod__, zip(*columns, strict=True))) + b"]")
+
+
+def _constant(values: list[bytes]) -> bool:
+    return bool(values) and values[0] == values[-1] and values.count(values[0]) == len(values)
 
 
 def _pieces(shape: Shape) -> Iterator[bytes | list[bytes]]:

@@ -22,17 +22,12 @@ def with_waits(found: Columns) -> Columns:
     """The columns with mean, maximum and percentiles of the wait; null where nothing was handed out."""
     if not found:
         return found
-    waits = zip(
-        *(
-            (total / count, highest, *percentiles) if count else _NO_WAITS
-            for count, total, highest, percentiles in zip(
-                *(found[name] for name in ("wait_count", "wait_sum_ms", "wait_max_ms", "wait_percentiles")),
-                strict=True,
-            )
-        ),
-        strict=True,
-    )
-    return {**found, **dict(zip(WAITS, waits, strict=True))}
+    names = ("wait_count", "wait_sum_ms", "wait_max_ms", "wait_percentiles")
+    rows = [
+        (total / count, highest, *percentiles) if count else _NO_WAITS
+        for count, total, highest, percentiles in zip(*(found[name] for name in names), strict=True)
+    ]
+    return {**found, **dict(zip(WAITS, zip(*rows, strict=True), strict=True))}
 
 
 _NO_WAITS = (None,) * len(WAITS)
