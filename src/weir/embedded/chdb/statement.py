@@ -45,6 +45,8 @@ def reads(text: bytes) -> bool:
 
 def named_formats(text: bytes) -> frozenset[str]:
     """Every word that may name an output format: what follows a `FORMAT` outside of brackets."""
+    if b"FORMAT" not in text.upper():
+        return frozenset()
     found: set[str] = set()
     depth, named = 0, False
     for token in _TOKEN.finditer(text):

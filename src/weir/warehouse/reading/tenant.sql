@@ -36,7 +36,7 @@ FROM {table:Identifier} AS t
 PREWHERE $TENANT AND queue = {queue:String}
     AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
 GROUP BY bucket_ms
-SETTINGS max_threads = 1
+SETTINGS max_threads = 2
 
 -- name: queue_seed
 -- The last gauges and odometers of one queue before a moment, from a recent tier or from the hours.
@@ -103,7 +103,7 @@ FROM {table:Identifier} AS t
 PREWHERE $TENANT
     AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
 GROUP BY bucket_ms
-SETTINGS max_threads = 1
+SETTINGS max_threads = 2
 
 -- name: environment_seed
 -- The last gauges of an environment before a moment.
