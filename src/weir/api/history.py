@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from weir.api.records import Shape, records
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse.reading.arithmetic import error_rate, per_second, utilisation_pct
+from weir.warehouse.reading.columns import ODOMETERS
 from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.queues import History
 from weir.warehouse.reading.series import Columns, Series
@@ -173,7 +174,6 @@ def period_document(window: Window) -> dict[str, Any]:
     return {"start": iso(window.start_ms), "end": iso(window.end_ms)}
 
 
-_ODOMETERS = tuple((name, f"{name}_total") for name in QUEUE_COUNTERS)
 QUEUE_GAUGES = {"depth": "queue_length", "running": "running", "limit": "queue_limit"}
 ENVIRONMENT_GAUGES = {
     "depth": "environment_length",
@@ -236,7 +236,9 @@ def _points(series: Series, *, step_ms: int, gauges: dict[str, str]) -> Shape:
     }
     if "paused" in columns:
         shape["paused"] = [None if paused is None else bool(paused) for paused in columns["paused"]]
-        shape["totals"] = {name: columns[odometer] for name, odometer in _ODOMETERS}
+        shape["totals"] = {
+            name: columns[total] for name, total in zip(QUEUE_COUNTERS, ODOMETERS, strict=True)
+        }
     return shape
 
 
