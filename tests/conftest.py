@@ -12,16 +12,16 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from support.debian import SERVERS, fetched_server
+from support.redis_cluster import RunningCluster
+from support.servers import RunningServer, TestServers, start_server
+from support.urls import with_database
 from weir.control.database import Database
 from weir.control.migrate import migrate_postgres
 from weir.embedded.postgres import PostgresServer
 from weir.embedded.redis import redis_binary
 from weir.model.names import EnvironmentRef
 from weir.testing.clocks import ManualClock
-from weir.testing.debian import SERVERS, fetched_server
-from weir.testing.redis_cluster import RunningCluster
-from weir.testing.servers import RunningServer, TestServers, start_server
-from weir.testing.urls import with_database
 from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 
 _TEMPLATE = "weir_template"

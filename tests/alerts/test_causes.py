@@ -12,6 +12,8 @@ import psycopg
 import pytest
 from redis.asyncio import Redis
 
+from support.history import Moment, land_moments
+from support.urls import with_database
 from weir.alerts.evaluator import Evaluator
 from weir.alerts.records import Records
 from weir.alerts.rule import draft_of
@@ -33,8 +35,6 @@ from weir.telemetry.connection import connect
 from weir.telemetry.events import QUEUE, QUEUE_COUNTERS, STREAM_FIELD
 from weir.telemetry.streams import stream_key
 from weir.telemetry.tails import RedisTails
-from weir.testing.history import Moment, land_moments
-from weir.testing.urls import with_database
 from weir.warehouse.connection import Connection
 from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 from weir.warehouse.reading.warehouse import Warehouse, open_warehouse

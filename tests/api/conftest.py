@@ -10,6 +10,7 @@ import httpx2
 import psycopg
 import pytest
 
+from support.urls import with_database
 from weir.api.app import create_app
 from weir.api.direct import DirectPusher, DirectSettler
 from weir.api.edge import Edge
@@ -25,7 +26,6 @@ from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
 from weir.deadletters.room import open_room
 from weir.serve.server import bind, listening
-from weir.testing.urls import with_database
 
 from .harness import PUSH, Tenant, define, make_tenant
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from support.disks import as_seen_by, on_a_small_disk
 from weir.control.database import Database
 from weir.control.migrate import migrate_postgres
 from weir.control.sql import Query
 from weir.embedded.ports import free_port
 from weir.errors import ControlUnavailable
-from weir.testing.disks import as_seen_by, on_a_small_disk
 
 from .harness import PUSH, Tenant
 

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
+from support.tcp_proxy import TcpProxy
 from weir.control.database import Database
 from weir.serve.build import CONTROL_WAIT_S
-from weir.testing.tcp_proxy import TcpProxy
 
 from .harness import PUSH, Tenant
 

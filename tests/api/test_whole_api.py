@@ -21,8 +21,10 @@ from uuid import uuid4
 import httpx2
 import pytest
 
+from dev.tools import promtool
+from support.history import land_worker
+from support.urls import with_database
 from weir.api.app import describe
-from weir.cli.tools import promtool
 from weir.control.database import Database
 from weir.control.principals import Role
 from weir.control.tokens import NewToken, Tokens
@@ -32,8 +34,6 @@ from weir.serve.run import served
 from weir.settings import ApiSettings, EmbeddedSettings, Settings
 from weir.telemetry.connection import connect
 from weir.telemetry.presence import RedisServers, Server
-from weir.testing.history import land_worker
-from weir.testing.urls import with_database
 from weir.warehouse.connection import Connection
 from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 from typer.testing import CliRunner
 
+from support.redis_cluster import RunningCluster
 from weir.broker.broker import Call, Shard
 from weir.broker.preflight import check_redis, inspect_redis
 from weir.broker.redis import RedisBroker
@@ -23,7 +24,6 @@ from weir.model.shards import shard_of
 from weir.spec.ir import DeliveryPolicy, Ordering, QueueSpec
 from weir.testing.clocks import ManualClock
 from weir.testing.conformance import BrokerConformance
-from weir.testing.redis_cluster import RunningCluster
 
 SHARDS = 8
 

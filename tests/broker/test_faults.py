@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pytest
 
+from support.servers import RunningServer, start_server
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import METRICS_SWITCH, Connection
 from weir.embedded.redis import RedisServer
@@ -25,7 +26,6 @@ from weir.telemetry.events import QUEUE, STREAM_FIELD, QueueOperation
 from weir.telemetry.streams import stream_key
 from weir.testing.clocks import ManualClock
 from weir.testing.ledger import Ledger
-from weir.testing.servers import RunningServer, start_server
 
 SPEC = QueueSpec(name="work", delivery=DeliveryPolicy(max_attempts=1_000, lease_ms=5_000))
 CONSUMER = Path(__file__).with_name("fault_consumer.py")

@@ -28,6 +28,7 @@ from hypothesis.stateful import (
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from support.redis_cluster import RunningCluster
 from weir.broker.broker import Call, Gated
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
@@ -40,7 +41,6 @@ from weir.telemetry.events import QUEUE, STREAM_FIELD, QueueOperation
 from weir.telemetry.streams import stream_key
 from weir.testing.clocks import ManualClock
 from weir.testing.memory import MemoryBroker
-from weir.testing.redis_cluster import RunningCluster
 
 SPECS = {
     "plain": QueueSpec(

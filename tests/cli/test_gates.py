@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from weir.cli.gates import driver_problems, lua_problems, problems, query_problems
+from dev.gates import driver_problems, lua_problems, problems, query_problems
 
 CONTRACT = "-- ack: done.\n-- KEYS  1 the queue\n-- ARGV  1 the id\n-- Reply {'ok'}\nreturn {'ok'}\n"
 

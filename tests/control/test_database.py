@@ -9,10 +9,10 @@ from contextlib import suppress
 import pytest
 from psycopg_pool import AsyncConnectionPool
 
+from support.servers import RunningServer
 from weir.control.database import Database
 from weir.control.sql import Query
 from weir.errors import WeirError
-from weir.testing.servers import RunningServer
 
 SELECT_ONE = Query(name="one", sentence="One row.", text="SELECT 1 AS one")
 

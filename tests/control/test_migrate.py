@@ -10,10 +10,10 @@ import clickhouse_connect
 import psycopg
 import pytest
 
+from support.urls import with_database
 from weir.control.database import Database
 from weir.control.migrate import Migration, PostgresMigrations, migrate, outstanding, read_migrations, verify
 from weir.errors import Misconfigured, WeirError
-from weir.testing.urls import with_database
 from weir.warehouse.connection import Connection
 from weir.warehouse.migrate import ClickHouseMigrations, drop_warehouse, migrate_warehouse
 from weir.warehouse.statements import split_statements

@@ -11,20 +11,19 @@ import weir
 from weir.control.sql import Query, parse_queries
 
 SOURCE = Path(weir.__file__).parent
+BENCHES = SOURCE.parents[1] / "benches"
 NOT_POSTGRES = {"warehouse"}
-CLICKHOUSE_FILES = {"benches/query.sql"}
+CLICKHOUSE_FILES = {BENCHES / "query.sql"}
 PREPARABLE = {"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "VALUES", "WITH"}
 PARAMETER = re.compile(r"%\((\w+)\)[sbt]")
 
 
 def named_queries() -> list[tuple[str, Query]]:
     found = []
-    for file in sorted(SOURCE.rglob("*.sql")):
-        room = file.relative_to(SOURCE).parts[0]
-        if file.parent.name != "migrations" and room not in NOT_POSTGRES:
-            origin = str(file.relative_to(SOURCE))
-            if origin in CLICKHOUSE_FILES:
-                continue
+    for file in sorted([*SOURCE.rglob("*.sql"), *BENCHES.glob("*.sql")]):
+        room = file.relative_to(SOURCE).parts[0] if file.is_relative_to(SOURCE) else "benches"
+        if file.parent.name != "migrations" and room not in NOT_POSTGRES and file not in CLICKHOUSE_FILES:
+            origin = f"{room}/{file.name}"
             found += [(origin, query) for query in parse_queries(file.read_text(), origin=origin).values()]
     return found
 
@@ -63,7 +62,7 @@ def test_every_query_prepares_on_a_migrated_database(database_url: str) -> None:
 
 
 def test_every_query_is_used() -> None:
-    code = "\n".join(file.read_text() for file in SOURCE.rglob("*.py"))
+    code = "\n".join(file.read_text() for file in [*SOURCE.rglob("*.py"), *BENCHES.glob("*.py")])
     unused = [
         f"{origin}: `{query.name}`"
         for origin, query in named_queries()

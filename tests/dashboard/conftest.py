@@ -17,6 +17,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
+from support.urls import with_database
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection as RedisConnection
 from weir.control.database import Database
@@ -27,7 +28,6 @@ from weir.embedded.urls import Urls
 from weir.model.names import EnvironmentRef
 from weir.serve.run import served
 from weir.settings import ApiSettings, EmbeddedSettings, Settings
-from weir.testing.urls import with_database
 from weir.warehouse.connection import Connection
 from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from support.tcp_proxy import TcpProxy
 from weir.control.database import Database
-from weir.testing.tcp_proxy import TcpProxy
 
 from .conftest import new_token, opened
 from .world import Site, World

@@ -6,12 +6,12 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+from support.history import Moment, land_moments
 from weir.broker.redis import RedisBroker
 from weir.embedded.urls import Urls
 from weir.model.message import Failure, NewMessage, QueueState
 from weir.model.names import EnvironmentRef
 from weir.spec.ir import DeliveryPolicy, QueueSpec
-from weir.testing.history import Moment, land_moments
 from weir.warehouse.connection import Connection
 
 

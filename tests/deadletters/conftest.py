@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from tests.deadletters.world import World
 
+from support.urls import with_database
 from weir.control.database import Database
 from weir.model.names import EnvironmentRef
-from weir.testing.urls import with_database
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.deadletters.world import World
 
-from weir.benches.dlq_rows import SQL, Sizes, fill
+from benches.dlq_rows import SQL, Sizes, fill
 from weir.control.database import fetch
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from support.servers import RunningServer
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
 from weir.control.database import Database
@@ -27,7 +28,6 @@ from weir.model.message import Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.tasks import cancelled
 from weir.spec.ir import DeliveryPolicy, QueueSpec
-from weir.testing.servers import RunningServer
 
 DOWN_S = 60.0
 COUNTS = """

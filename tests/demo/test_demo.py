@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from weir.testing.processes import processes_using
+from support.processes import processes_using
 
 DEMO = (sys.executable, "-m", "weir.cli", "demo", "--for", "10", "--json")
 

@@ -11,7 +11,7 @@ import clickhouse_connect
 import httpx2
 import pytest
 
-from weir.testing.urls import with_database
+from support.urls import with_database
 
 
 @pytest.fixture

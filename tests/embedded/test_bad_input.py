@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from support.disks import on_a_small_disk
 from weir.embedded.java import find_java
 from weir.embedded.redis import repair_append_only
 from weir.errors import Misconfigured
-from weir.testing.disks import on_a_small_disk
 
 WEIR = (sys.executable, "-m", "weir.cli")
 

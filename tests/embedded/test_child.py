@@ -9,14 +9,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from weir.benches.children import child
+from benches.children import child
+from support.processes import is_alive, kill9, wait_until
 from weir.embedded.child import Child, Command
-from weir.testing.processes import is_alive, kill9, wait_until
 
+ROOT = Path(__file__).parents[2]
 BENCH = """
 import asyncio, sys
 from pathlib import Path
-from weir.benches.children import child
+from benches.children import child
 
 async def main():
     async with child("-c", "import time; time.sleep(600)", folder=Path(sys.argv[1])) as one:
@@ -39,7 +40,7 @@ async def test_what_a_child_is_told_in_its_environment_stands_on_no_command_line
 
 def test_what_a_bench_runs_ends_with_it_even_when_it_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", BENCH, tmp_path]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as bench:
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as bench:
         assert bench.stdout is not None
         pid = int(bench.stdout.readline())
         kill9(bench.pid)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from support.servers import start_server
 from weir.embedded.flusher import Flusher
 from weir.embedded.redis import RedisServer
-from weir.testing.servers import start_server
 
 
 def test_the_files_of_old_and_new_servers_are_flushed(

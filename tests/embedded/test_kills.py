@@ -17,8 +17,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from support.processes import is_alive, kill9
 from weir.embedded.stack import Stack
-from weir.testing.processes import is_alive, kill9
 
 TIERS = ("landed", "by_ten", "by_hundred")
 MANY_ROUNDS = 20

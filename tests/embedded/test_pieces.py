@@ -8,7 +8,7 @@ import httpx2
 import psutil
 import pytest
 
-from weir.testing.servers import TestServers
+from support.servers import TestServers
 
 JOINABLE = ["Native", "TSV", "TabSeparatedRaw", "CSV", "JSONEachRow", "JSONCompactEachRow", "RowBinary"]
 

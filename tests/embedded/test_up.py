@@ -18,8 +18,8 @@ import psutil
 import pytest
 import redis
 
+from support.processes import is_alive, kill9, wait_until
 from weir.embedded.datadir import DataDir
-from weir.testing.processes import is_alive, kill9, wait_until
 
 WEIR = (sys.executable, "-m", "weir.cli")
 

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from ingress.house import open_house
-from weir.testing.urls import with_database
+from support.urls import with_database
 
 
 @pytest.fixture(scope="session")

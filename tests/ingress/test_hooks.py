@@ -425,7 +425,7 @@ async def test_a_message_of_another_tenant_has_no_timeline_here(house, database,
 @pytest.mark.slow
 async def test_burst_ten_thousand_webhooks_over_a_socket_are_processed_once_each(house):
     """Every 202 is processed exactly as often as its key says, none is lost, whatever else is answered."""
-    from weir.benches.http_load import generate
+    from benches.http_load import generate
 
     app = read_spec(SPEC)
     assert app.queues

@@ -13,6 +13,7 @@ import pytest
 
 from ingress import signing
 from ingress.house import SECRET, House
+from support.tcp_proxy import TcpProxy
 from weir.api.app import create_app
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
@@ -20,7 +21,6 @@ from weir.control.database import Database
 from weir.ingress.receive import Receiver
 from weir.model.tasks import cancelled
 from weir.operations.service import OperationService
-from weir.testing.tcp_proxy import TcpProxy
 
 SPEC = """
 app Hooks {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from weir.benches.load_traffic import TIMED_OUT, Generator, header
+from benches.load_traffic import TIMED_OUT, Generator, header
 
 HEAD = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 2\r\nretry-after: 7\r\n\r\n"
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from support.processes import cont, stop
+from support.servers import RunningServer, start_server
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
 from weir.client import ApiError, AsyncWeir, OutgoingMessage, Unreachable
@@ -25,8 +27,6 @@ from weir.model.names import QueueRef
 from weir.operations.queue import OperationQueue
 from weir.serve.bootstrap import DEFAULT, bootstrap_token
 from weir.spec.ir import Ordering, QueueSpec
-from weir.testing.processes import cont, stop
-from weir.testing.servers import RunningServer, start_server
 
 from .conftest import wait_for
 

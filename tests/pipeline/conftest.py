@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from redis import Redis
 from tests.pipeline.emission import Emission
 
+from support.urls import with_database
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.session import SessionOptions, open_session
-from weir.testing.urls import with_database
 from weir.warehouse.connection import Connection
 
 _DATABASES = count()

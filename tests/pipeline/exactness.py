@@ -17,9 +17,9 @@ from pathlib import Path
 
 import psutil
 
+from support.servers import RunningServer
+from support.tcp_proxy import TcpProxy
 from weir.telemetry.store import StreamStore
-from weir.testing.servers import RunningServer
-from weir.testing.tcp_proxy import TcpProxy
 from weir.warehouse.connection import Connection
 
 

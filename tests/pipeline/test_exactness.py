@@ -22,11 +22,11 @@ from tests.pipeline.exactness import (
     wait_until_settled,
 )
 
+from support.servers import RunningServer, start_server
+from support.tcp_proxy import TcpProxy
 from weir.embedded.clickhouse import ClickHouseServer
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
-from weir.testing.servers import RunningServer, start_server
-from weir.testing.tcp_proxy import TcpProxy
 from weir.warehouse.connection import Connection
 from weir.warehouse.migrate import migrate_warehouse
 

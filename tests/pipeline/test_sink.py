@@ -13,6 +13,7 @@ import pytest
 from tests.pipeline.emission import Emission
 from tests.pipeline.flow import Flow
 
+from support.tcp_proxy import TcpProxy
 from weir.errors import WarehouseUnavailable
 from weir.pipeline.archive import Archive, covered_once
 from weir.pipeline.definition import QUEUE_METRIC
@@ -23,7 +24,6 @@ from weir.pipeline.sink import connection, land
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
 from weir.telemetry.streams import stream_key
-from weir.testing.tcp_proxy import TcpProxy
 from weir.warehouse.connection import Connection
 
 TABLES = tuple(QUEUE_METRIC.tiers)

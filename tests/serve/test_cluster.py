@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from support.redis_cluster import RunningCluster
 from weir.embedded.urls import Urls
 from weir.model.exchange import Pushed, PushItem
 from weir.model.message import NewMessage, Settlement
@@ -14,7 +15,6 @@ from weir.settings import EmbeddedSettings, Settings
 from weir.spec.ir import QueueSpec
 from weir.telemetry.store import StreamStore
 from weir.telemetry.streams import stream_key
-from weir.testing.redis_cluster import RunningCluster
 
 
 async def test_messages_pass_and_telemetry_lands_in_the_streams(

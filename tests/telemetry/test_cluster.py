@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from support.redis_cluster import RunningCluster
 from weir.telemetry.codec import Event, unpack
 from weir.telemetry.connection import connect
 from weir.telemetry.emitter import MetricsEmitter
@@ -10,7 +11,6 @@ from weir.telemetry.events import WORKER
 from weir.telemetry.store import StreamStore
 from weir.telemetry.streams import stream_key
 from weir.telemetry.tails import RedisTails
-from weir.testing.redis_cluster import RunningCluster
 
 SHARDS = 8
 KEYS = [stream_key("worker", shard) for shard in range(SHARDS)]

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
+from support.tcp_proxy import TcpProxy
+from support.urls import with_database
 from weir.telemetry.codec import Event, unpack
 from weir.telemetry.connection import connect
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.events import WORKER
 from weir.telemetry.sampler import Probes, ProcessIdentity, ProcessSampler
 from weir.telemetry.streams import stream_key
-from weir.testing.tcp_proxy import TcpProxy
-from weir.testing.urls import with_database
 
 
 @pytest.fixture

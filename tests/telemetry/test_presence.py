@@ -8,12 +8,12 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
+from support.tcp_proxy import TcpProxy
 from weir.errors import BrokerUnavailable
 from weir.model.names import EnvironmentRef
 from weir.telemetry.connection import connect
 from weir.telemetry.presence import KEEP_MS, NOTE_EVERY_S, Presence, RedisServers, Server
 from weir.testing.clocks import ManualClock
-from weir.testing.tcp_proxy import TcpProxy
 
 HOUR_MS = 3_600_000
 

@@ -11,7 +11,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from weir.testing.tcp_proxy import TcpProxy
+from support.tcp_proxy import TcpProxy
 
 
 def connect(url: str) -> Redis:

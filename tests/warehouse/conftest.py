@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from weir.testing.urls import with_database
-from weir.testing.warehouse import WarehouseRig
+from support.urls import with_database
+from support.warehouse import WarehouseRig
 from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 
 

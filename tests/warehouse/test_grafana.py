@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from weir.testing.warehouse import WarehouseRig
+from support.warehouse import WarehouseRig
 from weir.warehouse.reading.reader import Question
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "grafana"

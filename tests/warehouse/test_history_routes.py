@@ -12,6 +12,9 @@ from uuid import uuid4
 import httpx2
 import pytest
 
+from support.history import Moment, land_moments, land_worker
+from support.urls import with_database
+from support.warehouse import NOW_MS, FixedTails, WarehouseRig
 from weir.api.app import create_app
 from weir.api.direct import DirectPusher, DirectSettler
 from weir.api.history import EnvironmentMetrics, QueueMetrics, WorkerList, WorkerMetrics
@@ -20,10 +23,7 @@ from weir.control.principals import Principal, Role
 from weir.errors import Unauthenticated
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.telemetry.presence import Server
-from weir.testing.history import Moment, land_moments, land_worker
 from weir.testing.memory import MemoryBroker
-from weir.testing.urls import with_database
-from weir.testing.warehouse import NOW_MS, FixedTails, WarehouseRig
 from weir.warehouse.connection import Connection
 from weir.warehouse.reading.warehouse import Warehouse, open_warehouse
 from weir.warehouse.reading.workers import OF_TENANTS

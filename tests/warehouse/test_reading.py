@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from support.history import Moment, land_gap, land_moments, land_worker
+from support.warehouse import NOW_MS
+from support.warehouse import WarehouseRig as Rig
 from weir.errors import InvalidInput, WarehouseUnavailable
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.testing.history import Moment, land_gap, land_moments, land_worker
-from weir.testing.warehouse import NOW_MS
-from weir.testing.warehouse import WarehouseRig as Rig
 from weir.warehouse.reading.periods import HOUR_MS, MINUTE_MS, Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant, operator_queries, tenant_queries
 from weir.warehouse.reading.reader import Question, Reader

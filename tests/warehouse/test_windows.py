@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from support.history import Moment, land_moments, land_worker
+from support.warehouse import NOW_MS, WarehouseRig
 from weir.model.names import EnvironmentRef
-from weir.testing.history import Moment, land_moments, land_worker
-from weir.testing.warehouse import NOW_MS, WarehouseRig
 from weir.warehouse.reading.periods import DAY_MS, HOUR_MS, MINUTE_MS, Resolution
 from weir.warehouse.reading.windows import Levels, frame_for
 

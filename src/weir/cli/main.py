@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+import weir as weir_package
 from weir import __version__
 from weir.errors import Misconfigured, WeirError
 
@@ -34,30 +36,50 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("explain", "Why a queue is backed up, with the evidence."),
     "doctor": ("doctor", "What runs, how it is, and what is misconfigured."),
     "config": ("config", "What is set, to what, and by whom."),
+}
+"""Command or noun -> (module below `weir.cli`, one line of help). The module's `app` is a Typer app."""
+CHECKOUT_COMMANDS: dict[str, tuple[str, str]] = {
     "test": ("test", "Run the tests."),
     "check": ("check", "Run the gates: format, lint, types, layers, headers."),
     "bench": ("bench", "Measure."),
 }
-"""Command or noun -> (module below `weir.cli`, one line of help). The module's `app` is a Typer app."""
+"""The same for modules of `dev`, which stands beside `src` in a checkout and is not installed."""
+_CHECKOUT = Path(weir_package.__file__).parents[2]
+
+
+def commands() -> dict[str, tuple[str, str]]:
+    """Every command that exists here: name -> (module, one line of help)."""
+    found = {name: (f"weir.cli.{module}", text) for name, (module, text) in COMMANDS.items()}
+    if (_CHECKOUT / "dev" / "__init__.py").is_file():
+        found |= {name: (f"dev.{module}", text) for name, (module, text) in CHECKOUT_COMMANDS.items()}
+    return found
 
 
 class LazyGroup(TyperGroup):
     """Lists every command without importing any."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+        return list(commands())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
+        known = commands()
+        if cmd_name not in known:
             return None
-        module, _ = COMMANDS[cmd_name]
-        command = get_command(import_module(f"weir.cli.{module}").app)
+        if cmd_name in CHECKOUT_COMMANDS:
+            _see_the_checkout()
+        command = get_command(import_module(known[cmd_name][0]).app)
         command.name = cmd_name
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in commands().items()])
+
+
+def _see_the_checkout() -> None:
+    """Let `dev` and `benches` be imported."""
+    if str(_CHECKOUT) not in sys.path:
+        sys.path.insert(0, str(_CHECKOUT))
 
 
 # Rich help would import every command to read its text.

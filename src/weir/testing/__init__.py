@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from weir.testing.clocks import ManualClock
     from weir.testing.conformance import BrokerConformance
+    from weir.testing.ledger import Ledger
     from weir.testing.memory import MemoryBroker
-    from weir.testing.servers import TestServers
-    from weir.testing.tcp_proxy import TcpProxy
 
-__all__ = ["BrokerConformance", "ManualClock", "MemoryBroker", "TcpProxy", "TestServers"]
+__all__ = ["BrokerConformance", "Ledger", "ManualClock", "MemoryBroker"]
 
 _HOMES = {
     "BrokerConformance": "conformance",
+    "Ledger": "ledger",
     "ManualClock": "clocks",
     "MemoryBroker": "memory",
-    "TcpProxy": "tcp_proxy",
-    "TestServers": "servers",
 }
 
 

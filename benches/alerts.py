@@ -9,12 +9,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from benches.query import IdleTails, fill_recent
 from weir.alerts.evaluator import Evaluator
 from weir.alerts.metrics import CATALOGUE, About, Metric
 from weir.alerts.rule import draft_of
 from weir.alerts.rules import Rules
 from weir.alerts.situations import DefinedLifetimes
-from weir.benches.query import IdleTails, fill_recent
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection as RedisConnection
 from weir.control.database import Database

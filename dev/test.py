@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import typer
 
-from weir.cli.tools import ensure_tools
+from dev import ROOT
+from dev.tools import ensure_tools
 
 app = typer.Typer()
 
-_ROOT = Path(__file__).parents[3]
 _FREE_FORM = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -23,7 +22,7 @@ def test(ctx: typer.Context) -> None:
     arguments = list(ctx.args)
     ensure_tools(lambda text: typer.echo(f"weir: {text}", err=True))
     status = subprocess.run(
-        [sys.executable, "-m", "pytest", *_workers(arguments), *arguments], cwd=_ROOT
+        [sys.executable, "-m", "pytest", *_workers(arguments), *arguments], cwd=ROOT
     ).returncode
     raise typer.Exit(status)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from weir.embedded.child import Child, Command
 
+_ROOT = Path(__file__).parents[1]
 # A worker finishes what it has begun, and Spark its batch.
 _PATIENCE_S = 60.0
 
@@ -17,7 +18,7 @@ _PATIENCE_S = 60.0
 @asynccontextmanager
 async def child(*arguments: str, folder: Path, **settings: str) -> AsyncIterator[Child]:
     """Python with these arguments, for as long as the block runs or the bench lives."""
-    command = Command(argv=(sys.executable, *arguments), cwd=folder, env={**os.environ, **settings})
+    command = Command(argv=(sys.executable, *arguments), cwd=folder, env=_environment() | settings)
     process = Child(command, log=folder / "children.log")
     try:
         yield process
@@ -26,3 +27,9 @@ async def child(*arguments: str, folder: Path, **settings: str) -> AsyncIterator
         raise
     finally:
         await process.stop(patience_s=_PATIENCE_S)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with the checkout on Python's path: a child runs elsewhere and may import `benches`."""
+    path = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}

@@ -14,9 +14,9 @@ from typing import Any
 import orjson
 import uvloop
 
-from weir.benches.http_load import Load, generate
-from weir.benches.webhook_burst import burst
-from weir.benches.webhook_house import House, body_of, open_house, request_of
+from benches.http_load import Load, generate
+from benches.webhook_burst import burst
+from benches.webhook_house import House, body_of, open_house, request_of
 from weir.model.ids import MessageId, new_id
 from weir.serve.bootstrap import DEFAULT
 

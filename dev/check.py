@@ -9,20 +9,21 @@ from pathlib import Path
 
 import typer
 
-from weir.cli.gates import problems
+from dev import ROOT
+from dev.gates import problems
 
 app = typer.Typer()
 
-_ROOT = Path(__file__).parents[3]
 _BIN = Path(sys.executable).parent
+_FOLDERS = ("src", "tests", "benches", "dev")
 
 
 @app.command()
 def check() -> None:
     """Format, lint, types, layers, headers of Lua and SQL. Every gate runs; any failure fails."""
     tools = {
-        "format": [str(_BIN / "ruff"), "format", "--check", "--quiet", "src", "tests"],
-        "lint": [str(_BIN / "ruff"), "check", "--quiet", "src", "tests"],
+        "format": [str(_BIN / "ruff"), "format", "--check", "--quiet", *_FOLDERS],
+        "lint": [str(_BIN / "ruff"), "check", "--quiet", *_FOLDERS],
         "types": [str(_BIN / "mypy"), "--no-error-summary"],
         "layers": [str(_BIN / "lint-imports"), "--no-logo"],
     }
@@ -36,7 +37,7 @@ def check() -> None:
 
 def _passes(name: str, argv: list[str]) -> bool:
     started = time.monotonic()
-    done = subprocess.run(argv, cwd=_ROOT, capture_output=True, text=True)
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
     _report(name, passed=done.returncode == 0, seconds=time.monotonic() - started)
     if done.returncode != 0:
         typer.echo((done.stdout + done.stderr).strip())

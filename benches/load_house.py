@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from weir.benches.answering import answering
-from weir.benches.children import child
+from benches.answering import answering
+from benches.children import child
 from weir.control.database import Database
 from weir.control.queues import QueueDefinitions
 from weir.control.tokens import Tokens
@@ -82,7 +82,7 @@ async def _api_process(folder: Path, *, admission: bool) -> AsyncIterator[ApiPro
 async def api_with_and_without(folder: Path) -> AsyncIterator[tuple[ApiProcess, ApiProcess]]:
     """One process that answers twice: with admission and without."""
     ports = free_port(), free_port()
-    command = ("-m", "weir.benches.load_both", str(folder), *map(str, ports))
+    command = ("-m", "benches.load_both", str(folder), *map(str, ports))
     async with child(*command, folder=folder, WEIR_API__LOG_LEVEL="ERROR") as process:
         for port in ports:
             await answering(port)

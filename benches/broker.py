@@ -14,8 +14,8 @@ from uuid import uuid4
 
 import uvloop
 
-from weir.benches import broker_load as load
-from weir.benches import broker_peers as peers
+from benches import broker_load as load
+from benches import broker_peers as peers
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Client, Connection, connect
 from weir.embedded.ports import free_port

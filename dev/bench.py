@@ -23,7 +23,7 @@ BENCHES: dict[str, str] = {
     "alerts": "how long one evaluation of a thousand rules takes",
     "query": "how fast the warehouse answers on full tiers",
 }
-"""Name -> one line of what it measures. Each is a module of `weir.benches` with `run(*, quick) -> dict`."""
+"""Name -> one line of what it measures. Each is a module of `benches` with `run(*, quick) -> dict`."""
 
 
 @app.command()
@@ -45,5 +45,5 @@ def bench(
         return
     if name not in BENCHES:
         raise Misconfigured(f"there is no bench `{name}`; there are: {', '.join(BENCHES) or 'none'}")
-    figures = import_module(f"weir.benches.{name}").run(quick=quick, rows=rows, events=events)
+    figures = import_module(f"benches.{name}").run(quick=quick, rows=rows, events=events)
     typer.echo(json.dumps(figures) if as_json else json.dumps(figures, indent=2))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).parent
-_ROOT = _HERE.parents[2]
+_ROOT = _HERE.parent
 _LOCK = _ROOT / "requirements-bench.lock"
 _VENV = _ROOT / ".venv-bench"
 _BULLMQ_HOME = _VENV / "bullmq"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import orjson
 
-from weir.benches.answering import answering
-from weir.benches.children import child
+from benches.answering import answering
+from benches.children import child
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
 from weir.control.database import Database
@@ -77,7 +77,7 @@ async def open_house() -> AsyncIterator[House]:
                     )
                 limit, api = free_port(), free_port()
                 async with (
-                    child("-m", "weir.benches.webhook_limit", str(limit), SECRET, folder=folder),
+                    child("-m", "benches.webhook_limit", str(limit), SECRET, folder=folder),
                     command(folder, "serve", "--port", str(api)),
                 ):
                     yield House(await answering(limit), await answering(api), broker, folder)

@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import weir
+from dev import ROOT
 from weir.control.migrate import read_migrations
 from weir.control.sql import parse_queries
 from weir.warehouse.statements import split_statements
 
-_SOURCE = Path(__file__).parents[1]
+_SOURCE = Path(weir.__file__).parent
 _INCLUDE = re.compile(r'^include "(\w+)"', re.MULTILINE)
 _CONTRACT = ("KEYS", "ARGV", "reply")
 _RUNS_TWICE = re.compile(
@@ -27,18 +29,19 @@ _ROOMS_OF = {
     "chdb": {"embedded"},
 }
 """Driver -> the rooms that know it. Those that compose or measure the others are free."""
-_FREE = {"benches", "demo", "serve", "testing"}
+_FREE = {"demo", "serve", "testing"}
 _IMPORT = re.compile(r"^\s*(?:from|import) (\w+)", re.MULTILINE)
 _MIGRATIONS = ("weir.control.migrations", "weir.warehouse.migrations")
 
 
-def problems(source: Path = _SOURCE) -> list[str]:
+def problems() -> list[str]:
     """Every complaint, with the file it is about."""
     return [
-        *lua_problems(source),
-        *query_problems(source),
+        *lua_problems(_SOURCE),
+        *query_problems(_SOURCE),
+        *query_problems(ROOT / "benches"),
         *migration_problems(),
-        *driver_problems(source),
+        *driver_problems(_SOURCE),
     ]
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-from weir.benches.http_load import Load, generate
-from weir.benches.webhook_house import House, body_of, command, request_of
+from benches.http_load import Load, generate
+from benches.webhook_house import House, body_of, command, request_of
 from weir.broker.redis import RedisBroker
 from weir.model.ids import new_id
 from weir.serve.bootstrap import DEFAULT
@@ -32,9 +32,7 @@ async def burst(house: House) -> dict[str, Any]:
     answers: list[bytes] = []
     requests = _requests() + _requests()
     middle = len(requests) // 2
-    async with command(
-        house.folder, "worker", "--app", "weir.benches.webhook_app:app", "--concurrency", "50"
-    ):
+    async with command(house.folder, "worker", "--app", "benches.webhook_app:app", "--concurrency", "50"):
         # One ahead of the others: the burst begins when the worker works, not while it starts.
         await _sent(house, [request_of("burst", body_of(0), new_id())], connections=1, answers=answers)
         await _processed(house.broker, 1)

@@ -33,7 +33,7 @@ from weir.warehouse.tables import ENVIRONMENTS, QUEUES, TierSet
 
 PERIODS = ("30m", "2h", "24h", "7d", "30d", "400d")
 ENVIRONMENT = EnvironmentRef(organization="bench", project="query", environment="full")
-_SQL = load_queries("weir.benches", "query.sql")
+_SQL = load_queries("benches", "query.sql")
 _ROWS_AT_ONCE = 4_000_000
 
 

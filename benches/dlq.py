@@ -21,8 +21,8 @@ from typing import Any
 import httpx2
 import uvloop
 
-from weir.benches.children import child
-from weir.benches.dlq_rows import CONSUMERS, GROUPS, PAYLOAD_BYTES, SQL, Sizes, fill
+from benches.children import child
+from benches.dlq_rows import CONSUMERS, GROUPS, PAYLOAD_BYTES, SQL, Sizes, fill
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
 from weir.control.database import Database, fetch

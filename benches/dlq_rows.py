@@ -19,7 +19,7 @@ PAYLOAD_BYTES = 200
 DAYS_30_MS = 30 * 86_400_000
 
 _ERRORS = ("connect to <address> refused", "timed out after <n> ms", "order <n> not found", "no <uuid>")
-SQL = load_queries("weir.benches", "dlq.sql")
+SQL = load_queries("benches", "dlq.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,9 @@ from typing import Any
 import orjson
 import uvloop
 
-from weir.benches.answering import answering
-from weir.benches.children import child
-from weir.benches.http_load import Load, generate, request
+from benches.answering import answering
+from benches.children import child
+from benches.http_load import Load, generate, request
 from weir.control.database import Database
 from weir.control.queues import QueueDefinitions
 from weir.control.tokens import Tokens
@@ -162,7 +162,7 @@ def _spread(values: list[float]) -> list[int]:
 @asynccontextmanager
 async def _limit(folder: Path) -> AsyncIterator[str]:
     port = free_port()
-    async with child("-m", "weir.benches.http_limit", str(port), folder=folder):
+    async with child("-m", "benches.http_limit", str(port), folder=folder):
         yield await answering(port)
 
 

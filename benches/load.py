@@ -25,10 +25,10 @@ from typing import Any
 import uvloop
 from redis.asyncio import Redis
 
-from weir.benches.http_load import Load, generate, request
-from weir.benches.load_check import drained_after_s, estimates_within, verdict
-from weir.benches.load_drain import drain
-from weir.benches.load_house import (
+from benches.http_load import Load, generate, request
+from benches.load_check import drained_after_s, estimates_within, verdict
+from benches.load_drain import drain
+from benches.load_house import (
     ApiProcess,
     api_processes,
     api_with_and_without,
@@ -36,7 +36,7 @@ from weir.benches.load_house import (
     redis_cpu_s,
     watch,
 )
-from weir.benches.load_traffic import TIMED_OUT, Generator, Traffic
+from benches.load_traffic import TIMED_OUT, Generator, Traffic
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
 from weir.control.database import Database

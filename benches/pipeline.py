@@ -21,9 +21,9 @@ from typing import Any
 import psutil
 from redis import Redis
 
-from weir.benches.children import child
-from weir.benches.pipeline_events import Producer
-from weir.benches.pipeline_plain import POLL_S, PlainConsumer, read_per_second
+from benches.children import child
+from benches.pipeline_events import Producer
+from benches.pipeline_plain import POLL_S, PlainConsumer, read_per_second
 from weir.embedded.clickhouse import ClickHouseServer
 from weir.embedded.ports import free_port
 from weir.embedded.redis import RedisServer

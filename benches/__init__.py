@@ -1,0 +1,1 @@
+"""Measurements, for a checkout only: `weir bench` runs them."""
