@@ -260,6 +260,10 @@ async def test_a_tenant_sees_the_processes_that_served_it_and_what_they_counted_
             assert sum(point["pushes"] or 0 for point in points) == pushes, path
             seen = any(point["event_loop_lag_max_ms"] for point in points)
             assert seen is (path not in ("/theirs", "/nobody"))
+    operator = tokens.of(environment, Role.OPERATOR)
+    listed = (await client.get("/api/v1/workers", headers=operator)).json()["workers"]
+    pushes_by_id = {worker["worker_id"]: worker["figures"]["pushes"] for worker in listed}
+    assert pushes_by_id == {"own": 91, "shared": 91}
     stranger = replace(environment, environment="another")
     assert (await client.get("/api/v1/workers", headers=tokens.of(stranger))).json()["workers"] == []
 

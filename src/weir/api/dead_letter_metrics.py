@@ -6,26 +6,22 @@ shows 0. While PostgreSQL is away the counts are unknown: they are left out and 
 
 from __future__ import annotations
 
-from typing import Literal
-
 from prometheus_client.core import GaugeMetricFamily, UntypedMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from weir.control.principals import Principal
 from weir.deadletters.audit import Audit, last_audit
 from weir.deadletters.room import DeadLetterRoom
-from weir.deadletters.summary import ConsumerStatus, read_all, read_summary
+from weir.deadletters.summary import ConsumerStatus, read_summary
 from weir.errors import WeirError
 
 LABELS = ("channel", "consumer", "organization", "project", "environment")
 
 
-async def dead_letter_families(room: DeadLetterRoom, viewer: Principal | Literal["operator"]) -> list[Metric]:
+async def dead_letter_families(room: DeadLetterRoom, viewer: Principal) -> list[Metric]:
     """What this viewer may see of the dead."""
     try:
-        rows = await (
-            read_all(room.database) if viewer == "operator" else read_summary(room.database, viewer)
-        )
+        rows = await read_summary(room.database, viewer)
         audit = await last_audit(room.database)
     except WeirError:
         return [_up(False)]

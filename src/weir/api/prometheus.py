@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from typing import Literal
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -24,7 +23,6 @@ from weir.model.names import EnvironmentRef
 
 MAX_QUEUES = 500
 MAX_ENVIRONMENTS = 200
-Viewer = Principal | Literal["operator"] | None
 
 _SCOPE = ("organization", "project", "environment")
 _COUNTERS = {
@@ -49,7 +47,7 @@ class Snapshot(Collector):
         yield from self._families
 
 
-async def collected(services: Services, instruments: Instruments, *, viewer: Viewer) -> Snapshot:
+async def collected(services: Services, instruments: Instruments, *, viewer: Principal | None) -> Snapshot:
     """Everything that this viewer may see."""
     families: list[Metric] = [build_info(), *instruments.registry.collect()]
     for source in services.metric_sources:
@@ -63,14 +61,11 @@ async def collected(services: Services, instruments: Instruments, *, viewer: Vie
     return Snapshot(families)
 
 
-async def _states(services: Services, viewer: Principal | Literal["operator"]) -> list[QueueState]:
+async def _states(services: Services, viewer: Principal) -> list[QueueState]:
     if services.tenants is None:
         return []
     try:
-        if viewer == "operator":
-            found = await services.tenants.everything()
-        else:
-            found = await services.tenants.visible_to(viewer)
+        found = await services.tenants.visible_to(viewer)
         states: list[QueueState] = []
         for environment in found[:MAX_ENVIRONMENTS]:
             states.extend(await services.broker.states(environment.ref))

@@ -122,6 +122,9 @@ class TokenBody(Schema):
 
     name: Name = Field(examples=["checkout service"])
     role: Role = Field(examples=["write"])
+    organization: Name | None = Field(
+        default=None, description="Chosen by an operator; others have their own."
+    )
     project: Name | None = None
     environment: Name | None = None
     lifetime_ms: Annotated[StrictInt, Field(ge=1, le=MAX_SPAN_MS)] | None = None
@@ -137,7 +140,7 @@ class TokenView(BaseModel):
     id: str
     name: str
     role: Role
-    organization: str
+    organization: str | None = Field(description="null for an operator.")
     project: str | None
     environment: str | None
     created_at_ms: int
@@ -157,7 +160,7 @@ class TokenList(BaseModel):
 
 class AuditEntry(BaseModel):
     id: str
-    organization: str
+    organization: str | None
     project: str | None
     environment: str | None
     actor: str

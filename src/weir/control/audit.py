@@ -10,6 +10,7 @@ from psycopg.types.json import Jsonb
 
 from weir.control.database import Connection, Database, execute
 from weir.control.principals import Principal
+from weir.control.scopes import principal_names
 from weir.control.sql import load_queries
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import new_id
@@ -25,7 +26,7 @@ class Change:
     actor: str
     action: str
     target: str
-    organization: str
+    organization: str | None
     project: str | None = None
     environment: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -61,9 +62,7 @@ class AuditLog:
         """The newest changes inside a principal's scope."""
         return await self._database.fetch(
             SQL["list_audit"],
-            organization=principal.organization,
-            project=principal.project,
-            environment=principal.environment,
+            **principal_names(principal),
             before=before,
             limit=limit,
         )

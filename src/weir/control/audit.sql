@@ -8,9 +8,7 @@ VALUES (%(id)s, %(organization)s, %(project)s, %(environment)s, %(actor)s, %(act
 -- The newest changes inside a scope, before an id if one is given.
 SELECT id::text AS id, organization, project, environment, actor, action, target, details, at_ms
 FROM weir.audit_log
-WHERE organization = %(organization)s
-  AND (%(project)s::text IS NULL OR project = %(project)s)
-  AND (%(environment)s::text IS NULL OR environment = %(environment)s)
+WHERE $SCOPE
   AND (%(before)s::uuid IS NULL OR id < %(before)s::uuid)
 ORDER BY id DESC
 LIMIT %(limit)s

@@ -15,22 +15,27 @@ class Role(StrEnum):
     READ = "read"
     WRITE = "write"
     ADMIN = "admin"
+    OPERATOR = "operator"
+    """Runs the installation: an admin of every organization, who also sees Weir itself."""
 
     @property
     def rank(self) -> int:
         return _RANKS[self]
 
 
-_RANKS = {Role.READ: 0, Role.WRITE: 1, Role.ADMIN: 2}
+_RANKS = {Role.READ: 0, Role.WRITE: 1, Role.ADMIN: 2, Role.OPERATOR: 3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """The holder of a credential: a role inside an organization, a project or an environment."""
+    """The holder of a credential: a role inside an organization, a project or an environment.
+
+    An operator has no organization and reaches every one.
+    """
 
     token_id: str
     role: Role
-    organization: str
+    organization: str | None
     project: str | None = None
     environment: str | None = None
 
@@ -57,10 +62,10 @@ class Principal:
             environment=_agreed(self.environment, environment, what="environment"),
         )
 
-    def covers(self, *, organization: str, project: str | None, environment: str | None) -> bool:
+    def covers(self, *, organization: str | None, project: str | None, environment: str | None) -> bool:
         """Whether a scope lies inside this principal's own."""
         return (
-            organization == self.organization
+            self.organization in (None, organization)
             and self.project in (None, project)
             and self.environment in (None, environment)
         )

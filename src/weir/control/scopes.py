@@ -1,8 +1,9 @@
-"""An environment as query parameters, and back from a row."""
+"""Scopes as query parameters, and environments back from a row."""
 
 from __future__ import annotations
 
 from weir.control.database import Row
+from weir.control.principals import Principal
 from weir.model.names import EnvironmentRef
 
 
@@ -12,6 +13,15 @@ def scope_names(environment: EnvironmentRef) -> dict[str, str]:
         "organization": environment.organization,
         "project": environment.project,
         "environment": environment.environment,
+    }
+
+
+def principal_names(principal: Principal) -> dict[str, str | None]:
+    """How far a principal reaches, as the parameters of `$SCOPE`; None leaves a name open."""
+    return {
+        "organization": principal.organization,
+        "project": principal.project,
+        "environment": principal.environment,
     }
 
 

@@ -6,7 +6,8 @@ A file is a list of queries, each headed by its name and one sentence:
     -- Claim the oldest runnable operation of each partition.
     UPDATE …
 
-Parameters are psycopg's `%(name)s`.
+Parameters are psycopg's `%(name)s`. The mark `$SCOPE` keeps the rows inside a principal's scope; its
+parameters are those of `weir.control.scopes.principal_names`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+_SCOPE = " AND ".join(
+    f"(%({name})s::text IS NULL OR {name} = %({name})s)"
+    for name in ("organization", "project", "environment")
+)
 _HEAD = re.compile(r"^-- name: (?P<name>[a-z][a-z0-9_]*)\s*\n-- (?P<sentence>\S.*)\n", re.MULTILINE)
 
 
@@ -36,7 +41,7 @@ def parse_queries(text: str, *, origin: str) -> dict[str, Query]:
     ends = [head.start() for head in heads[1:]] + [len(text)]
     queries: dict[str, Query] = {}
     for head, end in zip(heads, ends, strict=True):
-        name, body = head["name"], text[head.end() : end].strip()
+        name, body = head["name"], text[head.end() : end].strip().replace("$SCOPE", _SCOPE)
         if name in queries or not body:
             raise ValueError(f"{origin}: query `{name}` is empty or named twice")
         queries[name] = Query(name=name, sentence=head["sentence"], text=body)

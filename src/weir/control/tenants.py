@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from weir.control.database import Connection, Database, Row, execute
 from weir.control.principals import Principal
-from weir.control.scopes import scope_names, scope_of
+from weir.control.scopes import principal_names, scope_names, scope_of
 from weir.control.sql import load_queries
 from weir.errors import NotFound
 from weir.model.clock import Clock, SystemClock
@@ -54,12 +54,7 @@ class Tenants:
 
     async def visible_to(self, principal: Principal) -> list[Environment]:
         """The environments that a principal reaches, and no others."""
-        rows = await self._database.fetch(
-            SQL["list_environments"],
-            organization=principal.organization,
-            project=principal.project,
-            environment=principal.environment,
-        )
+        rows = await self._database.fetch(SQL["list_environments"], **principal_names(principal))
         return [_environment(row) for row in rows]
 
     async def everything(self) -> list[Environment]:

@@ -25,9 +25,7 @@ WHERE organization = %(organization)s AND project = %(project)s AND environment 
 -- Every environment inside a scope, by name.
 SELECT organization, project, environment, concurrency, created_at_ms
 FROM weir.environments
-WHERE organization = %(organization)s
-  AND (%(project)s::text IS NULL OR project = %(project)s)
-  AND (%(environment)s::text IS NULL OR environment = %(environment)s)
+WHERE $SCOPE
 ORDER BY organization, project, environment
 
 -- name: all_environments

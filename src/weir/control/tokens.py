@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from weir.control.database import Connection, Database, Row, execute, execute_many, fetch_one
 from weir.control.principals import Principal, Role
+from weir.control.scopes import principal_names
 from weir.control.secrets import mint
 from weir.control.sql import load_queries
 from weir.control.tenants import SQL as TENANTS
@@ -24,7 +24,7 @@ class Token:
     """A token as it is stored: everything but its secret."""
 
     id: str
-    organization: str
+    organization: str | None
     project: str | None
     environment: str | None
     role: Role
@@ -57,14 +57,19 @@ class NewToken:
 
     name: str
     role: Role
-    organization: str
+    organization: str | None
     project: str | None = None
     environment: str | None = None
     lifetime_ms: int | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name, what="token")
-        check_tenant(self.organization)
+        if (self.role is Role.OPERATOR) != (self.organization is None):
+            raise InvalidInput("an operator's token has no organization, and every other token has one")
+        if self.organization is not None:
+            check_tenant(self.organization)
+        elif self.project is not None:
+            raise InvalidInput("an operator's token reaches every project; leave the project out")
         if self.environment is not None and self.project is None:
             raise InvalidInput("a token for an environment needs its project too")
         if self.project is not None:
@@ -95,16 +100,17 @@ class Tokens:
 
     async def inside(self, principal: Principal) -> list[Token]:
         """The tokens whose scope lies inside the principal's."""
-        rows = await self._database.fetch(SQL["list_tokens"], **_scope(principal))
+        rows = await self._database.fetch(SQL["list_tokens"], **principal_names(principal))
         return [_token(row) for row in rows]
 
-    async def revoke(self, token_id: str, *, by: Principal) -> None:
+    async def revoke(self, token_id: str, *, by: Principal) -> Token:
         """End a token at once. Not found outside the principal's scope, or when it has ended before."""
-        touched = await self._database.execute(
-            SQL["revoke_token"], id=token_id, now_ms=self._clock.now_ms(), **_scope(by)
+        row = await self._database.fetch_one(
+            SQL["revoke_token"], id=token_id, now_ms=self._clock.now_ms(), **principal_names(by)
         )
-        if not touched:
+        if row is None:
             raise NotFound(f"there is no live token `{token_id}` in the scope of this token")
+        return _token(row)
 
     async def rotate(self, token_id: str, *, by: Principal, grace_ms: int = 0) -> tuple[str, Token]:
         """Replace a token by a fresh one of the same scope and role; the old one ends after the grace."""
@@ -129,7 +135,7 @@ class Tokens:
         self, connection: Connection, new: NewToken, *, replaces: str | None
     ) -> tuple[str, Token]:
         now_ms = self._clock.now_ms()
-        text, parts = mint(new.environment or new.project or new.organization)
+        text, parts = mint(new.environment or new.project or new.organization or str(new.role))
         await _ensure_scope(connection, new, now_ms=now_ms)
         expires_at_ms = None if new.lifetime_ms is None else now_ms + new.lifetime_ms
         await execute(
@@ -152,6 +158,8 @@ class Tokens:
 
 
 async def _ensure_scope(connection: Connection, new: NewToken, *, now_ms: int) -> None:
+    if new.organization is None:
+        return
     if new.project is not None and new.environment is not None:
         scope = EnvironmentRef(
             organization=new.organization, project=new.project, environment=new.environment
@@ -165,7 +173,7 @@ async def _ensure_scope(connection: Connection, new: NewToken, *, now_ms: int) -
 
 
 def _demand_inside(principal: Principal, new: NewToken) -> None:
-    principal.demand(Role.ADMIN)
+    principal.demand(max(Role.ADMIN, new.role, key=lambda role: role.rank))
     inside = principal.covers(organization=new.organization, project=new.project, environment=new.environment)
     if not inside:
         raise Forbidden("a token can only create tokens inside its own scope")
@@ -187,14 +195,6 @@ def _successor(old: Token) -> NewToken:
         environment=old.environment,
         lifetime_ms=lifetime_ms,
     )
-
-
-def _scope(principal: Principal) -> dict[str, Any]:
-    return {
-        "organization": principal.organization,
-        "project": principal.project,
-        "environment": principal.environment,
-    }
 
 
 def _token(row: Row) -> Token:

@@ -16,18 +16,16 @@ FROM weir.tokens WHERE id = %(id)s
 SELECT id, organization, project, environment, role, name, secret_sha256, created_at_ms,
        expires_at_ms, revoked_at_ms, last_used_at_ms, replaces
 FROM weir.tokens
-WHERE organization = %(organization)s
-  AND (%(project)s::text IS NULL OR project = %(project)s)
-  AND (%(environment)s::text IS NULL OR environment = %(environment)s)
+WHERE $SCOPE
 ORDER BY created_at_ms DESC, id
 
 -- name: revoke_token
 -- Revoke a token inside a scope, once.
 UPDATE weir.tokens SET revoked_at_ms = %(now_ms)s
 WHERE id = %(id)s AND revoked_at_ms IS NULL
-  AND organization = %(organization)s
-  AND (%(project)s::text IS NULL OR project = %(project)s)
-  AND (%(environment)s::text IS NULL OR environment = %(environment)s)
+  AND $SCOPE
+RETURNING id, organization, project, environment, role, name, secret_sha256, created_at_ms,
+          expires_at_ms, revoked_at_ms, last_used_at_ms, replaces
 
 -- name: expire_token
 -- Let a token end at a time, unless it ends sooner by itself.

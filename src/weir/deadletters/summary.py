@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from weir.control.database import Connection, Database, Row, execute, fetch
 from weir.control.principals import Principal
+from weir.control.scopes import principal_names
 from weir.control.sql import load_queries
 
 SQL = load_queries("weir.deadletters", "summary.sql")
@@ -76,16 +77,9 @@ async def read_summary(database: Database, principal: Principal) -> list[Consume
     """The summary inside a principal's scope: `GET /dlq-status` reads this and nothing else."""
     rows = await database.fetch(
         SQL["read_summary"],
-        organization=principal.organization,
-        project=principal.project,
-        environment=principal.environment,
+        **principal_names(principal),
     )
     return [ConsumerStatus(**row) for row in rows]
-
-
-async def read_all(database: Database) -> list[ConsumerStatus]:
-    """The summary of every tenant, for the metrics of the whole installation."""
-    return [ConsumerStatus(**row) for row in await database.fetch(SQL["read_all"])]
 
 
 async def _change(connection: Connection, deltas: Mapping[int, int]) -> set[int]:

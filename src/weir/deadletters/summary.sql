@@ -66,16 +66,7 @@ RETURNING consumer_key;
 SELECT organization, project, environment, queue, channel_id, channel_name, consumer_id, consumer_name,
        dead_count, last_checked_at_ms
 FROM weir.dlq_summary
-WHERE organization = %(organization)s
-  AND (%(project)s::text IS NULL OR project = %(project)s)
-  AND (%(environment)s::text IS NULL OR environment = %(environment)s)
-ORDER BY organization, project, environment, channel_id, consumer_id;
-
--- name: read_all
--- The whole summary.
-SELECT organization, project, environment, queue, channel_id, channel_name, consumer_id, consumer_name,
-       dead_count, last_checked_at_ms
-FROM weir.dlq_summary
+WHERE $SCOPE
 ORDER BY organization, project, environment, channel_id, consumer_id;
 
 -- name: counts_of

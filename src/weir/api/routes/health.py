@@ -10,13 +10,16 @@ from prometheus_client.exposition import choose_encoder
 from starlette.responses import JSONResponse, Response
 
 from weir.api.auth import App, authenticate
-from weir.api.prometheus import Viewer, collected
+from weir.api.prometheus import collected
 from weir.api.responses import problems
 from weir.api.schemas import Alive, Readiness
 from weir.api.services import Probe, Services
+from weir.control.principals import Principal, Role
 
 router = APIRouter(tags=["operation"])
 _PROBE_S = 2.0
+_SCRAPER = Principal(token_id="metrics", role=Role.OPERATOR, organization=None)
+"""Whoever sends the setting `metrics_token`."""
 
 
 @router.get("/livez", operation_id="livez")
@@ -54,13 +57,13 @@ async def metrics(request: Request, services: App) -> Response:
     return Response(encoder(snapshot), headers={"content-type": content_type})
 
 
-async def _viewer(request: Request, services: Services) -> Viewer:
-    """None, a tenant's principal, or `operator`."""
+async def _viewer(request: Request, services: Services) -> Principal | None:
+    """None without a credential: then no tenant is shown."""
     value = request.headers.get("authorization")
     if value is None:
         return None
     if services.metrics_token is not None and _same(value, f"Bearer {services.metrics_token}"):
-        return "operator"
+        return _SCRAPER
     return await authenticate(request.headers, services.authenticator)
 
 

@@ -36,7 +36,7 @@ class Me(BaseModel):
 
     token_id: str
     role: Role
-    organization: str
+    organization: str | None
     project: str | None
     environment: str | None
     environments: list[EnvironmentView]

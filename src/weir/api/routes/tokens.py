@@ -28,11 +28,11 @@ async def list_tokens(caller: Caller, services: App) -> TokenList:
 @router.post("", operation_id="create_token", status_code=status.HTTP_201_CREATED, responses=problems())
 async def create_token(body: TokenBody, caller: Caller, services: App) -> TokenCreated:
     """Create a token inside the scope of this one. The answer holds its text, this once."""
-    caller.demand(Role.ADMIN)
+    caller.demand(Role.OPERATOR if body.role is Role.OPERATOR else Role.ADMIN)
     new = NewToken(
         name=body.name,
         role=body.role,
-        organization=caller.organization,
+        organization=caller.organization if body.organization is None else body.organization,
         project=caller.project if body.project is None else body.project,
         environment=caller.environment if body.environment is None else body.environment,
         lifetime_ms=body.lifetime_ms,
@@ -67,26 +67,23 @@ async def rotate_token(token_id: str, body: RotateBody, caller: Caller, services
 async def revoke_token(token_id: str, caller: Caller, services: App) -> None:
     """End a token: at once here, within seconds in other processes."""
     caller.demand(Role.ADMIN)
-    await present(services.tokens, "PostgreSQL").revoke(token_id, by=caller)
+    token = await present(services.tokens, "PostgreSQL").revoke(token_id, by=caller)
     services.authenticator.forget(token_id)
-    if services.audit is not None:
-        await services.audit.record(_change(caller, "token.revoke", token_id))
+    await _audit(services, caller, "token.revoke", token)
 
 
 async def _audit(services: Services, caller: Principal, action: str, token: Token) -> None:
     if services.audit is not None:
-        await services.audit.record(_change(caller, action, token.id))
-
-
-def _change(caller: Principal, action: str, target: str) -> Change:
-    return Change(
-        actor=f"token:{caller.token_id}",
-        action=action,
-        target=target,
-        organization=caller.organization,
-        project=caller.project,
-        environment=caller.environment,
-    )
+        # Recorded in the token's scope, not the caller's: a tenant sees what an operator did to its tokens.
+        change = Change(
+            actor=f"token:{caller.token_id}",
+            action=action,
+            target=token.id,
+            organization=token.organization,
+            project=token.project,
+            environment=token.environment,
+        )
+        await services.audit.record(change)
 
 
 def _view(token: Token) -> TokenView:

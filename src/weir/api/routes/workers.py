@@ -7,6 +7,7 @@ process is; what a process counted is shown only while it served nobody else.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 import orjson
@@ -42,7 +43,7 @@ async def list_workers(
     """The processes that served the environment, and how they are. Hosts are shown to admins alone."""
     shared = {one.worker_id: one.shared for one in await _servers(services, access, window)}
     summaries = await warehouse.workers.summaries(window, worker_ids=list(shared))
-    trusted = access.principal.role is Role.ADMIN
+    trusted = access.principal.role.rank >= Role.ADMIN.rank
     workers = [_view(item, shared=shared[item.worker_id], trusted=trusted) for item in summaries]
     return _json({"period": period_document(window), "workers": workers})
 
@@ -82,8 +83,11 @@ async def show_worker_metrics(
 
 
 async def _servers(services: Services, access: Access, window: Window) -> list[Server]:
-    known = present(services.servers, "telemetry")
-    return await known.of(access.environment, since_ms=window.start_ms)
+    found = await present(services.servers, "telemetry").of(access.environment, since_ms=window.start_ms)
+    if access.principal.role is Role.OPERATOR:
+        # Nothing is hidden from an operator, so to one no process counts as shared.
+        return [replace(one, shared=False) for one in found]
+    return found
 
 
 async def _series(
