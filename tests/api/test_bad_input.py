@@ -196,7 +196,7 @@ async def test_too_many_requests_at_once_are_put_off(services: Services, tenant:
 
 async def test_an_unforeseen_error_is_a_bare_500(services: Services, tenant: Tenant) -> None:
     class Broken:
-        async def push(self, items: object, *, producer: str) -> list[Any]:
+        async def push(self, items: object) -> list[Any]:
             raise RuntimeError("secret detail")
 
     app = create_app(replace(services, pusher=Broken()))

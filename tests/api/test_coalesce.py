@@ -86,7 +86,7 @@ async def test_one_requests_bad_input_is_not_anothers(environment: EnvironmentRe
     pusher = CoalescingPusher(DirectPusher(broker), lanes=1)
     keys = [None, None, "bad\nkey", "good"]
     items = [PushItem(queue=queue, message=NewMessage(payload=b"1", key=key)) for key in keys]
-    answers = await asyncio.gather(*(pusher.push([item], producer="p") for item in items))
+    answers = await asyncio.gather(*(pusher.push([item]) for item in items))
     assert [type(answer) for (answer,) in answers] == [Pushed, Pushed, Refused, Pushed]
     (refused,) = answers[2]
     assert isinstance(refused, Refused)

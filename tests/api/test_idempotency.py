@@ -69,10 +69,10 @@ async def test_a_request_whose_first_still_runs_is_in_flight(
     going, go = asyncio.Event(), asyncio.Event()
 
     class Slow:
-        async def push(self, items: Any, *, producer: str) -> list[Any]:
+        async def push(self, items: Any) -> list[Any]:
             going.set()
             await go.wait()
-            return await services.pusher.push(items, producer=producer)
+            return await services.pusher.push(items)
 
     async with make_client(create_app(replace(services, pusher=Slow())), tenant.token) as client:
         headers = {"idempotency-key": "k-4"}

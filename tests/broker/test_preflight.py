@@ -14,7 +14,6 @@ FINE = RedisState(
     version="7.2.1",
     mode="standalone",
     append_only=True,
-    append_fsync="everysec",
     policy="noeviction",
     used_bytes=1,
     max_bytes=0,

@@ -33,7 +33,7 @@ class Checking:
 
     taken = 0
 
-    async def push(self, items: Sequence[PushItem], *, producer: str) -> list[PushAnswer]:
+    async def push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
         try:
             check_messages([item.message for item in items])
         except WeirError as error:

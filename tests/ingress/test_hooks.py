@@ -269,11 +269,11 @@ async def test_a_broker_that_refuses_is_503_and_a_retry_can_succeed(house, monke
     pusher = house.services.pusher
     push, calls = pusher.push, []
 
-    async def flaky(items, *, producer):
+    async def flaky(items):
         calls.append(len(items))
         if len(calls) == 1:
             return [Refused(error=BrokerUnavailable("away", retry_after_s=1)) for _ in items]
-        return await push(items, producer=producer)
+        return await push(items)
 
     monkeypatch.setattr(pusher, "push", flaky)
     first = await house.hook("Signed", {"a": 1}, x_id="one")

@@ -52,7 +52,7 @@ async def storm(pusher: Pusher, queue: QueueRef) -> tuple[Counter[str], float]:
         started = time.perf_counter()
         try:
             async with asyncio.timeout(PATIENCE_S):
-                (answer,) = await pusher.push([pushed], producer="p")
+                (answer,) = await pusher.push([pushed])
         except (TimeoutError, WeirError):
             return "failed"
         name = type(answer).__name__

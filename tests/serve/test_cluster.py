@@ -34,7 +34,7 @@ async def test_messages_pass_and_telemetry_lands_in_the_streams(
         item = PushItem(queue=queue, message=NewMessage(payload=b"x"))
         async with asyncio.timeout(10):
             # Until this process has its leave to go direct, pushes are queued and come in a moment later.
-            (answer,) = await services.pusher.push([item], producer="p")
+            (answer,) = await services.pusher.push([item])
             (got,) = await services.broker.dequeue(queue, consumer="c", wait_ms=9_000)
         assert not isinstance(answer, Pushed) or answer.message_id == got.message_id
         assert await services.broker.ack([got.lease]) == [Settlement.DONE]

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 
+from support.workers import FixedSpecs, MemoryDeliveryLog, MemoryJournal
 from weir.broker.broker import Broker
 from weir.model.clock import SystemClock
 from weir.model.message import NewMessage
@@ -17,12 +18,10 @@ from weir.model.names import EnvironmentRef
 from weir.model.tasks import cancelled
 from weir.outbound.addresses import parse_networks
 from weir.outbound.guard import GuardPolicy, guarded_client
-from weir.outbound.log import MemoryDeliveryLog
-from weir.spec.book import FixedSpecs, book_of
+from weir.spec.book import book_of
 from weir.spec.language import read_spec
 from weir.testing.memory import MemoryBroker
 from weir.workers.commands import Commands
-from weir.workers.journal import MemoryJournal
 from weir.workers.run import Tools
 from weir.workers.threads import DaemonThreads
 from weir.workers.worker import Worker, WorkerOptions

@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 from weir.alerts.closing import resolve_alert
 from weir.alerts.words import SQL, AlertRow, alert_row
-from weir.control.database import Database, execute, fetch, fetch_one
+from weir.control.database import Database, execute, fetch_one
 from weir.control.scopes import scope_names
 from weir.errors import Conflict, NotFound
 from weir.model.clock import Clock, SystemClock
@@ -96,8 +96,3 @@ class Records:
                 connection, alert_row(row), now_ms=self._clock.now_ms(), reason=f"resolved by {actor}"
             )
         return await self.find(environment, alert_id)
-
-    async def open_of(self, rule_id: str) -> list[AlertRow]:
-        async with self._database.transaction() as connection:
-            rows = await fetch(connection, SQL["open_alerts_of_rule"], rule_id=rule_id)
-        return [alert_row(row) for row in rows]

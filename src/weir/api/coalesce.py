@@ -99,20 +99,20 @@ class CoalescingPusher:
         self._inner = inner
         self._coalescer: Coalescer[PushItem, PushAnswer] = Coalescer(self._push, lanes=lanes)
 
-    async def push(self, items: Sequence[PushItem], *, producer: str) -> list[PushAnswer]:
+    async def push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
         answers = await self._coalescer.submit(items)
         spoiled = [at for at, answer in enumerate(answers) if _spoiled(answer)]
         if not spoiled:
             return answers
         # A call with bad input changes nothing; whose input it was shows when each goes alone.
-        alone = await self._inner.push([items[at] for at in spoiled], producer=producer)
+        alone = await self._inner.push([items[at] for at in spoiled])
         repaired = list(answers)
         for at, answer in zip(spoiled, alone, strict=True):
             repaired[at] = answer
         return repaired
 
     async def _push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
-        return await self._inner.push(items, producer="")
+        return await self._inner.push(items)
 
 
 class CoalescingSettler:
@@ -122,11 +122,11 @@ class CoalescingSettler:
         self._inner = inner
         self._coalescer: Coalescer[SettleItem, SettleAnswer] = Coalescer(self._settle, lanes=lanes)
 
-    async def settle(self, items: Sequence[SettleItem], *, consumer: str) -> list[SettleAnswer]:
+    async def settle(self, items: Sequence[SettleItem]) -> list[SettleAnswer]:
         return await self._coalescer.submit(items)
 
     async def _settle(self, items: Sequence[SettleItem]) -> list[SettleAnswer]:
-        return await self._inner.settle(items, consumer="")
+        return await self._inner.settle(items)
 
 
 def _spoiled(answer: PushAnswer) -> bool:

@@ -27,7 +27,7 @@ class DirectPusher:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    async def push(self, items: Sequence[PushItem], *, producer: str) -> list[PushAnswer]:
+    async def push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
         first = items[0].queue
         if all(item.queue is first for item in items):
             return await self._one_queue(first, [item.message for item in items])
@@ -56,7 +56,7 @@ class DirectSettler:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    async def settle(self, items: Sequence[SettleItem], *, consumer: str) -> list[SettleAnswer]:
+    async def settle(self, items: Sequence[SettleItem]) -> list[SettleAnswer]:
         answers: dict[int, SettleAnswer] = {}
         for verb in Verb:
             indexes = [index for index, item in enumerate(items) if item.verb is verb]

@@ -111,7 +111,6 @@ class AckBody(LeaseBody):
 
 class AckBatchBody(Body):
     acknowledgments: list[AckBody] = Field(min_length=1, max_length=MAX_BATCH)
-    consumer: Short | None = None
 
 
 class NackBody(LeaseBody):

@@ -28,7 +28,6 @@ class RedisState:
     version: str
     mode: str
     append_only: bool
-    append_fsync: str
     policy: str
     used_bytes: int
     max_bytes: int
@@ -96,13 +95,11 @@ def _weakest(nodes: Sequence[RedisState]) -> RedisState:
 async def _inspect(ask: _Ask) -> RedisState:
     info = await ask("INFO")
     policy = await _config(ask, "maxmemory-policy")
-    fsync = await _config(ask, "appendfsync")
     return RedisState(
         version=str(info["redis_version"]),
         # Valkey calls it by another name.
         mode=str(info.get("redis_mode", info.get("server_mode", "standalone"))),
         append_only=bool(info.get("aof_enabled")),
-        append_fsync=fsync,
         policy=str(info.get("maxmemory_policy", policy)),
         used_bytes=int(info.get("used_memory", 0)),
         max_bytes=int(info.get("maxmemory", 0)),

@@ -12,7 +12,7 @@ from typing import Any
 from weir.broker import checks, grouping, keys, layout, replies
 from weir.broker.broker import Call, Gated, Source, Swept
 from weir.broker.failures import translated
-from weir.broker.runner import METRICS_SWITCH, Connection, ScriptRunner, connect
+from weir.broker.runner import Connection, ScriptRunner, connect
 from weir.broker.waiting import Wakeups
 from weir.model.clock import Clock
 from weir.model.ids import MessageId
@@ -317,11 +317,6 @@ class RedisBroker:
         with translated():
             await self._runner.client.execute_command("SETNX", keys.EPOCH, epoch.encode())
         return await self.epoch() or epoch
-
-    async def switch_metrics(self, on: bool) -> None:
-        """Let the scripts of every process emit events, or stop them; they notice within 10 s."""
-        with translated():
-            await self._runner.client.execute_command("SET", METRICS_SWITCH, b"1" if on else b"0")
 
     async def aclose(self) -> None:
         await self._wakeups.aclose()

@@ -31,12 +31,6 @@ class Tenants:
         self._database = database
         self._clock = clock or SystemClock()
 
-    async def ensure_organization(self, organization: str) -> None:
-        check_tenant(organization)
-        await self._database.execute(
-            SQL["ensure_organization"], organization=organization, now_ms=self._clock.now_ms()
-        )
-
     async def ensure(self, environment: EnvironmentRef) -> None:
         """Create the environment, and the project and organization around it, unless they exist."""
         async with self._database.transaction() as connection:

@@ -30,10 +30,6 @@ class Channel:
     id: str
     name: str
 
-    @property
-    def actor(self) -> str:
-        return f"channel:{self.id}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumer:

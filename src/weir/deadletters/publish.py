@@ -37,7 +37,7 @@ async def publish(
     """Fan a message out. If some queues refuse, the same key again reaches only those."""
     consumers = await channels.consumers(channel)
     items = [PushItem(queue=consumer.queue, message=_message(channel, publication)) for consumer in consumers]
-    answers: Sequence[PushAnswer] = await pusher.push(items, producer=channel.actor) if items else ()
+    answers: Sequence[PushAnswer] = await pusher.push(items) if items else ()
     return [
         Received(consumer=consumer, answer=answer)
         for consumer, answer in zip(consumers, answers, strict=True)

@@ -12,7 +12,7 @@ from weir.embedded.child import Command
 from weir.embedded.ports import HOST
 from weir.embedded.server import make_private
 
-WRITER, READER = "weir", "reader"
+WRITER = "weir"
 
 
 class ClickHouseServer:
@@ -32,10 +32,6 @@ class ClickHouseServer:
     @property
     def url(self) -> str:
         return f"http://{WRITER}:{self._password}@{HOST}:{self.port}/default"
-
-    @property
-    def reader_url(self) -> str:
-        return f"http://{READER}:{self._password}@{HOST}:{self.port}/default"
 
     async def prepare(self) -> None:
         make_private(self.folder)

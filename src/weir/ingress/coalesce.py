@@ -26,9 +26,8 @@ class _Lane:
 class Coalescer:
     """Puts single messages into queues through a `Pusher`, batch by batch and queue by queue."""
 
-    def __init__(self, pusher: Pusher, *, producer: str = "ingress") -> None:
+    def __init__(self, pusher: Pusher) -> None:
         self._pusher = pusher
-        self._producer = producer
         self._lanes: dict[QueueRef, _Lane] = {}
 
     async def push(self, item: PushItem) -> PushAnswer:
@@ -52,7 +51,7 @@ class Coalescer:
 
     async def _send(self, batch: list[tuple[PushItem, asyncio.Future[PushAnswer]]]) -> None:
         try:
-            answers = await self._pusher.push([item for item, _ in batch], producer=self._producer)
+            answers = await self._pusher.push([item for item, _ in batch])
         except BaseException as error:
             for _, future in batch:
                 if not future.done():

@@ -81,14 +81,14 @@ SettleAnswer = Settled | Queued | Refused
 class Pusher(Protocol):
     """Puts messages into queues."""
 
-    async def push(self, items: Sequence[PushItem], *, producer: str) -> list[PushAnswer]:
-        """Answer for each item in order. `producer` names who asks, for the order of its operations."""
+    async def push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
+        """Answer for each item in order."""
 
 
 class Settler(Protocol):
     """Settles leases."""
 
-    async def settle(self, items: Sequence[SettleItem], *, consumer: str) -> list[SettleAnswer]:
+    async def settle(self, items: Sequence[SettleItem]) -> list[SettleAnswer]:
         """Answer for each item in order."""
 
 

@@ -54,7 +54,7 @@ class Attempt:
         self._calls = calls
         self._timeout_s = timeout_s
 
-    async def push(self, items: Sequence[PushItem], *, producer: str = "") -> list[PushAnswer]:
+    async def push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
         first = items[0].queue
         if all(item.queue is first for item in items):
             return await self._one_queue(first, [item.message for item in items])

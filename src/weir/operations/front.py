@@ -24,12 +24,12 @@ class AdmittingPusher:
         self._intake = intake
         self._admission = admission
 
-    async def push(self, items: Sequence[PushItem], *, producer: str = "") -> list[PushAnswer]:
+    async def push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
         """Answer for each item in order; Overloaded if none may enter."""
         decision = self._admission.decide(OperationType.PUSH)
         if decision is Decision.EXECUTE:
             with self._admission.executing():
-                answers = await self._attempt.push(items, producer=producer)
+                answers = await self._attempt.push(items)
             if any(isinstance(answer, Held) for answer in answers):
                 return await self._intake.keep(items, answers)
             return answers

@@ -33,7 +33,7 @@ class Settlements:
         self._reach = reach
         self._timeout_s = timeout_s
 
-    async def settle(self, items: Sequence[SettleItem], *, consumer: str = "") -> list[SettleAnswer]:
+    async def settle(self, items: Sequence[SettleItem]) -> list[SettleAnswer]:
         answers: dict[int, SettleAnswer] = {}
         for verb in Verb:
             at = [index for index, item in enumerate(items) if item.verb is verb]

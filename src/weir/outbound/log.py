@@ -156,23 +156,6 @@ class PostgresDeliveryLog:
                 await self.flush()
 
 
-class MemoryDeliveryLog:
-    """The same for tests and for processes without a control store."""
-
-    def __init__(self) -> None:
-        self.records: list[DeliveryRecord] = []
-        self.disabled: set[tuple[EnvironmentRef, str]] = set()
-
-    def record(self, record: DeliveryRecord) -> None:
-        self.records.append(record)
-
-    async def disable(self, scope: EnvironmentRef, url: str, *, now_ms: int, reason: str) -> None:
-        self.disabled.add((scope, url))
-
-    def is_disabled(self, scope: EnvironmentRef, url: str) -> bool:
-        return (scope, url) in self.disabled
-
-
 def _values(record: DeliveryRecord) -> tuple[object, ...]:
     outcome = record.outcome
     queue = record.queue

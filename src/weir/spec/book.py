@@ -40,13 +40,6 @@ class Specs(Protocol):
     def book(self) -> SpecBook: ...
 
 
-@dataclass(slots=True)
-class FixedSpecs:
-    """A book that changes only when told to: for tests and for processes without a control store."""
-
-    book: SpecBook
-
-
 def book_of(
     apps: Mapping[EnvironmentRef, AppSpec],
     *,

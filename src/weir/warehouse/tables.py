@@ -26,11 +26,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """One resolution of a metric: a table of buckets of one width, kept for a while."""
+    """One resolution of a metric: a table of buckets of one width."""
 
     table: str
     step_ms: int
-    retention_days: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +40,11 @@ class TierSet:
     tiers: tuple[Tier, Tier, Tier]
 
 
-_DAYS = {"5s": 2, "1m": 31, "1h": 400}
 _STEPS_MS = {"5s": 5_000, "1m": 60_000, "1h": 3_600_000}
 
 
 def _tiers(stem: str, *dimensions: str) -> TierSet:
-    first, second, third = (
-        Tier(table=f"{stem}_{name}", step_ms=_STEPS_MS[name], retention_days=_DAYS[name])
-        for name in _STEPS_MS
-    )
+    first, second, third = (Tier(table=f"{stem}_{name}", step_ms=_STEPS_MS[name]) for name in _STEPS_MS)
     return TierSet(dimensions=dimensions, tiers=(first, second, third))
 
 
@@ -63,7 +58,6 @@ BUCKET_MS = 5_000
 
 QUEUE_LANDING = "queue_events_landing"
 WORKER_LANDING = "worker_events_landing"
-LEDGER = "queue_ledger"
 LOSSES = "queue_losses"
 OFFSETS = "ingest_offsets"
 GAPS = "metric_gaps"

@@ -70,16 +70,6 @@ class Journal(Protocol):
     def record(self, attempt: Attempt) -> None: ...
 
 
-class MemoryJournal:
-    """For tests, and for workers without a control store."""
-
-    def __init__(self) -> None:
-        self.attempts: deque[Attempt] = deque(maxlen=CAPACITY)
-
-    def record(self, attempt: Attempt) -> None:
-        self.attempts.append(attempt)
-
-
 class PostgresJournal:
     """Collects attempts and writes them with their results, a batch at a time."""
 

@@ -70,27 +70,6 @@ class PostgresKeys:
         await self._database.execute(SQL["abandon_hook"], **_names(place))
 
 
-class MemoryKeys:
-    """The same within one process."""
-
-    def __init__(self) -> None:
-        self._known: dict[KeyPlace, tuple[bytes, int, bytes | None]] = {}
-
-    async def begin(self, place: KeyPlace, *, digest: bytes, message_id: str, now_ms: int) -> bytes | None:
-        known = self._known.get(place)
-        if known is None or known[1] < now_ms - KEYS_KEPT_MS:
-            self._known[place] = (digest, now_ms, None)
-            return None
-        return _stored(known[0], digest, known[2])
-
-    async def finish(self, place: KeyPlace, result: bytes) -> None:
-        digest, at_ms, _ = self._known[place]
-        self._known[place] = (digest, at_ms, result)
-
-    async def abandon(self, place: KeyPlace) -> None:
-        self._known.pop(place, None)
-
-
 def _stored(before: bytes, now: bytes, result: bytes | None) -> bytes:
     if before != now:
         raise KeyReused("this id came with another body before; a retry must repeat the request as it was")

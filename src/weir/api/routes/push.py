@@ -158,7 +158,7 @@ def keyed(items: list[PushItem], key: str) -> list[PushItem]:
 
 
 async def _executed(call: Call, access: Access, items: Sequence[PushItem], *, single: bool) -> Reply:
-    answers = await call.services.pusher.push(items, producer=access.principal.token_id)
+    answers = await call.services.pusher.push(items)
     failed = uniform_error(answers)
     if failed is not None:
         raise failed

@@ -40,13 +40,12 @@ async def ack_batch(call: Call) -> Reply:
     _, document = await call.json_body()
     fields = Fields(document)
     entries = fields.array("acknowledgments", most=MAX_BATCH)
-    consumer = fields.text("consumer") or access.principal.token_id
     fields.done()
     items = [
         _acknowledgment(access, Fields(entry, f"#/acknowledgments/{index}"))
         for index, entry in enumerate(entries)
     ]
-    answers = await call.services.settler.settle(items, consumer=consumer)
+    answers = await call.services.settler.settle(items)
     failed = uniform_error(answers)
     if failed is not None:
         raise failed
@@ -77,7 +76,7 @@ async def _single(call: Call, read: ItemReader) -> Reply:
     access = await call.access(Role.WRITE)
     _, document = await call.json_body()
     item = read(access, Fields(document))
-    (answer,) = await call.services.settler.settle([item], consumer=access.principal.token_id)
+    (answer,) = await call.services.settler.settle([item])
     match answer:
         case Refused():
             raise answer.error
