@@ -31,9 +31,10 @@ from weir.deadletters.mover import Mover
 from weir.deadletters.room import open_room
 from weir.ingress.at_once import CommandsAtOnce
 from weir.ingress.receive import Receiver
-from weir.model.clock import SystemClock
+from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef
 from weir.model.tasks import cancelled
+from weir.operations.events import SystemEvents
 from weir.outbound.addresses import parse_networks
 from weir.outbound.guard import GuardPolicy, guarded_client
 from weir.outbound.log import PostgresDeliveryLog
@@ -84,14 +85,14 @@ class House:
         return (await self.broker.state(self.environment.queue(queue))).depth
 
     @asynccontextmanager
-    async def working(self, **options: Any) -> AsyncIterator[Worker]:
+    async def working(self, *, clock: Clock | None = None, **options: Any) -> AsyncIterator[Worker]:
         """A worker, its journal and the mover, while the block runs."""
         async with guarded_client(GuardPolicy(allowed=parse_networks(["127.0.0.0/8"]))) as client:
             log = PostgresDeliveryLog(self.database, flush_every_s=0.02)
             tools = Tools(
                 broker=self.broker,
                 commands=self.commands,
-                clock=SystemClock(),
+                clock=clock or SystemClock(),
                 secrets=self.secrets.get,
                 client=client,
                 log=log,
@@ -141,6 +142,7 @@ async def open_house(environment: EnvironmentRef, database: Database, redis_url:
             dead_letters=open_room(database, broker),
             receiver=Receiver(registry, pusher, secrets=secrets.get, at_once=at_once),
             specs=specs,
+            events=SystemEvents(database=database),
             timelines=Timelines(database, broker),
         )
         app = create_app(services)

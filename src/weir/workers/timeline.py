@@ -78,13 +78,17 @@ class Timelines:
             *(moment for row in attempts for moment in _attempt(row)),
             *(_delivery(row) for row in deliveries),
             *_result(result),
-            *_death(death),
         ]
         return Timeline(
             message_id=message_id,
             queue=queue or held_in,
             state=_state(attempts, death, held=held_in is not None),
-            moments=_ordered(beginning, [_operation(row) for row in operations], work),
+            moments=_ordered(
+                beginning,
+                [_operation(row) for row in operations],
+                work,
+                _death(death, after_ms=_fatal_ms(attempts)),
+            ),
         )
 
     async def _held_in(self, scope: EnvironmentRef, message_id: MessageId, queue: str | None) -> str | None:
@@ -123,12 +127,20 @@ def _beginning(created_ms: int, attempts: list[Row], origin: Row | None, queue: 
     return found
 
 
-def _ordered(beginning: list[Moment], operations: list[Moment], work: list[Moment]) -> tuple[Moment, ...]:
+def _ordered(
+    beginning: list[Moment], operations: list[Moment], work: list[Moment], death: list[tuple[int, Moment]]
+) -> tuple[Moment, ...]:
     """In order of time, but no work before the beginning: the clocks of machines differ."""
     begun_ms = max(moment.at_ms for moment in beginning)
     timed = [(moment.at_ms, moment) for moment in (*beginning, *operations)]
     timed += [(max(moment.at_ms, begun_ms), moment) for moment in work]
+    timed += [(max(at_ms, begun_ms), moment) for at_ms, moment in death]
     return tuple(moment for _, moment in sorted(timed, key=lambda pair: pair[0]))
+
+
+def _fatal_ms(attempts: list[Row]) -> int:
+    """When the attempt that killed the message ended, by its worker's clock; 0 if none did."""
+    return max((row["finished_at_ms"] for row in attempts if row["ending"] == "dead"), default=0)
 
 
 def _operation(row: Row) -> Moment:
@@ -171,14 +183,21 @@ def _result(row: Row | None) -> list[Moment]:
     return [Moment(at_ms=row["at_ms"], what="result kept", details=details)]
 
 
-def _death(row: Row | None) -> list[Moment]:
+def _death(row: Row | None, *, after_ms: int) -> list[tuple[int, Moment]]:
+    """Death and replay, each with the time to sort it by.
+
+    The broker notes the death before the worker notes the end of the attempt, and PostgreSQL the replay: by
+    their clocks alone the death could stand before its cause.
+    """
     if row is None:
         return []
     details = {"reason": row["reason"], "attempts": row["attempts"], "error": row["error"]}
-    found = [Moment(at_ms=row["died_at_ms"], what="died", details=_known(details))]
+    died_ms = max(row["died_at_ms"], after_ms)
+    found = [(died_ms, Moment(at_ms=row["died_at_ms"], what="died", details=_known(details)))]
     if row["replayed_at_ms"] is not None:
         replay = {"as": row["replay_id"], "result": row["replay_result"]}
-        found.append(Moment(at_ms=row["replayed_at_ms"], what="replayed", details=_known(replay)))
+        moment = Moment(at_ms=row["replayed_at_ms"], what="replayed", details=_known(replay))
+        found.append((max(row["replayed_at_ms"], died_ms), moment))
     return found
 
 
