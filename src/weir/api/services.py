@@ -29,7 +29,7 @@ from weir.ingress.receive import Receiver
 from weir.model.clock import Clock, SystemClock
 from weir.model.exchange import Pusher, Settler
 from weir.model.names import EnvironmentRef
-from weir.operations.events import SystemEvents
+from weir.operations.events import SystemEventKind, SystemEvents
 from weir.operations.service import OperationService
 from weir.pipeline.status import PipelineView
 from weir.telemetry.presence import Server
@@ -115,7 +115,9 @@ def admit(services: Services, kind: OperationType) -> None:
         services.operations.admit(kind)
 
 
-async def announce(services: Services, kind: str, environment: EnvironmentRef, **payload: object) -> None:
+async def announce(
+    services: Services, kind: SystemEventKind, environment: EnvironmentRef, **payload: object
+) -> None:
     """Tell every process about a change, this one included."""
     if services.events is not None:
         await services.events.publish(kind, environment=environment, payload=payload)

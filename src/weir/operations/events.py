@@ -1,6 +1,6 @@
 """System events: what every process must hear of, at once and before anything that is queued.
 
-A spec was applied, a queue was paused, a flag was set. An event is appended to a log in PostgreSQL and
+A spec was applied, a queue was defined or forgotten. An event is appended to a log in PostgreSQL and
 announced; every process listens, and reads the log again every few seconds in case it missed the call.
 """
 
@@ -11,6 +11,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -29,10 +30,21 @@ CATCH_UP_S = 5.0
 KEPT_MS = 86_400_000
 
 
+class SystemEventKind(StrEnum):
+    """Everything that processes tell each other. `serve` acts on each.
+
+    The values are stored and name the same actions in the audit log: never change one.
+    """
+
+    SPEC_APPLIED = "spec.apply"
+    QUEUE_DEFINED = "queue.define"
+    QUEUE_FORGOTTEN = "queue.forget"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemEvent:
     position: int
-    kind: str
+    kind: SystemEventKind
     environment: EnvironmentRef | None
     """None: it concerns everyone."""
     payload: Mapping[str, Any]
@@ -51,16 +63,16 @@ class SystemEvents:
         self._database = database
         self._process = process or new_id()
         self._catch_up_s = catch_up_s
-        self._handlers: dict[str, list[Handler]] = defaultdict(list)
+        self._handlers: dict[SystemEventKind, list[Handler]] = defaultdict(list)
         self._position: int | None = None
 
-    def on(self, kind: str, handler: Handler) -> None:
+    def on(self, kind: SystemEventKind, handler: Handler) -> None:
         """Call `handler` for every event of this kind from now on; it must be safe to call twice."""
         self._handlers[kind].append(handler)
 
     async def publish(
         self,
-        kind: str,
+        kind: SystemEventKind,
         *,
         environment: EnvironmentRef | None = None,
         payload: Mapping[str, Any] | None = None,
@@ -71,7 +83,7 @@ class SystemEvents:
             organization=environment.organization if environment else None,
             project=environment.project if environment else None,
             environment=environment.environment if environment else None,
-            kind=kind,
+            kind=kind.value,
             payload=Jsonb(dict(payload or {})),
             published_by=self._process,
         )
@@ -95,8 +107,8 @@ class SystemEvents:
                     pass
 
     async def catch_up(self) -> int:
-        """Handle what was published since the last time; how many events. The first call only takes a
-        bearing: what came before it, the process has read from the stores itself."""
+        """Handle what was published since the last time; how many events. The first call only records the
+        current position: what came before it, the process has read from the stores itself."""
         if self._position is None:
             row = await self._database.fetch_one(QUERIES["last_event"])
             self._position = int(row["position"]) if row else 0
@@ -104,7 +116,9 @@ class SystemEvents:
             return 0
         rows = await self._database.fetch(QUERIES["read_events"], after=self._position)
         for row in rows:
-            await self._handle(_event(row))
+            # A kind that another version of Weir publishes means nothing here.
+            if row["kind"] in _KINDS:
+                await self._handle(_event(row))
             self._position = row["position"]
         return len(rows)
 
@@ -116,6 +130,9 @@ class SystemEvents:
                 log.error("the system event %s `%s` was not handled: %s", event.position, event.kind, error)
 
 
+_KINDS = frozenset(kind.value for kind in SystemEventKind)
+
+
 def _event(row: Row) -> SystemEvent:
     scope = None
     if row["organization"] is not None:
@@ -124,7 +141,7 @@ def _event(row: Row) -> SystemEvent:
         )
     return SystemEvent(
         position=row["position"],
-        kind=row["kind"],
+        kind=SystemEventKind(row["kind"]),
         environment=scope,
         payload=row["payload"],
         published_by=row["published_by"],

@@ -36,7 +36,7 @@ from weir.deadletters.room import open_room
 from weir.deadletters.runner import TaskRunner
 from weir.embedded.urls import Urls
 from weir.model.exchange import Pusher, Settler
-from weir.operations.events import SystemEvents
+from weir.operations.events import SystemEventKind, SystemEvents
 from weir.operations.service import OperationService
 from weir.serve.alerts import open_alerting
 from weir.serve.hooks import guard_policy, open_hooks
@@ -105,7 +105,8 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
         alerts, alert_loops = open_alerting(
             stack, settings.alerts, database, broker, warehouse, policy=guard_policy(settings.worker)
         )
-        events.on("spec.apply", hooks.on_spec_applied)
+        for kind in SystemEventKind:
+            events.on(kind, hooks.refresh_registry)
         supervisor = Supervisor(
             (
                 Loop(name="sweeper", run=Sweeper(broker).run),

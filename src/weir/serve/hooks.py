@@ -41,8 +41,8 @@ class Hooks:
     def loops(self) -> tuple[Loop, ...]:
         return (Loop(name="spec-registry", run=self.registry.run),)
 
-    async def on_spec_applied(self, event: SystemEvent) -> None:
-        """Another process may have applied it: do not wait for the next look."""
+    async def refresh_registry(self, event: SystemEvent) -> None:
+        """Specs or queues changed, perhaps in another process: do not wait for the next look."""
         await self.registry.refresh()
 
 

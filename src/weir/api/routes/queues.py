@@ -22,6 +22,7 @@ from weir.control.audit import Change
 from weir.control.queues import QueueDefinition
 from weir.model.message import QueueState
 from weir.model.names import QueueRef
+from weir.operations.events import SystemEventKind
 from weir.spec.ir import DeliveryPolicy, QueueSpec, Retention
 
 router = APIRouter(prefix="/api/v1/queues", tags=["queues"])
@@ -56,6 +57,7 @@ async def define_queue(queue: str, body: QueueBody, access: Admin, services: App
     await definitions.define(ref, spec)
     await services.broker.define(ref, spec)
     await _audit(services, access, "queue.define", ref, **body.model_dump(mode="json"))
+    await announce(services, SystemEventKind.QUEUE_DEFINED, ref.scope, queue=ref.queue)
     return await show_queue(queue, access, services)
 
 
@@ -68,6 +70,7 @@ async def forget_queue(queue: str, access: Admin, services: App) -> None:
     await services.broker.forget(ref)
     await present(services.definitions, "PostgreSQL").forget(ref)
     await _audit(services, access, "queue.forget", ref)
+    await announce(services, SystemEventKind.QUEUE_FORGOTTEN, ref.scope, queue=ref.queue)
 
 
 @router.post("/{queue}/pause", operation_id="pause_queue", responses=problems())
@@ -94,7 +97,6 @@ async def _audit(services: Services, access: Access, action: str, queue: QueueRe
     if services.audit is not None:
         change = Change.inside(queue.scope, actor=access.actor, action=action, target=queue.queue, **details)
         await services.audit.record(change)
-    await announce(services, action, queue.scope, queue=queue.queue)
 
 
 def queue_view(state: QueueState) -> QueueView:

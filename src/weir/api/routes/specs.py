@@ -14,6 +14,7 @@ from weir.api.services import announce, present
 from weir.control.audit import Change
 from weir.control.specs import AppliedSpec
 from weir.errors import NotFound
+from weir.operations.events import SystemEventKind
 from weir.spec.dump import dumped
 from weir.spec.language import read_spec
 from weir.spec.parse import MAX_BYTES
@@ -107,7 +108,7 @@ async def apply_spec(body: SpecBody, access: Admin, services: App) -> AppliedVie
                 scope, actor=access.actor, action="spec.apply", target=app.name, revision=applied.revision
             )
         )
-    await announce(services, "spec.apply", scope, revision=applied.revision)
+    await announce(services, SystemEventKind.SPEC_APPLIED, scope, revision=applied.revision)
     return AppliedView(revision=applied.revision, plan=_plan(applied.plan), hooks=applied.addresses(scope))
 
 
