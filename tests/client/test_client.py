@@ -236,16 +236,6 @@ def test_the_facade_works_without_an_event_loop() -> None:
         assert weir.push("q", b"\x00\xff").id == "m1"
 
 
-async def test_telemetry_uses_the_conventional_names() -> None:
-    async with client(Script(httpx2.Response(201, json=ACCEPTED)), telemetry=True) as weir:
-        assert (await weir.push("q", 1)).accepted
-    from weir.client import telemetry
-
-    assert telemetry.DURATION == "messaging.client.operation.duration"
-    assert telemetry.SENT == "messaging.client.sent.messages"
-    assert telemetry.CONSUMED == "messaging.client.consumed.messages"
-
-
 def test_the_public_surface_is_this_list() -> None:
     assert sorted(weir.client.__all__) == [
         "ApiError", "AsyncWeir", "ClientError", "ClientOptions", "Consumer", "Operation", "OperationFailed",

@@ -110,6 +110,7 @@ class AsyncWeir:
             answer = await self._transport.send(
                 "POST", "/api/v1/pop", body=body, timeout_s=wait_ms / 1000 + _POLL_MARGIN_S
             )
+        self.telemetry.count_consumed(len(answer["messages"]), queue=queue)
         return [ReceivedMessage.of(message) for message in answer["messages"]]
 
     async def ack(self, message: ReceivedMessage) -> str:

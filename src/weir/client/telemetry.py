@@ -26,6 +26,8 @@ class Silent:
     ) -> Iterator[dict[str, str]]:
         yield {}
 
+    def count_consumed(self, messages: int, *, queue: str | None) -> None: ...
+
 
 class OpenTelemetry:
     """Reports through whatever SDK the application has set up."""
@@ -41,27 +43,19 @@ class OpenTelemetry:
             name: meter.create_histogram(name, unit="s", explicit_bucket_boundaries_advisory=BUCKETS)
             for name in (DURATION, PROCESSED)
         }
-        self._counters = {
-            "send": meter.create_counter(SENT, unit="{message}"),
-            "receive": meter.create_counter(CONSUMED, unit="{message}"),
-        }
+        self._sent = meter.create_counter(SENT, unit="{message}")
+        self._consumed = meter.create_counter(CONSUMED, unit="{message}")
 
     @contextmanager
     def operation(
         self, name: str, *, queue: str | None = None, messages: int = 0
     ) -> Iterator[dict[str, str]]:
-        """One operation; yields the headers that carry its trace to the consumer."""
-        attributes: dict[str, Any] = {
-            "messaging.system": SYSTEM,
-            "messaging.operation.name": name,
-            "messaging.operation.type": _TYPES[name],
-        }
-        if queue is not None:
-            attributes["messaging.destination.name"] = queue
+        """One operation, which sends `messages`; yields the headers that carry its trace to the consumer."""
+        attributes = _attributes(name, queue)
         started = time.perf_counter()
         with self._tracer.start_as_current_span(
             f"{name} {queue or SYSTEM}", kind=self._kind(name), attributes=attributes
-        ):
+        ) as span:
             headers: dict[str, str] = {}
             if name == "send":
                 self._inject(headers)
@@ -69,16 +63,31 @@ class OpenTelemetry:
                 yield headers
             except Exception as error:
                 attributes["error.type"] = type(error).__name__
+                span.set_attribute("error.type", attributes["error.type"])
                 raise
             finally:
                 duration = self._durations[PROCESSED if name == "process" else DURATION]
                 duration.record(time.perf_counter() - started, attributes)
-                if messages and name in self._counters:
-                    self._counters[name].add(messages, attributes)
+                if messages:
+                    self._sent.add(messages, attributes)
+
+    def count_consumed(self, messages: int, *, queue: str | None) -> None:
+        """So many messages came out of a `receive`; how many is known only after it."""
+        if messages:
+            self._consumed.add(messages, _attributes("receive", queue))
 
     def _kind(self, name: str) -> Any:
         kinds = self._trace.SpanKind
         return {"send": kinds.PRODUCER, "process": kinds.CONSUMER}.get(name, kinds.CLIENT)
+
+
+def _attributes(name: str, queue: str | None) -> dict[str, Any]:
+    attributes = {
+        "messaging.system": SYSTEM,
+        "messaging.operation.name": name,
+        "messaging.operation.type": _TYPES[name],
+    }
+    return attributes if queue is None else {**attributes, "messaging.destination.name": queue}
 
 
 Telemetry = Silent | OpenTelemetry
