@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from weir.api.coalesce import Coalescer, CoalescingPusher
+from weir.api.coalesce import SHARED, Coalescer, CoalescingPusher
 from weir.api.direct import DirectPusher
 from weir.errors import InvalidInput
 from weir.model.exchange import Pushed, PushItem, Refused
@@ -34,7 +34,7 @@ async def test_what_waits_goes_out_together_in_order() -> None:
     assert calls == [[0, 100], [1, 101, 2, 102, 3, 103, 4, 104]]
 
 
-async def test_a_call_never_exceeds_the_batch_limit() -> None:
+async def test_a_shared_call_never_exceeds_its_limit_and_is_filled_up_to_it() -> None:
     sizes: list[int] = []
 
     async def execute(items: Sequence[int]) -> list[int]:
@@ -43,9 +43,22 @@ async def test_a_call_never_exceeds_the_batch_limit() -> None:
         return list(items)
 
     coalescer: Coalescer[int, int] = Coalescer(execute, lanes=1)
-    await asyncio.gather(*(coalescer.submit([1] * 400) for _ in range(6)))
-    assert max(sizes) <= 1_000
-    assert sum(sizes) == 2_400
+    third = SHARED // 3
+    await asyncio.gather(*(coalescer.submit([1] * third) for _ in range(7)))
+    assert sizes == [third, 3 * third, 3 * third]
+
+
+async def test_a_request_that_is_larger_than_a_shared_call_goes_alone_and_whole() -> None:
+    sizes: list[int] = []
+
+    async def execute(items: Sequence[int]) -> list[int]:
+        sizes.append(len(items))
+        await asyncio.sleep(0)
+        return list(items)
+
+    coalescer: Coalescer[int, int] = Coalescer(execute, lanes=1)
+    await asyncio.gather(*(coalescer.submit([1] * count) for count in (1, SHARED + 1, 1, 1)))
+    assert sizes == [1, SHARED + 1, 2]
 
 
 async def test_an_error_reaches_everyone_of_the_call_and_frees_the_lane() -> None:

@@ -65,8 +65,10 @@ async def test_metrics_without_a_credential_name_no_tenant(services: Services, t
     await define(services, tenant.environment, "q")
     async with make_client(create_app(services), "") as client:
         del client.headers["authorization"]
+        await client.get("/livez")
         text = (await client.get("/metrics")).text
-    assert "weir_http_request_duration_seconds" in text or "weir_build_info" in text
+    assert 'weir_http_request_duration_seconds_count{method="GET",route="/livez",status="200"} 1.0' in text
+    assert "weir_build_info" in text
     assert tenant.environment.organization not in text
     assert "weir_queue_depth" not in text
 
