@@ -41,7 +41,7 @@ from weir.errors import Misconfigured
 from weir.model.message import Failure, NewMessage
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
-from weir.serve.bootstrap import DEFAULT, bootstrap_token
+from weir.serve.bootstrap import ADMIN, DEFAULT, keep_token
 from weir.spec.ir import DeliveryPolicy, QueueSpec
 
 ROWS = 23_000_000
@@ -79,7 +79,7 @@ async def _run(folder: Path, sizes: Sizes, *, deaths: int, rounds: int) -> dict[
         await migrate_stores(stack.urls)
         broker = RedisBroker(Connection(url=stack.urls.redis))
         async with Database(stack.urls.postgres, max_size=6, timeout_s=10) as database:
-            token = await bootstrap_token(Tokens(database), folder / "admin.token")
+            token = await keep_token(Tokens(database), folder / "admin.token", ADMIN)
             took = await fill(database, DEFAULT, sizes)
             figures: dict[str, Any] = {"rows": sizes.rows, **took}
             figures |= await _deaths(broker, database, deaths=deaths, rounds=rounds)

@@ -29,7 +29,7 @@ from weir.embedded.migrations import migrate_stores
 from weir.embedded.ports import free_port
 from weir.embedded.stack import Stack
 from weir.embedded.urls import Urls
-from weir.serve.bootstrap import DEFAULT, bootstrap_token
+from weir.serve.bootstrap import ADMIN, DEFAULT, keep_token
 from weir.spec.ir import QueueSpec
 
 QUEUE = "bench"
@@ -62,7 +62,7 @@ async def _run(*, rounds: int, seconds: float) -> dict[str, Any]:
 async def _prepare(urls: Urls, folder: Path) -> str:
     async with Database(urls.postgres, max_size=2) as database:
         await QueueDefinitions(database).define(DEFAULT.queue(QUEUE), QueueSpec(name=QUEUE))
-        return await bootstrap_token(Tokens(database), folder / "admin.token")
+        return await keep_token(Tokens(database), folder / "admin.token", ADMIN)
 
 
 async def _measure(

@@ -17,7 +17,7 @@ from weir.control.tokens import Tokens
 from weir.embedded.child import Child
 from weir.embedded.ports import free_port
 from weir.embedded.urls import Urls
-from weir.serve.bootstrap import DEFAULT, bootstrap_token
+from weir.serve.bootstrap import ADMIN, DEFAULT, keep_token
 from weir.spec.ir import QueueSpec
 
 QUEUES = ("load", "calm", "drain", "wild", "turns")
@@ -55,7 +55,7 @@ async def prepare(urls: Urls, folder: Path) -> str:
         definitions = QueueDefinitions(database)
         for name in QUEUES:
             await definitions.define(DEFAULT.queue(name), QueueSpec(name=name))
-        return await bootstrap_token(Tokens(database), folder / "admin.token")
+        return await keep_token(Tokens(database), folder / "admin.token", ADMIN)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from weir.errors import Misconfigured
@@ -42,6 +42,7 @@ def _url_of(*schemes: str) -> AfterValidator:
 
 RedisUrl = Annotated[str, _url_of("redis", "rediss", "redis+cluster", "rediss+cluster")]
 PostgresUrl = Annotated[str, _url_of("postgresql", "postgres")]
+ApiUrl = Annotated[str, _url_of("http", "https")]
 ClickHouseUrl = Annotated[str, _url_of("http", "https")]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
@@ -175,6 +176,12 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, env_nested_delimiter=_DELIMITER, frozen=True, extra="forbid"
     )
 
+    url: ApiUrl | None = Field(
+        default=None, description="the API that commands ask; unset: the one that serves the data directory"
+    )
+    token: SecretStr | None = Field(
+        default=None, description="the token that commands send; unset: the operator's of the data directory"
+    )
     redis_url: RedisUrl | None = Field(
         default=None, description="unset: embedded; `redis+cluster://` names a node of a cluster"
     )

@@ -29,7 +29,7 @@ class Up:
 
     def __init__(self, folder: Path, **environment: str) -> None:
         self.process = subprocess.Popen(
-            [*WEIR, "up", "--json", "--data-dir", str(folder)],
+            [*WEIR, "up", "--only", "servers", "--json", "--data-dir", str(folder)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -25,7 +25,7 @@ from weir.embedded.ports import free_port
 from weir.embedded.redis import RedisServer
 from weir.model.names import QueueRef
 from weir.operations.queue import OperationQueue
-from weir.serve.bootstrap import DEFAULT, bootstrap_token
+from weir.serve.bootstrap import ADMIN, DEFAULT, keep_token
 from weir.spec.ir import Ordering, QueueSpec
 
 from .conftest import wait_for
@@ -90,7 +90,7 @@ async def two_processes(
     async with Database(database_url) as database:
         queue = DEFAULT.queue(QUEUE)
         await QueueDefinitions(database).define(queue, QueueSpec(name=QUEUE, ordering=Ordering.PER_KEY))
-        token = await bootstrap_token(Tokens(database), folder / "admin.token")
+        token = await keep_token(Tokens(database), folder / "admin.token", ADMIN)
     environment = {
         "WEIR_REDIS_URL": own_redis.url,
         "WEIR_POSTGRES_URL": database_url,

@@ -17,7 +17,7 @@ from weir.control.tokens import Tokens
 from weir.errors import BrokerUnavailable
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
-from weir.serve.bootstrap import DEFAULT, bootstrap_token
+from weir.serve.bootstrap import ADMIN, DEFAULT, keep_token
 from weir.serve.housekeeping import Heart, Sweeper
 from weir.serve.loops import Loop, Supervisor
 from weir.serve.restore import restore
@@ -124,13 +124,13 @@ async def test_the_first_token_is_kept_privately_and_replaced_when_it_ends(
     database: Database, tmp_path: Path
 ) -> None:
     tokens, path = Tokens(database), tmp_path / "admin.token"
-    text = await bootstrap_token(tokens, path)
+    text = await keep_token(tokens, path, ADMIN)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert await bootstrap_token(tokens, path) == text
+    assert await keep_token(tokens, path, ADMIN) == text
     principal = await CachedAuthenticator(tokens).authenticate(text)
     assert principal.choose() == DEFAULT
     await tokens.revoke(principal.token_id, by=principal)
-    assert await bootstrap_token(tokens, path) != text
+    assert await keep_token(tokens, path, ADMIN) != text
 
 
 async def test_the_sweeper_returns_lapsed_leases(

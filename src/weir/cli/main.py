@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import sys
 from importlib import import_module
@@ -18,14 +19,14 @@ from weir.errors import Misconfigured, WeirError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "Everything up, with lifelike traffic to look at."),
-    "up": ("up", "The embedded servers, until Ctrl-C."),
+    "up": ("up", "The whole embedded system, until Ctrl-C."),
     "serve": ("serve", "The HTTP API and its loops, until Ctrl-C."),
     "worker": ("worker", "Work on messages as the specs say, until Ctrl-C."),
     "spec": ("spec", "What queues and webhooks are: check, fmt, plan, apply, show."),
     "queue": ("queue", "Queues right now: list, show, push, pop, ack, pause, resume."),
     "message": ("message", "What happened to one message."),
     "endpoint": ("endpoint", "Receivers that asked for no more: list, enable."),
-    "token": ("token", "Who may ask: create, list, rotate, revoke."),
+    "token": ("token", "Who may ask: create, list, rotate, delete, bootstrap."),
     "openapi": ("openapi", "The description of the HTTP API."),
     "operations": ("operations", "What was queued under load: counts, list, cancel, retry."),
     "dlq": ("dlq", "What died: counts, groups, redrive, purge."),
@@ -60,6 +61,15 @@ class LazyGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(commands())
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """A mistyped command is answered with the nearest one."""
+        name = args[0]
+        if not name.startswith("-") and name not in self.list_commands(ctx):
+            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
+            hint = f"did you mean `{near[0]}`?" if near else "`weir --help` lists them all"
+            raise Misconfigured(f"there is no command `{name}`; {hint}")
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         known = commands()
@@ -101,6 +111,16 @@ def weir(
     """Weir: a message queue that you can see through."""
 
 
+RENAMED = {("token", "revoke"): "token delete"}
+"""Old spelling of a command -> the new one, which the old one answers with."""
+
+
+def _refuse_old_spelling(words: list[str]) -> None:
+    for old, new in RENAMED.items():
+        if tuple(words[: len(old)]) == old:
+            raise Misconfigured(f"`weir {' '.join(old)}` is now `weir {new}`")
+
+
 _FULL = "the disk is full ({}); free some space"
 _CLOSED = "cannot write to `{}`; give yourself the right to, or choose another place with `--data-dir`"
 _DISK_TROUBLE = {
@@ -115,6 +135,7 @@ def main(argv: list[str] | None = None) -> Any:
     """Run one command; errors of the tree are one line, and bad settings are exit status 2."""
     group = get_command(app)
     try:
+        _refuse_old_spelling(sys.argv[1:] if argv is None else argv)
         return group(args=argv, prog_name="weir")
     except Misconfigured as error:
         typer.echo(f"weir: {error}", err=True)

@@ -1,40 +1,42 @@
-"""`weir token`: who may ask. Works on PostgreSQL directly: whoever reaches that is the operator."""
+"""`weir token`: who may ask. All but `bootstrap` go through the API, so they are scoped and recorded."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Column, Table
 
+from weir.cli.api import ApiScope, ApiSession, ask_api
 from weir.cli.options import DataDirOption, JsonOption, settings_with
 from weir.cli.running import run_until_done
-from weir.control.database import Database
-from weir.control.principals import Principal, Role
-from weir.control.tokens import NewToken, Token, Tokens
-from weir.embedded.urls import resolve_urls
+from weir.control.principals import Role
 from weir.errors import InvalidInput
 from weir.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Tokens: a role inside an organization, project or environment.")
-Result = TypeVar("Result")
 
-Organization = Annotated[str, typer.Option("--organization", "-o", help="Whose.")]
-Project = Annotated[str | None, typer.Option("--project", "-p", help="Left out: every project.")]
-Environment = Annotated[str | None, typer.Option("--environment", "-e", help="Left out: every environment.")]
+Organization = Annotated[
+    str | None, typer.Option("--organization", "-o", help="Organization that the token belongs to.")
+]
+Project = Annotated[
+    str | None, typer.Option("--project", "-p", help="Project of the token; left out: every project.")
+]
+Environment = Annotated[
+    str | None,
+    typer.Option("--environment", "-e", help="Environment of the token; left out: every environment."),
+]
 TokenId = Annotated[str, typer.Argument(help="The id, as `weir token list` shows it.")]
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="What people will recognise it by.")],
-    organization: Organization = "default",
+    name: Annotated[str, typer.Argument(help="Name that people will recognise it by.")],
+    organization: Organization = None,
     project: Project = None,
     environment: Environment = None,
     role: Annotated[
@@ -45,30 +47,24 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Create a token, and the tenant it names; its text is shown this once."""
-    new = NewToken(
-        name=name,
-        role=role,
-        organization=organization,
-        project=project,
-        environment=environment,
-        lifetime_ms=None if expires is None else span_ms(expires),
-    )
-    _show_new(_with_tokens(settings_with(data_dir), lambda tokens: tokens.create(new)), as_json=as_json)
+    names = {"organization": organization, "project": project, "environment": environment}
+    lifetime_ms = None if expires is None else span_ms(expires)
+
+    async def make(api: ApiSession) -> dict[str, Any]:
+        scope = await _chosen(api, role, names)
+        body = {"name": name, "role": role.value, "lifetime_ms": lifetime_ms, **scope}
+        return await api.post("tokens", body={key: value for key, value in body.items() if value is not None})
+
+    _show_new(ask_api(ApiScope(settings=settings_with(data_dir)), make), as_json=as_json)
 
 
 @app.command("list")
-def list_tokens(
-    organization: Organization = "default",
-    project: Project = None,
-    environment: Environment = None,
-    data_dir: DataDirOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """The tokens inside a scope."""
-    owner = _operator(organization, project, environment)
-    tokens = _with_tokens(settings_with(data_dir), lambda register: register.inside(owner))
+def list_tokens(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
+    """The tokens inside the scope of yours; an operator sees all."""
+    scope = ApiScope(settings=settings_with(data_dir))
+    tokens = ask_api(scope, lambda api: api.get("tokens"))["tokens"]
     if as_json:
-        typer.echo(json.dumps([document(token) for token in tokens]))
+        typer.echo(json.dumps(tokens))
     else:
         Console().print(_table(tokens))
 
@@ -76,27 +72,44 @@ def list_tokens(
 @app.command()
 def rotate(
     token_id: TokenId,
-    organization: Organization = "default",
     grace: Annotated[str, typer.Option(help="How long the old one holds on.")] = "0s",
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Replace a token by a fresh one of the same scope and role."""
-    owner, grace_ms = _operator(organization), span_ms(grace)
-    _show_new(
-        _with_tokens(
-            settings_with(data_dir), lambda tokens: tokens.rotate(token_id, by=owner, grace_ms=grace_ms)
-        ),
-        as_json=as_json,
-    )
+    body = {"grace_ms": span_ms(grace)}
+    scope = ApiScope(settings=settings_with(data_dir))
+    _show_new(ask_api(scope, lambda api: api.post("tokens", token_id, "rotate", body=body)), as_json=as_json)
 
 
 @app.command()
-def revoke(token_id: TokenId, organization: Organization = "default", data_dir: DataDirOption = None) -> None:
+def delete(token_id: TokenId, data_dir: DataDirOption = None) -> None:
     """End a token at once; running processes notice within seconds."""
-    owner = _operator(organization)
-    _with_tokens(settings_with(data_dir), lambda tokens: tokens.revoke(token_id, by=owner))
-    typer.echo(f"revoked {token_id}", err=True)
+
+    async def revoke(api: ApiSession) -> None:
+        await api.delete("tokens", token_id)
+
+    ask_api(ApiScope(settings=settings_with(data_dir)), revoke)
+    typer.echo(f"deleted {token_id}", err=True)
+
+
+@app.command()
+def bootstrap(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
+    """Make an operator's token straight in PostgreSQL: the first one of an installation."""
+    text = run_until_done(_bootstrap(settings_with(data_dir)))
+    if text is not None:
+        _show_new({"token": text}, as_json=as_json)
+
+
+async def _bootstrap(settings: Settings) -> str:
+    from weir.control.database import Database
+    from weir.control.tokens import Tokens
+    from weir.embedded.urls import resolve_urls
+    from weir.serve.bootstrap import OPERATOR
+
+    async with Database(resolve_urls(settings).postgres, max_size=1) as database:
+        text, _ = await Tokens(database).create(OPERATOR)
+    return text
 
 
 def span_ms(text: str) -> int:
@@ -107,63 +120,45 @@ def span_ms(text: str) -> int:
     return int(number) * _UNITS_MS[unit]
 
 
-def document(token: Token) -> dict[str, Any]:
-    """A token as JSON, without its digest."""
-    members = asdict(token)
-    del members["secret_sha256"]
-    return members
+async def _chosen(api: ApiSession, role: Role, names: dict[str, str | None]) -> dict[str, str | None]:
+    """The scope of a new token. An operator who names none means the default environment."""
+    if any(names.values()) or role is Role.OPERATOR:
+        return names
+    asked_by_operator = (await api.get("me"))["organization"] is None
+    return dict.fromkeys(names, "default") if asked_by_operator else names
 
 
-def _operator(organization: str, project: str | None = None, environment: str | None = None) -> Principal:
-    return Principal(
-        token_id="operator",
-        role=Role.ADMIN,
-        organization=organization,
-        project=project,
-        environment=environment,
-    )
-
-
-def _with_tokens(settings: Settings, work: Callable[[Tokens], Awaitable[Result]]) -> Result:
-    async def run() -> Result:
-        async with Database(resolve_urls(settings).postgres, max_size=1) as database:
-            return await work(Tokens(database))
-
-    return cast(Result, run_until_done(run()))
-
-
-def _show_new(made: tuple[str, Token], *, as_json: bool) -> None:
-    text, token = made
+def _show_new(made: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({**document(token), "token": text}))
+        typer.echo(json.dumps(made))
         return
     typer.echo("This is the only time that the token is shown:", err=True)
-    typer.echo(text)
+    typer.echo(made["token"])
 
 
-def _table(tokens: list[Token]) -> Table:
+def _table(tokens: list[dict[str, Any]]) -> Table:
     table = Table(Column("id", no_wrap=True), "name", "role", "scope", "created", "last used", "state")
     for token in tokens:
-        scope = " / ".join(part for part in (token.organization, token.project, token.environment) if part)
+        names = (token["organization"], token["project"], token["environment"])
         table.add_row(
-            token.id,
-            token.name,
-            str(token.role),
-            scope,
-            _moment(token.created_at_ms),
-            _moment(token.last_used_at_ms),
+            token["id"],
+            token["name"],
+            token["role"],
+            " / ".join(part for part in names if part) or "everything",
+            _moment(token["created_at_ms"]),
+            _moment(token["last_used_at_ms"]),
             _state(token),
         )
     return table
 
 
-def _state(token: Token) -> str:
-    if token.revoked_at_ms is not None:
-        return "revoked"
-    if token.expires_at_ms is None:
+def _state(token: dict[str, Any]) -> str:
+    if token["revoked_at_ms"] is not None:
+        return "deleted"
+    if token["expires_at_ms"] is None:
         return "holds"
-    word = "holds until" if token.holds_at(int(datetime.now(UTC).timestamp() * 1000)) else "expired"
-    return f"{word} {_moment(token.expires_at_ms)}"
+    word = "holds until" if token["expires_at_ms"] > datetime.now(UTC).timestamp() * 1000 else "expired"
+    return f"{word} {_moment(token['expires_at_ms'])}"
 
 
 def _moment(time_ms: int | None) -> str:

@@ -1,33 +1,93 @@
-"""`weir up`: the embedded servers, until Ctrl-C."""
+"""`weir up`: the whole embedded system, until Ctrl-C."""
 
 from __future__ import annotations
 
 import json
+from contextlib import AsyncExitStack
 from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from weir.api.logs import configure_logs
 from weir.cli.options import DataDirOption, JsonOption, settings_with
 from weir.cli.running import run_until_done
+from weir.embedded.java import find_java
 from weir.embedded.open import stack_from
+from weir.serve.address import ADMIN_FILE
+from weir.serve.system import System, first_ending, pipeline_command, running_api, running_children
 from weir.settings import Settings
 
 app = typer.Typer()
 
 
+class Part(StrEnum):
+    """What can run alone."""
+
+    SERVERS = "servers"
+
+
+class LeftOut(StrEnum):
+    """What can be left out."""
+
+    PIPELINE = "pipeline"
+
+
 @app.command()
-def up(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
-    """Start Redis, PostgreSQL and ClickHouse as children of this process; Ctrl-C stops them."""
-    run_until_done(_up(settings_with(data_dir), as_json=as_json))
+def up(
+    only: Annotated[Part | None, typer.Option(help="Run this part of the system and nothing else.")] = None,
+    without: Annotated[LeftOut | None, typer.Option(help="Leave this part of the system out.")] = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Start Redis, PostgreSQL, ClickHouse, the API and the pipeline; Ctrl-C stops them all."""
+    settings = settings_with(data_dir)
+    configure_logs(level=settings.api.log_level)
+    if only is Part.SERVERS:
+        run_until_done(_servers(settings, as_json=as_json))
+    else:
+        run_until_done(
+            _system(settings, pipeline=without is not LeftOut.PIPELINE, as_json=as_json), fast=True
+        )
 
 
-async def _up(settings: Settings, *, as_json: bool) -> None:
-    async with stack_from(settings, report=lambda line: typer.echo(f"weir: {line}", err=True)) as stack:
-        urls = asdict(stack.urls)
+def _report(line: str) -> None:
+    typer.echo(f"weir: {line}", err=True)
+
+
+async def _servers(settings: Settings, *, as_json: bool) -> None:
+    async with stack_from(settings, report=_report) as stack:
+        folder = stack.data_dir.path
         if as_json:
-            typer.echo(json.dumps({"data_dir": str(stack.data_dir.path), **urls}))
+            typer.echo(json.dumps({"data_dir": str(folder), **asdict(stack.urls)}))
         else:
-            typer.echo(f"up in {stack.data_dir.path}; other commands find it there. Ctrl-C stops it.")
-            for name, url in urls.items():
-                typer.echo(f"export WEIR_{name.upper()}_URL='{url}'")
+            typer.echo(f"the servers run in {folder}; other commands find them there. Ctrl-C stops them.")
         await stack.failed()
+
+
+async def _system(settings: Settings, *, pipeline: bool, as_json: bool) -> None:
+    if pipeline:
+        await find_java()
+    async with AsyncExitStack() as stack:
+        system = await stack.enter_async_context(running_api(settings, report=_report))
+        folder = system.stack.data_dir.path
+        commands = {"pipeline": pipeline_command(folder)} if pipeline else {}
+        await stack.enter_async_context(running_children(system, commands))
+        typer.echo(_document(system, folder) if as_json else _welcome(system, folder))
+        await first_ending(system.endings())
+
+
+def _document(system: System, folder: Path) -> str:
+    return json.dumps({"data_dir": str(folder), "url": system.url, **asdict(system.stack.urls)})
+
+
+def _welcome(system: System, folder: Path) -> str:
+    charts = "Charts fill as soon as Spark is up.\n" if system.children else ""
+    return (
+        f"ready\n\n"
+        f"  dashboard   {system.url}/\n"
+        f"  token       in {folder / ADMIN_FILE}; commands find it there\n\n"
+        f"{charts}Ctrl-C stops everything."
+    )

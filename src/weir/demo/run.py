@@ -14,20 +14,13 @@ from typing import Any
 
 import httpx2
 
-from weir.demo.processes import running
+from weir.demo.processes import commands, environment
 from weir.demo.scenario import INCIDENT_AFTER_MS, LANDED, SHOP, Incidents
 from weir.demo.setup import Account, set_up
 from weir.demo.traffic import Traffic
-from weir.embedded.child import Child
 from weir.embedded.java import find_java
-from weir.embedded.migrations import migrate_stores
-from weir.embedded.open import stack_from
-from weir.embedded.ports import is_free
-from weir.embedded.stack import Stack
-from weir.errors import WeirError
 from weir.model.clock import SystemClock
-from weir.serve.run import served
-from weir.serve.server import bind
+from weir.serve.system import System, first_ending, running_api, running_children
 from weir.settings import Settings
 
 Say = Callable[[str], None]
@@ -46,53 +39,35 @@ class DemoOptions:
 async def run_demo(settings: Settings, options: DemoOptions, *, say: Say) -> dict[str, Any]:
     """Run until the time is over, or until cancelled."""
     await find_java()
-    settings = with_free_port(settings)
     started = time.monotonic()
     incidents = Incidents(first_ms=SystemClock().now_ms() + INCIDENT_AFTER_MS)
     secrets = {PAGERDUTY: random_secrets.token_hex(24)}
     # The API of this process looks secrets up where a deployment keeps them.
     os.environ.update(secrets)
     say("starting Redis, PostgreSQL and ClickHouse …")
-    async with stack_from(settings, report=say) as stack:
-        await migrate_stores(stack.urls)
-        say("starting the API, the pipeline and a worker …")
-        async with (
-            served(settings, stack.urls, token_dir=stack.data_dir.path) as url,
-            httpx2.AsyncClient(base_url=url, timeout=10) as client,
+    async with (
+        running_api(settings, report=say) as system,
+        httpx2.AsyncClient(base_url=system.url, timeout=10) as client,
+    ):
+        say("starting the pipeline and the workers …")
+        accounts = await set_up(system.stack.urls.postgres, client)
+        folder = system.stack.data_dir.path
+        async with running_children(
+            system, commands(folder, incidents), environment=environment(incidents, secrets)
         ):
-            accounts = await set_up(stack.urls.postgres, client)
-            async with running(settings, incidents, secrets=secrets) as children:
-                ready_s = time.monotonic() - started
-                say(_welcome(url, accounts, ready_s))
-                traffic = Traffic(client, accounts, secret=secrets[PAGERDUTY], speed=options.speed)
-                await _flow(traffic, stack, children, options.for_s)
-                return await _summary(client, accounts, traffic, stack, children, ready_s=ready_s, url=url)
+            ready_s = time.monotonic() - started
+            say(_welcome(system.url, accounts, ready_s))
+            traffic = Traffic(client, accounts, secret=secrets[PAGERDUTY], speed=options.speed)
+            await _flow(traffic, system, options.for_s)
+            return await _summary(client, accounts, traffic, system, ready_s=ready_s)
 
 
-def with_free_port(settings: Settings) -> Settings:
-    """Another port when the usual one is taken; a busy one that was asked for is an error."""
-    api = settings.api
-    if "port" not in api.model_fields_set and not is_free(api.port):
-        return settings.model_copy(update={"api": api.model_copy(update={"port": 0})})
-    # Said before the servers start, and not after.
-    bind(api.host, api.port).close()
-    return settings
-
-
-async def _flow(traffic: Traffic, stack: Stack, children: dict[str, Child], for_s: float | None) -> None:
+async def _flow(traffic: Traffic, system: System, for_s: float | None) -> None:
     """Traffic until the time is over; a server or process that fails for good ends it at once."""
-    parts = [traffic.run(), stack.failed(), *(_ended(name, child) for name, child in children.items())]
+    waits = [traffic.run(), *system.endings()]
     if for_s is not None:
-        parts.append(_time_over(for_s, stack.data_dir.path / LANDED))
-    tasks = [asyncio.ensure_future(part) for part in parts]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        waits.append(_time_over(for_s, system.stack.data_dir.path / LANDED))
+    await first_ending(waits)
 
 
 async def _time_over(for_s: float, landed: Path) -> None:
@@ -102,12 +77,6 @@ async def _time_over(for_s: float, landed: Path) -> None:
             while not landed.exists():  # noqa: ASYNC110, ASYNC240
                 await asyncio.sleep(0.25)
     await asyncio.sleep(for_s)
-
-
-async def _ended(name: str, child: Child) -> None:
-    status = await child.wait()
-    lines = "\n".join(child.last_lines())
-    raise WeirError(f"the {name} ended with status {status}; see `{child.log}`\n{lines}")
 
 
 def _welcome(url: str, accounts: list[Account], ready_s: float) -> str:
@@ -127,11 +96,9 @@ async def _summary(
     client: httpx2.AsyncClient,
     accounts: list[Account],
     traffic: Traffic,
-    stack: Stack,
-    children: dict[str, Child],
+    system: System,
     *,
     ready_s: float,
-    url: str,
 ) -> dict[str, Any]:
     totals: dict[str, int] = {}
     landed = 0
@@ -146,13 +113,13 @@ async def _summary(
         landed = ((answer.json().get("status") or {}).get("events")) or 0
     return {
         "ok": True,
-        "url": url,
+        "url": system.url,
         "ready_s": round(ready_s, 2),
         "pushed": traffic.pushed,
         "webhooks": traffic.webhooks,
         "answers": dict(traffic.answers),
         "totals": totals,
         "events_landed": landed,
-        "restarts": {child.server.name: child.restarts for child in stack.servers},
-        "running": sorted(name for name, child in children.items() if child.status() is None),
+        "restarts": {child.server.name: child.restarts for child in system.stack.servers},
+        "running": sorted(name for name, child in system.children.items() if child.status() is None),
     }

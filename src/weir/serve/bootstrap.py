@@ -1,4 +1,4 @@
-"""The first token: a fresh installation has to let somebody in."""
+"""The first tokens: a fresh installation has to let somebody in."""
 
 from __future__ import annotations
 
@@ -10,36 +10,37 @@ from weir.control.principals import Role
 from weir.control.tokens import NewToken, Tokens
 from weir.errors import Unauthenticated
 from weir.model.names import EnvironmentRef
+from weir.serve.address import ADMIN_FILE, OPERATOR_FILE, read_token
 
-FILE = "admin.token"
 DEFAULT = EnvironmentRef(organization="default", project="default", environment="default")
+"""The environment that commands and tokens are about unless they name another."""
+
+ADMIN = NewToken(
+    name="bootstrap",
+    role=Role.ADMIN,
+    organization=DEFAULT.organization,
+    project=DEFAULT.project,
+    environment=DEFAULT.environment,
+)
+OPERATOR = NewToken(name="bootstrap", role=Role.OPERATOR, organization=None)
 
 
-async def bootstrap_token(tokens: Tokens, path: Path) -> str:
-    """The admin token of the default environment that is kept in `path`; a new one if it does not hold."""
-    kept = _read(path)
+async def bootstrap_tokens(tokens: Tokens, folder: Path) -> None:
+    """Keep the first tokens in `folder`: an operator's, and an admin's of the default environment."""
+    await keep_token(tokens, folder / ADMIN_FILE, ADMIN)
+    await keep_token(tokens, folder / OPERATOR_FILE, OPERATOR)
+
+
+async def keep_token(tokens: Tokens, path: Path, new: NewToken) -> str:
+    """The token that is kept in `path`; a new one is made if there is none or it no longer holds."""
+    kept = read_token(path)
     try:
         await CachedAuthenticator(tokens).authenticate(kept)
     except Unauthenticated:
-        return await _fresh(tokens, path)
+        text, _ = await tokens.create(new)
+        _write_private(path, text)
+        return text
     return kept
-
-
-def _read(path: Path) -> str:
-    return path.read_text().strip() if path.exists() else ""
-
-
-async def _fresh(tokens: Tokens, path: Path) -> str:
-    new = NewToken(
-        name="bootstrap",
-        role=Role.ADMIN,
-        organization=DEFAULT.organization,
-        project=DEFAULT.project,
-        environment=DEFAULT.environment,
-    )
-    text, _ = await tokens.create(new)
-    _write_private(path, text)
-    return text
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -13,7 +13,8 @@ import structlog
 from weir.api.app import create_app
 from weir.dashboard.site import routes as dashboard
 from weir.embedded.urls import Urls
-from weir.serve.bootstrap import FILE, bootstrap_token
+from weir.serve.address import published_address
+from weir.serve.bootstrap import bootstrap_tokens
 from weir.serve.build import built
 from weir.serve.server import bind, listening
 from weir.settings import Settings
@@ -27,14 +28,14 @@ async def served(
 ) -> AsyncIterator[str]:
     """Answer requests while the block runs; yields the base URL.
 
-    With `token_dir`, an admin token of the default environment is kept there (`admin.token`).
+    With `token_dir`, the first tokens and the address of the API are kept there for other commands.
     """
     listener = bind(settings.api.host, settings.api.port)
     try:
         async with built(settings, urls, accept_loss=accept_loss) as process:
             services = process.services
             if token_dir is not None and services.tokens is not None:
-                await bootstrap_token(services.tokens, token_dir / FILE)
+                await bootstrap_tokens(services.tokens, token_dir)
             async with (
                 process.supervisor.running(),
                 listening(
@@ -44,7 +45,8 @@ async def served(
                 calm_collector()
                 log.info("serving", url=url)
                 try:
-                    yield url
+                    with published_address(token_dir, url):
+                        yield url
                 finally:
                     log.info("stopping")
     finally:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from weir.demo.run import with_free_port
 from weir.errors import Misconfigured
+from weir.serve.system import with_free_port
 from weir.settings import ApiSettings, Settings
 
 

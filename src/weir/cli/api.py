@@ -1,0 +1,136 @@
+"""How commands speak to the API: where it is, with which token, about which environment."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
+from urllib.parse import quote, urlencode
+
+from weir.cli.running import run_until_done
+from weir.client.errors import ApiError, Unreachable
+from weir.client.options import ClientOptions
+from weir.client.transport import Transport
+from weir.errors import Misconfigured, Unavailable, WeirError
+from weir.serve.address import OPERATOR_FILE, known_address, read_token
+from weir.settings import Settings
+
+Result = TypeVar("Result")
+_TIMEOUT_S = 30.0
+_READ_TRIES = 3
+"""Reads are repeated when the API is busy; changes are not, because a person sees the error and decides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiScope:
+    """Which API to ask, and about whom; a name that is left out is the token's own."""
+
+    settings: Settings
+    organization: str | None = None
+    project: str | None = None
+    environment: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """An answer that is an error, in the words of the API."""
+
+    status: int
+    code: str
+    detail: str
+
+
+class RefusedByApi(WeirError):
+    """The API answered with an error."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.detail)
+        self.refusal = refusal
+
+
+class ApiSession:
+    """Requests of one command. Answers are JSON documents; errors are those of the tree."""
+
+    def __init__(self, *, reading: Transport, changing: Transport) -> None:
+        self._reading = reading
+        self._changing = changing
+
+    async def get(self, *path: str, **query: object) -> dict[str, Any]:
+        return await self.send("GET", *path, query=query)
+
+    async def post(self, *path: str, body: object = None, **query: object) -> dict[str, Any]:
+        return await self.send("POST", *path, body=body, query=query)
+
+    async def put(self, *path: str, body: object) -> dict[str, Any]:
+        return await self.send("PUT", *path, body=body)
+
+    async def delete(self, *path: str, **query: object) -> dict[str, Any]:
+        return await self.send("DELETE", *path, query=query)
+
+    async def send(
+        self, method: str, *path: str, body: object = None, query: Mapping[str, object] | None = None
+    ) -> dict[str, Any]:
+        """One request below `/api/v1`; the parts of the path are quoted, and a query of None is left out."""
+        transport = self._reading if method == "GET" else self._changing
+        try:
+            return await transport.send(method, _route(path, query or {}), body=body)
+        except ApiError as error:
+            detail = str(error.problem.get("detail", error))
+            raise RefusedByApi(Refusal(status=error.status, code=error.code, detail=detail)) from None
+        except Unreachable:
+            raise Unavailable(
+                f"nothing answers at `{transport.base_url}`; start Weir with `weir up`, or set WEIR_URL"
+            ) from None
+
+
+@asynccontextmanager
+async def api_session(scope: ApiScope) -> AsyncIterator[ApiSession]:
+    """A session of the API that the settings name, or that serves the data directory."""
+    url, token = _address(scope.settings)
+    options = ClientOptions(
+        base_urls=(url,),
+        token=token,
+        timeout_s=_TIMEOUT_S,
+        retry_attempts=_READ_TRIES,
+        organization=scope.organization,
+        project=scope.project,
+        environment=scope.environment,
+    )
+    reading, changing = Transport(options), Transport(replace(options, retry_attempts=1))
+    try:
+        yield ApiSession(reading=reading, changing=changing)
+    finally:
+        await reading.aclose()
+        await changing.aclose()
+
+
+def ask_api(scope: ApiScope, work: Callable[[ApiSession], Awaitable[Result]]) -> Result:
+    """Run a command's work with a session; Ctrl-C ends it early."""
+
+    async def run() -> Result:
+        async with api_session(scope) as session:
+            return await work(session)
+
+    return cast(Result, run_until_done(run()))
+
+
+def _address(settings: Settings) -> tuple[str, str]:
+    folder = settings.embedded.data_dir
+    url = settings.url or known_address(folder)
+    if url is None:
+        raise Misconfigured(
+            f"no API runs over `{folder}` and WEIR_URL is not set; start one with `weir up`, or set it"
+        )
+    token = settings.token.get_secret_value() if settings.token else read_token(folder / OPERATOR_FILE)
+    if not token:
+        raise Misconfigured(
+            "there is no token; set WEIR_TOKEN, or make the first one with `weir token bootstrap`"
+        )
+    return url.rstrip("/"), token
+
+
+def _route(path: tuple[str, ...], query: Mapping[str, object]) -> str:
+    route = "/api/v1/" + "/".join(quote(part, safe="") for part in path)
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"{route}?{urlencode(given)}" if given else route
