@@ -58,3 +58,9 @@ def test_an_unknown_name_is_refused_with_a_hint(monkeypatch: pytest.MonkeyPatch)
 def test_the_version_is_the_same_everywhere() -> None:
     pyproject = tomllib.loads((Path(weir.__file__).parents[2] / "pyproject.toml").read_text())
     assert pyproject["project"]["version"] == weir.__version__
+
+
+def test_a_renamed_setting_is_answered_with_its_new_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_PIPELINE__MAX_LANES", "2")
+    with pytest.raises(Misconfigured, match="is now `WEIR_PIPELINE__MAX_READ_TASKS`"):
+        load_settings()

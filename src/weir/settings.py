@@ -22,6 +22,8 @@ PREFIX = "WEIR_"
 _DELIMITER = "__"
 _OF_THE_DOOR = frozenset({"WEIR_VENV", "WEIR_PYTHON"})
 _MASK = "********"
+_RENAMED = {"WEIR_PIPELINE__MAX_LANES": "WEIR_PIPELINE__MAX_READ_TASKS"}
+"""Old name of a setting -> the new one, which the old one is answered with."""
 
 
 def _url_of(*schemes: str) -> AfterValidator:
@@ -94,8 +96,12 @@ class PipelineSettings(Section):
         default=38, description="a week longer than minutes; 0 keeps every hour"
     )
     trigger_ms: Annotated[int, Field(ge=50, le=60_000)] = 500
-    max_events: Annotated[int, Field(ge=1_000)] = Field(default=400_000, description="about, a batch")
-    max_lanes: Annotated[int, Field(ge=1)] = Field(default=1, description="raise it with the cluster")
+    max_events: Annotated[int, Field(ge=1_000)] = Field(
+        default=400_000, description="events per batch, about"
+    )
+    max_read_tasks: Annotated[int, Field(ge=1)] = Field(
+        default=1, description="Spark tasks that read one batch; raise it with the cluster"
+    )
     metrics_port: Port | None = Field(default=None, description="serves the pipeline's own /metrics")
 
 
@@ -248,6 +254,8 @@ def _flat(value: BaseModel, prefix: str = PREFIX) -> Iterator[tuple[str, Any]]:
 def _refuse_unknown(environment: Mapping[str, str]) -> None:
     known = {variable for variable, _ in _flat(Settings.model_construct())} | _OF_THE_DOOR
     for variable in sorted(environment):
+        if variable.upper() in _RENAMED:
+            raise Misconfigured(f"`{variable}` is now `{_RENAMED[variable.upper()]}`; set that instead")
         if variable.startswith(PREFIX) and variable.upper() not in known:
             near = difflib.get_close_matches(variable.upper(), known, n=1, cutoff=0.75)
             hint = f"did you mean `{near[0]}`?" if near else "`weir config show` lists them all"

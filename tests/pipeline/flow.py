@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from weir.pipeline.job import PipelineOptions
-from weir.pipeline.offsets import Offset, Stream, lanes_between
+from weir.pipeline.offsets import Offset, Stream, read_tasks_between
 from weir.pipeline.segments import record_batch, segment_of
 from weir.pipeline.sink import land
 from weir.telemetry.store import StreamStore
@@ -40,8 +40,8 @@ class Flow:
         return {stream: tail.last_id for stream, tail in zip(streams, tails, strict=True) if tail is not None}
 
     def _read(self, end: Offset) -> Iterator[pa.RecordBatch]:
-        for lane in lanes_between(self._at, end):
-            for piece in lane.ranges:
+        for read_task in read_tasks_between(self._at, end):
+            for piece in read_task.ranges:
                 key = stream_key(piece.metric, piece.shard)
                 for content in self._store.read(key, after=piece.after, until=piece.until):
-                    yield record_batch(segment_of(lane, piece, content))
+                    yield record_batch(segment_of(read_task, piece, content))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weir.pipeline.offsets import Offset, Stream, lanes_between
+from weir.pipeline.offsets import Offset, Stream, read_tasks_between
 from weir.pipeline.planning import Bounds, next_offset, spread
 from weir.telemetry.ids import StreamId, format_id, is_after, parse_id
 from weir.telemetry.store import Tail
@@ -49,8 +49,8 @@ class Ids:
         )
 
 
-def plan(ids: Ids, start: Offset, *, max_events: int = 10_000, max_lanes: int = 2) -> Offset:
-    bounds = Bounds(max_events=max_events, max_lanes=max_lanes)
+def plan(ids: Ids, start: Offset, *, max_events: int = 10_000, max_read_tasks: int = 2) -> Offset:
+    bounds = Bounds(max_events=max_events, max_read_tasks=max_read_tasks)
     return next_offset(start, ids.tails, bounds=bounds, probe=ids, now_ms=NOW_MS)
 
 
@@ -95,11 +95,11 @@ def test_a_backlog_is_taken_in_bounded_steps_that_always_advance(ids: list[tuple
     )
 )
 def test_every_stream_gets_a_lane_and_no_lane_without_need(sizes: dict[Stream, int]) -> None:
-    lanes = spread(sizes, max_lanes=3)
-    assert set(lanes) == set(sizes)
-    assert set(lanes.values()) <= set(range(3))
+    read_tasks = spread(sizes, max_read_tasks=3)
+    assert set(read_tasks) == set(sizes)
+    assert set(read_tasks.values()) <= set(range(3))
     if sum(sizes.values()) <= 15_000:
-        assert set(lanes.values()) <= {0}
+        assert set(read_tasks.values()) <= {0}
 
 
 OFFSETS = st.builds(
@@ -109,7 +109,7 @@ OFFSETS = st.builds(
         STREAMS,
         st.tuples(st.integers(1, 2**45), st.integers(0, 9)).map(format_id),
     ),
-    lanes=st.dictionaries(
+    read_tasks=st.dictionaries(
         st.tuples(st.sampled_from(["queue", "a/b:c"]), st.integers(0, 20)), st.integers(0, 3)
     ),
 )
@@ -124,15 +124,17 @@ def test_an_offset_survives_the_checkpoint(offset: Offset) -> None:
 
 @given(OFFSETS, OFFSETS)
 def test_a_replay_has_the_same_lanes_and_tokens(start: Offset, end: Offset) -> None:
-    once = lanes_between(start, end)
-    again = lanes_between(Offset.from_json(start.as_json()), Offset.from_json(end.as_json()))
+    once = read_tasks_between(start, end)
+    again = read_tasks_between(Offset.from_json(start.as_json()), Offset.from_json(end.as_json()))
     assert once == again
-    assert [lane.token("queue") for lane in once] == [lane.token("queue") for lane in again]
+    assert [read_task.token("queue") for read_task in once] == [
+        read_task.token("queue") for read_task in again
+    ]
 
 
 def test_other_ranges_have_other_tokens() -> None:
     tokens = {
-        lanes_between(
+        read_tasks_between(
             Offset(positions={QUEUE_0: start}), Offset(positions={QUEUE_0: end, ("queue", 1): other})
         )[0].token("queue")
         for start in ("1-0", "1-1")

@@ -1,4 +1,4 @@
-"""A lane into the warehouse and the archive: once, however often it is tried."""
+"""A read task into the warehouse and the archive: once, however often it is tried."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weir.errors import WarehouseUnavailable
 from weir.pipeline.archive import Archive, covered_once
 from weir.pipeline.definition import QUEUE_METRIC
 from weir.pipeline.job import PipelineOptions
-from weir.pipeline.offsets import Offset, Stream, lanes_between
+from weir.pipeline.offsets import Offset, Stream, read_tasks_between
 from weir.pipeline.segments import record_batch, segment_of
 from weir.pipeline.sink import connection, land
 from weir.telemetry.events import QUEUE_COUNTERS
@@ -30,17 +30,19 @@ TABLES = tuple(QUEUE_METRIC.tiers)
 
 
 def batches(options: PipelineOptions) -> Iterator[pa.RecordBatch]:
-    """Everything in the streams as one lane, read as a task would."""
+    """Everything in the streams as one read task, read as a task would."""
     store = StreamStore(options.redis_url)
     positions: dict[Stream, str] = {}
     for shard in range(options.shards):
         tail = store.tails([stream_key("queue", shard)])[0]
         if tail is not None:
             positions["queue", shard] = tail.last_id
-    for lane in lanes_between(Offset(), Offset(at_ms=time.time_ns() // 1_000_000, positions=positions)):
-        for piece in lane.ranges:
+    for read_task in read_tasks_between(
+        Offset(), Offset(at_ms=time.time_ns() // 1_000_000, positions=positions)
+    ):
+        for piece in read_task.ranges:
             for content in store.read(stream_key("queue", piece.shard), after=piece.after, until=piece.until):
-                yield record_batch(segment_of(lane, piece, content))
+                yield record_batch(segment_of(read_task, piece, content))
     store.close()
 
 

@@ -1,4 +1,4 @@
-"""The whole way on Spark: streams, lanes, warehouse, archive; and what it survives."""
+"""The whole way on Spark: streams, read tasks, warehouse, archive; and what it survives."""
 
 from __future__ import annotations
 

@@ -118,12 +118,12 @@ def _advance(tank: _Tank, story: QueueStory, *, at_ms: int, width_ms: int, pause
             slowest_ms = max(slowest_ms, min(tank.depth * stroke_ms / handled, longest_ms))
     for name, value in counts.items():
         tank.totals[name] += value
-    lanes = min(story.workers, story.limit or story.workers)
+    workers = min(story.workers, story.limit or story.workers)
     depth = int(peak)
     return _Moment(
         story=story,
         depth=depth,
-        running=0 if paused else min(lanes, depth + (1 if counts["dequeued"] else 0)),
+        running=0 if paused else min(workers, depth + (1 if counts["dequeued"] else 0)),
         paused=paused,
         counts=counts,
         totals=dict(tank.totals),
@@ -135,8 +135,8 @@ def _stroke(
     tank: _Tank, story: QueueStory, counts: dict[str, int], *, at_ms: int, width_ms: int, paused: bool
 ) -> int:
     arrived = _whole(tank, arrivals_per_second(story, at_ms) * width_ms / 1_000)
-    lanes = min(story.workers, story.limit or story.workers)
-    capacity = 0 if paused else int(lanes * width_ms / tank.incidents.handler_ms(story, at_ms))
+    workers = min(story.workers, story.limit or story.workers)
+    capacity = 0 if paused else int(workers * width_ms / tank.incidents.handler_ms(story, at_ms))
     handled = min(int(tank.depth) + arrived, capacity)
     dead = _share(tank, handled * story.poison_share)
     nacked = _failures(tank, handled * tank.incidents.failure_share(story, at_ms)) + 2 * dead

@@ -2,7 +2,7 @@
 
     <root>/metric=queue/hour=2026-11-16T00/<token>.parquet
 
-A file is named for the lane's token, that is for the ids in it. A replayed batch writes the same file
+A file is named for the read task's token, that is for the ids in it. A replayed batch writes the same file
 again, and a rename makes it appear whole or not at all, so each event is there once.
 """
 
@@ -44,7 +44,7 @@ class Archive:
     def write(
         self, definition: MetricDefinition, events: pa.Table, *, token: str, ranges: Sequence[ShardRange]
     ) -> None:
-        """Store the events of one lane, a file an hour."""
+        """Store the events of one read task, one file per hour."""
         hours = np.asarray(events["at_ms"].to_numpy(), np.uint64) // HOUR_MS
         for hour in np.unique(hours):
             mine = events if hours.min() == hours.max() else events.filter(pa.array(hours == hour))

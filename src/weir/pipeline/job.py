@@ -30,7 +30,7 @@ class PipelineOptions:
     definitions: tuple[MetricDefinition, ...] = DEFINITIONS
     trigger_ms: int = 500
     max_events: int = 400_000
-    max_lanes: int = 1
+    max_read_tasks: int = 1
     retention: Retention = field(default_factory=Retention)
     keep_archive_days: int = 38
     """0 keeps every hour."""
@@ -43,7 +43,7 @@ class PipelineOptions:
             metrics=tuple(by_name(self.definitions)),
             shards=self.shards,
             max_events=self.max_events,
-            max_lanes=self.max_lanes,
+            max_read_tasks=self.max_read_tasks,
         )
 
     @property
@@ -60,7 +60,7 @@ class PipelineOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landed:
-    """What one lane landed of one metric."""
+    """What one read task landed of one metric."""
 
     metric: str
     events: int

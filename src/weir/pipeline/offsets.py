@@ -1,8 +1,8 @@
-"""Offsets as Spark keeps them, and the lanes that follow from a pair of them.
+"""Offsets as Spark keeps them, and the read tasks that follow from a pair of them.
 
 An offset is the last id that a batch takes from every stream, when the batch was planned, and which
-lane reads which stream. All that a batch does follows from its start and end offset, so that a replay
-reads the same entries in the same lanes and inserts them under the same tokens.
+read task reads which stream. All that a batch does follows from its start and end offset, so that a replay
+reads the same entries in the same read tasks and inserts them under the same tokens.
 
     {"at_ms": 1763251200000, "lanes": {"queue": {"0": 0}}, "streams": {"queue": {"0": "1763251199000-3"}}}
 """
@@ -24,21 +24,21 @@ Stream = tuple[str, int]
 class Offset:
     at_ms: int = 0
     positions: Mapping[Stream, str] = field(default_factory=dict)
-    lanes: Mapping[Stream, int] = field(default_factory=dict)
+    read_tasks: Mapping[Stream, int] = field(default_factory=dict)
 
     def position(self, stream: Stream) -> str:
         return self.positions.get(stream, ORIGIN)
 
     def as_json(self) -> dict[str, object]:
         """The form that Spark stores; equal offsets have equal text."""
-        return {"at_ms": self.at_ms, "lanes": _nested(self.lanes), "streams": _nested(self.positions)}
+        return {"at_ms": self.at_ms, "lanes": _nested(self.read_tasks), "streams": _nested(self.positions)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> Offset:
         return cls(
             at_ms=int(str(value["at_ms"])),
             positions={stream: str(text) for stream, text in _flat(value["streams"])},
-            lanes={stream: int(str(number)) for stream, number in _flat(value["lanes"])},
+            read_tasks={stream: int(str(number)) for stream, number in _flat(value["lanes"])},
         )
 
 
@@ -53,7 +53,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class ReadTask:
     """What one task reads, adds up and inserts."""
 
     number: int
@@ -61,22 +61,23 @@ class Lane:
     ranges: tuple[Range, ...]
 
     def token(self, metric: str) -> str:
-        """Names the lane's insert for one metric, by what is in it and nothing else."""
+        """Names the read task's insert for one metric, by what is in it and nothing else."""
         mine = [[r.shard, r.after, r.until] for r in self.ranges if r.metric == metric]
         digest = hashlib.blake2b(json.dumps([metric, mine]).encode(), digest_size=16).hexdigest()
         return f"{metric}-{digest}"
 
 
-def lanes_between(start: Offset, end: Offset) -> list[Lane]:
-    """The lanes of a batch, from its offsets alone."""
+def read_tasks_between(start: Offset, end: Offset) -> list[ReadTask]:
+    """The read tasks of a batch, from its offsets alone."""
     found: dict[int, list[Range]] = {}
     for stream in sorted(end.positions):
         after, until = start.position(stream), end.position(stream)
         if after != until:
-            lane = found.setdefault(end.lanes.get(stream, 0), [])
-            lane.append(Range(metric=stream[0], shard=stream[1], after=after, until=until))
+            read_task = found.setdefault(end.read_tasks.get(stream, 0), [])
+            read_task.append(Range(metric=stream[0], shard=stream[1], after=after, until=until))
     return [
-        Lane(number=number, at_ms=end.at_ms, ranges=tuple(ranges)) for number, ranges in sorted(found.items())
+        ReadTask(number=number, at_ms=end.at_ms, ranges=tuple(ranges))
+        for number, ranges in sorted(found.items())
     ]
 
 

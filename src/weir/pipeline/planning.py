@@ -20,7 +20,7 @@ STEPS = 24
 """How many bursts a stream may be followed through for one batch."""
 
 LANE_EVENTS = 15_000
-"""A further lane is worth its tasks and its insert from about this many events on."""
+"""A further read task is worth its tasks and its insert from about this many events on."""
 
 
 class Probe(Protocol):
@@ -34,7 +34,7 @@ class Probe(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     max_events: int
-    max_lanes: int
+    max_read_tasks: int
 
 
 def next_offset(
@@ -53,20 +53,22 @@ def next_offset(
     return Offset(
         at_ms=now_ms,
         positions={**start.positions, **{stream: end for stream, (end, _) in ends.items()}},
-        lanes=spread({stream: size for stream, (_, size) in ends.items()}, max_lanes=bounds.max_lanes),
+        read_tasks=spread(
+            {stream: size for stream, (_, size) in ends.items()}, max_read_tasks=bounds.max_read_tasks
+        ),
     )
 
 
-def spread(sizes: Mapping[Stream, int], *, max_lanes: int) -> dict[Stream, int]:
-    """A lane for every stream: as many lanes as the work is worth, the largest streams first."""
+def spread(sizes: Mapping[Stream, int], *, max_read_tasks: int) -> dict[Stream, int]:
+    """A read task for every stream: as many read tasks as the work is worth, the largest streams first."""
     wanted = -(-sum(sizes.values()) // LANE_EVENTS)
-    loads = [0] * max(1, min(max_lanes, wanted, len(sizes)))
-    lanes = {}
+    loads = [0] * max(1, min(max_read_tasks, wanted, len(sizes)))
+    read_tasks = {}
     for stream, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
-        lane = loads.index(min(loads))
-        loads[lane] += size
-        lanes[stream] = lane
-    return lanes
+        read_task = loads.index(min(loads))
+        loads[read_task] += size
+        read_tasks[stream] = read_task
+    return read_tasks
 
 
 def _end(stream: Stream, start: str, tail: Tail, *, share: int, probe: Probe) -> tuple[str, int]:

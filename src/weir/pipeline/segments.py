@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from weir.pipeline.offsets import Lane, Range
+from weir.pipeline.offsets import Range, ReadTask
 from weir.telemetry.entries import Entries
 from weir.telemetry.store import Gap
 
@@ -41,7 +41,7 @@ ARROW_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A run of entries of one stream, or a gap in it, with the lane's insert that it belongs to."""
+    """A run of entries of one stream, or a gap in it, with the read task's insert that it belongs to."""
 
     metric: str
     shard: int
@@ -53,12 +53,12 @@ class Segment:
     gap: Gap | None = None
 
 
-def segment_of(lane: Lane, piece: Range, content: Entries | Gap) -> Segment:
+def segment_of(read_task: ReadTask, piece: Range, content: Entries | Gap) -> Segment:
     return Segment(
         metric=piece.metric,
         shard=piece.shard,
-        token=lane.token(piece.metric),
-        at_ms=lane.at_ms,
+        token=read_task.token(piece.metric),
+        at_ms=read_task.at_ms,
         after=piece.after,
         until=piece.until,
         entries=content if isinstance(content, Entries) else None,

@@ -1,9 +1,9 @@
-"""The end of a task: a lane's events into the archive and, once, into the warehouse.
+"""The end of a task: a read task's events into the archive and, once, into the warehouse.
 
 Order matters. The archive comes first, so that whatever the warehouse holds can be rebuilt. Every
 insert has a token that follows from the ids in it, so that repeating any of this changes nothing.
 
-A lane comes stream after stream. What is there of the first ones is added up and written to the archive
+A read task comes stream after stream. What is there of the first ones is added up and written to the archive
 while the next are still being read; only the insert waits for all.
 """
 
@@ -28,7 +28,7 @@ from weir.warehouse.connection import Connection
 from weir.warehouse.ingest import GapRow, RejectRow, insert_gaps, insert_rejects
 
 SLICE_ROWS = 200_000
-"""Rows an insert. More than that in a lane is cut at fixed places, each part with its own token."""
+"""Rows per insert. More than that in a read task is cut at fixed places, each part with its own token."""
 
 PORTION_EVENTS = 50_000
 """How many events are worth a file of the archive of their own; fewer wait for those of the next stream."""
@@ -55,7 +55,7 @@ _RESULT = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Where lanes land; travels to the tasks with the function that uses it."""
+    """Where read tasks land; travels to the tasks with the function that uses it."""
 
     clickhouse_url: str
     archive: str | None
@@ -65,7 +65,7 @@ class SinkOptions:
 
 @dataclass(slots=True, kw_only=True)
 class _Collected:
-    """What a lane brought for one metric."""
+    """What a read task brought for one metric."""
 
     definition: MetricDefinition
     token: str
@@ -85,22 +85,24 @@ class _Collected:
 
 
 def land(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Iterator[pa.RecordBatch]:
-    """Take one lane's segments to their end; yields a row of figures a metric."""
+    """Take one read task's segments to their end; yields one row of figures per metric."""
     settle_memory()
     began = time.perf_counter()
-    lane: dict[str, _Collected] = {}
+    read_task: dict[str, _Collected] = {}
     with ThreadPoolExecutor(max_workers=1) as writer:
         for segment in segments_in(batches):
-            _collect(lane, segment, options, writer)
-        for collected in lane.values():
+            _collect(read_task, segment, options, writer)
+        for collected in read_task.values():
             _add_up(collected, options, writer)
             row = _store(collected, options)
             yield pa.RecordBatch.from_pylist([{**row, "busy_s": time.perf_counter() - began}], _RESULT)
 
 
-def _collect(lane: dict[str, _Collected], segment: Segment, options: SinkOptions, writer: Executor) -> None:
+def _collect(
+    read_task: dict[str, _Collected], segment: Segment, options: SinkOptions, writer: Executor
+) -> None:
     definition = options.definitions[segment.metric]
-    mine = lane.setdefault(segment.metric, _Collected(definition=definition, token=segment.token))
+    mine = read_task.setdefault(segment.metric, _Collected(definition=definition, token=segment.token))
     if segment.shard not in mine.ranges and mine.waiting >= PORTION_EVENTS:
         _add_up(mine, options, writer)
     mine.ranges[segment.shard] = (segment.shard, segment.after, segment.until)
@@ -161,7 +163,7 @@ def _store(mine: _Collected, options: SinkOptions) -> dict[str, object]:
 
 
 def _numbered(token: str, number: int) -> str:
-    """The token itself for the first part of a lane, and one of its own for every further one."""
+    """The token itself for the first part of a read task, and one of its own for every further one."""
     return token if number == 0 else f"{token}-{number}"
 
 

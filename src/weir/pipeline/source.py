@@ -1,4 +1,4 @@
-"""The streams as a Spark source: offsets into lanes on the driver, entries out of Redis in the tasks.
+"""The streams as a Spark source: offsets into read tasks on the driver, entries out of Redis in the tasks.
 
 Any exception in a method that Spark calls on the driver ends the query, so those methods try a few
 times and then behave as if there were nothing new. A failed `read` fails its task, which Spark repeats.
@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 
 from weir.errors import BrokerUnavailable
 from weir.pipeline.memory import settle_memory, without_collector
-from weir.pipeline.offsets import Lane, Offset, Stream, lanes_between
+from weir.pipeline.offsets import Offset, ReadTask, Stream, read_tasks_between
 from weir.pipeline.planning import Bounds, fallback_offset, next_offset
 from weir.pipeline.segments import SPARK_SCHEMA, record_batch, segment_of
 from weir.telemetry.ids import parse_id
@@ -49,7 +49,7 @@ class SourceOptions:
     metrics: tuple[str, ...]
     shards: int
     max_events: int = 400_000
-    max_lanes: int = 1
+    max_read_tasks: int = 1
 
     def as_text(self) -> str:
         return json.dumps(asdict(self))
@@ -79,8 +79,8 @@ class StreamsDataSource(DataSource):
 
 
 @dataclass
-class LanePartition(InputPartition):
-    lane: Lane
+class ReadTaskPartition(InputPartition):
+    read_task: ReadTask
 
 
 class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -108,7 +108,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         begin = Offset.from_json(start)
         max_events = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_events
-        bounds = Bounds(max_events=max_events, max_lanes=self._options.max_lanes)
+        bounds = Bounds(max_events=max_events, max_read_tasks=self._options.max_read_tasks)
         end = self._patiently(lambda: self._plan(begin, bounds), otherwise=begin)
         return end.as_json()
 
@@ -121,25 +121,28 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = Offset(positions={stream: tail.last_id for stream, tail in tails.items()})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One partition a lane. The plan is mirrored beside the streams, in case the checkpoint is lost."""
+        """One partition per read task. The plan is kept beside the streams too, for a lost checkpoint."""
         self._patiently(lambda: self._streams().remember(PLAN, {"start": start, "end": end}))
-        return [LanePartition(lane) for lane in lanes_between(Offset.from_json(start), Offset.from_json(end))]
+        return [
+            ReadTaskPartition(read_task)
+            for read_task in read_tasks_between(Offset.from_json(start), Offset.from_json(end))
+        ]
 
     def commit(self, end: dict[str, Any]) -> None:
         with suppress(BrokerUnavailable):
             self._patiently(lambda: self._settle(Offset.from_json(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The lane's entries, a run at a time."""
-        assert isinstance(partition, LanePartition)
+        """The read task's entries, a run at a time."""
+        assert isinstance(partition, ReadTaskPartition)
         settle_memory()
         store = StreamStore(self._options.redis_url)
         try:
             with without_collector():
-                for piece in partition.lane.ranges:
+                for piece in partition.read_task.ranges:
                     key = stream_key(piece.metric, piece.shard)
                     for content in store.read(key, after=piece.after, until=piece.until):
-                        yield record_batch(segment_of(partition.lane, piece, content))
+                        yield record_batch(segment_of(partition.read_task, piece, content))
         finally:
             store.close()
 

@@ -29,7 +29,7 @@ def pipeline_options(settings: Settings, urls: Urls) -> PipelineOptions:
         shards=settings.shards,
         trigger_ms=chosen.trigger_ms,
         max_events=chosen.max_events,
-        max_lanes=chosen.max_lanes,
+        max_read_tasks=chosen.max_read_tasks,
         retention=Retention(
             fine_days=settings.warehouse.keep_5s_days,
             minute_days=settings.warehouse.keep_1m_days,
