@@ -14,6 +14,8 @@ import httpx2
 import pytest
 from tests.deadletters.world import World, numbers
 
+from support.history import Moment, land_moments
+from support.warehouse import NOW_MS, WarehouseRig
 from weir.api.app import create_app
 from weir.api.direct import DirectPusher, DirectSettler
 from weir.api.services import Services
@@ -26,6 +28,7 @@ from weir.deadletters.room import open_room
 from weir.model.clock import SystemClock
 from weir.model.message import NewMessage
 from weir.model.tasks import cancelled
+from weir.warehouse.reading.warehouse import Warehouse
 
 
 @dataclass
@@ -69,6 +72,12 @@ class Api:
 
 @pytest.fixture
 async def api(world: World) -> AsyncIterator[Api]:
+    async with served(world) as api:
+        yield api
+
+
+@asynccontextmanager
+async def served(world: World, *, warehouse: Warehouse | None = None) -> AsyncIterator[Api]:
     tokens = Tokens(world.database)
     services = Services(
         broker=world.broker,
@@ -78,6 +87,7 @@ async def api(world: World) -> AsyncIterator[Api]:
         tokens=tokens,
         tenants=Tenants(world.database),
         dead_letters=open_room(world.database, world.broker, clock=world.clock),
+        warehouse=warehouse,
     )
     transport = httpx2.ASGITransport(app=create_app(services), raise_app_exceptions=True)
     async with httpx2.AsyncClient(transport=transport, base_url="http://weir") as client:
@@ -304,6 +314,36 @@ async def test_admin_routes_show_replay_and_delete(api: Api) -> None:
     assert (whole["replay_id"], whole["replay_result"]) == (replay.json()["new_message_id"], "waiting")
     assert (await api.client.delete(f"/admin/queues/{name}/dlq/{ids[1]}")).json() == {"ok": True}
     assert await api.world.summary() == {"web/hooks: ✓": 0}
+
+
+async def test_messages_per_minute_are_measured_or_null_and_never_zero_for_want_of_telemetry(
+    world: World, warehouse_url: str
+) -> None:
+    rig = WarehouseRig(warehouse_url, now_ms=NOW_MS + 30_000)
+    try:
+        async with served(world, warehouse=rig.warehouse) as api:
+            queue = await world.define("orders")
+
+            async def per_minute() -> float | None:
+                (shown,) = (await api.client.get("/admin/queues")).json()["queues"]
+                found: float | None = shown["messages_per_minute"]
+                return found
+
+            assert await per_minute() == 0.0
+            # Half a minute and a whole one before it: only the last sixty seconds count.
+            moments = [
+                Moment(queue=queue, at_ms=NOW_MS + second * 1_000, counts={"dequeued": 5}, sequence=0)
+                for second in range(-90, 30, 5)
+            ]
+            land_moments(rig.connection, moments)
+            assert await per_minute() == 60.0
+            rig.tails.by_shard = {0: (NOW_MS + 400_000, 0)}
+            rig.clock.advance(40_000)
+            assert await per_minute() == pytest.approx(60.0, rel=0.1), "a little behind is not stale"
+            rig.clock.advance(30_000)
+            assert await per_minute() is None, "stale"
+    finally:
+        await rig.aclose()
 
 
 async def test_a_wide_token_chooses_its_tenant_and_roles_are_kept(api: Api) -> None:

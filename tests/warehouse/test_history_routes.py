@@ -22,6 +22,7 @@ from weir.api.services import Services
 from weir.control.principals import Principal, Role
 from weir.errors import Unauthenticated
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.spec.ir import QueueSpec
 from weir.telemetry.presence import Server
 from weir.testing.memory import MemoryBroker
 from weir.warehouse.connection import Connection
@@ -74,11 +75,15 @@ def tokens() -> NamedTokens:
     return NamedTokens()
 
 
+@pytest.fixture
+def broker() -> MemoryBroker:
+    return MemoryBroker()
+
+
 @asynccontextmanager
 async def opened(
-    warehouse: Warehouse, tokens: NamedTokens, served_by: NamedServers
+    warehouse: Warehouse, tokens: NamedTokens, served_by: NamedServers, broker: MemoryBroker
 ) -> AsyncIterator[httpx2.AsyncClient]:
-    broker = MemoryBroker()
     services = Services(
         broker=broker,
         authenticator=tokens,
@@ -95,9 +100,9 @@ async def opened(
 
 @pytest.fixture
 async def client(
-    rig: WarehouseRig, tokens: NamedTokens, served_by: NamedServers
+    rig: WarehouseRig, tokens: NamedTokens, served_by: NamedServers, broker: MemoryBroker
 ) -> AsyncIterator[httpx2.AsyncClient]:
-    async with opened(rig.warehouse, tokens, served_by) as client:
+    async with opened(rig.warehouse, tokens, served_by, broker) as client:
         yield client
 
 
@@ -177,13 +182,31 @@ async def test_another_tenant_reads_nothing(
     land_moments(rig.connection, [moment(environment.queue("q"), counts={"acked": 1})])
     other = replace(environment, organization="other")
     headers = tokens.of(other)
-    answer = await client.get("/api/v1/queues/q/metrics", headers=headers)
-    assert {point["kind"] for point in answer.json()["timeseries"]} == {"carried"}
+    assert (await client.get("/api/v1/queues/q/metrics", headers=headers)).status_code == 404
     path = f"/api/v1/environments/{quote(environment.environment, safe='')}/queue-metrics"
     assert (await client.get(path, headers=headers)).json()["top_queues"] == []
     path = "/api/v1/environments/elsewhere/queue-metrics"
     assert (await client.get(path, headers=headers)).status_code == 404
     assert (await client.get("/api/v1/queues/q/metrics")).status_code == 401
+
+
+async def test_a_queue_that_is_neither_defined_nor_in_the_warehouse_is_not_found(
+    client: httpx2.AsyncClient,
+    broker: MemoryBroker,
+    rig: WarehouseRig,
+    tokens: NamedTokens,
+    environment: EnvironmentRef,
+) -> None:
+    headers = tokens.of(environment)
+    answer = await client.get("/api/v1/queues/nowhere/metrics", headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    await broker.define(environment.queue("defined"), QueueSpec(name="defined"))
+    land_moments(rig.connection, [moment(environment.queue("forgotten"), counts={"acked": 1})])
+    before = {"from": str(NOW_MS - 7_200_000), "to": str(NOW_MS - 3_600_000)}
+    for name, query in (("defined", {}), ("forgotten", {}), ("forgotten", before)):
+        answer = await client.get(f"/api/v1/queues/{name}/metrics", params=query, headers=headers)
+        assert answer.status_code == 200, (name, query, answer.text)
+        assert answer.json()["timeseries"][0]["kind"] == "unknown", (name, query)
 
 
 @pytest.mark.parametrize(
@@ -254,12 +277,14 @@ async def test_a_tenant_sees_the_processes_that_served_it_and_what_they_counted_
         assert (found["own"]["pushes"], found["own"]["lag_mean_ms"]) == (91, 0)
         assert {name for name, value in found["shared"].items() if value is None} >= set(OF_TENANTS)
         assert found["shared"]["event_loop_lag_max_ms"] == 7
-        for path, pushes in (("", 91), ("/own", 91), ("/shared", 0), ("/theirs", 0), ("/nobody", 0)):
+        for path, pushes in (("", 91), ("/own", 91), ("/shared", 0)):
             series = await client.get(f"/api/v1/workers{path}/metrics", headers=headers)
             points = [point["figures"] for point in series.json()["timeseries"]]
             assert sum(point["pushes"] or 0 for point in points) == pushes, path
-            seen = any(point["event_loop_lag_max_ms"] for point in points)
-            assert seen is (path not in ("/theirs", "/nobody"))
+            assert any(point["event_loop_lag_max_ms"] for point in points), path
+        for name in ("theirs", "nobody"):
+            answer = await client.get(f"/api/v1/workers/{name}/metrics", headers=headers)
+            assert answer.status_code == 404, name
     operator = tokens.of(environment, Role.OPERATOR)
     listed = (await client.get("/api/v1/workers", headers=operator)).json()["workers"]
     pushes_by_id = {worker["worker_id"]: worker["figures"]["pushes"] for worker in listed}
@@ -282,7 +307,7 @@ async def test_a_warehouse_that_was_never_migrated_is_unavailable_and_says_what_
     warehouse = open_warehouse(with_database(clickhouse_url, name), tails=FixedTails(), shards=1)
     served_by.by_environment[environment] = [Server(worker_id="w", shared=False)]
     try:
-        async with opened(warehouse, tokens, served_by) as client:
+        async with opened(warehouse, tokens, served_by, MemoryBroker()) as client:
             env = quote(environment.environment, safe="")
             for path in (
                 "/api/v1/queues/q/metrics",

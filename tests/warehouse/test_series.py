@@ -39,17 +39,25 @@ def series(
 
 def test_an_idle_bucket_carries_the_last_value_and_not_the_maximum() -> None:
     answer = series(row(105_000, highest=9, last=4))
+    assert answer.kinds[1:] == [Kind.MEASURED, Kind.CARRIED, Kind.CARRIED, Kind.CARRIED]
+    assert answer.columns["depth"][1:] == (9, 4, 4, 4)
+    assert answer.columns["acked"][1:] == (1, 0, 0, 0)
+    assert answer.columns["acked_total"][1:] == (50, 50, 50, 50)
+    assert answer.columns["p95"][1:] == (7.5, None, None, None)
+
+
+def test_what_was_before_the_first_event_is_unknown_and_not_zero() -> None:
+    answer = series(row(110_000))
     assert answer.kinds == [
-        Kind.CARRIED,
+        Kind.UNKNOWN,
+        Kind.UNKNOWN,
         Kind.MEASURED,
         Kind.CARRIED,
         Kind.CARRIED,
-        Kind.CARRIED,
     ]
-    assert answer.columns["depth"] == (None, 9, 4, 4, 4)
-    assert answer.columns["acked"] == (0, 1, 0, 0, 0)
-    assert answer.columns["acked_total"] == (None, 50, 50, 50, 50)
-    assert answer.columns["p95"] == (None, 7.5, None, None, None)
+    for name in SHAPE.counters + SHAPE.gauges + SHAPE.odometers + SHAPE.measures:
+        assert answer.columns[name][:2] == (None, None), name
+    assert set(series().kinds) == {Kind.UNKNOWN}
 
 
 def test_the_seed_fills_the_buckets_before_the_first_row() -> None:
@@ -60,15 +68,15 @@ def test_the_seed_fills_the_buckets_before_the_first_row() -> None:
 
 def test_a_gap_is_null_and_flagged_even_where_rows_survived() -> None:
     gap = Span(start_ms=107_000, end_ms=111_000)
-    answer = series(row(105_000), row(115_000), gaps=[gap])
+    answer = series(row(105_000), row(115_000), seed=row(5_000, last=77), gaps=[gap])
     assert answer.kinds[1:3] == [Kind.UNKNOWN, Kind.UNKNOWN]
     assert answer.columns["acked"] == (0, None, None, 1, 0)
-    assert answer.columns["depth"] == (None, None, None, 9, 4)
+    assert answer.columns["depth"] == (77, None, None, 9, 4)
 
 
 def test_a_gap_of_one_instant_is_a_gap() -> None:
     gap = Span(start_ms=110_000, end_ms=110_000)
-    kinds = series(gaps=[gap]).kinds
+    kinds = series(seed=row(5_000), gaps=[gap]).kinds
     assert kinds.count(Kind.UNKNOWN) == 1
     assert kinds[2] is Kind.UNKNOWN
 
@@ -76,13 +84,13 @@ def test_a_gap_of_one_instant_is_a_gap() -> None:
 def test_a_gauge_is_not_carried_across_a_gap() -> None:
     gap = Span(start_ms=110_000, end_ms=114_000)
     answer = series(row(105_000), gaps=[gap])
-    assert answer.columns["depth"] == (None, 9, None, None, None)
-    assert answer.columns["acked"] == (0, 1, None, 0, 0)
+    assert answer.columns["depth"][1:] == (9, None, None, None)
+    assert answer.columns["acked"][1:] == (1, None, 0, 0)
 
 
 def test_what_has_not_arrived_yet_is_unknown_and_not_zero() -> None:
     known = Span(start_ms=0, end_ms=112_000)
-    answer = series(row(105_000), row(120_000), known=known)
+    answer = series(row(105_000), row(120_000), seed=row(5_000), known=known)
     assert answer.kinds == [
         Kind.CARRIED,
         Kind.MEASURED,
@@ -93,7 +101,7 @@ def test_what_has_not_arrived_yet_is_unknown_and_not_zero() -> None:
 
 
 def test_what_the_tier_has_dropped_is_unknown_and_not_zero() -> None:
-    answer = series(known=Span(start_ms=112_000, end_ms=125_000))
+    answer = series(seed=row(5_000), known=Span(start_ms=112_000, end_ms=125_000))
     assert answer.columns["acked"] == (None, None, 0, 0, 0)
 
 

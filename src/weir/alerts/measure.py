@@ -18,7 +18,6 @@ from weir.warehouse.reading.freshness import Freshness, Gap
 from weir.warehouse.reading.warehouse import Warehouse
 from weir.warehouse.reading.windows import Frame, Levels, Percentiles, Sums, frame_for
 
-STALE_AFTER_MS = 60_000
 Answer = TypeVar("Answer")
 
 
@@ -114,9 +113,7 @@ class Measured:
         if self.blind:
             return Trustworthiness(stale=True, lossy=False)
         if source_of(metric) is Source.WORKERS:
-            stale = any(
-                self.worker_freshness.lag_ms(s) > STALE_AFTER_MS for s in self.worker_freshness.behind
-            )
+            stale = any(map(self.worker_freshness.is_stale, self.worker_freshness.behind))
             return Trustworthiness(stale=stale, lossy=self.workers.get(rule.draft.window_ms) is None)
         shard = shard_of(rule.environment, shards=self.shards)
         frame = self.frames[rule.draft.window_ms]
@@ -127,7 +124,7 @@ class Measured:
             and gap.span.start_ms < frame.end_ms
             for gap in self.gaps
         )
-        return Trustworthiness(stale=self.freshness.lag_ms(shard) > STALE_AFTER_MS, lossy=lossy)
+        return Trustworthiness(stale=self.freshness.is_stale(shard), lossy=lossy)
 
     def _figure(self, metric: Metric, queue: QueueRef, window_ms: int) -> Figure:
         sums = self.sums[window_ms].get(queue, _NO_SUMS)
@@ -222,5 +219,5 @@ def _known_until(fresh: Freshness, environments: Sequence[EnvironmentRef], *, sh
     A shard that is stale does not hold the others back; its rules are unknown anyway.
     """
     numbers = {shard_of(environment, shards=shards) for environment in environments}
-    ends = [fresh.complete_until_ms(shard) for shard in numbers if fresh.lag_ms(shard) <= STALE_AFTER_MS]
+    ends = [fresh.complete_until_ms(shard) for shard in numbers if not fresh.is_stale(shard)]
     return min(ends, default=fresh.now_ms)

@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Any
 
 from weir.warehouse.reading.arithmetic import error_rate, mean, per_second, utilisation_pct
+from weir.warehouse.reading.freshness import STALE_AFTER_MS
 
-STALE_AFTER_MS = 60_000
 NEVER_MS = 10 * 366 * 24 * 3_600_000
 SPIKE = 2.0
 """Arrivals this many times the usual are a spike."""

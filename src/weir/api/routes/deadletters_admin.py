@@ -19,11 +19,8 @@ from weir.deadletters.filters import payload_of
 from weir.deadletters.letters import DeadLetter
 from weir.errors import WeirError
 from weir.model.names import EnvironmentRef
-from weir.warehouse.reading.periods import window_for
-from weir.warehouse.reading.top import MAX_QUEUES, By
 
 router = APIRouter(prefix="/admin/queues", tags=["admin"])
-MINUTE_MS = 60_000
 
 Tenant = Annotated[
     str | None, Query(max_length=255, description="The environment, for tokens that reach several.")
@@ -36,7 +33,9 @@ class AdminQueue(BaseModel):
     depth: int
     in_flight: int
     oldest_message_age_seconds: float
-    messages_per_minute: float | None = Field(description="null while the warehouse is out of reach.")
+    messages_per_minute: float | None = Field(
+        description="Handed out over the last minute; null while telemetry is stale or out of reach."
+    )
     dead_letters: int
 
 
@@ -155,16 +154,13 @@ async def delete(name: str, letter_id: str, access: Admin, services: App) -> Don
 
 
 async def _rates(services: Services, environment: EnvironmentRef) -> dict[str, float] | None:
-    """Messages handed out over the last whole minute, by queue; None if the warehouse cannot tell."""
+    """Messages handed out per minute, by queue; None if the warehouse cannot tell."""
     if services.warehouse is None:
         return None
-    now_ms = services.clock.now_ms()
-    window = window_for(start_ms=now_ms - MINUTE_MS, end_ms=now_ms, now_ms=now_ms)
     try:
-        totals = await services.warehouse.top.of(environment, window, by=By.DEQUEUED, limit=MAX_QUEUES)
+        return await services.warehouse.rates.dequeued_per_minute(environment)
     except WeirError:
         return None
-    return {one.queue: one.counters["dequeued"] * MINUTE_MS / window.span_ms for one in totals}
 
 
 def _preview(letter: DeadLetter) -> DeadLetterPreview:

@@ -84,12 +84,16 @@ def parse_time(text: str) -> int:
 async def show_queue_metrics(
     queue: str,
     access: Reader,
+    services: App,
     warehouse: Annotated[Warehouse, Depends(warehouse_of)],
     window: Annotated[Window, asked_window("30m")],
 ) -> Response:
     """One queue over time: what was measured, what is carried and what is unknown."""
     ref = access.environment.queue(queue)
     history = await warehouse.history.of_queue(ref, window)
+    if not history.heard and not await warehouse.history.has_queue(ref):
+        # NotFound unless it is defined. A queue that was forgotten keeps its history.
+        await services.broker.state(ref)
     return _json({"queue": ref.queue, **metrics_document(history, gauges=QUEUE_GAUGES)})
 
 

@@ -20,6 +20,7 @@ from weir.api.responses import problems
 from weir.api.routes.history import asked_window, warehouse_of
 from weir.api.services import Services, present
 from weir.control.principals import Role
+from weir.errors import NotFound
 from weir.telemetry.presence import Server
 from weir.warehouse.reading.periods import Window
 from weir.warehouse.reading.warehouse import Warehouse
@@ -79,6 +80,8 @@ async def show_worker_metrics(
     """Throughput, lag and pressure of one of the environment's processes, by bucket."""
     servers = await _servers(services, access, window)
     chosen = [one for one in servers if one.worker_id == worker_id]
+    if not chosen:
+        raise NotFound(f"no process `{worker_id}` served this environment in the period")
     return await _series(warehouse, window, chosen, worker_id=worker_id)
 
 

@@ -12,6 +12,9 @@ from weir.warehouse.reading.questions import ask_operator
 from weir.warehouse.reading.reader import Reader
 from weir.warehouse.reading.series import Span
 
+STALE_AFTER_MS = 60_000
+"""Telemetry that is further behind than this is not judged by: rules are unknown, rates are null."""
+
 Position = tuple[int, int]
 """A stream id: milliseconds and sequence."""
 
@@ -36,6 +39,9 @@ class Freshness:
 
     def lag_ms(self, shard: int) -> int:
         return self.now_ms - self.complete_until_ms(shard)
+
+    def is_stale(self, shard: int) -> bool:
+        return self.lag_ms(shard) > STALE_AFTER_MS
 
 
 def freshness_of(*, now_ms: int, landed: Mapping[int, Position], tails: Mapping[int, Position]) -> Freshness:

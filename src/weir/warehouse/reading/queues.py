@@ -29,6 +29,8 @@ class History:
     window: Window
     series: Series
     complete_until_ms: int
+    heard: bool
+    """Something was heard of it in the window or before."""
 
 
 class HistoryReader:
@@ -58,6 +60,12 @@ class HistoryReader:
             rows=ask_tenant("queue_series", queue.scope, **_series_parameters(QUEUES, window), **name),
             seed=ask_tenant("queue_seed", queue.scope, **_seed_parameters(QUEUES, window), **name),
         )
+
+    async def has_queue(self, queue: QueueRef) -> bool:
+        """Whether anything is kept of a queue, at any time."""
+        table = table_of(QUEUES, Resolution.HOUR)
+        question = ask_tenant("queue_exists", queue.scope, table=table, queue=queue.queue)
+        return bool(await self._reader.ask(question))
 
     async def of_environment(self, environment: EnvironmentRef, window: Window) -> History:
         return await self._history(
@@ -91,7 +99,12 @@ class HistoryReader:
             gaps=trust.gaps,
             known=self._known(window.resolution, trust),
         )
-        return History(window=window, series=series, complete_until_ms=trust.complete_until_ms)
+        return History(
+            window=window,
+            series=series,
+            complete_until_ms=trust.complete_until_ms,
+            heard=bool(found.get("bucket_ms")) or bool(seeds),
+        )
 
     def _seedable(self, window: Window, found: Columns) -> bool:
         """Not with a row in the first bucket, nor where nothing older is kept."""

@@ -1,8 +1,8 @@
 """From the rows of a tier to one point a bucket: what was measured, what is carried, what is unknown.
 
-Pure. No row means no activity, so counters fill with zero. A gauge keeps its last known value, seeded
-from before the window. Where telemetry was lost or has not arrived, nothing is made up: the values are
-null and the point says `unknown`.
+Pure. After the first event, no row means no activity, so counters fill with zero. A gauge keeps its last
+known value, seeded from before the window. Before the first event, and where telemetry was lost or has not
+arrived, nothing is made up: the values are null and the point says `unknown`.
 
 Everything here is columns, as the warehouse answers and as documents are written: a series has up to 1,500
 points of thirty values, and a value costs least when it is only handed on.
@@ -29,7 +29,7 @@ class Kind(StrEnum):
     CARRIED = "carried"
     """Nothing happened in the bucket: counters are zero, gauges are the last known ones."""
     UNKNOWN = "unknown"
-    """Telemetry of this bucket was lost, has expired or has not arrived yet."""
+    """Telemetry of this bucket was lost, has expired, has not arrived yet or had not begun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,15 +92,19 @@ def build_series(
 
     `found` has at most one row a bucket, in any order: its time `bucket_ms`, the columns of the shape, and in
     `last` the last values of the gauges. `seed` is the last row before the window. A bucket that touches one
-    of `gaps` is unknown whatever rows it has; a bucket outside `known` is unknown unless it has rows.
+    of `gaps` is unknown whatever rows it has; a bucket outside `known`, or before the first row of all, is
+    unknown unless it has rows.
     """
     rows = {bucket_ms: row for row, bucket_ms in enumerate(found.get("bucket_ms", ()))}
     lost = _lost_buckets(window, gaps)
     times_ms = range(window.start_ms, window.end_ms, window.step_ms)
     places = _Places(len(rows))
+    begun = bool(seed)
     for time_ms in times_ms:
         row = rows.get(time_ms)
-        if time_ms in lost or (row is None and known is not None and not _holds(known, time_ms, window)):
+        begun = begun or row is not None
+        silent = row is None and (not begun or (known is not None and not _holds(known, time_ms, window)))
+        if time_ms in lost or silent:
             places.unknown()
         elif row is None:
             places.idle()

@@ -75,6 +75,13 @@ FROM
 ) AS s
 HAVING count() > 0
 
+-- name: queue_exists
+-- One row if anything is kept of a queue.
+SELECT 1 AS one
+FROM {table:Identifier}
+WHERE $TENANT AND queue = {queue:String}
+LIMIT 1
+
 -- name: environment_series
 -- The same of a whole environment.
 SELECT

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from weir.errors import InvalidInput
+from weir.model.clock import Clock
 from weir.model.names import EnvironmentRef
 from weir.warehouse.reading.arithmetic import drain_ms, error_rate, mean, per_second, utilisation_pct
 from weir.warehouse.reading.periods import HOUR_MS, Resolution, Window
@@ -71,8 +72,9 @@ def parse_by(text: str) -> By:
 
 
 class TopReader:
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, *, clock: Clock) -> None:
         self._reader = reader
+        self._clock = clock
 
     async def of(
         self, environment: EnvironmentRef, window: Window, *, by: By, limit: int
@@ -88,7 +90,10 @@ class TopReader:
         if not names:
             return []
         rows = await self._reader.ask(ask_tenant("queue_totals", environment, queues=names, **frame))
-        totals = {row["queue"]: _totals(row, span_ms=window.span_ms) for row in rows}
+        # Rates are over what was read, which begins and ends on whole minutes or hours, but not after now.
+        end_ms = min(frame["end_s"] * 1_000, self._clock.now_ms())
+        span_ms = max(end_ms - frame["start_s"] * 1_000, 1)
+        totals = {row["queue"]: _totals(row, span_ms=span_ms) for row in rows}
         return [totals[name] for name in names if name in totals]
 
 

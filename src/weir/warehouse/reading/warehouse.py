@@ -9,6 +9,7 @@ from weir.model.clock import Clock, SystemClock
 from weir.warehouse.reading.freshness import FreshnessReader, GapReader, Tails, TrustReader
 from weir.warehouse.reading.periods import DEFAULT_RETENTION_MS, Resolution
 from weir.warehouse.reading.queues import HistoryReader
+from weir.warehouse.reading.rates import RateReader
 from weir.warehouse.reading.reader import Reader
 from weir.warehouse.reading.sparklines import SparklineReader
 from weir.warehouse.reading.top import TopReader
@@ -31,6 +32,7 @@ class Warehouse:
     sparklines: SparklineReader
     workers: WorkerReader
     windows: WindowReader
+    rates: RateReader
 
     async def aclose(self) -> None:
         await self.reader.aclose()
@@ -50,6 +52,7 @@ def open_warehouse(
     reader = Reader(url)
     freshness = FreshnessReader(reader, tails, clock=clock, max_age_ms=freshness_max_age_ms)
     gaps = GapReader(reader, clock=clock, max_age_ms=10 * freshness_max_age_ms)
+    windows = WindowReader(reader)
     return Warehouse(
         clock=clock,
         shards=shards,
@@ -60,8 +63,9 @@ def open_warehouse(
         history=HistoryReader(
             reader, TrustReader(freshness, gaps), clock=clock, shards=shards, retention_ms=retention_ms
         ),
-        top=TopReader(reader),
+        top=TopReader(reader, clock=clock),
         sparklines=SparklineReader(reader),
         workers=WorkerReader(reader, freshness, clock=clock),
-        windows=WindowReader(reader),
+        windows=windows,
+        rates=RateReader(windows, freshness, shards=shards),
     )
