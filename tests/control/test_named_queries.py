@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import psycopg
+import pytest
 
 import weir
 from weir.control.sql import Query, parse_queries
@@ -59,6 +60,25 @@ def test_every_query_prepares_on_a_migrated_database(database_url: str) -> None:
             except psycopg.Error as error:
                 failures.append(f"{origin}: `{query.name}`: {str(error).splitlines()[0]}")
     assert failures == []
+
+
+def test_what_queries_share_is_written_once() -> None:
+    text = """
+-- part: PLACE
+coalesce(a, b)
+
+-- part: ORDERED
+SELECT $PLACE FROM t
+ORDER BY $PLACE
+
+-- name: first
+-- The first one.
+$ORDERED LIMIT 1;
+"""
+    (query,) = parse_queries(text, origin="x.sql").values()
+    assert query.text == "SELECT coalesce(a, b) FROM t\nORDER BY coalesce(a, b) LIMIT 1;"
+    with pytest.raises(ValueError, match=r"x.sql: no query uses the part `UNUSED`"):
+        parse_queries("-- part: UNUSED\n1\n" + text, origin="x.sql")
 
 
 def test_every_query_is_used() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.deadletters.audit import Auditor
 from weir.deadletters.desk import TaskDesk
@@ -42,9 +43,11 @@ class World:
     environment: EnvironmentRef
     clock: ManualClock = field(default_factory=ManualClock)
     shards: int = 2
+    server: Broker | None = None
+    """A broker on a real server; without one, the memory broker."""
 
     def __post_init__(self) -> None:
-        self.broker = MemoryBroker(shards=self.shards, clock=self.clock)
+        self.broker: Broker = self.server or MemoryBroker(shards=self.shards, clock=self.clock)
         self.mover = Mover(self.broker, self.database, clock=self.clock)
         self.desk = TaskDesk(self.database, clock=self.clock)
         self.runner = TaskRunner(self.broker, self.database, clock=self.clock)

@@ -220,7 +220,7 @@ def verdict(rows: list[ConsumerStatus], *, warn: int, crit: int) -> tuple[int, s
 def document(letter: DeadLetter) -> dict[str, Any]:
     """A dead letter as JSON."""
     members = asdict(letter)
-    for internal in ("seq", "consumer_key", "group_key", "payload"):
+    for internal in ("seq", "consumer_key", "group_key", "position", "payload"):
         del members[internal]
     payload = payload_of(letter)
     return {

@@ -6,6 +6,15 @@ A file is a list of queries, each headed by its name and one sentence:
     -- Claim the oldest runnable operation of each partition.
     UPDATE …
 
+What several queries of a file share stands before them, once, and goes in where its name is marked:
+
+    -- part: POSITION
+    coalesce(origin_id, id)
+
+    -- name: oldest
+    -- The oldest dead letter.
+    SELECT … ORDER BY $POSITION
+
 Parameters are psycopg's `%(name)s`. The mark `$SCOPE` keeps the rows inside a principal's scope; its
 parameters are those of `weir.control.scopes.principal_names`.
 """
@@ -13,6 +22,7 @@ parameters are those of `weir.control.scopes.principal_names`.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -21,6 +31,8 @@ _SCOPE = " AND ".join(
     f"(%({name})s::text IS NULL OR {name} = %({name})s)"
     for name in ("organization", "project", "environment")
 )
+_PART = re.compile(r"^-- part: (?P<name>[A-Z][A-Z_]*)\n(?P<body>(?:(?!-- ).*\n)+)", re.MULTILINE)
+_MARK = re.compile(r"\$([A-Z][A-Z_]*)\b")
 _HEAD = re.compile(r"^-- name: (?P<name>[a-z][a-z0-9_]*)\s*\n-- (?P<sentence>\S.*)\n", re.MULTILINE)
 
 
@@ -35,17 +47,29 @@ class Query:
 
 def parse_queries(text: str, *, origin: str) -> dict[str, Query]:
     """The queries of one file by name; a malformed file is a ValueError that names it."""
+    parts = {part["name"]: part["body"].strip() for part in _PART.finditer(text)}
+    written, text = text, _PART.sub("", text)
     heads = list(_HEAD.finditer(text))
     if not heads or text[: heads[0].start()].strip():
         raise ValueError(f"{origin}: expected `-- name: …` and a sentence before the first statement")
     ends = [head.start() for head in heads[1:]] + [len(text)]
     queries: dict[str, Query] = {}
     for head, end in zip(heads, ends, strict=True):
-        name, body = head["name"], text[head.end() : end].strip().replace("$SCOPE", _SCOPE)
+        name, body = head["name"], _filled(text[head.end() : end].strip(), parts)
         if name in queries or not body:
             raise ValueError(f"{origin}: query `{name}` is empty or named twice")
         queries[name] = Query(name=name, sentence=head["sentence"], text=body)
+    if unused := parts.keys() - set(_MARK.findall(written)):
+        raise ValueError(f"{origin}: no query uses the part `{min(unused)}`")
     return queries
+
+
+def _filled(text: str, parts: Mapping[str, str]) -> str:
+    """The text with each known mark replaced by what it stands for, marks inside parts included."""
+    known = {**parts, "SCOPE": _SCOPE}
+    while found := known.keys() & set(_MARK.findall(text)):
+        text = _MARK.sub(lambda mark: known[mark[1]] if mark[1] in found else mark[0], text)
+    return text
 
 
 @cache

@@ -104,8 +104,8 @@ async def _purged(work: Work, task: Task) -> Batch:
         scanned=rows[0]["scanned"],
         matched=rows[0]["matched"],
         done=done,
-        after_enqueued_at_ms=rows[0]["enqueued_at_ms"],
-        after_id=str(rows[0]["id"]),
+        after_enqueued_at_ms=rows[0]["position_ms"],
+        after_id=str(rows[0]["position_id"]),
         delay_ms=_pause_ms(task, done),
     )
 
@@ -123,6 +123,8 @@ async def _asked(connection: Connection, task: Task, question: Query, *, limit: 
         after_ms=task.after_enqueued_at_ms,
         after_id=task.after_id,
         high_water=task.high_water,
+        retried_to=task.retried_to,
+        task=task.id,
         exhausted_only=task.kind is TaskKind.PURGE and not task.filter.include_unexhausted,
         limit=limit,
         **task.filter.conditions(),
@@ -222,8 +224,8 @@ def _reached(window: Sequence[Row], last: Row, *, matched: int, samples: Sequenc
         scanned=next(index for index, row in enumerate(window, start=1) if row is last),
         matched=matched,
         samples=tuple(str(row["id"]) for row in samples[:10]),
-        after_enqueued_at_ms=last["enqueued_at_ms"],
-        after_id=str(last["id"]),
+        after_enqueued_at_ms=last["position_ms"],
+        after_id=str(last["position_id"]),
     )
 
 

@@ -49,10 +49,11 @@ def judge(task: Task, fates: Fates, *, now_ms: int) -> Verdict:
 
 def too_deadly(task: Task) -> str | None:
     """Why a redrive past its canary must stop after all: the deaths went over the tolerated share."""
-    allowed = max(math.floor(task.canary_tolerance * task.done), len(task.canary_ids))
-    if task.died_again <= allowed:
+    done, died = task.done - task.done_before, task.died_again - task.died_before
+    allowed = max(math.floor(task.canary_tolerance * done), len(task.canary_ids))
+    if died <= allowed:
         return None
-    return f"{task.died_again} of {task.done} replayed letters died again; at most {allowed} may"
+    return f"{died} of {done} replayed letters died again; at most {allowed} may"
 
 
 async def fates_of(connection: Connection, broker: Broker, task: Task) -> Fates:

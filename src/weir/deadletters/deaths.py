@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weir.control.database import Connection, execute, fetch
@@ -12,8 +12,8 @@ from weir.deadletters.consumers import Keys, ensure_consumers
 from weir.deadletters.fingerprint import fingerprint
 from weir.deadletters.groups import Death, GroupKeys, ensure_groups, grow_groups
 from weir.deadletters.letters import SQL as LETTERS
-from weir.deadletters.letters import envelope_of, storable
-from weir.deadletters.lineage import parent_of, task_of
+from weir.deadletters.letters import Position, envelope_of, storable
+from weir.deadletters.lineage import origin_of, parent_of, task_of
 from weir.deadletters.summary import change_summary
 from weir.model.message import DeadMessage
 
@@ -86,6 +86,8 @@ async def _insert(
     connection: Connection, messages: Sequence[DeadMessage], deaths: Sequence[Death], keys: Sequence[int]
 ) -> list[int]:
     """The positions of the messages that were not stored before."""
+    parents = [parent_of(message.message_id, message.headers) for message in messages]
+    origins = await _origins(connection, messages, parents)
     rows = await fetch(
         connection,
         LETTERS["insert_letters"],
@@ -100,10 +102,33 @@ async def _insert(
         errors=[death.error for death in deaths],
         payloads=[message.payload for message in messages],
         envelopes=[envelope_of(message) for message in messages],
-        parents=[parent_of(message.message_id, message.headers) for message in messages],
+        parents=parents,
+        origin_times=[None if origin is None else origin.enqueued_at_ms for origin in origins],
+        origins=[None if origin is None else origin.id for origin in origins],
     )
     new = {str(row["id"]) for row in rows}
     return [index for index, message in enumerate(messages) if message.message_id in new]
+
+
+async def _origins(
+    connection: Connection, messages: Sequence[DeadMessage], parents: Sequence[str | None]
+) -> list[Position | None]:
+    """The first message of each replay's line; None for a message that is not a replay."""
+    wanted = sorted({parent for parent in parents if parent is not None})
+    known = await _origins_of(connection, wanted) if wanted else {}
+    return [
+        # A parent that is forgotten by now told its origin to the replay.
+        None if parent is None else known.get(parent) or origin_of(message.headers)
+        for message, parent in zip(messages, parents, strict=True)
+    ]
+
+
+async def _origins_of(connection: Connection, dead_letter_ids: Sequence[str]) -> Mapping[str, Position]:
+    rows = await fetch(connection, LETTERS["origins_of"], ids=list(dead_letter_ids))
+    return {
+        str(row["id"]): Position(enqueued_at_ms=row["position_ms"], id=str(row["position_id"]))
+        for row in rows
+    }
 
 
 async def _tell_parents(connection: Connection, messages: Sequence[DeadMessage]) -> None:

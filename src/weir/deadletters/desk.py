@@ -61,20 +61,20 @@ class TaskDesk:
 
     async def pause(self, environment: EnvironmentRef, task_id: str, *, by: str) -> Task:
         allowed = (TaskState.PENDING, TaskState.RUNNING)
-        return await self._change(environment, task_id, TaskState.PAUSED, allowed, by=by)
+        return await self._move(environment, task_id, TaskState.PAUSED, allowed, by=by)
 
     async def resume(self, environment: EnvironmentRef, task_id: str, *, by: str) -> Task:
-        """Go on. A redrive that its canary stopped sends a new canary first."""
+        """Go on. A redrive that its canary stopped begins again with what died, and with a new canary."""
         task = await self.find(environment, task_id)
-        allowed = (TaskState.PAUSED, TaskState.STOPPED_BY_CANARY)
-        again = task.state is TaskState.STOPPED_BY_CANARY
-        return await self._change(environment, task_id, TaskState.RUNNING, allowed, by=by, again=again)
+        if task.state is TaskState.STOPPED_BY_CANARY:
+            return await self._change(environment, task, TaskState.RUNNING, "restart_task", by=by)
+        return await self._move(environment, task_id, TaskState.RUNNING, (TaskState.PAUSED,), by=by)
 
     async def cancel(self, environment: EnvironmentRef, task_id: str, *, by: str) -> Task:
         allowed = (TaskState.PENDING, TaskState.RUNNING, TaskState.PAUSED)
-        return await self._change(environment, task_id, TaskState.CANCELLED, allowed, by=by)
+        return await self._move(environment, task_id, TaskState.CANCELLED, allowed, by=by)
 
-    async def _change(
+    async def _move(
         self,
         environment: EnvironmentRef,
         task_id: str,
@@ -82,27 +82,28 @@ class TaskDesk:
         allowed: tuple[TaskState, ...],
         *,
         by: str,
-        again: bool = False,
     ) -> Task:
-        now_ms = self._clock.now_ms()
-        task = await self.find(environment, task_id)
+        """Bring a task from one of the allowed states into another."""
+        return await self._change(
+            environment,
+            await self.find(environment, task_id),
+            state,
+            "change_state",
+            by=by,
+            allowed=[str(one) for one in allowed],
+            finished_at_ms=self._clock.now_ms() if state.over else None,
+        )
+
+    async def _change(
+        self, environment: EnvironmentRef, task: Task, state: TaskState, query: str, *, by: str, **values: Any
+    ) -> Task:
+        values |= {"id": task.id, "state": state, "now_ms": self._clock.now_ms(), **scope_names(environment)}
         async with self._database.transaction() as connection:
-            changed = await execute(
-                connection,
-                SQL["change_state"],
-                id=task.id,
-                state=state,
-                allowed=[str(one) for one in allowed],
-                again=again,
-                note=None,
-                now_ms=now_ms,
-                finished_at_ms=now_ms if state.over else None,
-                **scope_names(environment),
-            )
+            changed = await execute(connection, SQL[query], **values)
             if not changed:
                 raise Conflict(f"the task `{task.id}` is {task.state}, so it cannot become {state}")
             await self._record(connection, environment, by, f"dlq.task.{state}", task.id)
-        return await self.find(environment, task_id)
+        return await self.find(environment, task.id)
 
     async def _lanes(self, environment: EnvironmentRef, new: NewTask) -> tuple[bool, list[int]]:
         """The consumers to walk or, with a fingerprint, their groups."""

@@ -18,6 +18,20 @@ SQL = load_queries("weir.deadletters", "letters.sql")
 NUL = "\x00"
 REPLACEMENT = "\ufffd"
 MAX_ERROR = 65_536
+LAST_MS = 2**62
+LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """A place in the original order: when the first message of a line was enqueued, and its id.
+
+    Replays share the millisecond in which they are enqueued, and their ids are hashes; so their own time
+    and id say nothing about the order of a key, and those of the first message do.
+    """
+
+    enqueued_at_ms: int = LAST_MS
+    id: str = LAST_ID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +57,7 @@ class DeadLetter:
     fingerprint: str
     enqueued_at_ms: int
     died_at_ms: int
+    position: Position
     replay_of: str | None
     replay_id: str | None
     replayed_at_ms: int | None
@@ -101,6 +116,7 @@ def letter_of(row: Row) -> DeadLetter:
         fingerprint=row["fingerprint"],
         enqueued_at_ms=row["enqueued_at_ms"],
         died_at_ms=row["died_at_ms"],
+        position=Position(enqueued_at_ms=row["position_ms"], id=str(row["position_id"])),
         replay_of=_text(row["replay_of"]),
         replay_id=_text(row["replay_id"]),
         replayed_at_ms=row["replayed_at_ms"],

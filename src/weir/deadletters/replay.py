@@ -14,7 +14,7 @@ from weir.broker.broker import Broker
 from weir.broker.checks import check_message
 from weir.control.database import Connection, fetch
 from weir.deadletters.letters import SQL, DeadLetter
-from weir.deadletters.lineage import lineage_headers, replay_id_of, replay_key_of
+from weir.deadletters.lineage import replay_headers, replay_id_of, replay_key_of
 from weir.deadletters.patch import Patch
 from weir.deadletters.summary import Tally, apply_tally
 from weir.errors import InvalidInput
@@ -120,7 +120,7 @@ def _replay_of(letter: DeadLetter, task_id: str | None, patch: Patch | None) -> 
     return NewMessage(
         payload=letter.payload if patch is None else patch.apply(letter),
         id=MessageId(replay_id_of(letter.id, died_at_ms=letter.died_at_ms)),
-        headers={**letter.headers, **lineage_headers(letter.id, task_id)},
+        headers=replay_headers(letter, task_id),
         key=letter.key,
         priority=letter.priority,
         idempotency_key=replay_key_of(letter.id),

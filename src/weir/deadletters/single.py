@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from weir.broker.broker import Broker
@@ -11,24 +10,13 @@ from weir.control.database import Connection, Database
 from weir.control.scopes import scope_names
 from weir.deadletters.consumers import consumer_key
 from weir.deadletters.groups import group_keys
-from weir.deadletters.letters import SQL, DeadLetter, lock_letters, read_letters
+from weir.deadletters.letters import SQL, DeadLetter, Position, lock_letters, read_letters
 from weir.deadletters.replay import delete, replay
 from weir.deadletters.summary import SQL as SUMMARY
 from weir.errors import Conflict, InvalidInput, NotFound, QueueFull
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, check_id
 from weir.model.names import EnvironmentRef, QueueRef
-
-LAST_MS = 2**62
-LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
-    """Where a page of a list begins: before this letter, newest first."""
-
-    enqueued_at_ms: int = LAST_MS
-    id: str = LAST_ID
 
 
 class Letters:
@@ -47,7 +35,7 @@ class Letters:
         before: Position | None = None,
         limit: int = 50,
     ) -> list[DeadLetter]:
-        """A page of the queue's dead letters, those that were enqueued last first."""
+        """A page of the queue's dead letters in reverse original order: those enqueued last come first."""
         lane = await consumer_key(self._database, queue)
         query = "list_by_consumer"
         if lane is not None and fingerprint is not None:
@@ -59,8 +47,7 @@ class Letters:
         rows = await self._database.fetch(
             SQL[query], lane=lane, before_ms=start.enqueued_at_ms, before_id=start.id, limit=limit
         )
-        letters = await read_letters(self._database, [str(row["id"]) for row in rows])
-        return sorted(letters, key=lambda letter: (letter.enqueued_at_ms, letter.id), reverse=True)
+        return (await read_letters(self._database, [str(row["id"]) for row in rows]))[::-1]
 
     async def counts(self, environment: EnvironmentRef) -> dict[str, int]:
         """How many are dead, by queue: from the summary alone."""

@@ -112,12 +112,17 @@ class Task:
     after_enqueued_at_ms: int
     after_id: str
     high_water: int
+    retried_to: int
+    """It takes its own letters once more that died again and arrived up to here, before it was resumed."""
     expected: int
     scanned: int
     matched: int
     done: int
     skipped: int
     died_again: int
+    done_before: int
+    died_before: int
+    """What it had sent back, and how many of these had died again, when it was last resumed."""
     samples: tuple[str, ...]
     note: str | None
     """Why it waits or ended."""

@@ -1,3 +1,12 @@
+-- part: LAST_ARRIVAL
+coalesce((SELECT last_value FROM weir.dead_letters_seq_seq WHERE is_called), 0)
+
+-- part: DEAD_IN_LANES
+CASE WHEN by_group
+    THEN coalesce((SELECT sum(dead_count) FROM weir.dead_letter_groups WHERE group_key = ANY(lanes)), 0)
+    ELSE coalesce((SELECT sum(dead_count) FROM weir.dlq_summary WHERE consumer_key = ANY(lanes)), 0)
+END
+
 -- name: create_task
 -- Write down a new task with its lanes, its high-water mark and what to expect at most.
 INSERT INTO weir.dead_letter_tasks (
@@ -5,17 +14,10 @@ INSERT INTO weir.dead_letter_tasks (
     canary, canary_tolerance, canary_patience_ms, canary_state, patch,
     by_group, lanes, high_water, expected, created_by, created_at_ms, next_at_ms
 )
-VALUES (
-    %(id)s, %(organization)s, %(project)s, %(environment)s, %(kind)s, 'pending', %(dry_run)s, %(filter)s,
-    %(rate_per_s)s, %(canary)s, %(canary_tolerance)s, %(canary_patience_ms)s, %(canary_state)s, %(patch)s,
-    %(by_group)s, %(lanes)s::bigint[],
-    coalesce((SELECT last_value FROM weir.dead_letters_seq_seq WHERE is_called), 0),
-    CASE WHEN %(by_group)s
-        THEN coalesce((SELECT sum(dead_count) FROM weir.dead_letter_groups WHERE group_key = ANY(%(lanes)s::bigint[])), 0)
-        ELSE coalesce((SELECT sum(dead_count) FROM weir.dlq_summary WHERE consumer_key = ANY(%(lanes)s::bigint[])), 0)
-    END,
-    %(created_by)s, %(now_ms)s, %(now_ms)s
-);
+SELECT %(id)s, %(organization)s, %(project)s, %(environment)s, %(kind)s, 'pending', %(dry_run)s, %(filter)s,
+       %(rate_per_s)s, %(canary)s, %(canary_tolerance)s, %(canary_patience_ms)s, %(canary_state)s, %(patch)s,
+       by_group, lanes, $LAST_ARRIVAL, $DEAD_IN_LANES, %(created_by)s, %(now_ms)s, %(now_ms)s
+FROM (SELECT %(by_group)s::boolean AS by_group, %(lanes)s::bigint[] AS lanes) AS asked;
 
 -- name: find_task
 -- One task of an environment, with the deaths that followed it.
@@ -66,10 +68,20 @@ UPDATE weir.dead_letter_tasks SET state = 'failed', note = %(note)s, finished_at
 WHERE id = %(id)s::uuid AND state IN ('pending', 'running');
 
 -- name: change_state
--- Pause, resume or cancel; nothing if the task is not in a state that allows it.
+-- Pause, go on or cancel; nothing if the task is not in a state that allows it.
 UPDATE weir.dead_letter_tasks
-SET state = %(state)s, next_at_ms = %(now_ms)s, finished_at_ms = %(finished_at_ms)s, note = %(note)s,
-    canary_state = CASE WHEN %(again)s AND canary > 0 THEN 'sending' ELSE canary_state END,
-    canary_ids = CASE WHEN %(again)s THEN '{}' ELSE canary_ids END
+SET state = %(state)s, next_at_ms = %(now_ms)s, finished_at_ms = %(finished_at_ms)s, note = NULL
 WHERE id = %(id)s::uuid AND state = ANY(%(allowed)s::text[])
+  AND organization = %(organization)s AND project = %(project)s AND environment = %(environment)s;
+
+-- name: restart_task
+-- Resume a redrive that its canary stopped: from the front, with a new canary and with its own letters that died again.
+UPDATE weir.dead_letter_tasks
+SET state = 'running', next_at_ms = %(now_ms)s, finished_at_ms = NULL, note = NULL,
+    canary_state = CASE WHEN canary > 0 THEN 'sending' ELSE canary_state END, canary_ids = '{}',
+    lane = 0, after_enqueued_at_ms = -1, after_id = '00000000-0000-0000-0000-000000000000',
+    retried_to = $LAST_ARRIVAL, expected = done + $DEAD_IN_LANES,
+    scanned = done, matched = done, skipped = 0, done_before = done,
+    died_before = coalesce((SELECT deaths FROM weir.redrive_deaths WHERE task_id = id), 0)
+WHERE id = %(id)s::uuid AND state = 'stopped_by_canary'
   AND organization = %(organization)s AND project = %(project)s AND environment = %(environment)s;

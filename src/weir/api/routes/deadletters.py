@@ -29,9 +29,8 @@ from weir.api.services import Services, present
 from weir.control.principals import Principal, Role
 from weir.deadletters.audit import last_audit
 from weir.deadletters.groups import list_groups
-from weir.deadletters.letters import DeadLetter
+from weir.deadletters.letters import DeadLetter, Position
 from weir.deadletters.room import DeadLetterRoom
-from weir.deadletters.single import Position
 from weir.deadletters.summary import ConsumerStatus, read_summary
 from weir.deadletters.tasks import NewTask
 from weir.errors import InvalidInput, NotFound
@@ -163,7 +162,7 @@ async def pause(task_id: str, access: Writer, services: App) -> TaskView:
     "/api/v1/dlq/tasks/{task_id}/resume", operation_id="resume_dead_letter_task", responses=problems(409)
 )
 async def resume(task_id: str, access: Writer, services: App) -> TaskView:
-    """Go on, where it was; a redrive that its canary stopped sends a new canary first."""
+    """Go on where it was; a redrive that its canary stopped begins again, with what died and a new canary."""
     return task_view(await room_of(services).tasks.resume(access.environment, task_id, by=access.actor))
 
 
@@ -200,4 +199,5 @@ def position(before: str | None) -> Position | None:
 def next_page(found: list[DeadLetter], limit: int) -> str | None:
     if len(found) < limit:
         return None
-    return f"{found[-1].enqueued_at_ms}_{found[-1].id}"
+    last = found[-1].position
+    return f"{last.enqueued_at_ms}_{last.id}"
