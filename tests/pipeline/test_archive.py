@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from weir.errors import Conflict
 from weir.pipeline.archive import HOUR_MS, Archive, ShardRange, covered_once, within
 from weir.pipeline.compaction import SETTLED_MS, compact
 from weir.pipeline.definition import QUEUE_METRIC
+from weir.pipeline.landing import landing_rows
+from weir.telemetry.events import Aggregate, Field
 
+OF_THE_FIRST_LAYOUT = Path(__file__).parent / "golden" / "archive_v1"
+"""A file that was written before archive files said their version."""
 HOUR = 500_000 * HOUR_MS
 CLOSED_MS = HOUR + 2 * HOUR_MS + SETTLED_MS
 
@@ -44,7 +51,7 @@ def counted(archive: Archive) -> list[int]:
     for hour in sorted({file.hour_ms for file in files}):
         ranges = [(file.path, archive.ranges(file.path)) for file in files if file.hour_ms == hour]
         for path, mine in covered_once(ranges):
-            found += within(archive.read(path), mine)["stream_ms"].to_pylist()
+            found += within(archive.read(path, QUEUE_METRIC.kind), mine)["stream_ms"].to_pylist()
     return sorted(found)
 
 
@@ -100,3 +107,44 @@ def test_a_join_that_was_killed_before_it_removed_the_parts_counts_once(
     compact(archive, QUEUE_METRIC, now_ms=CLOSED_MS)
     assert counted(archive) == list(range(1, 21))
     assert len(archive.files("queue", from_ms=0, to_ms=2**62)) == 1
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Archive:
+    """An archive whose one file is of the first layout."""
+    shutil.copytree(OF_THE_FIRST_LAYOUT, tmp_path / "archive")
+    return Archive(str(tmp_path / "archive"))
+
+
+def test_a_file_that_says_no_version_is_read_and_joined_with_newer_ones(first: Archive) -> None:
+    moved = Field(name="moved", width=4, aggregates=(Aggregate.SUM,), doc="")
+    kind = replace(
+        QUEUE_METRIC.kind, earlier=(QUEUE_METRIC.kind.fields,), fields=(*QUEUE_METRIC.kind.fields, moved)
+    )
+    grown = replace(QUEUE_METRIC, kind=kind)
+    (old,) = first.files("queue", from_ms=0, to_ms=2**62)
+    before = first.read(old.path, kind)
+    assert before["moved"].to_pylist() == [0] * 26
+    for number in range(12):
+        mine = before.slice(number, 1)
+        last = f"{mine['stream_ms'][0]}-{mine['stream_sequence'][0]}"
+        first.write(
+            grown,
+            mine.set_column(mine.column_names.index("shard"), "shard", pa.array([3], pa.uint16())),
+            token=f"new-{number}",
+            ranges=[(3, f"0-{number}", last)],
+        )
+    done = compact(first, grown, now_ms=old.hour_ms + 3 * HOUR_MS)
+    assert (done.files, done.into) == (13, 1)
+    (joined,) = first.files("queue", from_ms=0, to_ms=2**62)
+    rows = landing_rows(grown, first.read(joined.path, kind))
+    assert sum(rows["enqueued"].to_pylist()) >= 30
+    assert sum(rows["moved"].to_pylist()) == 0
+
+
+def test_a_file_of_a_newer_version_is_refused(archive: Archive) -> None:
+    newer = replace(QUEUE_METRIC.kind, earlier=(QUEUE_METRIC.kind.fields,))
+    archive.write(replace(QUEUE_METRIC, kind=newer), events(1), token="t", ranges=[(0, "0-0", "1-0")])
+    (file,) = archive.files("queue", from_ms=0, to_ms=2**62)
+    with pytest.raises(Conflict, match=r"events of version 2.*start a newer Weir"):
+        archive.read(file.path, QUEUE_METRIC.kind)

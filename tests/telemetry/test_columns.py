@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from weir.telemetry.codec import Event, Undecodable, pack, unpack
 from weir.telemetry.columns import REASONS, decode
 from weir.telemetry.entries import MAX_EVENT_BYTES, Entries, entries_of
-from weir.telemetry.events import QUEUE, WORKER, EventKind
+from weir.telemetry.events import QUEUE, WORKER, Aggregate, EventKind, Field
 
 NAMES = st.text(min_size=1, max_size=40).filter(lambda text: 0 < len(text.encode(errors="ignore")) <= 255)
 TEXTS = NAMES.filter(lambda text: not any("\ud800" <= char <= "\udfff" for char in text))
@@ -113,4 +114,41 @@ def test_nothing_decodes_to_nothing() -> None:
 
 
 def test_the_layout_of_a_header_is_what_the_catalogue_says() -> None:
-    assert struct.calcsize(QUEUE.struct_format) == QUEUE.header_size
+    assert struct.calcsize(QUEUE.layout.struct_format) == QUEUE.layout.header_size
+
+
+FIRST = QUEUE.fields
+GROWN = replace(
+    QUEUE,
+    earlier=(FIRST,),
+    # One field is gone, one became wider, one is new and stands in the middle.
+    fields=(
+        *(replace(field, width=8) if field.name == "acked" else field for field in FIRST[:4]),
+        Field(name="moved", width=4, aggregates=(Aggregate.SUM,), doc=""),
+        *(field for field in FIRST[4:] if field.name != "refused"),
+    ),
+)
+
+
+def test_entries_of_an_earlier_layout_are_read_into_the_columns_of_today() -> None:
+    old = pack(QUEUE, Event(dimensions=("o", "p", "e", "q"), values={"acked": 7, "dead": 1}, samples=(5, 6)))
+    new = pack(GROWN, Event(dimensions=("o", "p", "e", "r"), values={"acked": 2**40, "moved": 3}))
+    decoded = decode(GROWN, entries(old, new, b"\x03" + new[1:], old, new[:60]))
+    assert [REASONS[code] for code in decoded.codes] == [
+        "", "", "unknown layout version", "", "truncated header",
+    ]  # fmt: skip
+    rows = decoded.events.to_pylist()
+    assert [(row["queue"], row["acked"], row["moved"], row["dead"], row["wait_ms"]) for row in rows] == [
+        ("q", 7, 0, 1, [5, 6]),
+        ("r", 2**40, 3, 0, []),
+        ("q", 7, 0, 1, [5, 6]),
+    ]
+    assert "refused" not in decoded.events.schema.names
+    assert [row["stream_sequence"] for row in rows] == [0, 1, 3]
+    assert unpack(GROWN, old).values["acked"] == 7
+
+
+def test_an_entry_of_a_newer_layout_is_not_read() -> None:
+    newer = pack(GROWN, Event(dimensions=("o", "p", "e", "r"), values={"moved": 3}))
+    with pytest.raises(Undecodable, match="unknown layout version"):
+        unpack(QUEUE, newer)

@@ -44,9 +44,10 @@ _WORDS = {
     "MASTERDOWN": "the Redis primary is down",
     "TRYAGAIN": "the Redis cluster is moving this slot; try again in a moment",
     "UNKILLABLE": "Redis is busy with a script; try again in a moment",
+    "NEWER": "a newer Weir changed this queue, and this one does not know its layout; start a newer Weir",
 }
-_NO_ROOM = ("OOM", "MISCONF")
-"""Redis answered that it has no room: nothing was done, so the caller is told instead of queued."""
+_REFUSING = ("OOM", "MISCONF", "NEWER")
+"""Redis answered that it will not: nothing was done, so the caller is told instead of queued."""
 _ANY_WORD = re.compile(rf"\b(?:{'|'.join(_WORDS)})\b")
 
 
@@ -63,7 +64,7 @@ def translate(error: Exception) -> WeirError:
     found = _ANY_WORD.search(str(error))
     word = "OOM" if isinstance(error, exceptions.OutOfMemoryError) else found[0] if found else ""
     reason = _WORDS.get(word, f"Redis did not do it: {type(error).__name__}: {error}")
-    refused = {"refused": True} if word in _NO_ROOM else {}
+    refused = {"refused": True} if word in _REFUSING else {}
     return BrokerUnavailable(reason, retry_after_s=RETRY_AFTER_S, **refused)
 
 

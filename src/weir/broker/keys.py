@@ -10,12 +10,14 @@
     weir:{shard-3}:calls                 hash    lane of a named call -> packed id and outcome
     weir:{shard-3}:retired               hash    forgotten queue -> its odometers, should it come back
     weir:{shard-3}:direct                string  until when enqueue may go direct; absent: always
+    weir:{shard-3}:layouts               hash    layout -> newest version that was announced here
     weir:{shard-3}:wake                  channel queues or environments that became servable
     weir:{shard-3}:op:SLOT               string  number and reply of the last call in a slot
     weir:{shard-3}:e:ENV                 hash    limit, depth, running of an environment
     weir:{shard-3}:e:ENV:active          zset    its queues that may be served -> their turn
     weir:{shard-3}:e:ENV:queues          zset    its defined queues, all with score 0
-    weir:{shard-3}:q:QUEUE               hash    c: packed promises, s: packed state, paused
+    weir:{shard-3}:q:QUEUE               hash    c: packed promises, state: packed state, paused;
+                                                 s: the state of version 0, until the queue next changes
     weir:{shard-3}:q:QUEUE:ready         zset    members that are available -> priority band + time
     weir:{shard-3}:q:QUEUE:heads         zset    ordered queues: the members that may be handed out
     weir:{shard-3}:q:QUEUE:lanes         zset    ordered queues: key + member of those behind a head
@@ -42,7 +44,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.telemetry.streams import hash_tag
+from weir.telemetry.streams import LAYOUTS, hash_tag
 
 EPOCH = b"weir:epoch"
 EVERY_WAKE = f"weir:{hash_tag(0).replace('0', '*')}:wake".encode()
@@ -58,6 +60,7 @@ SHARD_PARTS = (
     "calls",
     "retired",
     "direct",
+    LAYOUTS,
     "wake",
 )
 ENVIRONMENT_PARTS = ("active", "queues")

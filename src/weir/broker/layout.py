@@ -3,6 +3,9 @@
 A *member* is a waiting message without its body: it travels from `ready` to a lease and back. It
 starts with the sequence number, most significant byte first, so that Redis breaks ties of time by
 order of arrival. A *body* is opaque to the scripts.
+
+State, promises and dead messages say their version (see `records`). The version of the state is that of the
+whole queue: of its keys, members, leases and bodies.
 """
 
 from __future__ import annotations
@@ -13,9 +16,11 @@ from struct import Struct
 
 import orjson
 
+from weir.broker.records import MARK, Record, python_struct
 from weir.model.message import DEFAULT_PRIORITY, NO_HEADERS, NewMessage
 from weir.spec.ir import Ordering, QueueSpec
-from weir.telemetry.events import QUEUE_COUNTERS
+from weir.telemetry.events import CATALOGUE, QUEUE_COUNTERS
+from weir.telemetry.streams import EVENT_LAYOUT
 
 BAND = 1 << 43
 """Distance between the scores of two priorities; every time in milliseconds is smaller."""
@@ -27,39 +32,67 @@ _LUA_FORMATS = {
     "MEMBER": ">I8c16I4I8I8I8I1",
     # deadline, token, length of the consumer's name; then the name and the member
     "LEASE": ">I8c16I1",
-    # ordering, max_age, ttl, max_depth, max_attempts, initial, cap, jitter, lease, concurrency, window
-    "PROMISES": ">I1I8I8I8I8I8I8I8I8I8I8",
-    # odometers, sequence, latest available and expires of the members that `expiry` does not list, the
-    # alarm that was set, when the queue was last noted as touched
-    "STATE": ">" + "I8" * (len(QUEUE_COUNTERS) + 5),
     # id, priority, deliver_at, ttl, length of the key, length of the idempotency key
     "ARRIVAL": ">c16I1I8I8I1I1",
     # the front of a member, as far as the priority; then the length of the error
     "HANDED": ">I8c16I4I8I8I8I1I2",
-    # length of the ident, attempts, max_attempts, reason, enqueued, died, priority, length of the error
-    "DEAD": ">I2I4I4I1I8I8I1I2",
 }
-_PYTHON_CODES = {"I1": "B", "I2": "H", "I4": "I", "I8": "Q", "c16": "16s"}
 
 
-def _struct(name: str) -> Struct:
-    layout = _LUA_FORMATS[name]
-    for lua, python in _PYTHON_CODES.items():
-        layout = layout.replace(lua, python)
-    return Struct(layout)
+def _wide(*names: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, "I8") for name in names)
 
 
-PROMISES = _struct("PROMISES")
-STATE = _struct("STATE")
-ARRIVAL = _struct("ARRIVAL")
-HANDED = _struct("HANDED")
-DEAD = _struct("DEAD")
+_SPANS = _wide("max_age", "ttl", "max_depth", "max_attempts", "initial", "cap", "jitter", "lease")
+PROMISES = Record(
+    name="PROMISES",
+    added=((("ordering", "I1"), *_SPANS, *_wide("concurrency", "window")), ()),
+)
+"""What a queue was defined with. Version 1 only says its version."""
+
+_FIRST_COUNTERS = ("enqueued", "dequeued", "acked", "nacked", "dead", "expired", "lapsed", "refused")
+_MARKS = ("sequence", "top_available", "top_expires", "alarm_set", "touched")
+STATE = Record(name="STATE", added=(_wide(*_FIRST_COUNTERS, *_MARKS), ()))
+"""Odometers; the last sequence number; latest available and expires of the members that `expiry` does not
+list; the alarm that was set; when the queue was last noted as touched. Version 1 only says its version."""
+
+DEAD = Record(
+    name="DEAD",
+    added=(
+        (
+            ("ident_size", "I2"),
+            ("attempts", "I4"),
+            ("max_attempts", "I4"),
+            ("reason", "I1"),
+            ("enqueued", "I8"),
+            ("died", "I8"),
+            ("priority", "I1"),
+            ("error_size", "I2"),
+        ),
+        (),
+    ),
+)
+"""A dead message; its queue's ident, the error and the body follow. Version 1 only says its version."""
+
+RECORDS = (PROMISES, STATE, DEAD)
+VERSIONS = {
+    **{record.name.lower(): record.version for record in RECORDS},
+    **{f"{EVENT_LAYOUT}{kind.name}": kind.version for kind in CATALOGUE},
+}
+"""Every layout that this program writes to Redis. Each shard knows the newest that was written there."""
+
+ARRIVAL = python_struct(_LUA_FORMATS["ARRIVAL"])
+HANDED = python_struct(_LUA_FORMATS["HANDED"])
 FAILURE = Struct(">16s16sQI")
 """Id, token, delay plus one (0: none given), chance in 2^32; the scripts read it as `>c16c16I8I4`."""
 _BODY = Struct("<BBI")
 """Lengths of the key, the idempotency key and the headers; then these and the payload."""
 _PLAIN_BODY = _BODY.pack(0, 0, 0)
 JITTER_SCALE = 1_000_000
+
+
+def lua_mark() -> str:
+    return f"local MARK = {MARK}\n"
 
 
 def lua_block() -> str:
@@ -77,18 +110,25 @@ def lua_block() -> str:
 def pack_promises(spec: QueueSpec) -> bytes:
     delivery, retention = spec.delivery, spec.retention
     return PROMISES.pack(
-        ORDERINGS.index(spec.ordering),
-        retention.max_age_ms,
-        spec.message_ttl_ms or 0,
-        retention.max_depth or 0,
-        delivery.max_attempts,
-        delivery.initial_backoff_ms,
-        delivery.max_backoff_ms,
-        round(delivery.jitter * JITTER_SCALE),
-        delivery.lease_ms,
-        spec.concurrency or 0,
-        spec.idempotency_window_ms,
+        ordering=ORDERINGS.index(spec.ordering),
+        max_age=retention.max_age_ms,
+        ttl=spec.message_ttl_ms or 0,
+        max_depth=retention.max_depth or 0,
+        max_attempts=delivery.max_attempts,
+        initial=delivery.initial_backoff_ms,
+        cap=delivery.max_backoff_ms,
+        jitter=round(delivery.jitter * JITTER_SCALE),
+        lease=delivery.lease_ms,
+        concurrency=spec.concurrency or 0,
+        window=spec.idempotency_window_ms,
     )
+
+
+def odometers(packed: bytes) -> dict[str, int]:
+    """The lifetime totals in a packed state of this version."""
+    _, *values = STATE.struct.unpack(packed)
+    totals = dict(zip(STATE.fields, values, strict=True))
+    return {name: totals[name] for name in QUEUE_COUNTERS}
 
 
 def id_bytes(text: str) -> bytes:

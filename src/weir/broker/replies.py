@@ -9,7 +9,7 @@ from typing import Any
 from weir.broker import layout
 from weir.broker.broker import Gated, Swept
 from weir.broker.keys import queue_of
-from weir.errors import BrokerUnavailable, Conflict, NotFound
+from weir.errors import BrokerUnavailable, Conflict, Misconfigured, NotFound
 from weir.model.ids import MessageId
 from weir.model.message import (
     DeadMessage,
@@ -23,7 +23,6 @@ from weir.model.message import (
     Settlement,
 )
 from weir.model.names import QueueRef
-from weir.telemetry.events import QUEUE_COUNTERS
 
 
 class Word(StrEnum):
@@ -34,6 +33,7 @@ class Word(StrEnum):
     STALE = "stale"
     ORDERING = "ordering"
     BUSY = "busy"
+    NEWER = "newer"
 
 
 _OUTCOMES = {
@@ -48,6 +48,8 @@ _SETTLEMENTS = {ord("d"): Settlement.DONE, ord("x"): Settlement.DEAD, ord("l"): 
 _REASONS = tuple(DeathReason)
 _unpack_handed = layout.HANDED.unpack_from
 _HANDED_SIZE = layout.HANDED.size
+_unpack_dead = layout.DEAD.struct.unpack_from
+_DEAD_SIZE = layout.DEAD.struct.size
 
 
 def check(reply: Sequence[Any], *, queue: str = "") -> Sequence[Any]:
@@ -61,6 +63,11 @@ def check(reply: Sequence[Any], *, queue: str = "") -> Sequence[Any]:
         raise Conflict(f"the queue `{queue}` holds messages, so its ordering cannot change; drain it first")
     if word == Word.BUSY:
         raise Conflict(f"the queue `{queue}` still holds {reply[1]} messages; drain it first")
+    if word == Word.NEWER:
+        raise Misconfigured(
+            f"Redis holds `{reply[1].decode()}` of version {int(reply[2])}, which this program cannot read; "
+            "start a newer Weir"
+        )
     raise BrokerUnavailable("the call was given up by its caller; it changes nothing")
 
 
@@ -137,14 +144,14 @@ def dead_messages(reply: Sequence[Any]) -> list[DeadMessage]:
 
 
 def _dead_message(raw_id: bytes, packed: bytes) -> DeadMessage:
-    ident_size, attempts, max_attempts, reason, enqueued_at, died_at, priority, error_size = (
-        layout.DEAD.unpack_from(packed)
+    _, ident_size, attempts, max_attempts, reason, enqueued_at, died_at, priority, error_size = _unpack_dead(
+        packed
     )
-    error_at = layout.DEAD.size + ident_size
+    error_at = _DEAD_SIZE + ident_size
     body_at = error_at + error_size
     key, idempotency_key, headers, payload = layout.unpack_body(packed, body_at)
     return DeadMessage(
-        queue=queue_of(packed[layout.DEAD.size : error_at]),
+        queue=queue_of(packed[_DEAD_SIZE:error_at]),
         message_id=MessageId(layout.id_text(raw_id)),
         payload=payload,
         headers=headers,
@@ -172,7 +179,6 @@ def _state(values: Sequence[Any]) -> QueueState:
         values[:8]
     )
     age, paused, packed = values[8:]
-    totals = layout.STATE.unpack(packed)
     return QueueState(
         queue=queue_of(ident),
         depth=depth,
@@ -184,7 +190,7 @@ def _state(values: Sequence[Any]) -> QueueState:
         environment_limit=environment_limit or None,
         oldest_age_ms=age,
         paused=paused == b"1",
-        odometers=dict(zip(QUEUE_COUNTERS, totals, strict=False)),
+        odometers=layout.odometers(packed),
     )
 
 

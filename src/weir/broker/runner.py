@@ -24,8 +24,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 
-from weir.broker import keys
+from weir.broker import keys, replies
 from weir.broker.failures import is_passing, translate, translated
+from weir.broker.layout import VERSIONS
 from weir.broker.scripts import Script, script
 from weir.model.clock import Clock
 from weir.telemetry.connection import DRIVER_ERRORS, PatientCluster, is_cluster, node_url
@@ -115,6 +116,7 @@ class ScriptRunner:
         self._slots: list[_Slot] = []
         self._slot_count = 0
         self._heads: dict[int, tuple[bytes, bytes, bytes]] = {}
+        self._announced: set[int] = set()
 
     async def change(self, verb: str, shard: int, *args: bytes | int) -> list[Any]:
         """Run a script that changes something; at most one of its tries takes effect."""
@@ -139,6 +141,27 @@ class ScriptRunner:
         return slot
 
     async def _send(
+        self,
+        wanted: Script,
+        shard: int,
+        *,
+        slot: bytes,
+        number: int,
+        keep_ms: int,
+        args: Sequence[bytes | int],
+    ) -> list[Any]:
+        if shard not in self._announced:
+            await self._announce(shard)
+        return await self._try(wanted, shard, slot=slot, number=number, keep_ms=keep_ms, args=args)
+
+    async def _announce(self, shard: int) -> None:
+        """Before the first call to a shard: say which layouts are written, unless a newer program wrote."""
+        versions = [part for name, version in VERSIONS.items() for part in (name.encode(), version)]
+        reply = await self._try(script("announce"), shard, slot=b"none", number=0, keep_ms=0, args=versions)
+        replies.check(reply)
+        self._announced.add(shard)
+
+    async def _try(
         self,
         wanted: Script,
         shard: int,

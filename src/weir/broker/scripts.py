@@ -21,12 +21,15 @@ _LUA = files("weir.broker") / "lua"
 GENERATED: Mapping[str, Callable[[], str]] = {
     "keys": keys.lua_block,
     "layout": layout.lua_block,
+    "mark": layout.lua_mark,
+    **{f"{record.name.lower()}_record": record.lua_block for record in layout.RECORDS},
     "emit": metrics.lua_block,
 }
 
 VERBS = (
     "ack",
     "allow_direct",
+    "announce",
     "close_gates",
     "dead_letter",
     "define",

@@ -4,6 +4,9 @@
 
 A file is named for the read task's token, that is for the ids in it. A replayed batch writes the same file
 again, and a rename makes it appear whole or not at all, so each event is there once.
+
+A file says which layout version its events had when they were archived; the first files say nothing and are
+of version 1. Files of every version are read into the columns that the metric has now.
 """
 
 from __future__ import annotations
@@ -20,11 +23,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from weir.errors import Conflict
 from weir.pipeline.definition import MetricDefinition
+from weir.telemetry.events import EventKind
 from weir.telemetry.ids import StreamId, format_id, parse_id
 
 HOUR_MS = 3_600_000
 _RANGES = b"weir.ranges"
+_VERSION = b"weir.version"
 ShardRange = tuple[int, str, str]
 """A shard, and the ids that a file covers: after the first, up to the second."""
 
@@ -49,7 +55,7 @@ class Archive:
         for hour in np.unique(hours):
             mine = events if hours.min() == hours.max() else events.filter(pa.array(hours == hour))
             folder = self._folder(definition.name, int(hour) * HOUR_MS)
-            self._write_file(folder, f"{token}.parquet", _with_ranges(mine, ranges), definition)
+            self._write_file(folder, f"{token}.parquet", mine, definition, ranges)
 
     def files(self, metric: str, *, from_ms: int, to_ms: int) -> list[ArchiveFile]:
         """The files that may hold events from `from_ms` until before `to_ms`, in order of time."""
@@ -66,10 +72,17 @@ class Archive:
         """The hours of which there is anything."""
         return sorted({file.hour_ms for file in self.files(metric, from_ms=0, to_ms=2**62)})
 
-    def read(self, path: str) -> pa.Table:
-        """The events of one file."""
+    def read(self, path: str, kind: EventKind) -> pa.Table:
+        """The events of one file in the columns that they have now; a file of a newer Weir is refused."""
         with self._files.open_input_file(path) as stream:
-            return pq.read_table(stream)
+            events = pq.read_table(stream)
+        version = int((events.schema.metadata or {}).get(_VERSION, b"1"))
+        if version > kind.version:
+            raise Conflict(
+                f"the archive file `{path}` holds `{kind.name}` events of version {version}, and this "
+                f"program knows {kind.version}; start a newer Weir"
+            )
+        return _as_now(kind, events)
 
     def ranges(self, path: str) -> list[ShardRange]:
         """The id ranges that a file covers."""
@@ -87,8 +100,7 @@ class Archive:
         ranges: Sequence[ShardRange],
     ) -> None:
         """Store events of one hour under a name of the caller's."""
-        folder = self._folder(definition.name, hour_ms)
-        self._write_file(folder, name, _with_ranges(events, ranges), definition)
+        self._write_file(self._folder(definition.name, hour_ms), name, events, definition, ranges)
 
     def remove(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -108,7 +120,17 @@ class Archive:
         hour = datetime.fromtimestamp(hour_ms / 1_000, UTC).strftime("%Y-%m-%dT%H")
         return f"{self._root}/metric={metric}/hour={hour}"
 
-    def _write_file(self, folder: str, name: str, events: pa.Table, definition: MetricDefinition) -> None:
+    def _write_file(
+        self,
+        folder: str,
+        name: str,
+        events: pa.Table,
+        definition: MetricDefinition,
+        ranges: Sequence[ShardRange],
+    ) -> None:
+        events = events.replace_schema_metadata(
+            {_RANGES: json.dumps(list(ranges)).encode(), _VERSION: str(definition.kind.version).encode()}
+        )
         self._files.create_dir(folder, recursive=True)
         draft = f"{folder}/.{uuid4().hex}.draft"
         try:
@@ -180,8 +202,18 @@ def _wide_integers(events: pa.Table) -> list[str]:
     return [one.name for one in events.schema if pa.types.is_integer(one.type) and one.type.bit_width >= 32]
 
 
-def _with_ranges(events: pa.Table, ranges: Sequence[ShardRange]) -> pa.Table:
-    return events.replace_schema_metadata({_RANGES: json.dumps(list(ranges)).encode()})
+def _as_now(kind: EventKind, events: pa.Table) -> pa.Table:
+    """Events of any version in the columns of today: a field that a file lacks is 0."""
+    for field in kind.fields:
+        number = pa.from_numpy_dtype(np.dtype(f"u{field.width}"))
+        if field.name not in events.column_names:
+            events = events.append_column(field.name, pa.array(np.zeros(events.num_rows), number))
+        elif events.schema.field(field.name).type != number:
+            at = events.column_names.index(field.name)
+            events = events.set_column(at, field.name, events[field.name].cast(number))
+    places = ("stream_ms", "stream_sequence", "at_ms", "shard")
+    names = (*places, *kind.dimensions, *(field.name for field in kind.fields), kind.samples)
+    return events.select([name for name in names if name in events.column_names])
 
 
 def _hour_of(path: str) -> int:

@@ -40,7 +40,7 @@ class PipelineOptions:
         return SourceOptions(
             redis_url=self.redis_url,
             clickhouse_url=self.clickhouse_url,
-            metrics=tuple(by_name(self.definitions)),
+            metrics={name: one.kind.version for name, one in by_name(self.definitions).items()},
             shards=self.shards,
             max_events=self.max_events,
             max_read_tasks=self.max_read_tasks,

@@ -154,7 +154,10 @@ def _land(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Iterator[p
         for task in batch.to_pylist():
             definition = options.definitions[task["metric"]]
             events = pa.concat_tables(
-                [within(archive.read(path), ranges) for path, ranges in json.loads(task["pieces"])]
+                [
+                    within(archive.read(path, definition.kind), ranges)
+                    for path, ranges in json.loads(task["pieces"])
+                ]
             )
             rows = landing_rows(definition, events, rebuilt=True)
             for start in range(0, rows.num_rows, SLICE_ROWS):

@@ -18,14 +18,14 @@ import structlog
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from weir.errors import BrokerUnavailable
+from weir.errors import BrokerUnavailable, Misconfigured
 from weir.pipeline.memory import settle_memory, without_collector
 from weir.pipeline.offsets import Offset, ReadTask, Stream, read_tasks_between
 from weir.pipeline.planning import Bounds, fallback_offset, next_offset
 from weir.pipeline.segments import SPARK_SCHEMA, record_batch, segment_of
 from weir.telemetry.ids import parse_id
 from weir.telemetry.store import StreamStore, Tail
-from weir.telemetry.streams import stream_key
+from weir.telemetry.streams import EVENT_LAYOUT, stream_key
 from weir.warehouse.connection import Connection
 from weir.warehouse.ingest import landed_positions
 
@@ -46,7 +46,8 @@ class SourceOptions:
 
     redis_url: str
     clickhouse_url: str
-    metrics: tuple[str, ...]
+    metrics: Mapping[str, int]
+    """Each metric with the newest layout version of its events that can be read."""
     shards: int
     max_events: int = 400_000
     max_read_tasks: int = 1
@@ -56,8 +57,7 @@ class SourceOptions:
 
     @classmethod
     def from_text(cls, text: str) -> SourceOptions:
-        values = json.loads(text)
-        return cls(**{**values, "metrics": tuple(values["metrics"])})
+        return cls(**json.loads(text))
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -161,9 +161,23 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._streams().held():
             return start
         tails = self._tails()
+        self._require_known_layouts()
         if self._target is not None:
             tails = {stream: _capped(tail, self._target.position(stream)) for stream, tail in tails.items()}
         return next_offset(start, tails, bounds=bounds, probe=self, now_ms=time.time_ns() // 1_000_000)
+
+    def _require_known_layouts(self) -> None:
+        """Stop before events of a newer Weir are read: they would be set aside, and trimmed.
+
+        Asked after the tails were read: who writes announces first, so no event of these tails is missed.
+        """
+        names = {f"{EVENT_LAYOUT}{metric}": known for metric, known in self._options.metrics.items()}
+        for name, version in self._streams().announced(list(names), shards=self._options.shards).items():
+            if version > names[name]:
+                raise Misconfigured(
+                    f"Redis holds `{name}` of version {version}, and this pipeline knows {names[name]}; "
+                    "start the pipeline of a newer Weir"
+                )
 
     def _settle(self, offset: Offset) -> None:
         """Trim and publish what is done, noting first that a new start would begin behind it."""

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from weir.telemetry.events import LAYOUT_VERSION, EventKind
+from weir.telemetry.events import EventKind, EventLayout
 
 MAX_SAMPLE = (1 << 32) - 1
 
@@ -31,7 +31,7 @@ def pack(kind: EventKind, event: Event) -> bytes:
         for field, top in zip(kind.fields, limits, strict=True)
     )
     header = struct.pack(
-        kind.struct_format, LAYOUT_VERSION, *numbers, len(event.samples), *(len(name) for name in names)
+        kind.layout.struct_format, kind.version, *numbers, len(event.samples), *(len(name) for name in names)
     )
     samples = (min(max(sample, 0), MAX_SAMPLE) for sample in event.samples)
     return b"".join((header, *names, struct.pack(f"<{len(event.samples)}I", *samples)))
@@ -39,21 +39,28 @@ def pack(kind: EventKind, event: Event) -> bytes:
 
 def unpack(kind: EventKind, data: bytes) -> Event:
     """One event from its packed form. The pipeline decodes whole batches into columns instead."""
-    if len(data) < kind.header_size:
+    layout = _layout_of(kind, data)
+    if len(data) < layout.header_size:
         raise Undecodable("truncated header")
-    version, *numbers = struct.unpack_from(kind.struct_format, data)
-    if version != LAYOUT_VERSION:
-        raise Undecodable("unknown layout version")
-    fields = numbers[: len(kind.fields)]
-    sample_count, *lengths = numbers[len(kind.fields) :]
-    if len(data) != kind.header_size + sum(lengths) + 4 * sample_count:
+    _, *numbers = struct.unpack_from(layout.struct_format, data)
+    found = dict(zip((field.name for field in layout.fields), numbers, strict=False))
+    sample_count, *lengths = numbers[len(layout.fields) :]
+    if len(data) != layout.header_size + sum(lengths) + 4 * sample_count:
         raise Undecodable("length does not match header")
-    names, end = _texts(data, lengths, start=kind.header_size)
+    names, end = _texts(data, lengths, start=layout.header_size)
     return Event(
         dimensions=names,
-        values={field.name: value for field, value in zip(kind.fields, fields, strict=True)},
+        values={field.name: found.get(field.name, 0) for field in kind.fields},
         samples=struct.unpack_from(f"<{sample_count}I", data, end),
     )
+
+
+def _layout_of(kind: EventKind, data: bytes) -> EventLayout:
+    if not data:
+        raise Undecodable("truncated header")
+    if not 1 <= data[0] <= kind.version:
+        raise Undecodable("unknown layout version")
+    return kind.layouts[data[0] - 1]
 
 
 def _texts(data: bytes, lengths: Sequence[int], *, start: int) -> tuple[tuple[str, ...], int]:

@@ -1,7 +1,8 @@
 """Whole batches of packed events into Arrow columns, without a loop over fields or events.
 
 Only the names are touched one event at a time, to slice their bytes; they are decoded and checked once
-a distinct subject. What is no event is set aside with its reason, and the rest goes on.
+a distinct subject. What is no event is set aside with its reason, and the rest goes on. Entries of every
+layout version that the kind ever had are read into the columns that it has now.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from weir.telemetry.entries import MISSING, OVERSIZED, Entries
-from weir.telemetry.events import LAYOUT_VERSION, EventKind
+from weir.telemetry.events import EventKind, EventLayout, Field
 
 REASONS = (
     "",
@@ -42,17 +43,45 @@ class Decoded:
 
 
 def decode(kind: EventKind, entries: Entries) -> Decoded:
-    """Columns of those entries that are events of this kind."""
+    """Columns of those entries that are events of this kind, in their order."""
     raw = np.frombuffer(entries.data, np.uint8)
     starts = _starts(entries.lengths)
     codes = np.zeros(len(entries), np.uint8)
-    codes[entries.lengths < kind.header_size] = _TRUNCATED
+    codes[entries.lengths < min(layout.header_size for layout in kind.layouts)] = _TRUNCATED
     _mark_markers(codes, entries, starts)
-    kept = np.flatnonzero(codes == _OK)
-    headers = _headers(kind, raw, starts[kept])
-    codes[kept] = _faults(kind, headers, entries.lengths[kept])
+    versions = np.zeros(len(entries), np.uint8)
+    versions[codes == _OK] = raw[starts[codes == _OK]]
+    codes[(codes == _OK) & ((versions == 0) | (versions > kind.version))] = _VERSION
+    parts = [
+        _decode_version(kind, layout, entries, _Run(raw=raw, starts=starts, codes=codes, versions=versions))
+        for layout in kind.layouts
+        if layout.version == kind.version or (versions == layout.version).any()
+    ]
+    return Decoded(events=_in_order(parts), codes=codes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """A run of entries while it is decoded; what is found wrong is noted in `codes`."""
+
+    raw: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    codes: NDArray[np.uint8]
+    versions: NDArray[np.uint8]
+
+
+def _decode_version(
+    kind: EventKind, layout: EventLayout, entries: Entries, run: _Run
+) -> tuple[NDArray[np.int64], pa.RecordBatch]:
+    """Where the events of one layout version stand among the entries, and their columns."""
+    raw, starts, codes = run.raw, run.starts, run.codes
+    mine = (codes == _OK) & (run.versions == layout.version)
+    codes[mine & (entries.lengths < layout.header_size)] = _TRUNCATED
+    kept = np.flatnonzero(mine & (codes == _OK))
+    headers = _headers(layout, raw, starts[kept])
+    codes[kept] = _faults(layout, headers, entries.lengths[kept])
     kept, headers = _good(codes, kept, headers)
-    subjects = _subjects(kind, entries.data, starts[kept], _name_bytes(headers))
+    subjects = _subjects(kind, entries.data, starts[kept] + layout.header_size, _name_bytes(headers))
     codes[kept] = subjects.faults
     good = subjects.faults == _OK
     kept, headers = _good(codes, kept, headers)
@@ -60,12 +89,30 @@ def decode(kind: EventKind, entries: Entries) -> Decoded:
         "stream_ms": pa.array(entries.ids[kept, 0]),
         "stream_sequence": pa.array(entries.ids[kept, 1]),
         **subjects.columns(good),
-        **{field.name: pa.array(np.ascontiguousarray(headers[field.name])) for field in kind.fields},
+        **{field.name: pa.array(_numbers(field, headers)) for field in kind.fields},
     }
     if kind.samples is not None:
-        samples_at = starts[kept] + kind.header_size + _name_bytes(headers)
+        samples_at = starts[kept] + layout.header_size + _name_bytes(headers)
         columns[kind.samples] = _samples(raw, samples_at, headers["#samples"])
-    return Decoded(events=pa.RecordBatch.from_pydict(columns), codes=codes)
+    return kept, pa.RecordBatch.from_pydict(columns)
+
+
+def _numbers(field: Field, headers: NDArray[np.void]) -> NDArray[np.unsignedinteger]:
+    """The values of a field; 0 in a version that does not have it."""
+    kind = np.dtype(f"<u{field.width}")
+    if field.name not in (headers.dtype.names or ()):
+        return np.zeros(len(headers), kind)
+    return np.ascontiguousarray(headers[field.name]).astype(kind, copy=False)
+
+
+def _in_order(parts: list[tuple[NDArray[np.int64], pa.RecordBatch]]) -> pa.RecordBatch:
+    """The events of all versions as they stood in the stream."""
+    filled = [part for part in parts if len(part[0])]
+    if len(filled) < 2:
+        return (filled or parts)[0][1]
+    order = np.argsort(np.concatenate([kept for kept, _ in filled]))
+    table = pa.Table.from_batches([events for _, events in filled]).unify_dictionaries()
+    return table.take(pa.array(order)).combine_chunks().to_batches()[0]
 
 
 def _good(
@@ -76,10 +123,11 @@ def _good(
     return (kept, headers) if still.all() else (kept[still], headers[still])
 
 
-def _faults(kind: EventKind, headers: NDArray[np.void], lengths: NDArray[np.uint32]) -> NDArray[np.integer]:
-    expected = kind.header_size + _name_bytes(headers) + 4 * headers["#samples"].astype(np.int64)
-    of_length = np.where(expected == lengths, _OK, _LENGTH)
-    return np.where(headers["#version"] == LAYOUT_VERSION, of_length, _VERSION)
+def _faults(
+    layout: EventLayout, headers: NDArray[np.void], lengths: NDArray[np.uint32]
+) -> NDArray[np.integer]:
+    expected = layout.header_size + _name_bytes(headers) + 4 * headers["#samples"].astype(np.int64)
+    return np.where(expected == lengths, _OK, _LENGTH)
 
 
 def _name_bytes(headers: NDArray[np.void]) -> NDArray[np.int64]:
@@ -98,18 +146,18 @@ def _mark_markers(codes: NDArray[np.uint8], entries: Entries, starts: NDArray[np
         codes[index] = {MISSING: _MISSING, OVERSIZED: _OVERSIZED}.get(text, _TRUNCATED)
 
 
-def _headers(kind: EventKind, raw: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.void]:
-    layout = np.dtype(
+def _headers(layout: EventLayout, raw: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.void]:
+    packed = np.dtype(
         [
             ("#version", "u1"),
-            *((field.name, f"<u{field.width}") for field in kind.fields),
+            *((field.name, f"<u{field.width}") for field in layout.fields),
             ("#samples", "<u4"),
-            ("#lengths", "u1", (len(kind.dimensions),)),
+            ("#lengths", "u1", (layout.dimensions,)),
         ]
     )
     if not len(starts):
-        return np.zeros(0, layout)
-    return np.ascontiguousarray(sliding_window_view(raw, kind.header_size)[starts]).view(layout)[:, 0]
+        return np.zeros(0, packed)
+    return np.ascontiguousarray(sliding_window_view(raw, layout.header_size)[starts]).view(packed)[:, 0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,12 +180,12 @@ class _Subjects:
 
 
 def _subjects(
-    kind: EventKind, data: bytes, starts: NDArray[np.int64], name_bytes: NDArray[np.int64]
+    kind: EventKind, data: bytes, names_at: NDArray[np.int64], name_bytes: NDArray[np.int64]
 ) -> _Subjects:
     """Who each event is about; two events have one subject if lengths and bytes of all names agree."""
     count = len(kind.dimensions)
-    begins = (starts + kind.header_size - count).tolist()
-    ends = (starts + kind.header_size + name_bytes).tolist()
+    begins = (names_at - count).tolist()
+    ends = (names_at + name_bytes).tolist()
     keys = [data[begin:end] for begin, end in zip(begins, ends, strict=True)]
     positions = {key: position for position, key in enumerate(dict.fromkeys(keys))}
     codes = np.fromiter(map(positions.__getitem__, keys), np.int32, len(keys))

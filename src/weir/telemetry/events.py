@@ -3,6 +3,9 @@
 An `EventKind` is data. Its one packed layout serves the Lua block that the broker's scripts append
 (`telemetry.lua`), the Python emitter and the pipeline's columnar decoder (`telemetry.codec`).
 
+A kind that changes keeps the fields of its earlier versions in `earlier`. Entries and archive files of those
+versions are read for ever: a field that they lack is 0, and one that is no longer known is left out.
+
 Counts are summed. Gauges are the state right after the call; a bucket keeps their maximum and their
 last value. Odometers are lifetime totals kept by the same script: they only grow, and the sum of the
 counts must agree with them, so any loss or duplication on the way to a chart can be measured.
@@ -13,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-LAYOUT_VERSION = 1
 STREAM_FIELD = "e"
 """The one field of a stream entry; its value is the packed event."""
 
@@ -37,6 +39,26 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventLayout:
+    """The packed form of one version of a kind."""
+
+    version: int
+    fields: tuple[Field, ...]
+    dimensions: int
+    """How many texts follow the header."""
+
+    @property
+    def struct_format(self) -> str:
+        """The fixed header: version, fields, sample count, one length byte per dimension."""
+        codes = {1: "B", 2: "H", 4: "I", 8: "Q"}
+        return "<B" + "".join(codes[field.width] for field in self.fields) + "I" + "B" * self.dimensions
+
+    @property
+    def header_size(self) -> int:
+        return 1 + sum(field.width for field in self.fields) + 4 + self.dimensions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventKind:
     """One kind of event: its stream, who it is about, its numbers and its samples."""
 
@@ -48,15 +70,26 @@ class EventKind:
     """Name of a list of 32-bit samples that ends the entry, aggregated as a digest."""
     doc: str = ""
 
-    @property
-    def struct_format(self) -> str:
-        """The fixed header: version, fields, sample count, one length byte a dimension."""
-        codes = {1: "B", 2: "H", 4: "I", 8: "Q"}
-        return "<B" + "".join(codes[field.width] for field in self.fields) + "I" + "B" * len(self.dimensions)
+    earlier: tuple[tuple[Field, ...], ...] = ()
+    """The fields of versions 1, 2 and so on before the current one."""
 
     @property
-    def header_size(self) -> int:
-        return 1 + sum(field.width for field in self.fields) + 4 + len(self.dimensions)
+    def version(self) -> int:
+        """The version of the layout that is written."""
+        return len(self.earlier) + 1
+
+    @property
+    def layouts(self) -> tuple[EventLayout, ...]:
+        """Every version that can be read, the current one last."""
+        return tuple(
+            EventLayout(version=number, fields=fields, dimensions=len(self.dimensions))
+            for number, fields in enumerate((*self.earlier, self.fields), start=1)
+        )
+
+    @property
+    def layout(self) -> EventLayout:
+        """The version that is written."""
+        return self.layouts[-1]
 
 
 def _count(name: str, doc: str) -> Field:

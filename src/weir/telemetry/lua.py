@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from weir.telemetry.events import LAYOUT_VERSION, STREAM_FIELD, EventKind
+from weir.telemetry.events import STREAM_FIELD, EventKind
 
 
 def emit_block(
@@ -42,7 +42,7 @@ if {enabled} == '1' then
       event_tail = struct.pack('<' .. string.rep('I4', #event_samples), unpack(event_samples))
     end
     redis.call('XADD', {stream}, 'MAXLEN', '~', {max_length}, '*', '{STREAM_FIELD}',
-      struct.pack('{layout}', {LAYOUT_VERSION}, {numbers}, #event_samples, {lengths})
+      struct.pack('{layout}', {kind.version}, {numbers}, #event_samples, {lengths})
       .. {texts} .. event_tail)
   end)
 end

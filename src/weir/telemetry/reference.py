@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from weir.telemetry.events import CATALOGUE, LAYOUT_VERSION, STREAM_FIELD, EventKind, Field
+from weir.telemetry.events import CATALOGUE, STREAM_FIELD, EventKind, Field
 from weir.telemetry.streams import stream_key
 
 
@@ -21,14 +21,17 @@ def _page() -> Iterator[str]:
     layout = "a packed event, numbers unsigned and little-endian"
     yield f"A stream entry has one field, `{STREAM_FIELD}`: {layout}."
     yield ""
-    yield f"1. the layout version, 1 byte: {LAYOUT_VERSION}"
+    yield "1. the layout version of the kind, 1 byte"
     yield "2. the fields below, in order"
     yield "3. the number of samples, 4 bytes"
-    yield "4. one length byte a dimension"
+    yield "4. one length byte per dimension"
     yield "5. the dimensions, UTF-8, without separators"
     yield "6. the samples, 4 bytes each"
     yield ""
     yield "An event's time is that of its stream id."
+    yield ""
+    yield "Entries and archive files of every earlier version are read: a field that they lack is 0. A"
+    yield "pipeline that is older than the events says so and stops, before it reads or trims anything."
     for kind in CATALOGUE:
         yield from _section(kind)
 
@@ -42,7 +45,8 @@ def _section(kind: EventKind) -> Iterator[str]:
     yield f"- Stream: `{stream_key(kind.name, 0)}` for shard 0, and so on."
     yield f"- Dimensions: {', '.join(f'`{name}`' for name in kind.dimensions)}."
     yield f"- Samples: `{kind.samples}`, kept as a digest." if kind.samples else "- Samples: none."
-    yield f"- Header: {kind.header_size} bytes."
+    yield f"- Layout version: {kind.version}."
+    yield f"- Header: {kind.layout.header_size} bytes."
     yield ""
     yield "| field | bytes | a bucket keeps | meaning |"
     yield "|---|---|---|---|"

@@ -23,7 +23,7 @@ from weir.errors import BrokerUnavailable
 from weir.telemetry.connection import DRIVER_ERRORS, is_cluster, node_url
 from weir.telemetry.entries import Entries, entries_of
 from weir.telemetry.ids import ORIGIN, is_after
-from weir.telemetry.streams import GROUP
+from weir.telemetry.streams import GROUP, layouts_key
 
 CHUNK = 5_000
 """Entries a read; larger replies take Redis longer than a queue's clients should wait."""
@@ -103,6 +103,15 @@ class StreamStore:
     def ids_until(self, key: str, position: str, *, count: int) -> list[str]:
         """The few ids up to and including `position`, latest first."""
         return [entry[0].decode() for entry in self._call("XREVRANGE", key, position, "-", "COUNT", count)]
+
+    def announced(self, layouts: Sequence[str], *, shards: int) -> dict[str, int]:
+        """The newest version of each of these layouts that any program announced in any shard."""
+        with _translating():
+            pipeline = self._redis.pipeline(transaction=False)
+            for shard in range(shards):
+                pipeline.hmget(layouts_key(shard), list(layouts))
+            found = pipeline.execute()
+        return {name: max(int(versions[at] or 0) for versions in found) for at, name in enumerate(layouts)}
 
     def settle(self, positions: Mapping[str, str]) -> None:
         """What is before these positions is done: trim it, and publish the positions as a group's.

@@ -15,6 +15,13 @@ DEFAULT_MAX_LENGTH = 1_000_000
 """Entries that a stream may hold before Redis drops the oldest; the pipeline trims long before that."""
 
 
+LAYOUTS = "layouts"
+"""The last part of the key under which a shard keeps the newest layouts that were announced there."""
+
+EVENT_LAYOUT = "event."
+"""How the layout of an event is announced: this and the name of its kind."""
+
+
 def hash_tag(shard: int) -> str:
     """The hash tag, braces included, that every key of a shard carries."""
     return f"{{shard-{shard}}}"
@@ -23,3 +30,8 @@ def hash_tag(shard: int) -> str:
 def stream_key(metric: str, shard: int) -> str:
     """The stream that holds the events of one metric and shard."""
     return f"weir:{hash_tag(shard)}:metrics:{metric}"
+
+
+def layouts_key(shard: int) -> str:
+    """The hash of layouts that programs announced in a shard, each with its version."""
+    return f"weir:{hash_tag(shard)}:{LAYOUTS}"

@@ -5,22 +5,24 @@
 --- include "call"
 --- include "clock"
 --- include "keys"
---- include "layout"
+--- include "promises_record"
+--- include "state_record"
 --- include "load_queue"
 --- include "depth"
 --- include "save_queue"
 local ident, promises = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1]
 local q = load_queue(ident)
 if not q then
-  local state = redis.call('HGET', shard_key.retired, ident) or string.rep('\0', struct.size(STATE))
-  redis.call('HSET', queue_keys(ident).base, 'c', promises, 's', state)
+  local state = current_state(redis.call('HGET', shard_key.retired, ident) or '\0')
+  redis.call('HSET', queue_keys(ident).base, 'c', promises, 'state', state)
   redis.call('HDEL', shard_key.retired, ident)
   q = load_queue(ident)
   redis.call('ZADD', q.environment_key.queues, 0, ident)
   return {'ok'}
 end
-local stored = redis.call('HGET', q.key.base, 'c')
-if string.byte(stored) ~= string.byte(promises) and depth(q) + q.running > 0 then return {'ordering'} end
+local wanted = {}
+unpack_promises(wanted, promises)
+if wanted.ordering ~= q.ordering and depth(q) + q.running > 0 then return {'ordering'} end
 redis.call('HSET', q.key.base, 'c', promises)
 save_queue(load_queue(ident), clock())
 return {'ok'}

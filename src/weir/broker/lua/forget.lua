@@ -5,7 +5,7 @@
 -- Reply {'ok'} | {'busy', how many messages it holds}
 --- include "call"
 --- include "keys"
---- include "layout"
+--- include "state_record"
 --- include "load_queue"
 --- include "depth"
 local ident = ARGV[FIRST_ARGUMENT]
@@ -21,8 +21,9 @@ if redis.call('EXISTS', q.environment_key.active) == 0 then
   redis.call('ZREM', shard_key.active, q.environment)
 end
 if q.enqueued + q.refused > 0 then
-  redis.call('HSET', shard_key.retired, ident, struct.pack(STATE, q.enqueued, q.dequeued, q.acked, q.nacked,
-    q.dead, q.expired, q.lapsed, q.refused, 0, 0, 0, 0, 0))
+  q.sequence, q.top_available, q.top_expires, q.alarm_set, q.touched = 0, 0, 0, 0, 0
+  -- Without the zeros at its end it is too short for a program that knows no versions, which would misread it.
+  redis.call('HSET', shard_key.retired, ident, (string.gsub(pack_state(q), '%z+$', '')))
 end
 redis.call('DEL', q.key.base)
 for part in pairs(queue_suffixes) do

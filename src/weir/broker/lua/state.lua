@@ -6,6 +6,7 @@
 --- include "call"
 --- include "clock"
 --- include "keys"
+--- include "state_record"
 --- include "load_queue"
 --- include "depth"
 --- include "oldest"
@@ -25,7 +26,7 @@ for _, name in ipairs(idents) do
   local values = {
     name, depth(q), redis.call('ZCOUNT', q.key.delayed, '(' .. now, '+inf'), q.running, q.concurrency,
     tonumber(totals[1] or 0), tonumber(totals[2] or 0), tonumber(totals[3] or 0), now - oldest(q, now),
-    q.paused and '1' or '0', redis.call('HGET', q.key.base, 's'),
+    q.paused and '1' or '0', pack_state(q),
   }
   for _, value in ipairs(values) do reply[#reply + 1] = value end
 end

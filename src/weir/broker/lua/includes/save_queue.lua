@@ -1,6 +1,6 @@
 --- include "call"
 --- include "keys"
---- include "layout"
+--- include "state_record"
 --- include "depth"
 --- include "refresh"
 local TOUCH_MS = 1000
@@ -19,9 +19,9 @@ local function save_queue(q, now)
     redis.call('ZADD', shard_key.touched, now, q.ident)
     q.touched = now
   end
-  redis.call('HSET', q.key.base, 's', struct.pack(STATE, q.enqueued, q.dequeued, q.acked, q.nacked,
-    q.dead, q.expired, q.lapsed, q.refused, q.sequence, q.top_available, q.top_expires, q.alarm_set,
-    q.touched))
+  redis.call('HSET', q.key.base, 'state', pack_state(q))
+  -- Without `s` a program that knows no versions fails on this queue instead of misreading it.
+  if q.version_0 then redis.call('HDEL', q.key.base, 's') end
   local base = q.environment_key.base
   if holds ~= q.depth_before then redis.call('HINCRBY', base, 'depth', holds - q.depth_before) end
   if q.running ~= q.running_before then

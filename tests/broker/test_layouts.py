@@ -1,0 +1,251 @@
+"""What an older program wrote is read, and what a newer one wrote is refused; nothing is misread."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from support.servers import RunningServer, start_server
+from weir.broker import keys, layout
+from weir.broker.records import MARK, Record
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import Connection
+from weir.embedded.redis import RedisServer
+from weir.errors import BrokerUnavailable, Misconfigured
+from weir.model.message import DeathReason, Delivery, Enqueue, Failure, LeaseRef, NewMessage, Settlement
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.shards import shard_of
+from weir.spec.ir import Ordering, QueueSpec
+from weir.telemetry.codec import unpack
+from weir.telemetry.events import QUEUE
+from weir.testing.clocks import ManualClock
+
+GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "store_v0.json").read_text())
+SAID, KEYS = GOLDEN["said"], GOLDEN["keys"]
+ENVIRONMENT = EnvironmentRef(organization="acme", project="shop ✓", environment="prod")
+SHARD = shard_of(ENVIRONMENT, shards=4)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    folder = tmp_path_factory.mktemp("layouts")
+    running = start_server(
+        lambda port: RedisServer(folder / "redis", port=port, password="p"), log_folder=folder
+    )
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def redis(server: RunningServer) -> Iterator[Redis]:
+    """A Redis of the test's own as a program without versions left it."""
+    with Redis.from_url(server.url) as redis:
+        redis.flushall()
+        for key, (kind, content) in KEYS.items():
+            fill(redis, bytes.fromhex(key), kind, content)
+        yield redis
+
+
+def fill(redis: Redis, key: bytes, kind: str, content: Any) -> None:
+    match kind:
+        case "string":
+            redis.set(key, bytes.fromhex(content))
+        case "hash":
+            redis.hset(key, mapping={bytes.fromhex(n): bytes.fromhex(v) for n, v in content.items()})
+        case "zset":
+            redis.zadd(key, {bytes.fromhex(member): score for member, score in content.items()})
+        case "stream":
+            for entry_id, event in content:
+                redis.xadd(key, {b"e": bytes.fromhex(event)}, id=entry_id)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(SAID["now_ms"])
+
+
+@pytest.fixture
+async def broker(redis: Redis, server: RunningServer, clock: ManualClock) -> AsyncIterator[RedisBroker]:
+    broker = RedisBroker(Connection(url=server.url), clock=clock, chance=lambda: 0.25)
+    yield broker
+    await broker.aclose()
+
+
+def queue(name: str) -> QueueRef:
+    return ENVIRONMENT.queue(name)
+
+
+def base(name: str) -> bytes:
+    return keys.prefix(SHARD) + b"q:" + keys.queue_ident(queue(name))
+
+
+async def pop(broker: RedisBroker, name: str, *, limit: int = 10) -> list[Delivery]:
+    return await broker.dequeue(queue(name), consumer="new", limit=limit)
+
+
+def payloads(deliveries: list[Delivery]) -> list[str]:
+    return [one.payload.decode() for one in deliveries]
+
+
+def held_before(name: str, payload: str) -> LeaseRef:
+    """A lease that was handed out before."""
+    lease = SAID["leases"][payload]
+    return LeaseRef(queue=queue(name), message_id=lease["id"], token=lease["token"])
+
+
+async def test_queues_of_before_versions_are_as_they_were(broker: RedisBroker) -> None:
+    found = {state.queue.queue: state for state in await broker.states(ENVIRONMENT)}
+    assert sorted(found) == [said["queue"] for said in SAID["states"]]
+    for said in SAID["states"]:
+        state = found[said["queue"]]
+        for name in ("depth", "delayed", "running", "limit", "environment_depth", "oldest_age_ms", "paused"):
+            assert getattr(state, name) == said[name], (said["queue"], name)
+        assert {name: state.odometers[name] for name in said["odometers"]} == said["odometers"]
+
+
+async def test_messages_of_before_versions_come_out_in_their_order(
+    broker: RedisBroker, clock: ManualClock
+) -> None:
+    assert payloads(await pop(broker, "plain")) == ["urgent", "usual", "short", "over-0", "over-1", "low"]
+    assert payloads(await pop(broker, "fifo")) == []
+    assert await broker.ack([held_before("fifo", "f0")]) == [Settlement.DONE]
+    assert payloads(await pop(broker, "fifo")) == ["f1"]
+    clock.advance(30_000)
+    failed, later = sorted(await pop(broker, "plain"), key=lambda one: one.payload)
+    assert (failed.payload, failed.attempt, failed.last_error) == (b"failed-once", 2, "connection refused")
+    assert failed.headers == {"kind": "retry"}
+    assert later.payload == b"later"
+    await broker.resume(queue("paused"))
+    assert payloads(await pop(broker, "paused")) == ["held"]
+
+
+async def test_leases_of_before_versions_settle(broker: RedisBroker) -> None:
+    failure = Failure(lease=held_before("plain", "leased"), error="late")
+    assert await broker.dead_letter([failure]) == [Settlement.DONE]
+    assert await broker.extend([held_before("keyed", "a0")], lease_ms=1_000) == [Settlement.DONE]
+    assert await broker.ack([held_before("keyed", "a0")]) == [Settlement.DONE]
+    assert payloads(await pop(broker, "keyed", limit=1)) == ["a1"]
+
+
+async def test_dead_messages_of_before_versions_are_carried_off(broker: RedisBroker) -> None:
+    await broker.dead_letter([Failure(lease=held_before("fifo", "f0"), error="new")])
+    dead = {one.payload: one for one in await broker.take_dead(SHARD)}
+    assert {payload: (one.queue.queue, one.reason, one.error) for payload, one in dead.items()} == {
+        b"rejected": ("plain", DeathReason.REJECTED, "no such"),
+        b"too-old": ("plain", DeathReason.EXPIRED, ""),
+        b"f0": ("fifo", DeathReason.REJECTED, "new"),
+    }
+    assert [dead[name].max_attempts for name in (b"rejected", b"f0")] == [3, 5]
+
+
+async def test_promises_of_before_versions_hold(broker: RedisBroker) -> None:
+    again = NewMessage(payload=b"usual", idempotency_key="once")
+    assert [one.outcome for one in await broker.enqueue(queue("plain"), [again])] == [Enqueue.DUPLICATE]
+    fresh = NewMessage(payload=b"no room")
+    assert [one.outcome for one in await broker.enqueue(queue("plain"), [fresh])] == [Enqueue.FULL]
+    behind_gate = NewMessage(payload=b"x", key="customer-2")
+    assert [one.outcome for one in await broker.enqueue(queue("plain"), [behind_gate])] == [Enqueue.GATED]
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_queue_that_was_forgotten_goes_on_counting(broker: RedisBroker, again: bool) -> None:
+    await broker.define(queue("gone"), QueueSpec(name="gone"))
+    if again:
+        await broker.forget(queue("gone"))
+        await broker.define(queue("gone"), QueueSpec(name="gone"))
+    odometers = (await broker.state(queue("gone"))).odometers
+    assert (odometers["enqueued"], odometers["acked"], odometers["dead"]) == (2, 2, 0)
+
+
+async def test_a_queue_says_its_version_once_it_changed(broker: RedisBroker, redis: Redis) -> None:
+    assert redis.hget(base("fifo"), "s") is not None
+    await broker.ack([held_before("fifo", "f0")])
+    stored: Any = redis.hgetall(base("fifo"))
+    assert stored[b"state"][0] == layout.STATE.mark
+    assert b"s" not in stored
+    await broker.define(queue("fifo"), QueueSpec(name="fifo", ordering=Ordering.FIFO))
+    promises: Any = redis.hget(base("fifo"), "c")
+    assert promises[0] == layout.PROMISES.mark
+
+
+OF_BEFORE = "return {struct.unpack('>" + "I8" * 13 + "', redis.call('HGET', KEYS[1], ARGV[1]))}"
+"""How a program without versions reads the state of a queue."""
+
+
+async def test_a_program_without_versions_fails_rather_than_misreads(
+    broker: RedisBroker, redis: Redis
+) -> None:
+    assert redis.eval(OF_BEFORE, 1, base("fifo"), "s")
+    await broker.ack([held_before("fifo", "f0")])
+    with pytest.raises(ResponseError, match="bad argument"):
+        redis.eval(OF_BEFORE, 1, base("fifo"), "s")
+    await broker.define(queue("gone"), QueueSpec(name="gone"))
+    await broker.forget(queue("gone"))
+    with pytest.raises(ResponseError, match="too short"):
+        redis.eval(OF_BEFORE, 1, keys.shard_key(SHARD, "retired"), keys.queue_ident(queue("gone")))
+
+
+async def test_a_queue_of_a_newer_program_is_refused_and_stays_as_it_is(
+    broker: RedisBroker, redis: Redis
+) -> None:
+    await broker.resume(queue("fifo"))
+    state: Any = redis.hget(base("fifo"), "state")
+    newer = bytes([layout.STATE.mark + 1]) + state[1:] + bytes(8)
+    redis.hset(base("fifo"), "state", newer)
+    for attempt in (
+        broker.enqueue(queue("fifo"), [NewMessage(payload=b"x")]),
+        pop(broker, "fifo"),
+        broker.ack([held_before("fifo", "f0")]),
+        broker.define(queue("fifo"), QueueSpec(name="fifo", ordering=Ordering.FIFO)),
+        broker.state(queue("fifo")),
+    ):
+        with pytest.raises(BrokerUnavailable, match="start a newer Weir"):
+            await attempt
+    assert redis.hget(base("fifo"), "state") == newer
+    assert redis.hlen(base("fifo") + b":bodies") == 4
+
+
+async def test_a_redis_that_a_newer_program_used_is_refused_at_the_first_call(
+    broker: RedisBroker, redis: Redis, server: RunningServer
+) -> None:
+    await broker.state(queue("fifo"))
+    announced = keys.shard_key(SHARD, "layouts")
+    assert redis.hgetall(announced) == {
+        name.encode(): str(version).encode() for name, version in layout.VERSIONS.items()
+    }
+    redis.hset(announced, "event.queue", 99)
+    later = RedisBroker(Connection(url=server.url))
+    with pytest.raises(Misconfigured, match=r"`event.queue` of version 99.*start a newer Weir"):
+        await later.state(queue("fifo"))
+    await later.aclose()
+
+
+def test_events_of_the_first_layout_decode() -> None:
+    stream = next(content for kind, content in KEYS.values() if kind == "stream")
+    events = [unpack(QUEUE, bytes.fromhex(event)) for _, event in stream]
+    assert {event.dimensions[:3] for event in events} == {("acme", "shop ✓", "prod")}
+    refused = sum(event.values["refused"] for event in events)
+    enqueued = sum(event.values["enqueued"] for event in events)
+    assert (refused, enqueued) == (2, 30)
+
+
+RECORD = Record(name="R", added=((("a", "I1"), ("b", "I8")), (), (("c", "I2"),)))
+
+
+def test_a_record_that_grew_reads_what_was_there_before(redis: Redis) -> None:
+    filled_up = (Path(layout.__file__).parent / "lua" / "includes" / "filled_up.lua").read_text()
+    script = f"{layout.lua_mark()}{filled_up}{RECORD.lua_block()}return current_r(ARGV[1])"
+    version_0 = bytes([7]) + (513).to_bytes(8, "big") + b"tail"
+    version_1 = bytes([MARK + 1]) + version_0
+    version_2 = bytes([MARK + 2]) + version_0[:-4] + bytes(2) + b"tail"
+    for packed in (version_0, version_1, version_2):
+        assert redis.eval(script, 0, packed) == version_2
+    assert RECORD.pack(a=7, b=513, c=0) == version_2[:-4]
+    with pytest.raises(ResponseError, match="NEWER r 3"):
+        redis.eval(script, 0, bytes([MARK + 3]) + version_0)
