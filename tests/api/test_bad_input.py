@@ -118,7 +118,7 @@ async def test_one_bad_item_stops_the_whole_batch(client: httpx2.AsyncClient, qu
     [
         ("/api/v1/pop", {"limit": 0}),
         ("/api/v1/pop", {"limit": 1_001}),
-        ("/api/v1/pop", {"wait_ms": 60_001}),
+        ("/api/v1/pop", {"wait_ms": 600_001}),
         ("/api/v1/pop", {"lease_ms": 1}),
         ("/api/v1/ack", {}),
         ("/api/v1/ack", {"queue": "q", "id": "not an id", "lease": "x"}),

@@ -12,9 +12,9 @@ import pytest
 from ingress import signing
 from ingress.house import SECRET
 from weir.api.edge import Edge
-from weir.broker.checks import MAX_ERROR_BYTES
 from weir.errors import BrokerUnavailable
 from weir.model.exchange import Refused
+from weir.model.limits import MAX_ERROR_BYTES
 from weir.model.message import NewMessage
 from weir.serve.server import bind, listening
 from weir.spec.language import read_spec

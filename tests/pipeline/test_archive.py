@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from weir.errors import Conflict
-from weir.pipeline.archive import HOUR_MS, Archive, ShardRange, covered_once, within
+from weir.model.durations import HOUR_MS
+from weir.pipeline.archive import Archive, ShardRange, covered_once, within
 from weir.pipeline.compaction import SETTLED_MS, compact
 from weir.pipeline.definition import QUEUE_METRIC
 from weir.pipeline.landing import landing_rows

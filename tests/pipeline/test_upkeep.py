@@ -9,11 +9,12 @@ import pytest
 from tests.pipeline.test_archive import HOUR, counted, events, write
 
 from weir.errors import Conflict
+from weir.model.durations import DAY_MS, HOUR_MS
 from weir.pipeline import compaction
-from weir.pipeline.archive import HOUR_MS, Archive
+from weir.pipeline.archive import Archive
 from weir.pipeline.compaction import compact
 from weir.pipeline.definition import DEFINITIONS, QUEUE_METRIC
-from weir.pipeline.upkeep import DAY_MS, LEASE, LEASE_S, Upkeep, UpkeepOptions, archive_lease
+from weir.pipeline.upkeep import LEASE, LEASE_S, Upkeep, UpkeepOptions, archive_lease
 from weir.telemetry.store import StreamStore
 
 HOURS = 5

@@ -10,8 +10,9 @@ from support.history import Moment, land_gap, land_moments, land_worker
 from support.warehouse import NOW_MS
 from support.warehouse import WarehouseRig as Rig
 from weir.errors import InvalidInput, WarehouseUnavailable
+from weir.model.durations import HOUR_MS, MINUTE_MS
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.warehouse.reading.periods import HOUR_MS, MINUTE_MS, Resolution, Window
+from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant, operator_queries, tenant_queries
 from weir.warehouse.reading.reader import Question, Reader
 from weir.warehouse.reading.series import Kind

@@ -6,8 +6,9 @@ import pytest
 
 from support.history import Moment, land_moments, land_worker
 from support.warehouse import NOW_MS, WarehouseRig
+from weir.model.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from weir.model.names import EnvironmentRef
-from weir.warehouse.reading.periods import DAY_MS, HOUR_MS, MINUTE_MS, Resolution
+from weir.warehouse.reading.periods import Resolution
 from weir.warehouse.reading.windows import Levels, frame_for
 
 WINDOW_MS = 5 * MINUTE_MS

@@ -8,13 +8,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from weir.api.schemas import Name, Schema
-from weir.broker.checks import MAX_TIME_MS
 from weir.deadletters.filters import Filter, payload_of
 from weir.deadletters.groups import Group
 from weir.deadletters.letters import DeadLetter
 from weir.deadletters.summary import ConsumerStatus
 from weir.deadletters.tasks import DEFAULT_PATIENCE_MS, NewTask, Task, TaskKind
-from weir.model.message import MAX_BATCH
+from weir.model.limits import MAX_BATCH, MAX_TIME_MS
 from weir.spec.cel import MAX_LENGTH
 from weir.spec.ir import ChannelSpec, ConsumerSpec
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from weir.api import hot_schemas as shapes
 from weir.api.hot_schemas import EXAMPLE_ID, EXAMPLE_LEASE
+from weir.model.limits import MAX_BATCH, MAX_PRIORITY, MAX_WAIT_MS
 
 _LEASE = {"queue": "orders", "id": EXAMPLE_ID, "lease": EXAMPLE_LEASE}
 
@@ -57,15 +58,15 @@ _QUEUE_IN_PATH = {
 }
 _MESSAGE_OPTIONS = (
     query("key", "string", "Ordering key.", minLength=1, maxLength=255),
-    query("priority", "integer", "9 is served first.", minimum=0, maximum=9),
+    query("priority", "integer", "9 is served first.", minimum=0, maximum=MAX_PRIORITY),
     query("deliver_at_ms", "integer", "Not before this time.", minimum=0),
     query("delay_ms", "integer", "Not before this long from now.", minimum=0),
     query("ttl_ms", "integer", "Expires after this long.", minimum=1),
 )
 _POP_OPTIONS = (
     query("queue", "string", "Left out: any queue of the environment.", minLength=1, maxLength=255),
-    query("limit", "integer", "At most this many.", minimum=1, maximum=1000),
-    query("wait_ms", "integer", "Wait that long for the first one.", minimum=0, maximum=60_000),
+    query("limit", "integer", "At most this many.", minimum=1, maximum=MAX_BATCH),
+    query("wait_ms", "integer", "Wait that long for the first one.", minimum=0, maximum=MAX_WAIT_MS),
     query("lease_ms", "integer", "How long the lease holds.", minimum=100),
     query("consumer", "string", "Who takes them.", minLength=1, maxLength=255),
 )

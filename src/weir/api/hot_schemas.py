@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from weir.api.routes.pop import MAX_LEASE_MS, MIN_LEASE_MS
+from weir.api.routes.pop import MIN_LEASE_MS
 from weir.api.schemas import Problem
-from weir.model.message import MAX_BATCH, MAX_PRIORITY
+from weir.model.limits import MAX_BATCH, MAX_LEASE_MS, MAX_PRIORITY
 
 EXAMPLE_ID = "0199a3c2-7c1e-7c62-9d0b-1f1f3f1b2a77"
 EXAMPLE_LEASE = "0199a3c2-7d55-7001-8a3c-6f0e9c1d2b34"

@@ -14,7 +14,6 @@ class Limits:
     """Requests in progress, long polls aside."""
     max_polls: int = 10_000
     """Long polls in progress."""
-    max_wait_ms: int = 60_000
     """The longest long poll."""
     body_timeout_s: float = 10.0
     """A body must have arrived by then."""

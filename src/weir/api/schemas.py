@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
-from weir.broker.checks import MAX_COUNT, MAX_DELAY_MS, MAX_LEASE_MS, MAX_SPAN_MS
 from weir.control.principals import Role
-from weir.model.message import MAX_PRIORITY
-from weir.spec.ir import DAY_MS, Ordering
+from weir.model.durations import DAY_MS
+from weir.model.limits import MAX_COUNT, MAX_DELAY_MS, MAX_LEASE_MS, MAX_PRIORITY, MAX_SPAN_MS
+from weir.spec.ir import Ordering
 
 
 class Schema(BaseModel):

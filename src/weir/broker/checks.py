@@ -6,20 +6,23 @@ import re
 from collections.abc import Sequence
 
 from weir.errors import InvalidInput, TooLarge
-from weir.model.message import MAX_BATCH, MAX_PRIORITY, Failure, LeaseRef, NewMessage
+from weir.model.limits import (
+    MAX_BATCH,
+    MAX_COUNT,
+    MAX_DELAY_MS,
+    MAX_ERROR_BYTES,
+    MAX_HEADER_BYTES,
+    MAX_LEASE_MS,
+    MAX_PAYLOAD_BYTES,
+    MAX_PRIORITY,
+    MAX_SPAN_MS,
+    MAX_TIME_MS,
+    MAX_WAIT_MS,
+)
+from weir.model.message import Failure, LeaseRef, NewMessage
 from weir.model.names import check_name
 from weir.spec.ir import QueueSpec
 
-MAX_PAYLOAD_BYTES = 1 << 20
-MAX_HEADER_BYTES = 64 << 10
-MAX_ERROR_BYTES = 16 << 10
-MAX_TIME_MS = 4_102_444_800_000
-"""The year 2100: the latest time that a message may wait for."""
-MAX_LEASE_MS = 7 * 86_400_000
-MAX_WAIT_MS = 600_000
-MAX_DELAY_MS = 365 * 86_400_000
-MAX_SPAN_MS = 10 * 365 * 86_400_000
-MAX_COUNT = 1_000_000_000
 _CANONICAL_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 

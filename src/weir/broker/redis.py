@@ -16,8 +16,8 @@ from weir.broker.runner import Connection, ScriptRunner, connect
 from weir.broker.waiting import Wakeups
 from weir.model.clock import Clock
 from weir.model.ids import MessageId
+from weir.model.limits import MAX_BATCH, MAX_PAYLOAD_BYTES
 from weir.model.message import (
-    MAX_BATCH,
     DeadMessage,
     Delivery,
     Enqueued,
@@ -54,7 +54,7 @@ class RedisBroker:
         shards: int = 4,
         metrics: bool = True,
         stream_length: int = DEFAULT_MAX_LENGTH,
-        max_payload: int = checks.MAX_PAYLOAD_BYTES,
+        max_payload: int = MAX_PAYLOAD_BYTES,
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:

@@ -14,7 +14,7 @@ from weir.cli.api import ApiScope, ApiSession, ask_api
 from weir.cli.options import DataDirOption, JsonOption, settings_with
 from weir.cli.running import run_until_done
 from weir.control.principals import Role
-from weir.errors import InvalidInput
+from weir.model.durations import duration_ms
 from weir.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Tokens: a role inside an organization, project or environment.")
@@ -30,7 +30,6 @@ Environment = Annotated[
     typer.Option("--environment", "-e", help="Environment of the token; left out: every environment."),
 ]
 TokenId = Annotated[str, typer.Argument(help="The id, as `weir token list` shows it.")]
-_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @app.command()
@@ -48,7 +47,7 @@ def create(
 ) -> None:
     """Create a token, and the tenant it names; its text is shown this once."""
     names = {"organization": organization, "project": project, "environment": environment}
-    lifetime_ms = None if expires is None else span_ms(expires)
+    lifetime_ms = None if expires is None else duration_ms(expires)
 
     async def make(api: ApiSession) -> dict[str, Any]:
         scope = await _chosen(api, role, names)
@@ -77,7 +76,7 @@ def rotate(
     as_json: JsonOption = False,
 ) -> None:
     """Replace a token by a fresh one of the same scope and role."""
-    body = {"grace_ms": span_ms(grace)}
+    body = {"grace_ms": duration_ms(grace)}
     scope = ApiScope(settings=settings_with(data_dir))
     _show_new(ask_api(scope, lambda api: api.post("tokens", token_id, "rotate", body=body)), as_json=as_json)
 
@@ -110,14 +109,6 @@ async def _bootstrap(settings: Settings) -> str:
     async with Database(resolve_urls(settings).postgres, max_size=1) as database:
         text, _ = await Tokens(database).create(OPERATOR)
     return text
-
-
-def span_ms(text: str) -> int:
-    """`90d`, `12h`, `30m` or `45s` in milliseconds."""
-    number, unit = text[:-1], text[-1:]
-    if not (number.isascii() and number.isdigit()) or unit not in _UNITS_MS:
-        raise InvalidInput(f"`{text}` is not a time; write `45s`, `30m`, `12h` or `90d`")
-    return int(number) * _UNITS_MS[unit]
 
 
 async def _chosen(api: ApiSession, role: Role, names: dict[str, str | None]) -> dict[str, str | None]:

@@ -18,13 +18,14 @@ from weir.control.sql import load_queries
 from weir.deadletters.summary import Tally, apply_tally, bootstrap
 from weir.errors import WeirError
 from weir.model.clock import Clock, SystemClock
+from weir.model.durations import DAY_MS
 
 SQL = load_queries("weir.deadletters", "audit.sql")
 log = structlog.get_logger(__name__)
 
 DEFAULT_INTERVAL_MS = 600_000
 DEFAULT_MAX_LETTERS = 5_000_000
-DEFAULT_KEEP_REPLAYED_MS = 30 * 24 * 3_600_000
+DEFAULT_KEEP_REPLAYED_MS = 30 * DAY_MS
 FORGET_BATCH = 1_000
 LOOK_S = 15.0
 

@@ -16,7 +16,7 @@ from weir.deadletters.replay import Replays, delete, replay
 from weir.deadletters.summary import Tally, apply_tally
 from weir.deadletters.tasks import NIL, CanaryState, Task, TaskKind
 from weir.errors import InvalidInput
-from weir.model.message import MAX_BATCH
+from weir.model.limits import MAX_BATCH
 from weir.model.names import QueueRef
 
 FULL_DELAY_MS = 1_000

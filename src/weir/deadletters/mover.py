@@ -20,7 +20,7 @@ from weir.deadletters.deaths import SQL, Known, store_deaths
 from weir.errors import WeirError
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, new_id
-from weir.model.message import MAX_BATCH
+from weir.model.limits import MAX_BATCH
 
 log = structlog.get_logger(__name__)
 

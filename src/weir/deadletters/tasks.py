@@ -10,7 +10,7 @@ from weir.control.database import Row
 from weir.deadletters.filters import Filter, check_boolean
 from weir.deadletters.patch import compile_patch
 from weir.errors import InvalidInput
-from weir.model.message import MAX_BATCH
+from weir.model.limits import MAX_BATCH
 from weir.model.names import EnvironmentRef
 
 DEFAULT_PATIENCE_MS = 300_000

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from weir.model.exchange import PushAnswer, Pusher, PushItem
-from weir.model.message import MAX_BATCH
+from weir.model.limits import MAX_BATCH
 from weir.model.names import QueueRef
 
 MAX_BATCH_BYTES = 4 * 1024 * 1024

@@ -10,8 +10,6 @@ from types import MappingProxyType
 from weir.model.ids import MessageId, new_message_id
 from weir.model.names import QueueRef
 
-MAX_BATCH = 1_000
-MAX_PRIORITY = 9
 DEFAULT_PRIORITY = 4
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 

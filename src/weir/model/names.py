@@ -6,8 +6,8 @@ import unicodedata
 from dataclasses import dataclass
 
 from weir.errors import InvalidInput
+from weir.model.limits import MAX_NAME_BYTES
 
-MAX_NAME_BYTES = 255
 SYSTEM_ORGANIZATION = "weir"
 """Weir's own queues live here: nobody gets a token for it or becomes a tenant in it."""
 

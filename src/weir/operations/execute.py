@@ -11,7 +11,8 @@ from typing import Any
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker
 from weir.errors import BrokerUnavailable, InvalidInput, Unavailable, WeirError
-from weir.model.message import MAX_BATCH, Enqueue, Enqueued, NewMessage
+from weir.model.limits import MAX_BATCH
+from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
 from weir.operations.model import Claimed, Settled, Status
 from weir.operations.payload import decode_push, decode_settle

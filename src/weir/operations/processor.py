@@ -13,7 +13,7 @@ from weir.broker.broker import Broker, Gated
 from weir.errors import WeirError
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import id_time_ms, new_id
-from weir.model.message import MAX_BATCH
+from weir.model.limits import MAX_BATCH
 from weir.model.names import QueueRef
 from weir.operations.estimate import RateMeter
 from weir.operations.execute import GateLost, execute

@@ -12,7 +12,7 @@ from weir.control.database import Database, Row, fetch, fetch_one
 from weir.control.sql import load_queries
 from weir.errors import WeirError
 from weir.model.ids import OperationId
-from weir.model.message import MAX_BATCH
+from weir.model.limits import MAX_BATCH
 from weir.model.names import QueueRef
 from weir.operations.model import Claimed, NewOperation, Settled
 

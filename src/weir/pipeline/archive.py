@@ -24,11 +24,11 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from weir.errors import Conflict
+from weir.model.durations import HOUR_MS
 from weir.pipeline.definition import MetricDefinition
 from weir.telemetry.events import EventKind
 from weir.telemetry.ids import StreamId, format_id, parse_id
 
-HOUR_MS = 3_600_000
 _RANGES = b"weir.ranges"
 _VERSION = b"weir.version"
 ShardRange = tuple[int, str, str]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from weir.pipeline.archive import HOUR_MS, Archive, ArchiveFile, covered_once, joined_ranges, within
+from weir.model.durations import HOUR_MS
+from weir.pipeline.archive import Archive, ArchiveFile, covered_once, joined_ranges, within
 from weir.pipeline.definition import MetricDefinition
 
 MAX_FILES = 500

@@ -18,9 +18,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from weir.deadletters.export import COLUMNS, Range, ranges, read_range
 from weir.deadletters.fingerprint import fingerprint
+from weir.model.durations import HOUR_MS
 
 NAME = "weir_dead_letters"
-HOUR_MS = 3_600_000
 DAY_H = 24
 _SCHEMA = pa.schema([(name, pa.int64() if name.endswith("_ms") else pa.string()) for name in COLUMNS])
 _DDL = ", ".join(f"{name} {'BIGINT' if name.endswith('_ms') else 'STRING'}" for name in COLUMNS)

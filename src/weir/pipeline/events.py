@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from weir.model.durations import DAY_MS
 from weir.pipeline.definition import MetricDefinition
 from weir.pipeline.segments import Segment
 from weir.telemetry.columns import REASONS, decode
@@ -23,7 +24,6 @@ from weir.telemetry.entries import Entries
 from weir.warehouse.ingest import RejectRow
 
 FUTURE_MS = 60_000
-DAY_MS = 86_400_000
 MAX_SAMPLES = 3
 SAMPLE_BYTES = 96
 SET_ASIDE, CLAMPED, LATE = "set_aside", "clamped", "late"

@@ -17,7 +17,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from weir.errors import Conflict, InvalidInput
-from weir.pipeline.archive import HOUR_MS, Archive, ArchiveFile, ShardRange, covered_once, within
+from weir.model.durations import HOUR_MS
+from weir.pipeline.archive import Archive, ArchiveFile, ShardRange, covered_once, within
 from weir.pipeline.coverage import require_coverage
 from weir.pipeline.definition import MetricDefinition
 from weir.pipeline.job import PipelineOptions

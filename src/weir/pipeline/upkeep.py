@@ -17,7 +17,8 @@ import pyarrow as pa
 import structlog
 
 from weir.errors import Conflict, WeirError
-from weir.pipeline.archive import HOUR_MS, Archive
+from weir.model.durations import DAY_MS, HOUR_MS
+from weir.pipeline.archive import Archive
 from weir.pipeline.compaction import compact
 from weir.pipeline.definition import MetricDefinition
 from weir.telemetry.store import StreamStore
@@ -27,7 +28,6 @@ _log = structlog.get_logger(__name__)
 LEASE = "archive"
 LEASE_S = 600.0
 PERIOD_S = 600.0
-DAY_MS = 24 * HOUR_MS
 
 Prolong = Callable[[], None]
 

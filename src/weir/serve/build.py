@@ -35,6 +35,7 @@ from weir.deadletters.mover import Mover
 from weir.deadletters.room import open_room
 from weir.deadletters.runner import TaskRunner
 from weir.embedded.urls import Urls
+from weir.model.durations import DAY_MS
 from weir.model.exchange import Pusher, Settler
 from weir.operations.events import SystemEventKind, SystemEvents
 from weir.operations.service import OperationService
@@ -46,7 +47,6 @@ from weir.serve.probes import disk_probe, epoch_probe, postgres_probe, redis_pro
 from weir.serve.restore import restore
 from weir.serve.watch import pipeline_watch
 from weir.settings import ApiSettings, DeadLetterSettings, LoadSettings, Settings
-from weir.spec.ir import DAY_MS
 from weir.telemetry.connection import connect
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.presence import Presence, RedisServers

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
+from weir.model.durations import DAY_MS
 
 
 class Ordering(StrEnum):

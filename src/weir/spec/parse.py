@@ -12,6 +12,7 @@ from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from weir.errors import SpecInvalid
+from weir.model.durations import written_ms
 from weir.spec.problems import Problem, invalid, nearest
 from weir.spec.syntax import Comment, Condition, Document, Entry, Kind, Listing, Scalar, Span
 
@@ -20,7 +21,6 @@ MAX_BRACKETS = 12
 
 _comments: ContextVar[list[Comment]] = ContextVar("comments")
 _TEXT = r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'"
-UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 _SPACES = re.compile(rf"({_TEXT})|\s+")
@@ -205,8 +205,9 @@ class _ToTree(Transformer[Token, Entry]):
 def _number(token: Token) -> Scalar:
     text = str(token)
     if token.type == "DURATION":
-        digits = text.rstrip("mshd")
-        return Scalar(Kind.DURATION, round(float(digits) * UNITS_MS[text[len(digits) :]]), text, _span(token))
+        # More digits than a duration has are reported as too long, where the property is read.
+        milliseconds = written_ms(text)
+        return Scalar(Kind.DURATION, 2**63 if milliseconds is None else milliseconds, text, _span(token))
     value = float(text) if "." in text else int(text)
     return Scalar(Kind.NUMBER, value, text, _span(token))
 

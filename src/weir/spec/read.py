@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from weir.errors import InvalidInput
+from weir.model.limits import MAX_SPAN_MS
 from weir.model.names import check_name
 from weir.spec.problems import Problem, nearest, one_of
 from weir.spec.syntax import Entry, Kind, Listing, Scalar, Span
 
 Path = tuple[str, ...]
-MAX_DURATION_MS = 10 * 365 * 86_400_000
 MAX_NUMBER = 2**31 - 1
 _TEXTS = (Kind.STRING, Kind.WORD, Kind.URL, Kind.PATH, Kind.TYPE, Kind.EXPRESSION)
 
@@ -116,7 +116,7 @@ class Section:
         value, factor = given[0]
         result = round(float(value.value) * factor)
         self.notes.places[(*self.path, key)] = value.span
-        if not at_least_ms <= result <= MAX_DURATION_MS:
+        if not at_least_ms <= result <= MAX_SPAN_MS:
             self.notes.add(
                 f"`{key}` is {value.text}; expected at least {at_least_ms} ms and at most ten years",
                 value.span,

@@ -22,11 +22,12 @@ from redis.exceptions import RedisClusterException, RedisError
 
 from weir.errors import BrokerUnavailable
 from weir.model.clock import Clock, SystemClock
+from weir.model.durations import DAY_MS
 from weir.model.names import EnvironmentRef
 
 _log = structlog.get_logger(__name__)
 
-KEEP_MS = 31 * 24 * 3_600_000
+KEEP_MS = 31 * DAY_MS
 NOTE_EVERY_S = 60
 """How often an environment is noted again while it is served."""
 MAX_LISTED = 1_000

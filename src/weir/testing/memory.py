@@ -20,6 +20,7 @@ from weir.broker.broker import Call, Gated, Shard, Source, Swept
 from weir.errors import Conflict, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, new_id
+from weir.model.limits import MAX_PAYLOAD_BYTES
 from weir.model.message import (
     DeadMessage,
     Delivery,
@@ -57,7 +58,7 @@ class MemoryBroker:
         *,
         clock: Clock | None = None,
         shards: int = 4,
-        max_payload: int = checks.MAX_PAYLOAD_BYTES,
+        max_payload: int = MAX_PAYLOAD_BYTES,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._clock = clock or SystemClock()

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from weir.broker.broker import Broker
 from weir.errors import NotFound, Unavailable
-from weir.model.message import MAX_BATCH, Delivery
+from weir.model.limits import MAX_BATCH
+from weir.model.message import Delivery
 from weir.model.names import QueueRef
 
 WAIT_MS = 1_000

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from weir.broker.broker import Broker
 from weir.errors import Unavailable
-from weir.model.message import MAX_BATCH, Delivery, LeaseRef, Settlement
+from weir.model.limits import MAX_BATCH
+from weir.model.message import Delivery, LeaseRef, Settlement
 
 LOOK_EVERY_S = 0.25
 

@@ -10,7 +10,8 @@ import structlog
 
 from weir.broker.broker import Broker
 from weir.errors import Unavailable, WeirError
-from weir.model.message import MAX_BATCH, Delivery, Failure, Settlement
+from weir.model.limits import MAX_BATCH
+from weir.model.message import Delivery, Failure, Settlement
 from weir.workers.outcome import Ending, Outcome
 
 log = structlog.get_logger("weir.workers")

@@ -22,7 +22,8 @@ from weir.api.history import (
 from weir.api.responses import problems
 from weir.api.services import present
 from weir.errors import InvalidInput
-from weir.warehouse.reading.periods import MAX_TIME_MS, Window, parse_period, parse_resolution, window_for
+from weir.model.limits import MAX_TIME_MS
+from weir.warehouse.reading.periods import Window, parse_period, parse_resolution, window_for
 from weir.warehouse.reading.top import MAX_QUEUES, parse_by
 from weir.warehouse.reading.warehouse import Warehouse
 

@@ -18,10 +18,10 @@ from weir.api.reply import Reply
 from weir.api.services import admit
 from weir.broker.broker import Source
 from weir.control.principals import Role
-from weir.model.message import MAX_BATCH, Delivery, Failure
+from weir.model.limits import MAX_BATCH, MAX_LEASE_MS, MAX_WAIT_MS
+from weir.model.message import Delivery, Failure
 
 MIN_LEASE_MS = 100
-MAX_LEASE_MS = 12 * 3_600_000
 _CANCEL_S = 0.1
 _NUMBERS = ("limit", "wait_ms", "lease_ms")
 
@@ -44,7 +44,7 @@ async def pop(call: Call) -> Reply:
 async def _popped(call: Call, access: Access, fields: Fields) -> Reply:
     name = fields.text("queue")
     limit = fields.number("limit", least=1, most=MAX_BATCH) or 1
-    wait_ms = fields.number("wait_ms", least=0, most=call.services.limits.max_wait_ms) or 0
+    wait_ms = fields.number("wait_ms", least=0, most=MAX_WAIT_MS) or 0
     lease_ms = fields.number("lease_ms", least=MIN_LEASE_MS, most=MAX_LEASE_MS)
     consumer = fields.text("consumer") or access.principal.token_id
     fields.done()

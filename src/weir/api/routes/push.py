@@ -19,10 +19,9 @@ from weir.api.services import admit
 from weir.control.principals import Role
 from weir.errors import InvalidInput, WeirError
 from weir.model.exchange import PushAnswer, Pushed, PushItem, Queued, Refused
-from weir.model.message import MAX_BATCH, MAX_PRIORITY, NewMessage
+from weir.model.limits import MAX_BATCH, MAX_DELAY_MS, MAX_PRIORITY, MAX_SPAN_MS, MAX_TIME_MS
+from weir.model.message import NewMessage
 
-_MAX_TIME_MS = 253_402_300_799_999
-_MAX_SPAN_MS = 400 * 86_400_000
 BINARY = "application/octet-stream"
 
 
@@ -112,8 +111,8 @@ def _message(fields: Fields, payload: bytes, headers: dict[str, str], *, now_ms:
     key, partition = fields.text("key"), fields.text("partition")
     if key is not None and partition is not None and key != partition:
         raise fields.wrong("partition", "is another word for `key`; give one of them")
-    deliver_at_ms = fields.number("deliver_at_ms", least=0, most=_MAX_TIME_MS)
-    delay_ms = fields.number("delay_ms", least=0, most=_MAX_SPAN_MS)
+    deliver_at_ms = fields.number("deliver_at_ms", least=0, most=MAX_TIME_MS)
+    delay_ms = fields.number("delay_ms", least=0, most=MAX_DELAY_MS)
     if deliver_at_ms is not None and delay_ms is not None:
         raise fields.wrong("delay_ms", "and `deliver_at_ms` say the same; give one of them")
     if delay_ms is not None:
@@ -125,7 +124,7 @@ def _message(fields: Fields, payload: bytes, headers: dict[str, str], *, now_ms:
         headers=headers,
         key=key if key is not None else partition,
         deliver_at_ms=deliver_at_ms,
-        ttl_ms=fields.number("ttl_ms", least=1, most=_MAX_SPAN_MS),
+        ttl_ms=fields.number("ttl_ms", least=1, most=MAX_SPAN_MS),
         idempotency_key=fields.text("idempotency_key"),
         **optional,
     )

@@ -10,16 +10,14 @@ from weir.api.fields import Fields
 from weir.api.hot import Call, HotRoute
 from weir.api.problems import problem
 from weir.api.reply import Reply
-from weir.api.routes.pop import MAX_LEASE_MS, MIN_LEASE_MS
+from weir.api.routes.pop import MIN_LEASE_MS
 from weir.api.routes.push import queued_document, uniform_error
 from weir.control.principals import Role
 from weir.errors import LeaseLost
 from weir.model.exchange import Queued, Refused, SettleAnswer, Settled, SettleItem, Verb
 from weir.model.ids import MessageId, check_id
-from weir.model.message import MAX_BATCH, LeaseRef, Settlement
-
-_MAX_ERROR_BYTES = 16_384
-_MAX_DELAY_MS = 30 * 86_400_000
+from weir.model.limits import MAX_BATCH, MAX_DELAY_MS, MAX_ERROR_BYTES, MAX_LEASE_MS
+from weir.model.message import LeaseRef, Settlement
 
 ItemReader = Callable[[Access, Fields], SettleItem]
 
@@ -97,7 +95,7 @@ def _count(call: Call, answers: Sequence[SettleAnswer]) -> None:
 def _acknowledgment(access: Access, fields: Fields) -> SettleItem:
     lease = _lease(access, fields)
     status = fields.choice("status", ("completed", "failed"))
-    error = fields.text("error", max_bytes=_MAX_ERROR_BYTES)
+    error = fields.text("error", max_bytes=MAX_ERROR_BYTES)
     fields.done()
     verb = Verb.NACK if status == "failed" else Verb.ACK
     return SettleItem(lease=lease, verb=verb, error=error or "")
@@ -105,8 +103,8 @@ def _acknowledgment(access: Access, fields: Fields) -> SettleItem:
 
 def _failure(access: Access, fields: Fields) -> SettleItem:
     lease = _lease(access, fields)
-    error = fields.text("error", max_bytes=_MAX_ERROR_BYTES)
-    delay_ms = fields.number("delay_ms", least=0, most=_MAX_DELAY_MS)
+    error = fields.text("error", max_bytes=MAX_ERROR_BYTES)
+    delay_ms = fields.number("delay_ms", least=0, most=MAX_DELAY_MS)
     verb = Verb.DEAD_LETTER if fields.flag("dead_letter") else Verb.NACK
     fields.done()
     return SettleItem(lease=lease, verb=verb, error=error or "", delay_ms=delay_ms)

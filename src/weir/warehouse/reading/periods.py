@@ -7,22 +7,17 @@ of the same tier.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
 from weir.errors import InvalidInput
+from weir.model.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, written_ms
+from weir.model.limits import MAX_TIME_MS
 
 MAX_POINTS = 1_500
-SECOND_MS = 1_000
-MINUTE_MS = 60 * SECOND_MS
-HOUR_MS = 60 * MINUTE_MS
-DAY_MS = 24 * HOUR_MS
 MAX_PERIOD_MS = 800 * DAY_MS
-MAX_TIME_MS = 4_102_444_800_000
-"""The year 2100: what a warehouse time can hold, with room to spare."""
 
 
 class Resolution(StrEnum):
@@ -86,11 +81,9 @@ class Window:
 
 def parse_period(text: str) -> int:
     """A length of time such as `30m`, `2h`, `7d` or `90s`, in milliseconds."""
-    match = re.fullmatch(r"([0-9]{1,9})(s|m|h|d|w)", text)
-    units = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS, "w": 7 * DAY_MS}
-    period_ms = int(match[1]) * units[match[2]] if match else 0
+    period_ms = written_ms(text) or 0
     if not 0 < period_ms <= MAX_PERIOD_MS:
-        raise InvalidInput(f"`{text:.32}` is no period; expected something like `30m`, `24h` or `7d`")
+        raise InvalidInput(f"`{text:.32}` is not a period; expected something like `30m`, `24h` or `7d`")
     return period_ms
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from weir.model.durations import MINUTE_MS
 from weir.model.names import EnvironmentRef
 from weir.model.shards import shard_of
 from weir.warehouse.reading.freshness import FreshnessReader
-from weir.warehouse.reading.periods import MINUTE_MS
 from weir.warehouse.reading.windows import WindowReader, frame_for
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from weir.errors import InvalidInput
 from weir.model.clock import Clock
+from weir.model.durations import HOUR_MS
 from weir.model.names import EnvironmentRef
 from weir.warehouse.reading.arithmetic import drain_ms, error_rate, mean, per_second, utilisation_pct
-from weir.warehouse.reading.periods import HOUR_MS, Resolution, Window
+from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant
 from weir.warehouse.reading.queues import table_of
 from weir.warehouse.reading.reader import Reader

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from weir.model.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.warehouse.reading.periods import DAY_MS, HOUR_MS, MINUTE_MS, Resolution
+from weir.warehouse.reading.periods import Resolution
 from weir.warehouse.reading.questions import ask_operator
 from weir.warehouse.reading.queues import table_of
 from weir.warehouse.reading.reader import Reader

@@ -1,0 +1,31 @@
+"""Lengths of time: their names in milliseconds, how people write them, and how people read them."""
+
+from __future__ import annotations
+
+import re
+
+from weir.errors import InvalidInput
+
+SECOND_MS = 1_000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+WEEK_MS = 7 * DAY_MS
+
+UNITS_MS = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS, "w": WEEK_MS}
+"""The units of a written duration, such as `90s`, `1.5h` or `14d`."""
+_WRITTEN = re.compile(r"(?P<number>\d{1,15}(?:\.\d{1,6})?)(?P<unit>ms|s|m|h|d|w)", re.ASCII)
+
+
+def written_ms(text: str) -> int | None:
+    """The milliseconds of a duration as people write it; None if `text` is not one."""
+    found = _WRITTEN.fullmatch(text)
+    return None if found is None else round(float(found["number"]) * UNITS_MS[found["unit"]])
+
+
+def duration_ms(text: str) -> int:
+    """The same, and InvalidInput if `text` is not a duration."""
+    found = written_ms(text)
+    if found is None:
+        raise InvalidInput(f"`{text:.40}` is not a time; write `45s`, `30m`, `12h` or `90d`")
+    return found

@@ -1,0 +1,24 @@
+"""How much a message and a queue may be: every layer that checks a bound takes it from here."""
+
+from __future__ import annotations
+
+from weir.model.durations import DAY_MS, MINUTE_MS
+
+MAX_BATCH = 1_000
+"""Messages in one call."""
+MAX_PRIORITY = 9
+MAX_NAME_BYTES = 255
+MAX_PAYLOAD_BYTES = 1 << 20
+MAX_HEADER_BYTES = 64 << 10
+MAX_ERROR_BYTES = 16 << 10
+MAX_TIME_MS = 4_102_444_800_000
+"""The year 2100: the latest time that a message may wait for."""
+MAX_LEASE_MS = 7 * DAY_MS
+MAX_WAIT_MS = 10 * MINUTE_MS
+"""How long one dequeue may wait for a message."""
+MAX_DELAY_MS = 365 * DAY_MS
+"""How long a message may be delayed, when it is pushed or before its next attempt."""
+MAX_SPAN_MS = 10 * 365 * DAY_MS
+"""Any other length of time: retention, time to live, windows, back-off."""
+MAX_COUNT = 1_000_000_000
+"""Any number of messages or attempts in a queue's promises."""
