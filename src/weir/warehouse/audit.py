@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weir.control.sql import load_queries
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse import tables
 from weir.warehouse.connection import Connection
+from weir.warehouse.queries import load_warehouse_queries
 
 MAX_ROWS = 100_000
 Counts = tuple[int, ...]
@@ -143,7 +143,9 @@ class AuditReader:
         return TierSums(table=table, events=row["events"], waits=row["waits"], counted=tuple(row["counted"]))
 
     def _ask(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
-        return self._connection.rows(load_queries("weir.warehouse", "audit.sql")[name].text, parameters)
+        return self._connection.rows(
+            load_warehouse_queries("weir.warehouse", "audit.sql")[name].text, parameters
+        )
 
 
 def named(counts: Sequence[int]) -> dict[str, int]:

@@ -1,13 +1,13 @@
 -- name: totals
 -- How many queues and events the ledger knows, and its sums by counter.
-SELECT uniqExact(organization, project, environment, queue) AS queues, sum(events) AS events, [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS counted
+SELECT uniqExact(organization, project, environment, queue) AS queues, sum(events) AS events, [$COUNTERS(sum(#))] AS counted
 FROM queue_ledger
 
 -- name: accounts
 -- Queues whose counts, odometers and known losses do not agree, worst first.
 WITH lost AS
 (
-    SELECT organization, project, environment, queue, [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS lost
+    SELECT organization, project, environment, queue, [$COUNTERS(sum(#))] AS lost
     FROM queue_losses
     GROUP BY organization, project, environment, queue
 )
@@ -17,7 +17,7 @@ SELECT
     last_ms,
     counted,
     totals,
-    if(empty(lost), arrayResize(emptyArrayUInt64(), 8), lost) AS lost,
+    if(empty(lost), [$COUNTERS(toUInt64(0))], lost) AS lost,
     arrayMap((c, t, l) -> toInt64(t) - toInt64(c) - toInt64(l), counted, totals, lost) AS drift
 FROM
 (
@@ -25,8 +25,8 @@ FROM
         organization, project, environment, queue,
         max(shard) AS shard,
         toUnixTimestamp64Milli(max(last_at)) AS last_ms,
-        [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS counted,
-        [max(enqueued_total), max(dequeued_total), max(acked_total), max(nacked_total), max(dead_total), max(expired_total), max(lapsed_total), max(refused_total)] AS totals
+        [$COUNTERS(sum(#))] AS counted,
+        [$COUNTERS(max(#_total))] AS totals
     FROM queue_ledger
     GROUP BY organization, project, environment, queue
 ) AS ledger
@@ -39,7 +39,7 @@ LIMIT {limit:UInt32}
 -- Every queue of some shards: when it last spoke, its drift, and the gaps in which its losses are known.
 WITH lost AS
 (
-    SELECT organization, project, environment, queue, groupUniqArray(gap) AS settled, [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS lost
+    SELECT organization, project, environment, queue, groupUniqArray(gap) AS settled, [$COUNTERS(sum(#))] AS lost
     FROM queue_losses
     GROUP BY organization, project, environment, queue
 )
@@ -48,15 +48,15 @@ SELECT
     shard,
     last_ms,
     settled,
-    arrayMap((c, t, l) -> toInt64(t) - toInt64(c) - toInt64(l), counted, totals, if(empty(lost), arrayResize(emptyArrayUInt64(), 8), lost)) AS drift
+    arrayMap((c, t, l) -> toInt64(t) - toInt64(c) - toInt64(l), counted, totals, if(empty(lost), [$COUNTERS(toUInt64(0))], lost)) AS drift
 FROM
 (
     SELECT
         organization, project, environment, queue,
         max(shard) AS shard,
         toUnixTimestamp64Milli(max(last_at)) AS last_ms,
-        [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS counted,
-        [max(enqueued_total), max(dequeued_total), max(acked_total), max(nacked_total), max(dead_total), max(expired_total), max(lapsed_total), max(refused_total)] AS totals
+        [$COUNTERS(sum(#))] AS counted,
+        [$COUNTERS(max(#_total))] AS totals
     FROM queue_ledger
     GROUP BY organization, project, environment, queue
 ) AS ledger
@@ -65,7 +65,7 @@ WHERE has({shards:Array(UInt16)}, shard)
 
 -- name: odometers
 -- What the ledger holds of one environment's queues.
-SELECT queue, toUnixTimestamp64Milli(max(last_at)) AS last_ms, [max(enqueued_total), max(dequeued_total), max(acked_total), max(nacked_total), max(dead_total), max(expired_total), max(lapsed_total), max(refused_total)] AS totals
+SELECT queue, toUnixTimestamp64Milli(max(last_at)) AS last_ms, [$COUNTERS(max(#_total))] AS totals
 FROM queue_ledger
 WHERE organization = {organization:String} AND project = {project:String} AND environment = {environment:String}
 GROUP BY queue
@@ -84,17 +84,17 @@ SELECT
     sumForEachIf(counted, tier = '1h') AS of_1h
 FROM
 (
-    SELECT organization, project, environment, queue, '5s' AS tier, [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS counted
+    SELECT organization, project, environment, queue, '5s' AS tier, [$COUNTERS(sum(#))] AS counted
     FROM queue_metrics_5s
     WHERE bucket_start >= toDateTime({start_s:UInt32}, 'UTC')
     GROUP BY organization, project, environment, queue
     UNION ALL
-    SELECT organization, project, environment, queue, '1m' AS tier, [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS counted
+    SELECT organization, project, environment, queue, '1m' AS tier, [$COUNTERS(sum(#))] AS counted
     FROM queue_metrics_1m
     WHERE bucket_start >= toDateTime({start_s:UInt32}, 'UTC')
     GROUP BY organization, project, environment, queue
     UNION ALL
-    SELECT organization, project, environment, queue, '1h' AS tier, [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS counted
+    SELECT organization, project, environment, queue, '1h' AS tier, [$COUNTERS(sum(#))] AS counted
     FROM queue_metrics_1h
     WHERE bucket_start >= toDateTime({start_s:UInt32}, 'UTC')
     GROUP BY organization, project, environment, queue
@@ -105,7 +105,7 @@ LIMIT {limit:UInt32}
 
 -- name: tier_sums
 -- The sums of one tier over a span, all queues together.
-SELECT sum(events) AS events, sum(wait_count) AS waits, [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS counted
+SELECT sum(events) AS events, sum(wait_count) AS waits, [$COUNTERS(sum(#))] AS counted
 FROM {table:Identifier}
 WHERE bucket_start >= toDateTime({start_s:UInt32}, 'UTC')
 
@@ -124,7 +124,7 @@ SELECT
 FROM metric_gaps AS g
 LEFT JOIN
 (
-    SELECT shard, gap, [sum(enqueued), sum(dequeued), sum(acked), sum(nacked), sum(dead), sum(expired), sum(lapsed), sum(refused)] AS lost
+    SELECT shard, gap, [$COUNTERS(sum(#))] AS lost
     FROM queue_losses
     GROUP BY shard, gap
 ) AS l ON l.shard = g.shard AND l.gap = g.from_id AND g.metric = 'queue'

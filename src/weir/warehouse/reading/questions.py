@@ -10,8 +10,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from weir.control.sql import Query, load_queries
+from weir.control.sql import Query
 from weir.model.names import EnvironmentRef
+from weir.warehouse.queries import load_warehouse_queries
 from weir.warehouse.reading.reader import Question
 
 TENANT = " AND ".join(f"{name} = {{{name}:String}}" for name in ("organization", "project", "environment"))
@@ -21,7 +22,7 @@ _MARK = "$TENANT"
 @cache
 def tenant_queries() -> dict[str, Query]:
     """The queries about one environment; every part that reads a tenant's table is marked."""
-    queries = load_queries("weir.warehouse.reading", "tenant.sql")
+    queries = load_warehouse_queries("weir.warehouse.reading", "tenant.sql")
     for query in queries.values():
         reads = query.text.count("FROM {")
         if not reads or query.text.count(_MARK) != reads:
@@ -32,7 +33,7 @@ def tenant_queries() -> dict[str, Query]:
 @cache
 def operator_queries() -> dict[str, Query]:
     """The queries about Weir itself."""
-    return load_queries("weir.warehouse.reading", "operator.sql")
+    return load_warehouse_queries("weir.warehouse.reading", "operator.sql")
 
 
 def ask_tenant(name: str, environment: EnvironmentRef, **parameters: Any) -> Question:

@@ -3,14 +3,7 @@
 -- The newest of the last gauges is found by its stream id as one number: a tuple would be compared field by field.
 SELECT
     intDiv(toUnixTimestamp(t.bucket_start), {step_s:UInt32}) * {step_s:UInt32} * 1000 AS bucket_ms,
-    sum(t.enqueued) AS enqueued,
-    sum(t.dequeued) AS dequeued,
-    sum(t.acked) AS acked,
-    sum(t.nacked) AS nacked,
-    sum(t.dead) AS dead,
-    sum(t.expired) AS expired,
-    sum(t.lapsed) AS lapsed,
-    sum(t.refused) AS refused,
+    $COUNTERS(sum(t.#) AS #),
     max(t.max_queue_length) AS queue_length,
     max(t.max_running) AS running,
     max(t.max_queue_limit) AS queue_limit,
@@ -20,14 +13,7 @@ SELECT
         [toUInt64(t.last.queue_length), t.last.running, t.last.queue_limit, t.last.paused, t.last.oldest_age_ms],
         bitShiftLeft(toUInt64(toUnixTimestamp64Milli(t.last.at)), 22) + t.last.sequence
     ) AS last,
-    max(t.enqueued_total) AS enqueued_total,
-    max(t.dequeued_total) AS dequeued_total,
-    max(t.acked_total) AS acked_total,
-    max(t.nacked_total) AS nacked_total,
-    max(t.dead_total) AS dead_total,
-    max(t.expired_total) AS expired_total,
-    max(t.lapsed_total) AS lapsed_total,
-    max(t.refused_total) AS refused_total,
+    $COUNTERS(max(t.#_total) AS #_total),
     sum(t.wait_count) AS wait_count,
     sum(t.wait_sum_ms) AS wait_sum_ms,
     max(t.wait_max_ms) AS wait_max_ms,
@@ -44,18 +30,11 @@ SETTINGS max_threads = 2
 SELECT
     max(s.last) AS newest,
     [toUInt64(newest.queue_length), newest.running, newest.queue_limit, newest.paused, newest.oldest_age_ms] AS last,
-    max(s.enqueued_total) AS enqueued_total,
-    max(s.dequeued_total) AS dequeued_total,
-    max(s.acked_total) AS acked_total,
-    max(s.nacked_total) AS nacked_total,
-    max(s.dead_total) AS dead_total,
-    max(s.expired_total) AS expired_total,
-    max(s.lapsed_total) AS lapsed_total,
-    max(s.refused_total) AS refused_total
+    $COUNTERS(max(s.#_total) AS #_total)
 FROM
 (
     (
-        SELECT last, enqueued_total, dequeued_total, acked_total, nacked_total, dead_total, expired_total, lapsed_total, refused_total
+        SELECT last, $COUNTERS(#_total)
         FROM {table:Identifier}
         WHERE $TENANT AND queue = {queue:String}
             AND bucket_start < toDateTime({start_s:UInt32}, 'UTC')
@@ -65,7 +44,7 @@ FROM
     )
     UNION ALL
     (
-        SELECT last, enqueued_total, dequeued_total, acked_total, nacked_total, dead_total, expired_total, lapsed_total, refused_total
+        SELECT last, $COUNTERS(#_total)
         FROM {hours:Identifier}
         WHERE $TENANT AND queue = {queue:String}
             AND bucket_start < toDateTime({lookback_s:UInt32}, 'UTC')
@@ -86,14 +65,7 @@ LIMIT 1
 -- The same of a whole environment.
 SELECT
     intDiv(toUnixTimestamp(t.bucket_start), {step_s:UInt32}) * {step_s:UInt32} * 1000 AS bucket_ms,
-    sum(t.enqueued) AS enqueued,
-    sum(t.dequeued) AS dequeued,
-    sum(t.acked) AS acked,
-    sum(t.nacked) AS nacked,
-    sum(t.dead) AS dead,
-    sum(t.expired) AS expired,
-    sum(t.lapsed) AS lapsed,
-    sum(t.refused) AS refused,
+    $COUNTERS(sum(t.#) AS #),
     max(t.max_environment_length) AS environment_length,
     max(t.max_environment_running) AS environment_running,
     max(t.max_environment_limit) AS environment_limit,
@@ -158,14 +130,7 @@ FROM
     (
         SELECT
             t.queue AS queue,
-            sum(t.enqueued) AS enqueued,
-            sum(t.dequeued) AS dequeued,
-            sum(t.acked) AS acked,
-            sum(t.nacked) AS nacked,
-            sum(t.dead) AS dead,
-            sum(t.expired) AS expired,
-            sum(t.lapsed) AS lapsed,
-            sum(t.refused) AS refused,
+            $COUNTERS(sum(t.#) AS #),
             max(t.max_queue_length) AS queue_length,
             max(t.max_running) AS running,
             max(t.max_queue_limit) AS queue_limit,
@@ -187,14 +152,7 @@ LIMIT {limit:UInt32}
 -- What some queues did over a span.
 SELECT
     t.queue AS queue,
-    sum(t.enqueued) AS enqueued,
-    sum(t.dequeued) AS dequeued,
-    sum(t.acked) AS acked,
-    sum(t.nacked) AS nacked,
-    sum(t.dead) AS dead,
-    sum(t.expired) AS expired,
-    sum(t.lapsed) AS lapsed,
-    sum(t.refused) AS refused,
+    $COUNTERS(sum(t.#) AS #),
     max(t.max_queue_length) AS queue_length,
     max(t.max_running) AS running,
     max(t.max_queue_limit) AS queue_limit,
@@ -214,14 +172,7 @@ GROUP BY t.queue
 SELECT
     queue,
     bucket_start >= toDateTime({split_s:UInt32}, 'UTC') AS recent,
-    sum(b.enqueued) AS enqueued,
-    sum(b.dequeued) AS dequeued,
-    sum(b.acked) AS acked,
-    sum(b.nacked) AS nacked,
-    sum(b.dead) AS dead,
-    sum(b.expired) AS expired,
-    sum(b.lapsed) AS lapsed,
-    sum(b.refused) AS refused,
+    $COUNTERS(sum(b.#) AS #),
     max(b.running_max) AS running_max,
     avg(b.running_last) AS running_mean,
     max(b.queue_length) AS queue_length,
@@ -233,14 +184,7 @@ FROM
     SELECT
         t.queue AS queue,
         t.bucket_start AS bucket_start,
-        sum(t.enqueued) AS enqueued,
-        sum(t.dequeued) AS dequeued,
-        sum(t.acked) AS acked,
-        sum(t.nacked) AS nacked,
-        sum(t.dead) AS dead,
-        sum(t.expired) AS expired,
-        sum(t.lapsed) AS lapsed,
-        sum(t.refused) AS refused,
+        $COUNTERS(sum(t.#) AS #),
         max(t.max_running) AS running_max,
         max(t.last).running AS running_last,
         max(t.max_queue_length) AS queue_length,

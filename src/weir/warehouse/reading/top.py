@@ -10,6 +10,7 @@ from weir.errors import InvalidInput
 from weir.model.clock import Clock
 from weir.model.durations import HOUR_MS
 from weir.model.names import EnvironmentRef
+from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse.reading.arithmetic import drain_ms, error_rate, mean, per_second, utilisation_pct
 from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant
@@ -112,10 +113,7 @@ def _coarse(window: Window) -> dict[str, Any]:
 
 
 def _totals(row: dict[str, Any], *, span_ms: int) -> QueueTotals:
-    counters = {
-        name: int(row[name])
-        for name in ("enqueued", "dequeued", "acked", "nacked", "dead", "expired", "lapsed", "refused")
-    }
+    counters = {name: int(row[name]) for name in QUEUE_COUNTERS}
     left = counters["acked"] + counters["dead"] + counters["expired"]
     waited = row["wait_count"] > 0
     return QueueTotals(

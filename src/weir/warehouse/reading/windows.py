@@ -8,6 +8,7 @@ from typing import Any
 
 from weir.model.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse.reading.periods import Resolution
 from weir.warehouse.reading.questions import ask_operator
 from weir.warehouse.reading.queues import table_of
@@ -74,9 +75,6 @@ class Percentiles:
     p99_ms: float
 
 
-_COUNTERS = ("enqueued", "dequeued", "acked", "nacked", "dead", "expired", "lapsed", "refused")
-
-
 class WindowReader:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -104,7 +102,7 @@ class WindowReader:
         rows = await self._reader.ask(ask_operator("window_sums", **_parameters(environments, frame)))
         return {
             _queue(row): Sums(
-                counts={name: int(row[name]) for name in _COUNTERS},
+                counts={name: int(row[name]) for name in QUEUE_COUNTERS},
                 wait_count=row["wait_count"],
                 wait_sum_ms=row["wait_sum_ms"],
                 backlog=row["backlog_now"],
