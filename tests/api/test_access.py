@@ -106,11 +106,11 @@ async def test_a_rotated_token_has_a_successor_and_a_grace(app: Edge, tenant: Te
 async def test_tokens_cannot_reach_beyond_their_own_scope(tenant: Tenant, other: Tenant) -> None:
     body = {"name": "t", "role": "admin", "environment": other.environment.environment, "project": "x"}
     assert (await tenant.client.post("/api/v1/tokens", json=body)).status_code == 403
-    theirs = (await other.client.get("/api/v1/tokens")).json()["tokens"][0]
+    theirs = (await other.client.get("/api/v1/tokens")).json()["items"][0]
     for method, path in (("DELETE", ""), ("POST", "/rotate")):
         answer = await tenant.client.request(method, f"/api/v1/tokens/{theirs['id']}{path}", json={})
         assert answer.status_code == 404
-    ours = (await tenant.client.get("/api/v1/tokens")).json()["tokens"]
+    ours = (await tenant.client.get("/api/v1/tokens")).json()["items"]
     assert {token["organization"] for token in ours} == {tenant.environment.organization}
     assert all("secret" not in name for token in ours for name in token)
 
@@ -130,7 +130,7 @@ async def test_a_wide_token_chooses_its_environment(
         assert (await client.post("/api/v1/push", json=one(queue))).status_code == 422
         assert (await client.get("/api/v1/queues", headers={"weir-project": "p"})).status_code == 422
         assert (await client.post("/api/v1/push", json=one(queue), headers=headers)).status_code == 201
-        assert len((await client.get("/api/v1/queues", headers=headers)).json()["queues"]) == 1
+        assert len((await client.get("/api/v1/queues", headers=headers)).json()["items"]) == 1
         foreign = {**headers, "weir-organization": "someone-else"}
         assert (await client.post("/api/v1/push", json=one(queue), headers=foreign)).status_code == 404
         broken = {**headers, "weir-environment": "%ff"}
@@ -174,23 +174,23 @@ async def test_use_is_remembered(services: Services, tenant: Tenant) -> None:
     await tenant.client.get("/api/v1/queues")
     assert isinstance(services.authenticator, CachedAuthenticator)
     await services.authenticator.flush_last_used()
-    (token,) = (await tenant.client.get("/api/v1/tokens")).json()["tokens"]
+    (token,) = (await tenant.client.get("/api/v1/tokens")).json()["items"]
     assert token["last_used_at_ms"] >= token["created_at_ms"]
 
 
 async def test_changes_are_audited_for_their_own_scope(tenant: Tenant, other: Tenant) -> None:
     await tenant.client.put("/api/v1/queues/audited", json={"concurrency": 3})
-    entries = (await tenant.client.get("/api/v1/audit-log")).json()["entries"]
+    entries = (await tenant.client.get("/api/v1/audit-log")).json()["items"]
     assert (entries[0]["action"], entries[0]["target"]) == ("queue.define", "audited")
     assert entries[0]["details"]["concurrency"] == 3
-    assert (await other.client.get("/api/v1/audit-log")).json()["entries"] == []
+    assert (await other.client.get("/api/v1/audit-log")).json()["items"] == []
 
 
 async def test_queues_are_defined_shown_paused_and_forgotten(tenant: Tenant, services: Services) -> None:
     client, path = tenant.client, "/api/v1/queues/a%2Fb%3A%20%E2%9C%93"
     body = {"ordering": "per_key", "concurrency": 8, "delivery": {"max_attempts": 3}}
     defined = (await client.put(path, json=body)).json()
-    assert (defined["name"], defined["limit"], defined["utilisation"]) == ("a/b: ✓", 8, 0)
+    assert (defined["name"], defined["limit"], defined["utilization_pct"]) == ("a/b: ✓", 8, 0)
     assert defined["definition"]["delivery"]["max_attempts"] == 3
     assert (await client.post(f"{path}/pause")).json()["paused"] is True
     assert (await client.get(path)).json()["paused"] is True

@@ -51,7 +51,7 @@ async def test_an_operator_sees_every_tenant(
     found = {one["organization"] for one in me["environments"]}
     assert (me["role"], me["organization"]) == ("operator", None)
     assert {tenant.environment.organization, other.environment.organization} <= found
-    tokens = (await operator.get("/api/v1/tokens")).json()["tokens"]
+    tokens = (await operator.get("/api/v1/tokens")).json()["items"]
     assert {tenant.environment.organization, None} <= {token["organization"] for token in tokens}
 
 
@@ -65,7 +65,7 @@ async def test_an_operator_makes_tokens_for_tenants_and_for_operators(
     second = (await operator.post("/api/v1/tokens", json={"name": "o", "role": "operator"})).json()
     async with make_client(app, second["token"]) as client:
         assert (await client.get("/api/v1/me")).json()["role"] == "operator"
-    log = (await operator.get("/api/v1/audit-log")).json()["entries"]
+    log = (await operator.get("/api/v1/audit-log")).json()["items"]
     assert {made["id"], second["id"]} <= {entry["target"] for entry in log}
 
 
@@ -94,7 +94,7 @@ async def test_a_tenants_audit_log_does_not_show_what_operators_do_elsewhere(
     ours["project"], ours["environment"] = tenant.environment.project, tenant.environment.environment
     visible = (await operator.post("/api/v1/tokens", json=ours)).json()
     await operator.delete(f"/api/v1/tokens/{visible['id']}")
-    mine = (await tenant.client.get("/api/v1/audit-log")).json()["entries"]
+    mine = (await tenant.client.get("/api/v1/audit-log")).json()["items"]
     assert made["id"] not in {entry["target"] for entry in mine}
     done = [entry["action"] for entry in mine if entry["target"] == visible["id"]]
     assert done == ["token.revoke", "token.create"]

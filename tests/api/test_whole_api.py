@@ -158,7 +158,7 @@ def picture(side: Side) -> dict[str, Any]:
     return {
         "queue": queue,
         "letters": side.client.get("/api/v1/dlq/letters", params={"queue": "orders"}).json(),
-        "tokens": [token["revoked_at_ms"] for token in side.client.get("/api/v1/tokens").json()["tokens"]],
+        "tokens": [token["revoked_at_ms"] for token in side.client.get("/api/v1/tokens").json()["items"]],
         "environments": side.client.get("/api/v1/environments").json(),
         "tasks": side.client.get("/api/v1/dlq/tasks").json(),
     }

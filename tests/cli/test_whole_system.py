@@ -70,7 +70,7 @@ def test_tokens_are_made_listed_rotated_and_deleted_through_the_api(system: Runn
     assert system.weir("token", "delete", rotated["id"]).returncode == 0
     states = {one["id"]: one for one in json.loads(system.weir("token", "list", "--json").stdout)}
     assert states[rotated["id"]]["revoked_at_ms"] is not None
-    log = httpx2.get(f"{system.url}/api/v1/audit-log", headers=_operator(system)).json()["entries"]
+    log = httpx2.get(f"{system.url}/api/v1/audit-log", headers=_operator(system)).json()["items"]
     assert {"token.create", "token.rotate", "token.revoke"} <= {entry["action"] for entry in log}
 
 

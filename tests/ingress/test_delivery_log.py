@@ -42,7 +42,7 @@ async def test_a_disabled_endpoint_is_seen_by_other_processes_and_enabled_over_h
     other = PostgresDeliveryLog(house.database)
     await other.refresh()
     assert other.is_disabled(house.environment, "https://gone.example/")
-    listed = (await house.client.get("/api/v1/disabled-endpoints")).json()["endpoints"]
+    listed = (await house.client.get("/api/v1/disabled-endpoints")).json()["items"]
     assert [one["url"] for one in listed] == ["https://gone.example/"]
     body = {"url": "https://gone.example/"}
     assert (await house.client.post("/api/v1/disabled-endpoints/enable", json=body)).json() == {

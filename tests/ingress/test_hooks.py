@@ -303,7 +303,7 @@ async def test_the_applied_spec_is_shown_with_its_history(house):
     shown = (await house.client.get("/api/v1/spec")).json()
     assert shown["source"] == SPEC
     await house.apply(SPEC.replace("app Hooks {", "app Hooks { concurrency: 5"))
-    history = (await house.client.get("/api/v1/spec/history")).json()["revisions"]
+    history = (await house.client.get("/api/v1/spec/history")).json()["items"]
     assert [one["revision"] for one in history] == [2, 1]
 
 

@@ -158,7 +158,7 @@ async def test_queues_can_be_ranked_by_every_figure(rig: Rig, environment: Envir
     for by in By:
         ranked = await rig.warehouse.top.of(environment, rig.last(24 * HOUR_MS), by=by, limit=2)
         assert [totals.queue for totals in ranked] == ["q4", "q3"], by
-        assert (ranked[0].utilisation_pct, ranked[0].wait_mean_ms) == (40, 400)
+        assert (ranked[0].utilization_pct, ranked[0].wait_mean_ms) == (40, 400)
 
 
 async def test_the_rate_in_a_ranking_is_over_the_time_that_was_read(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from weir.warehouse.reading.arithmetic import drain_ms, error_rate, mean, per_second, utilisation_pct
+from weir.warehouse.reading.arithmetic import drain_ms, error_rate, mean, per_second, utilization_pct
 from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.series import Kind, Series, Shape, Span, build_series
 
@@ -118,9 +118,9 @@ def test_the_points_of_a_series_are_its_columns_one_after_the_other() -> None:
     [
         (mean(10, 0), None),
         (mean(0, 4), 0),
-        (utilisation_pct(8, 10), 80),
-        (utilisation_pct(8, 0), None),
-        (utilisation_pct(8, None), None),
+        (utilization_pct(8, 10), 80),
+        (utilization_pct(8, 0), None),
+        (utilization_pct(8, None), None),
         (per_second(10, 5_000), 2),
         (per_second(10, 0), 0),
         (error_rate(acked=0, nacked=0, dead=0, lapsed=0), None),

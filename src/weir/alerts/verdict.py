@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from weir.warehouse.reading.arithmetic import error_rate, mean, per_second, utilisation_pct
+from weir.warehouse.reading.arithmetic import error_rate, mean, per_second, utilization_pct
 from weir.warehouse.reading.freshness import STALE_AFTER_MS
 
 NEVER_MS = 10 * 366 * 24 * 3_600_000
@@ -241,7 +241,7 @@ def _limited(situation: Situation) -> Iterator[Finding]:
                 **_figures(situation),
                 "limit_of": what,
                 "limit": limit,
-                "utilisation_pct": utilisation_pct(running, limit),
+                "utilization_pct": utilization_pct(running, limit),
             }
             yield Finding(cause=Cause.LIMIT_REACHED, summary=text, evidence=evidence)
 

@@ -204,7 +204,7 @@ class ChannelView(BaseModel):
 
 
 class ChannelList(BaseModel):
-    channels: list[ChannelView]
+    items: list[ChannelView]
 
 
 class NewSecret(BaseModel):

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from weir.api.records import Shape, records
 from weir.telemetry.events import QUEUE_COUNTERS
-from weir.warehouse.reading.arithmetic import error_rate, per_second, utilisation_pct
+from weir.warehouse.reading.arithmetic import error_rate, per_second, utilization_pct
 from weir.warehouse.reading.columns import ODOMETERS
 from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.queues import History
@@ -221,7 +221,7 @@ def _points(series: Series, *, step_ms: int, gauges: dict[str, str]) -> Shape:
             "max": running,
             "limit": [most or None for most in limit],
             "utilization_pct": [
-                None if busy is None else utilisation_pct(busy, most)
+                None if busy is None else utilization_pct(busy, most)
                 for busy, most in zip(running, limit, strict=True)
             ],
         },
@@ -258,7 +258,7 @@ def rank_document(totals: QueueTotals) -> dict[str, Any]:
         "queue_length": {"max": totals.queue_length_max, "last": totals.queue_length_last},
         "running_max": totals.running_max,
         "limit": totals.limit,
-        "utilization_pct": totals.utilisation_pct,
+        "utilization_pct": totals.utilization_pct,
         "oldest_age_ms_max": totals.oldest_age_ms_max,
         "avg_wait_ms": totals.wait_mean_ms,
         "max_wait_ms": totals.wait_max_ms,

@@ -78,7 +78,9 @@ class QueueView(BaseModel):
     delayed: int
     running: int = Field(description="Leased messages.", examples=[3])
     limit: int | None = Field(description="Concurrency limit of the queue; null is none.", examples=[8])
-    utilisation: float | None = Field(description="running / limit; null without a limit.", examples=[0.375])
+    utilization_pct: float | None = Field(
+        description="running / limit; null without a limit.", examples=[0.375]
+    )
     oldest_age_ms: int
     paused: bool
     environment_depth: int
@@ -95,7 +97,7 @@ class QueueDetail(QueueView):
 
 
 class QueueList(BaseModel):
-    queues: list[QueueView]
+    items: list[QueueView]
 
 
 class EnvironmentBody(Schema):
@@ -111,7 +113,7 @@ class EnvironmentView(BaseModel):
 
 
 class EnvironmentList(BaseModel):
-    environments: list[EnvironmentView]
+    items: list[EnvironmentView]
 
 
 Name = Annotated[StrictStr, Field(min_length=1, max_length=255)]
@@ -155,7 +157,7 @@ class TokenCreated(TokenView):
 
 
 class TokenList(BaseModel):
-    tokens: list[TokenView]
+    items: list[TokenView]
 
 
 class AuditEntry(BaseModel):
@@ -171,7 +173,7 @@ class AuditEntry(BaseModel):
 
 
 class AuditList(BaseModel):
-    entries: list[AuditEntry]
+    items: list[AuditEntry]
 
 
 class Alive(BaseModel):

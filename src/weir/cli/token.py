@@ -61,7 +61,7 @@ def create(
 def list_tokens(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
     """The tokens inside the scope of yours; an operator sees all."""
     scope = ApiScope(settings=settings_with(data_dir))
-    tokens = ask_api(scope, lambda api: api.get("tokens"))["tokens"]
+    tokens = ask_api(scope, lambda api: api.get("tokens"))["items"]
     if as_json:
         typer.echo(json.dumps(tokens))
     else:

@@ -105,7 +105,7 @@ async def _summary(
     for account in accounts:
         with suppress(httpx2.HTTPError):
             answer = await client.get("/api/v1/queues", headers=account.headers)
-            for queue in answer.json().get("queues", []):
+            for queue in answer.json().get("items", []):
                 for name, value in queue["totals"].items():
                     totals[name] = totals.get(name, 0) + value
     with suppress(httpx2.HTTPError):

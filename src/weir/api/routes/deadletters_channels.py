@@ -206,7 +206,7 @@ async def _finished(services: Services, owner: Consumer, kind: TaskKind, respons
 async def channels(access: Reader, services: App) -> ChannelList:
     """The channels of the environment and their consumers."""
     found = await room_of(services).channels.of(access.environment)
-    return ChannelList(channels=[_channel_view(channel) for channel in found])
+    return ChannelList(items=[_channel_view(channel) for channel in found])
 
 
 @router.put("/api/v1/channels/{channelId}", operation_id="put_channel", responses=problems(409))

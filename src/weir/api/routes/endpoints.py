@@ -24,7 +24,7 @@ class DisabledEndpoint(BaseModel):
 
 
 class DisabledEndpoints(BaseModel):
-    endpoints: list[DisabledEndpoint]
+    items: list[DisabledEndpoint]
 
 
 class EndpointBody(BaseModel):
@@ -35,7 +35,7 @@ class EndpointBody(BaseModel):
 async def list_disabled(access: Reader, services: App) -> DisabledEndpoints:
     """Every endpoint of the environment that gets nothing now."""
     rows = await present(services.timelines, "PostgreSQL").log.disabled(access.environment)
-    return DisabledEndpoints(endpoints=[DisabledEndpoint.model_validate(_shown(row)) for row in rows])
+    return DisabledEndpoints(items=[DisabledEndpoint.model_validate(_shown(row)) for row in rows])
 
 
 @router.post("/enable", operation_id="enable_endpoint", responses=problems())

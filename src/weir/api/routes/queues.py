@@ -32,7 +32,7 @@ router = APIRouter(prefix="/api/v1/queues", tags=["queues"])
 async def list_queues(access: Reader, services: App) -> QueueList:
     """Every queue of the environment, as it is right now."""
     states = await services.broker.states(access.environment)
-    return QueueList(queues=[queue_view(state) for state in states])
+    return QueueList(items=[queue_view(state) for state in states])
 
 
 @router.get("/{queue}", operation_id="show_queue", responses=problems())
@@ -100,14 +100,14 @@ async def _audit(services: Services, access: Access, action: str, queue: QueueRe
 
 
 def queue_view(state: QueueState) -> QueueView:
-    """A queue's state with its utilisation, which is null without a limit."""
+    """A queue's state with its utilization, which is null without a limit."""
     return QueueView(
         name=state.queue.queue,
         depth=state.depth,
         delayed=state.delayed,
         running=state.running,
         limit=state.limit,
-        utilisation=state.running / state.limit if state.limit else None,
+        utilization_pct=100 * state.running / state.limit if state.limit else None,
         oldest_age_ms=state.oldest_age_ms,
         paused=state.paused,
         environment_depth=state.environment_depth,

@@ -60,7 +60,7 @@ class SpecView(BaseModel):
 
 
 class SpecHistory(BaseModel):
-    revisions: list[SpecView]
+    items: list[SpecView]
 
 
 class AppliedView(BaseModel):
@@ -84,7 +84,7 @@ async def show_spec(access: Reader, services: App) -> SpecView:
 async def list_revisions(access: Reader, services: App) -> SpecHistory:
     """The last revisions, newest first."""
     found = await present(services.specs, "PostgreSQL").history(access.environment)
-    return SpecHistory(revisions=[_view(one) for one in found])
+    return SpecHistory(items=[_view(one) for one in found])
 
 
 @router.post("/plan", operation_id="plan_spec", responses=problems())

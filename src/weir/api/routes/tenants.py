@@ -22,7 +22,7 @@ router = APIRouter(prefix="/api/v1", tags=["tenants"])
 async def list_environments(caller: Caller, services: App) -> EnvironmentList:
     """The environments in the scope of the token."""
     found = await present(services.tenants, "PostgreSQL").visible_to(caller)
-    return EnvironmentList(environments=[_view(one) for one in found])
+    return EnvironmentList(items=[_view(one) for one in found])
 
 
 @router.put("/environments/{environment}", operation_id="define_environment", responses=problems())
@@ -58,7 +58,7 @@ async def list_audit_log(
     caller.demand(Role.ADMIN)
     audit = present(services.audit, "PostgreSQL")
     entries = await audit.newest(caller, limit=limit, before=None if before is None else str(before))
-    return AuditList.model_validate({"entries": entries})
+    return AuditList.model_validate({"items": entries})
 
 
 def _view(environment: Environment) -> EnvironmentView:

@@ -22,7 +22,7 @@ async def list_tokens(caller: Caller, services: App) -> TokenList:
     """The tokens inside the scope of this one; secrets are not stored and not shown."""
     caller.demand(Role.ADMIN)
     tokens = await present(services.tokens, "PostgreSQL").inside(caller)
-    return TokenList(tokens=[_view(token) for token in tokens])
+    return TokenList(items=[_view(token) for token in tokens])
 
 
 @router.post("", operation_id="create_token", status_code=status.HTTP_201_CREATED, responses=problems())

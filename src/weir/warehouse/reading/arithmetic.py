@@ -14,7 +14,7 @@ def per_second(count: float, span_ms: int) -> float:
     return count * 1_000 / span_ms if span_ms > 0 else 0.0
 
 
-def utilisation_pct(running: float, limit: float | None) -> float | None:
+def utilization_pct(running: float, limit: float | None) -> float | None:
     """How much of a limit is in use; without a limit there is nothing to use up."""
     return 100 * running / limit if limit else None
 

@@ -125,7 +125,7 @@ FROM
         wait_percentiles[3] AS wait_p99_ms,
         nacked + dead + lapsed AS failed,
         if(acked + failed = 0, 0, failed / (acked + failed)) AS error_rate,
-        if(queue_limit = 0, 0, running / queue_limit) AS utilisation
+        if(queue_limit = 0, 0, running / queue_limit) AS utilization
     FROM
     (
         SELECT

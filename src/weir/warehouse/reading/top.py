@@ -11,7 +11,7 @@ from weir.model.clock import Clock
 from weir.model.durations import HOUR_MS
 from weir.model.names import EnvironmentRef
 from weir.telemetry.events import QUEUE_COUNTERS
-from weir.warehouse.reading.arithmetic import drain_ms, error_rate, mean, per_second, utilisation_pct
+from weir.warehouse.reading.arithmetic import drain_ms, error_rate, mean, per_second, utilization_pct
 from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant
 from weir.warehouse.reading.queues import table_of
@@ -41,7 +41,7 @@ class By(StrEnum):
     WAIT_P95 = "wait_p95_ms"
     WAIT_P99 = "wait_p99_ms"
     ERROR_RATE = "error_rate"
-    UTILISATION = "utilisation"
+    UTILIZATION = "utilization"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class QueueTotals:
     wait_max_ms: float | None
     percentiles_ms: tuple[float, float, float] | None
     error_rate: float | None
-    utilisation_pct: float | None
+    utilization_pct: float | None
     acked_per_s: float
     drain_ms: float
     """Infinite if the backlog does not shrink."""
@@ -133,7 +133,7 @@ def _totals(row: dict[str, Any], *, span_ms: int) -> QueueTotals:
             dead=counters["dead"],
             lapsed=counters["lapsed"],
         ),
-        utilisation_pct=utilisation_pct(row["running"], row["queue_limit"]),
+        utilization_pct=utilization_pct(row["running"], row["queue_limit"]),
         acked_per_s=per_second(counters["acked"], span_ms),
         drain_ms=drain_ms(
             backlog=row["last"]["queue_length"], arrived=counters["enqueued"], left=left, span_ms=span_ms

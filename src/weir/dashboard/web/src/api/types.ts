@@ -12,7 +12,7 @@ export type QueueNow = {
   delayed: number;
   running: number;
   limit: number | null;
-  utilisation: number | null;
+  utilization_pct: number | null;
   oldest_age_ms: number;
   paused: boolean;
 };

@@ -41,7 +41,7 @@ function Health({ health }: { health: OperationStats["system_health"] }) {
     <section class="panel" aria-label="Pressure">
       <dl class="stats">
         <Stat label="A push now would" value={<Badge tone={DECISIONS[health.decision]}>{health.decision}</Badge>} />
-        <Stat label="Utilisation" value={percent(health.pool_utilization)} />
+        <Stat label="Utilization" value={percent(health.pool_utilization)} />
         <Stat label="In flight" value={count(health.in_flight)} note={`limit ${count(health.limit)}`} />
         <Stat label="Loop lag" value={duration(health.event_loop_lag_ms)} />
         <Stat label="Queued" value={count(health.queue_depth)} />

@@ -82,11 +82,11 @@ const COLUMNS: Column<QueueRow>[] = [
   },
   { key: "p95", label: "p95 wait", numeric: true, sort: (row) => row.p95_ms, cell: (row) => duration(row.p95_ms) },
   {
-    key: "utilisation",
-    label: "Utilisation",
+    key: "utilization",
+    label: "Utilization",
     numeric: true,
-    sort: (row) => row.utilisation,
-    cell: (row) => <Utilisation row={row} />,
+    sort: (row) => row.utilization_pct,
+    cell: (row) => <Utilization row={row} />,
   },
   {
     key: "failures",
@@ -98,9 +98,9 @@ const COLUMNS: Column<QueueRow>[] = [
   { key: "drain", label: "Drains in", numeric: true, sort: (row) => row.drain_ms, cell: (row) => duration(row.drain_ms) },
 ];
 
-function Utilisation({ row }: { row: QueueRow }) {
+function Utilization({ row }: { row: QueueRow }) {
   if (row.limit == null) return <>{count(row.running)} running</>;
-  const full = row.utilisation != null && row.utilisation >= 1;
+  const full = row.utilization_pct != null && row.utilization_pct >= 100;
   const text = `${count(row.running)} / ${count(row.limit)}`;
   return full ? <Badge tone="warn">{text}</Badge> : <>{text}</>;
 }
@@ -156,7 +156,7 @@ function matches(row: QueueRow, search: string, only: string): boolean {
   if (search && !row.name.toLowerCase().includes(search.toLowerCase())) return false;
   if (only === "waiting") return row.depth > 0;
   if (only === "paused") return row.paused;
-  if (only === "full") return row.utilisation != null && row.utilisation >= 1;
+  if (only === "full") return row.utilization_pct != null && row.utilization_pct >= 100;
   if (only === "failing") return (row.error_rate ?? 0) > 0.05;
   return true;
 }

@@ -10,8 +10,8 @@ import { act, Badge, Failed, Page, When } from "../ui/bits";
 import { Table, type Column } from "../ui/table";
 
 export function Specs({ me }: { me: Me }) {
-  const history = usePoll(() => get<{ revisions: SpecRevision[] }>("/api/v1/spec/history"), [], 10_000);
-  const revisions = history.data?.revisions ?? [];
+  const history = usePoll(() => get<{ items: SpecRevision[] }>("/api/v1/spec/history"), [], 10_000);
+  const revisions = history.data?.items ?? [];
   const chosen = Number(route.value.query.get("revision")) || revisions[0]?.revision;
   const shown = revisions.find((one) => one.revision === chosen);
   return (
