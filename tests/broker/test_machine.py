@@ -142,7 +142,7 @@ class Brokers(RuleBasedStateMachine):
         items=st.lists(
             st.tuples(
                 KEYS,
-                st.integers(0, 9),
+                st.none() | st.integers(0, 9),
                 st.sampled_from([None, 0, 700, 20_000]),
                 st.sampled_from([None, 1, 2_500, 90_000]),
                 st.sampled_from([None, None, "i1", "i2"]),
@@ -239,10 +239,17 @@ class Brokers(RuleBasedStateMachine):
     def limit(self, limit: int | None) -> None:
         self.same("limit", self.environment, limit)
 
-    @rule(limit=st.sampled_from([None, 1, 5]), max_age=st.sampled_from([2_000, 60_000]))
-    def define(self, limit: int | None, max_age: int) -> None:
+    @rule(
+        limit=st.sampled_from([None, 1, 5]),
+        max_age=st.sampled_from([2_000, 60_000]),
+        priority=st.sampled_from([0, 4, 9]),
+    )
+    def define(self, limit: int | None, max_age: int, priority: int) -> None:
         spec = replace(
-            SPECS["plain"], concurrency=limit, retention=Retention(max_age_ms=max_age, max_depth=12)
+            SPECS["plain"],
+            concurrency=limit,
+            retention=Retention(max_age_ms=max_age, max_depth=12),
+            priority=priority,
         )
         self.same("define", self.queue("plain"), spec)
         self.same("define", self.queue("plain"), replace(spec, ordering=Ordering.UNORDERED))

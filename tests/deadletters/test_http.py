@@ -165,6 +165,14 @@ async def test_a_published_message_reaches_every_consumer_once(api: Api) -> None
     assert elsewhere.status_code == 401
 
 
+async def test_a_published_message_has_the_priority_of_each_queue(api: Api) -> None:
+    queues = [await api.world.define(name, priority=priority) for name, priority in (("low", 2), ("high", 9))]
+    headers = (await api.put_channel("low", "high"))["low"]
+    await api.client.post("/channel/order%20events/publish", content=b'{"n": 1}', headers=headers)
+    found = [await api.world.broker.dequeue(queue, consumer="test") for queue in queues]
+    assert [one.priority for got in found for one in got] == [2, 9]
+
+
 async def test_a_publication_that_one_queue_refused_reaches_only_that_one_when_sent_again(api: Api) -> None:
     full, open_ = await api.world.define("full", max_depth=1), await api.world.define("open")
     headers = (await api.put_channel("full", "open"))["full"]

@@ -43,6 +43,16 @@ async def test_a_redrive_sends_everything_back_once_and_keeps_the_lineage(world:
     assert await world.letters.fate_of_replay(parent) == "acked"
 
 
+async def test_a_redriven_message_keeps_its_own_priority(world: World) -> None:
+    queue = await world.define("orders", priority=7)
+    await world.broker.enqueue(queue, [NewMessage(payload=b"{}"), NewMessage(payload=b"{}", priority=1)])
+    await world.die(queue)
+    await world.move()
+    await world.define("orders", priority=3)
+    await world.work(await world.start(redrive(queue="orders")))
+    assert [one.priority for one in await world.broker.dequeue(queue, consumer="test", limit=9)] == [7, 1]
+
+
 async def test_a_dry_run_counts_and_touches_nothing(world: World) -> None:
     await killed(world, 12)
     new = redrive(queue="orders", expression="payload.n >= 5", dry_run=True)

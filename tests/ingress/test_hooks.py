@@ -27,6 +27,7 @@ SPEC = """
 app Hooks {
   queue In {}
   queue Keyed { ordering: per_key }
+  queue Urgent { priority: 8 }
   webhook Signed {
     queue: In
     verify_hmac { header: "X-Sig", secret_env: "HOOK" }
@@ -34,6 +35,7 @@ app Hooks {
   }
   webhook Small { queue: In, max_body_bytes: 100 }
   webhook Open { queue: In }
+  webhook Alarm { queue: Urgent }
   webhook Rotating { queue: In, verify_hmac { header: "X-Sig", secret_env: ["HOOK", "OLD"] } }
   webhook Keyless { queue: In, verify_hmac { header: "X-Sig", secret_env: "NOWHERE" } }
   webhook Ordered { queue: Keyed, key: "payload.account" }
@@ -118,6 +120,12 @@ async def test_repeats_are_known_across_processes(house, environment, database, 
     assert first.content == second.content
     assert second.headers["idempotency-replayed"] == "true"
     assert third.status_code == 422
+
+
+async def test_a_webhooks_messages_have_the_priority_of_its_queue(house):
+    await house.hook("Alarm", {"a": 1})
+    queue = house.environment.queue("Urgent")
+    assert [one.priority for one in await house.broker.dequeue(queue, consumer="test")] == [8]
 
 
 async def test_the_same_id_at_two_webhooks_is_two_deliveries(house):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from weir.model.exchange import Pushed, Queued
-from weir.model.names import QueueRef
+from weir.model.exchange import Pushed, PushItem, Queued
+from weir.model.message import NewMessage
+from weir.model.names import EnvironmentRef, QueueRef
 from weir.operations.model import Reason
 from weir.operations.service import OperationService
+from weir.spec.ir import QueueSpec
 from weir.testing.memory import MemoryBroker
 
 from .conftest import busy, drained, idle, item, running, wait_for
@@ -27,6 +29,19 @@ async def test_ordering_under_load(service: OperationService, broker: MemoryBrok
     fourth = (await service.front().push([item(queue, "4", key="a")]))[0]
     assert isinstance(fourth, Pushed)
     assert await drained(broker, queue) == ["1", "2", "3", "4"]
+
+
+async def test_a_queued_message_has_the_priority_of_its_queue_or_its_own(
+    service: OperationService, broker: MemoryBroker, environment: EnvironmentRef
+) -> None:
+    queue = environment.queue("urgent")
+    await broker.define(queue, QueueSpec(name="urgent", priority=7))
+    urgent = PushItem(queue=queue, message=NewMessage(payload=b"own", priority=0))
+    busy(service.admission)
+    await service.front().push([item(queue, "usual"), urgent])
+    await service.processor.round()
+    got = await broker.dequeue(queue, consumer="test", limit=9)
+    assert [(one.payload, one.priority) for one in got] == [(b"usual", 7), (b"own", 0)]
 
 
 async def test_another_partition_goes_direct_meanwhile(

@@ -298,6 +298,17 @@ async def test_a_chained_message_arrives_once_however_often_the_step_runs(rig):
     assert seen == [42]
 
 
+async def test_what_was_usual_in_one_queue_is_usual_in_the_next_and_urgent_stays_urgent(rig):
+    await rig.apply("app A { queue In { priority: 6, enqueue: Out } queue Out { priority: 2 } }")
+    await rig.put("In", b"1")
+    await rig.put("In", b"2", priority=9)
+    queue = rig.environment.queue("Out")
+    async with rig.working():
+        await until(lambda: rig.endings().count("done") == 2)
+    got = await rig.broker.dequeue(queue, consumer="test", limit=9)
+    assert [(one.payload, one.priority) for one in got] == [(b"2", 9), (b"1", 2)]
+
+
 def _failure(lease):
     from weir.model.message import Failure
 

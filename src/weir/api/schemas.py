@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from weir.control.principals import Role
 from weir.model.durations import DAY_MS
 from weir.model.limits import MAX_COUNT, MAX_DELAY_MS, MAX_LEASE_MS, MAX_PRIORITY, MAX_SPAN_MS
+from weir.model.message import DEFAULT_PRIORITY
 from weir.spec.ir import Ordering
 
 
@@ -63,7 +64,12 @@ class QueueBody(Schema):
 
     ordering: Ordering = Ordering.UNORDERED
     concurrency: Count | None = None
-    default_priority: Annotated[StrictInt, Field(ge=0, le=MAX_PRIORITY)] = 4
+    priority: Annotated[StrictInt, Field(ge=0, le=MAX_PRIORITY)] = Field(
+        default=DEFAULT_PRIORITY,
+        # Its name until it did something.
+        validation_alias=AliasChoices("priority", "default_priority"),
+        description="Of messages that come without one; 9 is served first.",
+    )
     message_ttl_ms: Span | None = None
     idempotency_window_ms: Annotated[StrictInt, Field(ge=0, le=MAX_SPAN_MS)] = DAY_MS
     retention: RetentionBody = RetentionBody()

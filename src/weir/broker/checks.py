@@ -58,7 +58,7 @@ def check_message(message: NewMessage, *, max_payload: int = MAX_PAYLOAD_BYTES) 
     if len(payload) > max_payload:
         raise TooLarge(f"a payload has {len(payload)} bytes; at most {max_payload} are allowed")
     priority = message.priority
-    if priority.__class__ is not int or not 0 <= priority <= MAX_PRIORITY:
+    if priority is not None and (priority.__class__ is not int or not 0 <= priority <= MAX_PRIORITY):
         check_number(priority, what="priority", least=0, most=MAX_PRIORITY)
     if message.headers:
         _check_headers(message)

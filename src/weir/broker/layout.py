@@ -32,7 +32,7 @@ _LUA_FORMATS = {
     "MEMBER": ">I8c16I4I8I8I8I1",
     # deadline, token, length of the consumer's name; then the name and the member
     "LEASE": ">I8c16I1",
-    # id, priority, deliver_at, ttl, length of the key, length of the idempotency key
+    # id, priority (NO_PRIORITY: the queue's), deliver_at, ttl, length of the key, of the idempotency key
     "ARRIVAL": ">c16I1I8I8I1I1",
     # the front of a member, as far as the priority; then the length of the error
     "HANDED": ">I8c16I4I8I8I8I1I2",
@@ -46,7 +46,7 @@ def _wide(*names: str) -> tuple[tuple[str, str], ...]:
 _SPANS = _wide("max_age", "ttl", "max_depth", "max_attempts", "initial", "cap", "jitter", "lease")
 PROMISES = Record(
     name="PROMISES",
-    added=((("ordering", "I1"), *_SPANS, *_wide("concurrency", "window")), ()),
+    added=((("ordering", "I1"), *_SPANS, *_wide("concurrency", "window")), (), (("priority_plus_1", "I1"),)),
 )
 """What a queue was defined with. Version 1 only says its version."""
 
@@ -89,10 +89,15 @@ _BODY = Struct("<BBI")
 """Lengths of the key, the idempotency key and the headers; then these and the payload."""
 _PLAIN_BODY = _BODY.pack(0, 0, 0)
 JITTER_SCALE = 1_000_000
+NO_PRIORITY = 255
 
 
 def lua_mark() -> str:
     return f"local MARK = {MARK}\n"
+
+
+def lua_default_priority() -> str:
+    return f"local DEFAULT_PRIORITY = {DEFAULT_PRIORITY}\n"
 
 
 def lua_block() -> str:
@@ -100,7 +105,7 @@ def lua_block() -> str:
     constants = {
         **{name: f"'{layout}'" for name, layout in _LUA_FORMATS.items()},
         "FAILURE": "'>c16c16I8I4'",
-        "DEFAULT_PRIORITY": DEFAULT_PRIORITY,
+        "NO_PRIORITY": NO_PRIORITY,
         "BAND": BAND,
         "JITTER_SCALE": JITTER_SCALE,
     }
@@ -121,6 +126,7 @@ def pack_promises(spec: QueueSpec) -> bytes:
         lease=delivery.lease_ms,
         concurrency=spec.concurrency or 0,
         window=spec.idempotency_window_ms,
+        priority_plus_1=spec.priority + 1,
     )
 
 
@@ -143,29 +149,28 @@ def id_text(data: bytes) -> str:
 def pack_arrival(message: NewMessage) -> tuple[bytes, bytes]:
     """A new message as the enqueue script takes it: what the script reads, and the body.
 
-    A plain message, of default priority and nothing else, is its id alone.
+    A plain message, with a payload and nothing else, is its id alone.
     """
     if message.key is not None or message.idempotency_key is not None or message.headers:
         return _pack_full_arrival(message)
     raw_id = bytes.fromhex(message.id.replace("-", ""))
-    if message.priority == DEFAULT_PRIORITY and message.deliver_at_ms is None and message.ttl_ms is None:
+    if message.priority is None and message.deliver_at_ms is None and message.ttl_ms is None:
         return raw_id, _PLAIN_BODY + message.payload
-    head = ARRIVAL.pack(raw_id, message.priority, message.deliver_at_ms or 0, message.ttl_ms or 0, 0, 0)
+    head = ARRIVAL.pack(raw_id, *_terms(message), 0, 0)
     return head, _PLAIN_BODY + message.payload
+
+
+def _terms(message: NewMessage) -> tuple[int, int, int]:
+    """How urgent a message is, from when and for how long it may be handed out."""
+    priority = NO_PRIORITY if message.priority is None else message.priority
+    return priority, message.deliver_at_ms or 0, message.ttl_ms or 0
 
 
 def _pack_full_arrival(message: NewMessage) -> tuple[bytes, bytes]:
     key = (message.key or "").encode()
     idempotency = (message.idempotency_key or "").encode()
     headers = orjson.dumps(dict(message.headers)) if message.headers else b""
-    head = ARRIVAL.pack(
-        id_bytes(message.id),
-        message.priority,
-        message.deliver_at_ms or 0,
-        message.ttl_ms or 0,
-        len(key),
-        len(idempotency),
-    )
+    head = ARRIVAL.pack(id_bytes(message.id), *_terms(message), len(key), len(idempotency))
     digest = hashlib.blake2b(message.payload, digest_size=16).digest() if idempotency else b""
     body = _BODY.pack(len(key), len(idempotency), len(headers))
     return (

@@ -22,6 +22,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "keys": keys.lua_block,
     "layout": layout.lua_block,
     "mark": layout.lua_mark,
+    "default_priority": layout.lua_default_priority,
     **{f"{record.name.lower()}_record": record.lua_block for record in layout.RECORDS},
     "emit": metrics.lua_block,
 }

@@ -149,7 +149,9 @@ def push(
     project: ProjectOption = "default",
     environment: EnvironmentOption = "default",
     key: Annotated[str | None, typer.Option(help="Ordering key.")] = None,
-    priority: Annotated[int, typer.Option(help="0 to 9; 9 is served first.")] = 4,
+    priority: Annotated[
+        int | None, typer.Option(help="0 to 9; 9 is served first. The queue's own unless given.")
+    ] = None,
     idempotency_key: Annotated[str | None, typer.Option(help="Taken once a day.")] = None,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,

@@ -98,7 +98,15 @@ def _definition(row: Row) -> QueueDefinition:
             environment=row["environment"],
             queue=row["queue"],
         ),
-        spec=_SPEC.validate_python(row["spec"]),
+        spec=_SPEC.validate_python(_renamed(row["spec"])),
         paused=row["paused"],
         defined_at_ms=row["defined_at_ms"],
     )
+
+
+def _renamed(spec: dict[str, Any]) -> dict[str, Any]:
+    """A stored spec by today's names: `priority` was `default_priority`."""
+    if "default_priority" not in spec:
+        return spec
+    kept = {name: value for name, value in spec.items() if name != "default_priority"}
+    return {"priority": spec["default_priority"], **kept}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from weir.deadletters.channels import Channel, Channels, Consumer
 from weir.model.exchange import PushAnswer, Pusher, PushItem
 from weir.model.ids import new_id
-from weir.model.message import DEFAULT_PRIORITY, NewMessage
+from weir.model.message import NewMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class Publication:
     payload: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
     key: str | None = None
-    priority: int = DEFAULT_PRIORITY
+    priority: int | None = None
     idempotency_key: str = field(default_factory=new_id)
 
 

@@ -11,6 +11,7 @@ from weir.model.ids import MessageId, new_message_id
 from weir.model.names import QueueRef
 
 DEFAULT_PRIORITY = 4
+"""Of messages whose queue has no priority of its own either."""
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -23,8 +24,8 @@ class NewMessage:
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
     key: str | None = None
     """Ordering key of a `per_key` queue, and the partition of queued operations."""
-    priority: int = DEFAULT_PRIORITY
-    """0 to 9; 9 is served first. Orders `unordered` queues only."""
+    priority: int | None = None
+    """0 to 9; 9 is served first. None is the priority of the queue. Orders `unordered` queues only."""
     deliver_at_ms: int | None = None
     ttl_ms: int | None = None
     idempotency_key: str | None = None

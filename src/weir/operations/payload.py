@@ -12,7 +12,7 @@ from weir.broker.broker import Call
 from weir.errors import InvalidInput
 from weir.model.exchange import Verb
 from weir.model.ids import MessageId
-from weir.model.message import DEFAULT_PRIORITY, Failure, LeaseRef, NewMessage
+from weir.model.message import Failure, LeaseRef, NewMessage
 from weir.model.names import QueueRef
 
 _HEAD = 4
@@ -93,9 +93,7 @@ def _message_head(message: NewMessage) -> dict[str, Any]:
         head["headers"] = dict(message.headers)
     if message.key is not None:
         head["key"] = message.key
-    if message.priority != DEFAULT_PRIORITY:
-        head["priority"] = message.priority
-    for name in ("deliver_at_ms", "ttl_ms", "idempotency_key"):
+    for name in ("priority", "deliver_at_ms", "ttl_ms", "idempotency_key"):
         if (value := getattr(message, name)) is not None:
             head[name] = value
     return head
@@ -107,7 +105,7 @@ def _message(head: dict[str, Any], payload: bytes) -> NewMessage:
         payload=payload,
         headers=head.get("headers", {}),
         key=head.get("key"),
-        priority=head.get("priority", DEFAULT_PRIORITY),
+        priority=head.get("priority"),
         deliver_at_ms=head.get("deliver_at_ms"),
         ttl_ms=head.get("ttl_ms"),
         idempotency_key=head.get("idempotency_key"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weir.model.limits import MAX_PRIORITY
 from weir.spec.build_actions import read_action
 from weir.spec.build_webhooks import read_alert, read_channel, read_webhook
 from weir.spec.ir import (
@@ -37,7 +38,7 @@ def _queue(entry: Entry, notes: Notes) -> QueueSpec:
     name, section = opened(entry, "queue", notes, ("queue",))
     default = QueueSpec(name=name)
     ordering = section.choice("ordering", list(Ordering))
-    priority = section.whole("priority", at_most=9)
+    priority = section.whole("priority", at_most=MAX_PRIORITY)
     window = section.duration_ms("idempotency_window", at_least_ms=1_000)
     spec = QueueSpec(
         name=name,
@@ -45,7 +46,7 @@ def _queue(entry: Entry, notes: Notes) -> QueueSpec:
         retention=_retention(section),
         delivery=_delivery(section),
         concurrency=section.whole("concurrency", at_least=1),
-        default_priority=default.default_priority if priority is None else priority,
+        priority=default.priority if priority is None else priority,
         message_ttl_ms=section.duration_ms("message_ttl"),
         idempotency_window_ms=default.idempotency_window_ms if window is None else window,
         message_type=_message_type(section),

@@ -57,7 +57,7 @@ def dumped_queue(queue: QueueSpec) -> dict[str, Any]:
                 }
             ),
             "concurrency": queue.concurrency,
-            "priority": queue.default_priority,
+            "priority": queue.priority,
             "message_ttl_ms": queue.message_ttl_ms,
             "idempotency_window_ms": queue.idempotency_window_ms,
             **_action(queue.action),

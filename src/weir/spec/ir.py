@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from weir.model.durations import DAY_MS
+from weir.model.message import DEFAULT_PRIORITY
 
 
 class Ordering(StrEnum):
@@ -88,7 +89,8 @@ class QueueSpec:
     delivery: DeliveryPolicy = field(default_factory=DeliveryPolicy)
     concurrency: int | None = None
     """How many messages may be leased at once; None is no limit of its own."""
-    default_priority: int = 4
+    priority: int = DEFAULT_PRIORITY
+    """Of messages that come without one: 0 to 9, and 9 is served first."""
     message_ttl_ms: int | None = None
     idempotency_window_ms: int = DAY_MS
     message_type: tuple[MessageField, ...] = ()

@@ -39,6 +39,8 @@ class Entry:
     """A message inside the queue. It waits while it has no lease, and is ready once it was placed."""
 
     message: NewMessage
+    priority: int
+    """The message's own, or the queue's when it came in."""
     enqueued_at_ms: int
     available_at_ms: int
     expires_at_ms: int
@@ -104,7 +106,7 @@ class QueueModel:
         """What may be handed out now, in order; in an ordered queue the first of each free key."""
         ready = [entry for entry in self.waiting() if entry.ready]
         if self.spec.ordering is Ordering.UNORDERED:
-            return sorted(ready, key=lambda entry: (-entry.message.priority, *self._place(entry)))
+            return sorted(ready, key=lambda entry: (-entry.priority, *self._place(entry)))
         firsts: dict[str, Entry] = {}
         for entry in sorted(ready, key=lambda entry: entry.sequence or 0):
             firsts.setdefault(self._lane(entry), entry)
@@ -162,7 +164,11 @@ class QueueModel:
         spans = (self.spec.retention.max_age_ms, message.ttl_ms, self.spec.message_ttl_ms)
         span = min(span for span in spans if span is not None)
         entry = Entry(
-            message=message, enqueued_at_ms=now, available_at_ms=available, expires_at_ms=available + span
+            message=message,
+            priority=self.spec.priority if message.priority is None else message.priority,
+            enqueued_at_ms=now,
+            available_at_ms=available,
+            expires_at_ms=available + span,
         )
         self.entries[message.id] = entry
         if available <= now:
@@ -205,7 +211,7 @@ class QueueModel:
             payload=message.payload,
             headers=message.headers,
             key=message.key,
-            priority=message.priority,
+            priority=entry.priority,
             attempt=entry.attempts,
             enqueued_at_ms=entry.enqueued_at_ms,
             available_at_ms=entry.available_at_ms,
@@ -278,7 +284,7 @@ class QueueModel:
                 payload=message.payload,
                 headers=message.headers,
                 key=message.key,
-                priority=message.priority,
+                priority=entry.priority,
                 idempotency_key=message.idempotency_key,
                 attempts=entry.attempts,
                 max_attempts=self.spec.delivery.max_attempts,

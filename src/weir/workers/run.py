@@ -174,7 +174,8 @@ async def _enqueue(delivery: Delivery, spec: QueueSpec, action: EnqueueTo, tools
         payload=payload,
         headers=headers,
         key=delivery.key,
-        priority=delivery.priority,
+        # The usual of this queue becomes the usual of the next; what was urgent here is urgent there.
+        priority=None if delivery.priority == spec.priority else delivery.priority,
         idempotency_key=f"chain:{delivery.message_id}",
     )
     target = delivery.queue.scope.queue(action.queue)

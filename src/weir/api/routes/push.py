@@ -117,8 +117,6 @@ def _message(fields: Fields, payload: bytes, headers: dict[str, str], *, now_ms:
         raise fields.wrong("delay_ms", "and `deliver_at_ms` say the same; give one of them")
     if delay_ms is not None:
         deliver_at_ms = now_ms + delay_ms
-    priority = fields.number("priority", least=0, most=MAX_PRIORITY)
-    optional: dict[str, Any] = {} if priority is None else {"priority": priority}
     return NewMessage(
         payload=payload,
         headers=headers,
@@ -126,7 +124,7 @@ def _message(fields: Fields, payload: bytes, headers: dict[str, str], *, now_ms:
         deliver_at_ms=deliver_at_ms,
         ttl_ms=fields.number("ttl_ms", least=1, most=MAX_SPAN_MS),
         idempotency_key=fields.text("idempotency_key"),
-        **optional,
+        priority=fields.number("priority", least=0, most=MAX_PRIORITY),
     )
 
 

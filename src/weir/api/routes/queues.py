@@ -123,7 +123,7 @@ def _spec(ref: QueueRef, body: QueueBody, *, known: QueueDefinition | None) -> Q
         before,
         ordering=body.ordering,
         concurrency=body.concurrency,
-        default_priority=body.default_priority,
+        priority=body.priority,
         message_ttl_ms=body.message_ttl_ms,
         idempotency_window_ms=body.idempotency_window_ms,
         retention=Retention(**body.retention.model_dump()),
@@ -135,7 +135,7 @@ def _body(spec: QueueSpec) -> QueueBody:
     return QueueBody(
         ordering=spec.ordering,
         concurrency=spec.concurrency,
-        default_priority=spec.default_priority,
+        priority=spec.priority,
         message_ttl_ms=spec.message_ttl_ms,
         idempotency_window_ms=spec.idempotency_window_ms,
         retention=RetentionBody(max_age_ms=spec.retention.max_age_ms, max_depth=spec.retention.max_depth),

@@ -50,10 +50,11 @@ local letters, originals, bodies, arrivals, seen, named, refused, accepted = {},
 for i, id in ipairs(ids) do
   local at = first + stride * (i - 1)
   local head, operation = ARGV[at], stride == 3 and ARGV[at + 2]
-  local priority, deliver_at, ttl, key, idempotency, digest = DEFAULT_PRIORITY, 0, 0, '', nil, nil
+  local priority, deliver_at, ttl, key, idempotency, digest = q.priority, 0, 0, '', nil, nil
   if #head > 16 then
     local _, key_size, idempotency_size, rest
     _, priority, deliver_at, ttl, key_size, idempotency_size, rest = struct.unpack(ARRIVAL, head)
+    if priority == NO_PRIORITY then priority = q.priority end
     key = sub(head, rest, rest + key_size - 1)
     if idempotency_size > 0 then
       idempotency = sub(head, rest + key_size, rest + key_size + idempotency_size - 1)

@@ -8,7 +8,7 @@ import pytest
 
 from weir.broker.broker import Broker
 from weir.errors import Conflict
-from weir.model.message import Failure
+from weir.model.message import DEFAULT_PRIORITY, Failure
 from weir.model.names import QueueRef
 from weir.spec.ir import Ordering
 from weir.testing.clocks import ManualClock
@@ -24,6 +24,27 @@ class Order(Promises):
             queue, [message(f"{p}{n}", priority=p) for n in ("a", "b") for p in (4, 9, 0, 5)]
         )
         assert texts(await self.take(broker, queue)) == ["9a", "9b", "5a", "5b", "4a", "4b", "0a", "0b"]
+
+    async def test_a_message_without_a_priority_has_the_queues(self, broker: Broker, queue: QueueRef) -> None:
+        await broker.define(queue, replace(PLAIN, priority=7))
+        await broker.enqueue(queue, [message("usual", priority=DEFAULT_PRIORITY), message("none")])
+        await broker.enqueue(queue, [message("keyed", key="k"), message("urgent", priority=8)])
+        got = await self.take(broker, queue)
+        assert [(one.payload.decode(), one.priority) for one in got] == [
+            ("urgent", 8), ("none", 7), ("keyed", 7), ("usual", DEFAULT_PRIORITY),
+        ]  # fmt: skip
+
+    async def test_a_new_priority_of_a_queue_is_that_of_messages_to_come(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        await self.put(broker, queue, "before")
+        await broker.define(queue, replace(PLAIN, priority=0))
+        await self.put(broker, queue, "after")
+        got = await self.take(broker, queue)
+        assert [one.priority for one in got] == [DEFAULT_PRIORITY, 0]
+        await broker.dead_letter([Failure(lease=one.lease) for one in got])
+        assert sorted(one.priority for one in await self.dead(broker, queue)) == [0, DEFAULT_PRIORITY]
 
     async def test_the_head_of_a_fifo_queue_blocks_while_it_is_leased_or_waits_for_a_retry(
         self, broker: Broker, queue: QueueRef, manual_clock: ManualClock

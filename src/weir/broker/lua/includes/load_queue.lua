@@ -1,5 +1,6 @@
 --- include "call"
 --- include "keys"
+--- include "default_priority"
 --- include "promises_record"
 --- include "state_record"
 -- A queue as a table: its promises, odometers and keys; nil if it is not defined. `save_queue` writes
@@ -12,6 +13,8 @@ local function load_queue(ident)
   unpack_promises(q, stored[1])
   unpack_state(q, stored[2] or redis.call('HGET', keys.base, 's'))
   q.ordered, q.by_key = q.ordering > 0, q.ordering == 2
+  -- Nothing was said about it in promises of before.
+  q.priority = q.priority_plus_1 > 0 and q.priority_plus_1 - 1 or DEFAULT_PRIORITY
   q.running = redis.call('HLEN', keys.leases)
   q.running_before, q.depth_before = q.running, q.enqueued - q.acked - q.dead - q.expired - q.running
   local organization = string.byte(ident, 1)
