@@ -45,9 +45,7 @@ async def test_a_disabled_endpoint_is_seen_by_other_processes_and_enabled_over_h
     listed = (await house.client.get("/api/v1/disabled-endpoints")).json()["items"]
     assert [one["url"] for one in listed] == ["https://gone.example/"]
     body = {"url": "https://gone.example/"}
-    assert (await house.client.post("/api/v1/disabled-endpoints/enable", json=body)).json() == {
-        "endpoints": []
-    }
+    assert (await house.client.post("/api/v1/disabled-endpoints/enable", json=body)).json() == {"items": []}
     assert (await house.client.post("/api/v1/disabled-endpoints/enable", json=body)).status_code == 404
     await other.refresh()
     assert not other.is_disabled(house.environment, "https://gone.example/")
