@@ -187,3 +187,17 @@ async def test_a_spec_is_planned_and_applied_from_its_page(page: Page, site: Sit
     await page.get_by_role("button", name="Apply").click()
     await expect(page.get_by_role("region", name="Revisions", exact=True).first).to_contain_text("spec.weir")
     assert (await world.state("orders")).limit == 3
+
+
+async def test_the_page_of_specs_says_which_webhook_has_no_secret(page: Page, site: Site) -> None:
+    await page.goto(site.link("specs"))
+    await page.get_by_label("Spec", exact=True).fill(
+        "app Shop { queue orders {} webhook Paid { queue: orders, "
+        'verify stripe { secret_env: "NOT_SET_HERE" } } }'
+    )
+    await page.get_by_role("button", name="Plan").click()
+    await page.get_by_role("button", name="Apply").click()
+    webhooks = page.get_by_role("region", name="Webhooks", exact=True).first
+    row = webhooks.get_by_role("row", name="Paid")
+    await expect(row).to_contain_text("stripe")
+    await expect(row).to_contain_text("not set everything is refused; set NOT_SET_HERE")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+from urllib.parse import urlencode
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.errors import InvalidInput, Malformed, TooLarge, UnsupportedMedia
-from weir.ingress.events import events_of
+from weir.ingress.events import Event, events_of
 from weir.spec.ir import SignatureScheme, Verification, WebhookSpec
 
 PLAIN = WebhookSpec(name="W", queue="Q")
@@ -54,19 +55,49 @@ def test_sixty_four_levels_are_fine():
 
 
 @pytest.mark.parametrize(
-    "kind", ["image/png", "application/cloudevents+avro", "application/cloudevents-batch+xml"]
+    "kind",
+    [
+        "image/png",
+        "text/plain; charset=utf-8",
+        "application/xml",
+        "application/octet-stream",
+        "application/x-www-form-urlencoded",
+        "application/cloudevents+avro",
+        "application/cloudevents-batch+xml",
+    ],
 )
 def test_an_unknown_content_type_is_415(kind):
     with pytest.raises(UnsupportedMedia):
         events_of(PLAIN, {"content-type": kind}, b"{}")
 
 
+FORM = {"content-type": "application/x-www-form-urlencoded; charset=utf-8", "x-github-delivery": "d"}
+
+
+def test_githubs_form_is_the_json_that_it_holds():
+    payload = '{"zen": "a b+c & d=e \u2713 %", "n": 12345678901234567890}'
+    form = urlencode({"payload": payload}).encode()
+    (event,) = events_of(hook(SignatureScheme.GITHUB), FORM, form)
+    assert event == Event(payload=payload.encode(), id="d", media_type="application/json")
+
+
 @pytest.mark.parametrize(
-    "kind", ["application/x-www-form-urlencoded", "text/plain; charset=utf-8", "application/xml"]
+    "body",
+    [
+        b"a=1",
+        b"payload=",
+        b"payload={}&payload={}",
+        b"payload={}&a=1",
+        b"payload=%7B",
+        b"payload=%ff",
+        b"payload=\xff",
+        b"payload=" + b"[" * 65 + b"]" * 65,
+        b"&".join(b"payload={}" for _ in range(5_000)),
+    ],
 )
-def test_other_kinds_that_hooks_send_are_taken_as_they_are(kind):
-    (event,) = events_of(PLAIN, {"content-type": kind}, b"a=1")
-    assert event.payload == b"a=1"
+def test_a_form_that_is_not_one_json_payload_is_refused(body):
+    with pytest.raises((Malformed, TooLarge)):
+        events_of(hook(SignatureScheme.GITHUB), FORM, body)
 
 
 @pytest.mark.parametrize(

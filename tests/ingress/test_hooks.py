@@ -145,12 +145,6 @@ async def test_old_and_new_secret_hold_while_rotating_and_the_old_one_ends(house
     assert (await house.client.post("/hook/Rotating", content=body, headers=headers)).status_code == expected
 
 
-async def test_a_secret_that_is_not_set_is_503_and_never_an_open_door(house):
-    response = await house.hook("Keyless", {})
-    assert response.status_code == 503
-    assert "NOWHERE" in response.json()["detail"]
-
-
 async def test_a_body_over_the_limit_is_413_by_length_and_while_streaming(house):
     async def chunks():
         for _ in range(20):

@@ -18,6 +18,7 @@ from weir.api.instruments import Instruments, build_info
 from weir.api.services import Services
 from weir.control.principals import Principal
 from weir.errors import WeirError
+from weir.ingress.receive import Receiver
 from weir.model.message import QueueState
 from weir.model.names import EnvironmentRef
 
@@ -53,12 +54,21 @@ async def collected(services: Services, instruments: Instruments, *, viewer: Pri
     for source in services.metric_sources:
         families.extend([family async for family in source()])
     if services.receiver is not None:
-        families.append(services.receiver.tally.family())
+        families += [services.receiver.tally.family(), _webhooks_without_secret(services.receiver)]
     if viewer is not None:
         families.extend(queue_families(await _states(services, viewer)))
         if services.dead_letters is not None:
             families.extend(await dead_letter_families(services.dead_letters, viewer))
     return Snapshot(families)
+
+
+def _webhooks_without_secret(receiver: Receiver) -> Metric:
+    count = sum(not receiver.secrets.can_verify(hook.webhook) for hook in receiver.hooks())
+    return GaugeMetricFamily(
+        "weir_webhooks_without_secret",
+        "Webhooks that refuse everything, because none of their secrets is set in this process.",
+        count,
+    )
 
 
 async def _states(services: Services, viewer: Principal) -> list[QueueState]:

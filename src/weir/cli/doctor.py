@@ -35,7 +35,7 @@ def doctor(
     report = run_until_done(checkup(settings))
     if report is None:
         raise typer.Exit(130)
-    typer.echo(json.dumps(report) if as_json else _readable(report))
+    typer.echo(json.dumps(report) if as_json else readable(report))
     raise typer.Exit(0 if report["ok"] else 1)
 
 
@@ -46,11 +46,12 @@ def _repair(settings: Settings) -> None:
     typer.echo(repair_append_only(directory.path / "redis"), err=True)
 
 
-def _readable(report: dict[str, Any]) -> str:
+def readable(report: dict[str, Any]) -> str:
     lines = []
     for name, section in report.items():
         if isinstance(section, dict):
             facts = ", ".join(f"{key} {section[key]}" for key in ("version", "port") if key in section)
             lines.append(f"{name:<10} {'ok' if section['ok'] else 'NOT OK':<6}  {facts}".rstrip())
     lines += [f"- {problem}" for problem in report["problems"]]
+    lines += [f"- note: {note}" for note in report["notes"]]
     return "\n".join(lines)

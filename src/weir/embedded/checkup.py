@@ -11,13 +11,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from weir.broker.preflight import inspect_redis, wrong_scheme
+from weir.control.database import Database
 from weir.control.inspect import inspect_postgres
+from weir.control.registry import SpecRegistry
 from weir.embedded.java import find_java, find_spark
 from weir.embedded.migrations import migrate_stores
 from weir.embedded.open import stack_from
 from weir.embedded.urls import Urls, resolve_urls, running_urls
 from weir.errors import WeirError
-from weir.settings import Settings
+from weir.ingress.secrets import can_verify, unset_secrets
+from weir.settings import Settings, secret
+from weir.spec.book import Hook
 from weir.warehouse.inspect import inspect_clickhouse
 
 _LOW_DISK_BYTES = 1 << 30
@@ -45,12 +49,21 @@ async def _look(urls: Urls, settings: Settings) -> Section:
         "clickhouse": _store(urls.clickhouse, _clickhouse),
         "java": _guarded(_java),
         "spark": _guarded(_spark),
+        "webhooks": _guarded(lambda: inspect_webhooks(urls.postgres)),
     }
     sections = dict(zip(looks, await asyncio.gather(*looks.values()), strict=True))
     sections["disk"] = _disk(settings.embedded.data_dir)
-    problems = [f"{name}: {text}" for name, part in sections.items() for text in part["problems"]]
     ok = all(part["ok"] for part in sections.values())
-    return {"ok": ok, **sections, "problems": problems}
+    return {
+        "ok": ok,
+        **sections,
+        "problems": _texts(sections, "problems"),
+        "notes": _texts(sections, "notes"),
+    }
+
+
+def _texts(sections: dict[str, Section], kind: str) -> list[str]:
+    return [f"{name}: {text}" for name, part in sections.items() for text in part.get(kind, ())]
 
 
 async def _store(url: str, look: Callable[[str], Awaitable[Section]]) -> Section:
@@ -89,6 +102,25 @@ async def _java() -> Section:
 
 async def _spark() -> Section:
     return {**asdict(await find_spark(await find_java())), "problems": []}
+
+
+async def inspect_webhooks(url: str) -> Section:
+    """Webhooks without a secret. Notes only: the server's environment counts, and this may be another."""
+    async with Database(url, max_size=1, timeout_s=5, name="weir doctor") as database:
+        registry = SpecRegistry(database)
+        await registry.refresh()
+    hooks = registry.book.hooks_by_environment.values()
+    silent = [hook for hook in hooks if not can_verify(hook.webhook, secret)]
+    return {"count": len(hooks), "notes": [_without_secret(hook) for hook in silent], "problems": []}
+
+
+def _without_secret(hook: Hook) -> str:
+    scope = hook.environment
+    variables = ", ".join(f"`{name}`" for name in unset_secrets(hook.webhook, secret))
+    return (
+        f"`{hook.webhook.name}` of `{scope.organization}/{scope.project}/{scope.environment}` refuses "
+        f"everything if the server lacks {variables} too; set it where `weir serve` runs"
+    )
 
 
 def _disk(folder: Path) -> Section:

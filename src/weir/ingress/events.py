@@ -1,4 +1,4 @@
-"""What arrived, as messages: plain bodies, CloudEvents in three modes, and the id that tells repeats."""
+"""What arrived, as messages: JSON, GitHub's form, CloudEvents in three modes, and the id of repeats."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 import orjson
 
@@ -20,7 +20,8 @@ MAX_KEY_CHARACTERS = 200
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
 _SPACE = re.compile(r"[ \t\n\r]*")
 _REQUIRED = ("specversion", "id", "source", "type")
-_OPAQUE = ("application/x-www-form-urlencoded", "application/octet-stream", "application/xml")
+_JSON = "application/json"
+_FORM = "application/x-www-form-urlencoded"
 _ID_HEADERS = {
     SignatureScheme.STANDARD: "webhook-id",
     SignatureScheme.GITHUB: "x-github-delivery",
@@ -29,7 +30,7 @@ _ID_HEADERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One message on its way in: its bytes as they came, and the sender's id for it, if there is one."""
+    """One message on its way in: its JSON as it came, and the sender's id for it, if there is one."""
 
     payload: bytes
     id: str | None
@@ -38,9 +39,11 @@ class Event:
 
 def events_of(webhook: WebhookSpec, headers: Mapping[str, str], body: bytes) -> list[Event]:
     """The events of a request; errors of the tree say what cannot be taken."""
-    media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    media_type = headers.get("content-type", _JSON).partition(";")[0].strip().lower()
     if not body:
         raise Malformed("the body is empty; send the event")
+    if media_type == _FORM and _scheme(webhook) is SignatureScheme.GITHUB:
+        media_type, body = _JSON, _form_payload(body)
     if media_type.startswith("application/cloudevents-batch"):
         return _batch(media_type, body)
     if media_type.startswith("application/cloudevents"):
@@ -51,13 +54,27 @@ def events_of(webhook: WebhookSpec, headers: Mapping[str, str], body: bytes) -> 
     return [Event(payload=body, id=_sender_id(webhook, headers, document), media_type=media_type)]
 
 
+def _scheme(webhook: WebhookSpec) -> SignatureScheme | None:
+    return None if webhook.verification is None else webhook.verification.scheme
+
+
+def _form_payload(body: bytes) -> bytes:
+    """The JSON that GitHub packs into a form, which is what it does unless told otherwise."""
+    try:
+        fields = parse_qsl(body.decode("ascii"), strict_parsing=True, errors="strict", max_num_fields=1)
+    except ValueError:
+        fields = []
+    match fields:
+        case [("payload", text)]:
+            return text.encode()
+    raise Malformed("the form is not one field `payload`; let the webhook send `application/json`")
+
+
 def _checked(media_type: str, body: bytes) -> Any:
-    """The value of a JSON body, checked; other kinds that hooks send are taken as they are."""
-    if media_type == "application/json" or media_type.endswith("+json"):
+    """The value of a JSON body, checked."""
+    if media_type == _JSON or media_type.endswith("+json"):
         return parsed(body)
-    if media_type in _OPAQUE or media_type.endswith("+xml") or media_type.startswith("text/"):
-        return None
-    raise UnsupportedMedia(f"the content type `{media_type:.64}` is not taken here; send `application/json`")
+    raise UnsupportedMedia(f"the content type `{media_type:.64}` is not taken here; send `{_JSON}`")
 
 
 def parsed(body: bytes) -> Any:
@@ -89,7 +106,7 @@ def _check_depth(value: Any) -> None:
 
 def _sender_id(webhook: WebhookSpec, headers: Mapping[str, str], document: Any) -> str | None:
     """The sender's id of this delivery: the same on every retry of it."""
-    scheme = webhook.verification.scheme if webhook.verification else None
+    scheme = _scheme(webhook)
     header = webhook.idempotency_header or (_ID_HEADERS.get(scheme) if scheme else None)
     if header is not None:
         return _header_id(headers.get(header.lower()), header)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from secrets import token_hex
 from typing import Any, Protocol
 
 import orjson
 
-from weir.errors import InvalidInput, Unauthenticated, Unavailable, WeirError
+from weir.errors import InvalidInput, TooLarge, Unauthenticated, Unavailable, WeirError
 from weir.ingress.coalesce import Coalescer
 from weir.ingress.events import Event, events_of
+from weir.ingress.handshakes import challenge_answer
 from weir.ingress.recent import Recent
+from weir.ingress.secrets import LookUp, WebhookSecrets
 from weir.ingress.signatures import verify
 from weir.ingress.tally import Tally
 from weir.model.clock import Clock, SystemClock
@@ -52,6 +55,7 @@ _NOT_KEPT = frozenset(
     )
 )
 _UNKNOWN = Verification(scheme=SignatureScheme.GITHUB, secret_envs=("unknown",))
+_NOBODYS = token_hex(32)
 _STRANGER = "the webhook is unknown, or its signature does not hold"
 
 
@@ -63,10 +67,13 @@ class Received:
     body: bytes
     replayed: bool = False
     location: str | None = None
+    handshake: bool = False
 
     @property
     def outcome(self) -> str:
         """What became of it, in one word."""
+        if self.handshake:
+            return "handshake"
         if self.replayed:
             return "repeated"
         if self.location is not None:
@@ -88,13 +95,13 @@ class Receiver:
         specs: Specs,
         pusher: Pusher,
         *,
-        secrets: Callable[[str], str | None],
+        secrets: LookUp,
         at_once: AtOnce | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._specs = specs
         self._coalescer = Coalescer(pusher)
-        self._secrets = secrets
+        self.secrets = WebhookSecrets(secrets)
         self._at_once = at_once
         self._clock = clock or SystemClock()
         self.tally = Tally()
@@ -108,6 +115,10 @@ class Receiver:
     def find_in(self, environment: EnvironmentRef, name: str) -> Hook | None:
         """The webhook at the long address."""
         return self._specs.book.hooks_by_environment.get((environment, name))
+
+    def hooks(self) -> Iterable[Hook]:
+        """Every webhook of every environment."""
+        return self._specs.book.hooks_by_environment.values()
 
     async def receive(
         self, hook: Hook | None, *, headers: Mapping[str, str], body: bytes, source_ip: str
@@ -127,6 +138,13 @@ class Receiver:
         now_ms = self._clock.now_ms()
         if not self._authentic(hook, headers=headers, body=body, now_ms=now_ms) or hook is None:
             raise Unauthenticated(_STRANGER)
+        if len(body) > hook.webhook.max_body_bytes:
+            raise TooLarge(
+                f"the body is over the limit of {hook.webhook.max_body_bytes} bytes here; send less at once"
+            )
+        challenge = challenge_answer(hook.webhook, body)
+        if challenge is not None:
+            return Received(status=200, body=challenge, handshake=True)
         events = events_of(hook.webhook, headers, body)
         kept = _kept(headers)
         if hook.webhook.queue is None:
@@ -140,20 +158,15 @@ class Receiver:
         return await self._push_batch(hook, events, items)
 
     def _authentic(self, hook: Hook | None, *, headers: Mapping[str, str], body: bytes, now_ms: int) -> bool:
-        """Whether the signature holds. A webhook that does not exist is checked like one that does."""
+        """Whether the signature holds. A webhook that does not exist, or has no secret, is checked like one
+        that does: neither the answer nor the time tells a stranger which."""
         verification = hook.webhook.verification if hook is not None else _UNKNOWN
         if verification is None:
             return True
-        secrets = [value for name in verification.secret_envs if (value := self._secrets(name))]
-        if hook is None:
-            secrets = secrets or ["unknown"]
-        elif not secrets:
-            raise Unavailable(
-                f"the secret of webhook `{hook.webhook.name}` is not set on this server; set "
-                f"`{verification.secret_envs[0]}`",
-                retry_after_s=30,
-            )
-        return verify(verification, secrets=secrets, headers=headers, body=body, now_ms=now_ms)
+        secrets = self.secrets.of(hook) if hook is not None else []
+        # Without a secret the same work is done with one that nobody knows.
+        holds = verify(verification, secrets=secrets or [_NOBODYS], headers=headers, body=body, now_ms=now_ms)
+        return holds and bool(secrets)
 
     def _item(
         self, hook: Hook, event: Event, headers: Mapping[str, str], *, source_ip: str, now_ms: int

@@ -24,7 +24,7 @@ class Tally:
         family = CounterMetricFamily(
             "weir_webhooks",
             "Webhooks by signature scheme, and what became of them: accepted, repeated, queued (for later, "
-            "in PostgreSQL), processed at once, or the code of the problem.",
+            "in PostgreSQL), processed at once, handshake, or the code of the problem.",
             labels=("scheme", "outcome"),
         )
         for labels, number in self._counts.items():

@@ -7,22 +7,73 @@ webhook's own limit, and an unknown webhook is answered like a bad signature.
 from __future__ import annotations
 
 from dataclasses import replace
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from weir.api.auth import App, note_served
+from weir.api.auth import App, Reader, note_served
 from weir.api.bodies import read_body
 from weir.api.hot import Call, HotRoute, decoded
 from weir.api.limits import Limits
 from weir.api.reply import Reply
 from weir.api.responses import problems
 from weir.api.services import Services, present
+from weir.ingress.handshakes import permission
 from weir.ingress.receive import Received, Receiver
 from weir.model.names import EnvironmentRef
 from weir.spec.book import Hook
+from weir.spec.build_webhooks import MAX_BODY_BYTES
 
 router = APIRouter(tags=["webhooks"])
+
+
+class WebhookView(BaseModel):
+    """A webhook as the process that answers sees it."""
+
+    name: str
+    path: str = Field(description="Where to send to: the short address if it is this environment's.")
+    queue: str | None = Field(description="Null: its command runs before the answer.")
+    scheme: str | None = Field(description="How requests are signed; null: anybody may send.")
+    secret_variables: list[str] = Field(
+        description="Environment variables that hold its secrets, the current one first."
+    )
+    unset_variables: list[str] = Field(description="Those of them that are not set in this process.")
+    accepts: bool = Field(description="False: no secret is set, so everything is refused with 401.")
+
+
+class WebhookList(BaseModel):
+    webhooks: list[WebhookView]
+
+
+@router.get("/api/v1/webhooks", operation_id="list_webhooks", responses=problems())
+async def list_webhooks(access: Reader, services: App) -> WebhookList:
+    """The webhooks of the environment, and whether their secrets are set."""
+    receiver: Receiver = present(services.receiver, "webhooks")
+    found = [hook for hook in receiver.hooks() if hook.environment == access.environment]
+    return WebhookList(webhooks=[_view(receiver, hook) for hook in sorted(found, key=_name)])
+
+
+def _name(hook: Hook) -> str:
+    return hook.webhook.name
+
+
+def _view(receiver: Receiver, hook: Hook) -> WebhookView:
+    webhook, scope = hook.webhook, hook.environment
+    is_short = receiver.find(webhook.name) == hook
+    long = (scope.organization, scope.project, scope.environment, webhook.name)
+    names = (webhook.name,) if is_short else long
+    verification = webhook.verification
+    return WebhookView(
+        name=webhook.name,
+        path="/".join(("/hook", *(quote(name, safe="") for name in names))),
+        queue=webhook.queue,
+        scheme=None if verification is None else verification.scheme.value,
+        secret_variables=[] if verification is None else list(verification.secret_envs),
+        unset_variables=list(receiver.secrets.unset(webhook)),
+        accepts=receiver.secrets.can_verify(webhook),
+    )
 
 
 async def receive(call: Call) -> Reply:
@@ -41,9 +92,14 @@ async def receive(call: Call) -> Reply:
 
 async def handshake(call: Call) -> Reply:
     """The CloudEvents handshake: this address takes events from whoever asks, if they are signed."""
-    origin = call.headers.get("webhook-request-origin", "*")
-    allowed = origin.encode("latin-1", errors="replace")[:255]
-    return Reply(body=b"", headers=((b"webhook-allowed-origin", allowed), (b"allow", b"POST, OPTIONS")))
+    return Reply(body=b"", headers=permission(call.headers))
+
+
+@router.options("/hook/{organization}/{project}/{environment}/{name}", include_in_schema=False)
+async def handshake_long(request: Request) -> Response:
+    """The CloudEvents handshake at the long address."""
+    found = permission(request.headers)
+    return Response(headers={name.decode("latin-1"): value.decode("latin-1") for name, value in found})
 
 
 @router.post(
@@ -74,10 +130,12 @@ async def receive_long(
 
 
 def _limits(services: Services, hook: Hook | None) -> Limits:
+    """An open webhook is read up to its own limit. All others are read up to the same, and their own is
+    checked after the signature: a limit must not tell a stranger which webhooks exist."""
+    is_open = hook is not None and hook.webhook.verification is None
+    most = hook.webhook.max_body_bytes if hook is not None and is_open else MAX_BODY_BYTES
     limits = services.limits
-    if hook is None or hook.webhook.max_body_bytes == limits.max_body_bytes:
-        return limits
-    return replace(limits, max_body_bytes=hook.webhook.max_body_bytes)
+    return limits if most == limits.max_body_bytes else replace(limits, max_body_bytes=most)
 
 
 def _headers(found: Received) -> tuple[tuple[bytes, bytes], ...]:

@@ -204,6 +204,16 @@ export type PipelineState = {
 
 export type SpecRevision = { revision: number; file: string; actor: string; applied_at_ms: number; source: string };
 
+/** A webhook, and which of its secrets the answering process lacks. */
+export type Webhook = {
+  name: string;
+  path: string;
+  queue: string | null;
+  scheme: string | null;
+  unset_variables: string[];
+  accepts: boolean;
+};
+
 export type SpecPlan = {
   allowed: boolean;
   changes: { effect: string; kind: string; name: string; path: string[]; before: unknown; after: unknown }[];

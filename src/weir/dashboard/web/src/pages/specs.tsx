@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { get, send } from "../api/http";
-import type { Me, SpecPlan, SpecRevision } from "../api/types";
+import type { Me, SpecPlan, SpecRevision, Webhook } from "../api/types";
 import { diffLines } from "../lib/diff";
 import { usePoll } from "../state/poll";
 import { route, setQuery } from "../state/route";
@@ -18,6 +18,7 @@ export function Specs({ me }: { me: Me }) {
     <Page title="Specs">
       <Failed error={history.error} />
       {history.data && <Revisions revisions={revisions} chosen={chosen} />}
+      {revisions.length > 0 && <Webhooks />}
       {shown && <Source revision={shown} before={revisions.find((one) => one.revision < shown.revision)} />}
       {me.role === "admin" && <Editor current={revisions[0]} onApplied={history.refresh} />}
     </Page>
@@ -55,6 +56,34 @@ function Revisions({ revisions, chosen }: { revisions: SpecRevision[]; chosen: n
         }
       />
     </section>
+  );
+}
+
+function Webhooks() {
+  const found = usePoll(() => get<{ webhooks: Webhook[] }>("/api/v1/webhooks"), [], 10_000);
+  const columns: Column<Webhook>[] = [
+    { key: "name", label: "Webhook", cell: (row) => row.name },
+    { key: "path", label: "Address", cell: (row) => <code>{row.path}</code> },
+    { key: "queue", label: "Queue", cell: (row) => row.queue ?? "runs at once" },
+    { key: "scheme", label: "Signature", cell: (row) => row.scheme ?? "none" },
+    { key: "secret", label: "Secret", cell: (row) => <Secret webhook={row} /> },
+  ];
+  return (
+    <section class="panel" aria-label="Webhooks">
+      <h2>Webhooks</h2>
+      <Failed error={found.error} />
+      {found.data && <Table caption="Webhooks" rows={found.data.webhooks} columns={columns} rowKey={(row) => row.name} sort="" empty={<p>The spec has no webhook.</p>} />}
+    </section>
+  );
+}
+
+function Secret({ webhook }: { webhook: Webhook }) {
+  if (!webhook.scheme) return <>not needed</>;
+  if (webhook.accepts) return <>set{webhook.unset_variables.length > 0 && `, without ${webhook.unset_variables.join(", ")}`}</>;
+  return (
+    <>
+      <Badge tone="bad">not set</Badge> everything is refused; set {webhook.unset_variables.join(" or ")} where the server runs
+    </>
   );
 }
 
