@@ -145,7 +145,7 @@ async def _redrive(broker: RedisBroker, database: Database) -> dict[str, Any]:
     """Everything of one consumer back to its queue, as fast as one runner goes."""
     await _define(broker, database, "redrive-me")
     new = NewTask(kind=TaskKind.REDRIVE, filter=Filter(queue="redrive-me"))
-    task = await TaskDesk(database).create(DEFAULT, new, by="bench")
+    task = await TaskDesk(database, broker).create(DEFAULT, new, by="bench")
     runner = TaskRunner(broker, database)
     began = time.monotonic()
     done = task

@@ -279,6 +279,10 @@ def test_a_stranger_is_let_in_nowhere(product: str) -> None:
                 assert answer.headers["content-type"] == "application/problem+json"
 
 
+LINTED = 3
+"""How promtool ends when it found nothing wrong but the style."""
+
+
 def test_promtool_accepts_the_metrics_of_a_busy_process(product: str, sides: tuple[Side, Side]) -> None:
     tool = promtool()
     assert tool, "promtool is missing; `./weir test` gets it, or install Debian's package `prometheus`"
@@ -290,7 +294,9 @@ def test_promtool_accepts_the_metrics_of_a_busy_process(product: str, sides: tup
         done = subprocess.run(
             [tool, "check", "metrics"], input=answer.content, capture_output=True, check=False
         )
-        assert (done.returncode, done.stderr) == (0, b""), answer.text[:2_000]
+        # The source names this gauge, although promtool keeps the ending `_count` for histograms.
+        complaints = [line for line in done.stderr.splitlines() if not line.startswith(b"dead_job_count ")]
+        assert (done.returncode in (0, LINTED), complaints) == (True, []), answer.text[:2_000]
         assert answer.text.count("\n") > 20
 
 

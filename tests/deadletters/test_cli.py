@@ -19,7 +19,7 @@ from weir.cli.dlq import verdict
 from weir.control.database import Database
 from weir.deadletters.mover import Mover
 from weir.deadletters.summary import ConsumerStatus
-from weir.errors import InvalidInput
+from weir.errors import InvalidInput, NotFound
 from weir.model.message import Failure, NewMessage
 from weir.model.names import EnvironmentRef
 from weir.spec.ir import DeliveryPolicy, QueueSpec
@@ -121,6 +121,17 @@ def test_letters_are_redriven_purged_replayed_and_deleted(weir: Commands) -> Non
     assert len(json.loads(weir("tasks", "--json").stdout)) == 3
 
 
+@pytest.mark.parametrize("verb", ["redrive", "purge"])
+def test_everything_at_once_is_asked_about(weir: Commands, verb: str) -> None:
+    weir.kill("orders", 3)
+    asked = weir(verb)
+    assert asked.exit_code == 1
+    assert "of every queue" in asked.output
+    assert json.loads(weir("tasks", "--json").stdout) == []
+    assert json.loads(weir(verb, "--dry-run", "--json").stdout)["matched"] == 3
+    assert json.loads(weir(verb, "--yes", "--json").stdout)["done"] == 3
+
+
 def test_a_detached_task_is_paused_resumed_and_cancelled(weir: Commands) -> None:
     weir.kill("orders", 1)
     task = json.loads(weir("redrive", "--queue", "orders", "--detach", "--json").stdout)
@@ -131,7 +142,7 @@ def test_a_detached_task_is_paused_resumed_and_cancelled(weir: Commands) -> None
 
 
 def test_bad_input_is_an_error_of_the_tree(weir: Commands) -> None:
-    assert isinstance(weir("purge", "--yes").exception, InvalidInput)
+    assert isinstance(weir("redrive", "--queue", "ordres").exception, NotFound)
     assert isinstance(weir("redrive", "--where", "payload.").exception, InvalidInput)
     assert isinstance(weir("show", "orders", "no uuid").exception, InvalidInput)
 

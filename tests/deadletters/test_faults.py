@@ -120,7 +120,7 @@ async def _killed_redrives(
         mover = Mover(broker, database)
         while await mover.round():
             pass
-        desk = TaskDesk(database)
+        desk = TaskDesk(database, broker)
         new = NewTask(kind=TaskKind.REDRIVE, filter=Filter(queue="orders"), rate_per_s=1_500)
         task = await desk.create(environment, new, by="test")
         for kill in range(4):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -22,12 +23,14 @@ from weir.api.services import Services
 from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
 from weir.control.principals import Role
+from weir.control.queues import QueueDefinitions
 from weir.control.tenants import Tenants
 from weir.control.tokens import NewToken, Tokens
 from weir.deadletters.room import open_room
 from weir.model.clock import SystemClock
 from weir.model.message import NewMessage
 from weir.model.tasks import cancelled
+from weir.spec.ir import QueueSpec
 from weir.warehouse.reading.warehouse import Warehouse
 
 
@@ -313,6 +316,8 @@ async def test_admin_routes_show_replay_and_delete(api: Api) -> None:
     letters = (await api.client.get(f"/admin/queues/{name}/dlq?limit=1")).json()
     (first,) = letters["dead_letters"]
     assert (first["error"], first["attempts"]) == ("guard rejected 7", 1)
+    assert first["failed_at"] == api.world.clock.now_ms() // 1000
+    assert first["preview"] == {"payload": {"n": 2}}
     rest = await api.client.get(f"/admin/queues/{name}/dlq?before={letters['next_before']}")
     assert {first["id"], rest.json()["dead_letters"][0]["id"]} == set(ids)
 
@@ -354,6 +359,44 @@ async def test_messages_per_minute_are_measured_or_null_and_never_zero_for_want_
         await rig.aclose()
 
 
+async def test_previews_are_bounded_and_expired_letters_say_what_happened(api: Api) -> None:
+    queue = await api.world.define("orders", message_ttl_ms=1000)
+    wide = {f"field {n}": "x" * 1_000 for n in range(1_000)}
+    bodies = [json.dumps(wide), json.dumps([[n] for n in range(50_000)]), "no JSON " * 2_000, "\xff\x00"]
+    messages = [NewMessage(payload=body.encode("latin-1")) for body in bodies]
+    await api.world.broker.enqueue(queue, messages)
+    api.world.clock.advance(1000)
+    await api.world.broker.sweep(api.world.shard)
+    await api.world.move()
+    answer = await api.client.get("/admin/queues/orders/dlq")
+    assert len(answer.content) < 40_000
+    shown = {one["id"]: one for one in answer.json()["dead_letters"]}
+    assert {one["error"] for one in shown.values()} == {"expired before its first attempt"}
+    previews = [shown[message.id]["preview"]["payload"] for message in messages]
+    assert previews[0]["field 0"] == "x" * 100 + "…"
+    assert previews[0]["…"] == "and 951 more"
+    assert previews[1][:2] == [[0], [1]]
+    assert previews[2].startswith("no JSON no JSON")
+    assert previews[3] == "\ufffd\x00"
+
+
+async def test_dlq_status_and_metrics_show_every_queue_with_0(api: Api) -> None:
+    queue = api.world.environment.queue("quiet")
+    await QueueDefinitions(api.world.database).define(queue, QueueSpec(name="quiet"))
+    await api.world.kill(await api.world.define("orders"), 1)
+    shown = (await api.client.get("/dlq-status")).json()["consumers"]
+    assert [(one["consumerId"], one["queue"], one["deadCount"]) for one in shown] == [
+        ("orders", "orders", 1),
+        ("quiet", "quiet", 0),
+    ]
+    text = (await api.client.get("/metrics")).text
+    assert "# TYPE dead_job_count gauge" in text
+    assert 'dead_job_count{channel="",consumer="quiet"' in text
+    await api.put_channel("quiet")
+    shown = (await api.client.get("/dlq-status")).json()["consumers"]
+    assert [one["consumerId"] for one in shown] == ["orders", "quiet-c"]
+
+
 async def test_a_wide_token_chooses_its_tenant_and_roles_are_kept(api: Api) -> None:
     queue = await api.world.define("orders")
     (letter_id,) = await api.world.kill(queue, 1)
@@ -373,7 +416,7 @@ async def test_a_wide_token_chooses_its_tenant_and_roles_are_kept(api: Api) -> N
     assert (await api.client.delete(path, headers=writer)).status_code == 403
     purge = {"filter": {"queue": "orders"}}
     assert (await api.client.post("/api/v1/dlq/purges", json=purge, headers=writer)).status_code == 403
-    assert (await api.client.post("/api/v1/dlq/redrives", json={}, headers=writer)).status_code == 202
+    assert (await api.client.post("/api/v1/dlq/redrives", json=purge, headers=writer)).status_code == 202
 
 
 async def test_redrives_and_purges_over_http(api: Api) -> None:
@@ -394,8 +437,12 @@ async def test_redrives_and_purges_over_http(api: Api) -> None:
     assert (await api.client.post(f"{base}/resume")).json()["state"] == "running"
     assert (await api.client.post(f"{base}/cancel")).json()["state"] == "cancelled"
     assert (await api.client.post(f"{base}/cancel")).status_code == 409
+    for path in ("redrives", "purges"):
+        assert (await api.client.post(f"/api/v1/dlq/{path}", json={"all": True})).status_code == 202
+        unknown = {"filter": {"queue": "ordres"}}
+        assert (await api.client.post(f"/api/v1/dlq/{path}", json=unknown)).status_code == 404
     listed = (await api.client.get("/api/v1/dlq/tasks")).json()["tasks"]
-    assert len(listed) == 2
+    assert len(listed) == 4
     assert (await api.client.get("/api/v1/dlq/tasks/" + str(uuid4()))).status_code == 404
 
 
@@ -405,6 +452,9 @@ async def test_redrives_and_purges_over_http(api: Api) -> None:
         ("purges", {}),
         ("purges", {"filter": {}}),
         ("purges", {"filter": {}, "include_unexhausted": True}),
+        ("purges", {"filter": {"queue": "orders"}, "all": True}),
+        ("redrives", {}),
+        ("redrives", {"filter": {"queue": "orders"}, "all": True}),
         ("purges", {"filter": {"expression": "payload."}}),
         ("redrives", {"filter": {"expression": "nobody.knows"}}),
         ("redrives", {"filter": {"expression": "attempts"}}),

@@ -64,17 +64,17 @@ async def test_redis_hands_out_what_is_redriven_twice_in_its_order(
         world = World(database, environment, clock=clock, server=broker)
         queue = await expire_all(world, 60, keys=3)
         for _ in range(2):
-            await world.work(await world.start(redrive(canary=2, patch=PATCH)))
+            task = await world.work(await world.start(redrive(canary=2, patch=PATCH)))
             await take_in_turn(world, queue, limit=2)
             clock.advance(1000)
-            await world.runner.step()
-            await world.runner.step()
+            await world.runner.step(task.id)
+            await world.runner.step(task.id)
             by_key = defaultdict(list)
             for n in await fail_all(world, queue):
                 by_key[n % 3].append(n)
             assert all(order == sorted(order) for order in by_key.values())
             clock.advance(1000)
-            await world.runner.step()
+            await world.work(task)
     await broker.aclose()
 
 

@@ -27,13 +27,6 @@ async def half_exhausted(world: World) -> None:
     assert await world.summary() == {"orders": 4}
 
 
-def test_a_purge_without_a_filter_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="would delete everything"):
-        purge()
-    with pytest.raises(InvalidInput):
-        purge(include_unexhausted=True)
-
-
 def test_a_purge_takes_neither_patch_nor_canary() -> None:
     with pytest.raises(InvalidInput):
         NewTask(kind=TaskKind.PURGE, filter=Filter(queue="a"), canary=3)

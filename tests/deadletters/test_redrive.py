@@ -63,6 +63,75 @@ async def test_a_dry_run_counts_and_touches_nothing(world: World) -> None:
     assert await world.waiting(world.environment.queue("orders")) == []
 
 
+async def test_a_dry_run_applies_the_patch_and_counts_what_it_would_skip(world: World) -> None:
+    queue = await world.define("orders")
+    fields = (MessageField(name="n", type="int"),)
+    await QueueDefinitions(world.database).define(queue, QueueSpec(name="orders", message_type=fields))
+    huge = NewMessage(payload=b'{"n": 0}', headers={"big": "x" * 65_530})
+    await world.broker.enqueue(queue, [huge])
+    await world.push(queue, *({"n": n} for n in range(5)), {"n": "six"}, {"m": 7})
+    await world.die(queue)
+    await world.move()
+    patch = {"patch": '{"n": payload.n}'}
+    dry = await world.work(await world.start(redrive(queue="orders", dry_run=True, **patch)))
+    real = await world.work(await world.start(redrive(queue="orders", **patch)))
+    assert (dry.scanned, dry.matched, dry.done, dry.skipped) == (8, 8, 0, 3)
+    assert (real.scanned, real.matched, real.done, real.skipped) == (8, 8, 5, 3)
+    assert (dry.problem, dry.note) == (real.problem, real.note)
+
+
+async def test_a_dry_run_without_a_patch_counts_letters_that_no_queue_would_take(world: World) -> None:
+    queue = await world.define("orders")
+    await world.broker.enqueue(queue, [NewMessage(payload=b"1", headers={"big": "x" * 65_530})])
+    await world.push(queue, 2, 3)
+    await world.die(queue)
+    await world.move()
+    dry = await world.work(await world.start(redrive(queue="orders", dry_run=True)))
+    assert (dry.matched, dry.skipped) == (3, 1)
+    assert "headers" in str(dry.problem)
+
+
+@pytest.mark.parametrize("kind", TaskKind)
+async def test_a_queue_that_nobody_knows_is_refused(world: World, kind: TaskKind) -> None:
+    await killed(world, 1)
+    new = NewTask(kind=kind, filter=Filter(queue="ordres"))
+    with pytest.raises(NotFound, match="there is no queue `ordres` here"):
+        await world.start(new)
+    defined = world.environment.queue("ordres")
+    await QueueDefinitions(world.database).define(defined, QueueSpec(name="ordres"))
+    assert (await world.work(await world.start(new))).state is TaskState.COMPLETED
+
+
+@pytest.mark.parametrize("kind", TaskKind)
+async def test_everything_at_once_has_to_be_asked_for(world: World, kind: TaskKind) -> None:
+    await killed(world, 3)
+    with pytest.raises(InvalidInput, match="without a filter"):
+        NewTask(kind=kind, filter=Filter())
+    with pytest.raises(InvalidInput, match="`all` goes without a filter"):
+        NewTask(kind=kind, filter=Filter(queue="orders"), everything=True)
+    dry = await world.work(await world.start(NewTask(kind=kind, filter=Filter(), dry_run=True)))
+    assert dry.matched == 3
+    task = await world.work(await world.start(NewTask(kind=kind, filter=Filter(), everything=True)))
+    assert task.done == 3
+
+
+async def test_the_audit_log_says_what_a_task_was_asked_for(world: World) -> None:
+    await killed(world, 1)
+    patch = '{"n": 2}'
+    await world.start(redrive(expression="attempts > 0", rate_per_s=5, canary=2, patch=patch))
+    purge = NewTask(kind=TaskKind.PURGE, filter=Filter(), everything=True)
+    await world.start(purge)
+    records = "SELECT action, details FROM weir.audit_log WHERE environment = %s ORDER BY id"
+    first, second = await world.rows(records)
+    assert first["details"] == {
+        "filter": {"expression": "attempts > 0"},
+        "rate_per_s": 5,
+        "canary": 2,
+        "patch": patch,
+    }
+    assert second["details"] == {"filter": {}, "all": True}
+
+
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
@@ -108,7 +177,7 @@ async def test_fields_of_the_filter_narrow_it(world: World) -> None:
 
 async def test_a_filter_that_matches_nothing_completes_with_nothing(world: World) -> None:
     await killed(world, 2)
-    for new in (redrive(queue="never seen"), redrive(fingerprint="0" * 16), redrive(expression="false")):
+    for new in (redrive(fingerprint="0" * 16), redrive(expression="false")):
         task = await world.work(await world.start(new))
         assert (task.state, task.matched, task.done) == (TaskState.COMPLETED, 0, 0)
 
@@ -199,10 +268,10 @@ async def test_ordered_queues_are_replayed_in_their_original_order(world: World,
         died += len(await world.die(queue))
     # Half of them, in any order, are stored by another batch than the rest.
     await world.move()
-    await world.work(await world.start(redrive(queue="orders", rate_per_s=14)), steps=1)
+    task = await world.work(await world.start(redrive(queue="orders", rate_per_s=14)), steps=1)
     for _ in range(10):
         world.clock.advance(1000)
-        await world.runner.step()
+        await world.runner.step(task.id)
     seen: dict[str | None, list[int]] = {}
     while deliveries := await world.broker.dequeue(queue, consumer="test", limit=100):
         for delivery in deliveries:

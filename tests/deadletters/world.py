@@ -49,7 +49,7 @@ class World:
     def __post_init__(self) -> None:
         self.broker: Broker = self.server or MemoryBroker(shards=self.shards, clock=self.clock)
         self.mover = Mover(self.broker, self.database, clock=self.clock)
-        self.desk = TaskDesk(self.database, clock=self.clock)
+        self.desk = TaskDesk(self.database, self.broker, clock=self.clock)
         self.runner = TaskRunner(self.broker, self.database, clock=self.clock)
         self.letters = Letters(self.database, self.broker, clock=self.clock)
         self.auditor = Auditor(self.database, clock=self.clock)

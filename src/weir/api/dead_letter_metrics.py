@@ -6,7 +6,7 @@ shows 0. While PostgreSQL is away the counts are unknown: they are left out and 
 
 from __future__ import annotations
 
-from prometheus_client.core import GaugeMetricFamily, UntypedMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from weir.control.principals import Principal
@@ -29,8 +29,8 @@ async def dead_letter_families(room: DeadLetterRoom, viewer: Principal) -> list[
 
 
 def _counts(rows: list[ConsumerStatus]) -> Metric:
-    # Untyped, because promtool keeps the ending `_count` for histograms; the name is what consumers know.
-    family = UntypedMetricFamily("dead_job_count", "Number of dead jobs per consumer", labels=LABELS)
+    # The name is what consumers know, although promtool would keep its ending for histograms.
+    family = GaugeMetricFamily("dead_job_count", "Number of dead jobs per consumer", labels=LABELS)
     for row in rows:
         labels = (row.channel_id, row.consumer_id, row.organization, row.project, row.environment)
         family.add_metric(labels, row.dead_count)

@@ -21,6 +21,14 @@ Moment = Annotated[StrictInt, Field(ge=0, le=MAX_TIME_MS)]
 Cel = Annotated[StrictStr, Field(min_length=1, max_length=MAX_LENGTH)]
 
 
+All = Annotated[
+    StrictBool,
+    Field(
+        description="Take every dead letter of the environment; needed without a filter, except in a dry run."
+    ),
+]
+
+
 class ConsumerDeadCount(BaseModel):
     """How many messages of a consumer are dead. A queue without a channel is a consumer of channel ""."""
 
@@ -112,6 +120,7 @@ class RedriveBody(Schema):
     )
 
     filter: FilterBody = FilterBody()
+    all: All = False
     dry_run: StrictBool = False
     rate_per_s: Annotated[StrictFloat | StrictInt, Field(gt=0, le=1_000_000)] | None = None
     canary: Annotated[StrictInt, Field(ge=0, le=MAX_BATCH)] = 0
@@ -120,18 +129,19 @@ class RedriveBody(Schema):
     patch: Cel | None = Field(default=None, examples=['{"currency": "EUR"}'])
 
     def task(self) -> NewTask:
-        options = self.model_dump(exclude={"filter"})
-        return NewTask(kind=TaskKind.REDRIVE, filter=self.filter.filter(), **options)
+        options = self.model_dump(exclude={"filter", "all"})
+        return NewTask(kind=TaskKind.REDRIVE, filter=self.filter.filter(), everything=self.all, **options)
 
 
 class PurgeBody(Schema):
-    """Delete dead letters; an empty filter is refused."""
+    """Delete dead letters."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, json_schema_extra={"examples": [{"filter": {"queue": "orders"}}]}
     )
 
-    filter: FilterBody
+    filter: FilterBody = FilterBody()
+    all: All = False
     dry_run: StrictBool = False
     rate_per_s: Annotated[StrictFloat | StrictInt, Field(gt=0, le=1_000_000)] | None = None
     include_unexhausted: StrictBool = Field(
@@ -140,7 +150,13 @@ class PurgeBody(Schema):
 
     def task(self) -> NewTask:
         chosen = self.filter.filter(include_unexhausted=self.include_unexhausted)
-        return NewTask(kind=TaskKind.PURGE, filter=chosen, dry_run=self.dry_run, rate_per_s=self.rate_per_s)
+        return NewTask(
+            kind=TaskKind.PURGE,
+            filter=chosen,
+            everything=self.all,
+            dry_run=self.dry_run,
+            rate_per_s=self.rate_per_s,
+        )
 
 
 class TaskView(BaseModel):
@@ -244,6 +260,7 @@ def letter_view(letter: DeadLetter, *, replay_result: str | None = None) -> Dead
     names = set(DeadLetterView.model_fields) - {"payload", "payload_base64", "payload_bytes", "queue"}
     members: dict[str, Any] = {name: getattr(letter, name) for name in names}
     payload = payload_of(letter)
+    members["error"] = letter.error_text
     members["headers"] = dict(letter.headers)
     members["replay_result"] = replay_result or letter.replay_result
     return DeadLetterView(

@@ -75,7 +75,7 @@ def list_letters(
             attempts,
             letter.reason,
             letter.fingerprint,
-            letter.error[:80],
+            letter.error_text[:80],
         )
     Console().print(table)
 

@@ -28,6 +28,7 @@ DiedFrom = Annotated[int | None, typer.Option(help="Died at or after, in ms sinc
 DiedTo = Annotated[int | None, typer.Option(help="Died at or before, in ms since the epoch.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
 Rate = Annotated[float | None, typer.Option(help="At most so many a second.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Leave it to the running servers and return.")]
 TaskId = Annotated[str, typer.Argument(help="The id of the task.")]
 
@@ -47,26 +48,31 @@ def redrive(
     canary: Annotated[int, typer.Option(min=0, max=1_000, help="Send so many first and wait for them.")] = 0,
     tolerance: Annotated[float, typer.Option(help="The share that may die again.")] = 0.0,
     patch: Annotated[str | None, typer.Option(help="CEL; its answer is merged into each payload.")] = None,
+    yes: Yes = False,
     detach: Detach = False,
     as_json: JsonOption = False,
 ) -> None:
     """Send dead letters back to their queues."""
+    chosen = Filter(
+        queue=queue,
+        fingerprint=fingerprint,
+        reason=reason,
+        died_from_ms=died_from,
+        died_to_ms=died_to,
+        expression=where,
+    )
     new = NewTask(
         kind=TaskKind.REDRIVE,
-        filter=Filter(
-            queue=queue,
-            fingerprint=fingerprint,
-            reason=reason,
-            died_from_ms=died_from,
-            died_to_ms=died_to,
-            expression=where,
-        ),
+        filter=chosen,
+        everything=chosen.empty,
         dry_run=dry_run,
         rate_per_s=rate,
         canary=canary,
         canary_tolerance=tolerance,
         patch=patch,
     )
+    if chosen.empty and not dry_run and not yes:
+        _ask(f"Send the dead letters of every queue of `{place.environment.environment}` back?")
     _begin(place, new, detach=detach, as_json=as_json)
 
 
@@ -85,27 +91,26 @@ def purge(
     ] = False,
     dry_run: DryRun = False,
     rate: Rate = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     detach: Detach = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete dead letters for good."""
+    chosen = Filter(
+        queue=queue,
+        fingerprint=fingerprint,
+        reason=reason,
+        died_from_ms=died_from,
+        died_to_ms=died_to,
+        expression=where,
+        include_unexhausted=everything,
+    )
     new = NewTask(
-        kind=TaskKind.PURGE,
-        filter=Filter(
-            queue=queue,
-            fingerprint=fingerprint,
-            reason=reason,
-            died_from_ms=died_from,
-            died_to_ms=died_to,
-            expression=where,
-            include_unexhausted=everything,
-        ),
-        dry_run=dry_run,
-        rate_per_s=rate,
+        kind=TaskKind.PURGE, filter=chosen, everything=chosen.empty, dry_run=dry_run, rate_per_s=rate
     )
     if not dry_run and not yes:
-        typer.confirm("Delete these dead letters for good?", abort=True)
+        every = f"the dead letters of every queue of `{place.environment.environment}`"
+        _ask(f"Delete {every if chosen.empty else 'these dead letters'} for good?")
     _begin(place, new, detach=detach, as_json=as_json)
 
 
@@ -194,6 +199,11 @@ def analyse(
         )
     Console().print(table)
     typer.echo(f"{found['letters']:,} dead letters in {found['kinds']:,} groups", err=True)
+
+
+def _ask(question: str) -> None:
+    """End the command unless the answer is yes. The question is not part of the output."""
+    typer.confirm(question, abort=True, err=True)
 
 
 def _begin(place: Place, new: NewTask, *, detach: bool, as_json: bool) -> None:

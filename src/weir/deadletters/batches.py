@@ -12,11 +12,11 @@ from weir.control.sql import Query
 from weir.deadletters.filters import compile_known, predicate
 from weir.deadletters.letters import SQL, DeadLetter, letter_of, lock_letters
 from weir.deadletters.patch import Patch, compile_patch
-from weir.deadletters.replay import Replays, delete, replay
+from weir.deadletters.replay import Replays, delete, replay, unsendable
 from weir.deadletters.summary import Tally, apply_tally
 from weir.deadletters.tasks import NIL, CanaryState, Task, TaskKind
 from weir.errors import InvalidInput
-from weir.model.limits import MAX_BATCH
+from weir.model.limits import MAX_BATCH, MAX_HEADER_BYTES
 from weir.model.names import QueueRef
 
 FULL_DELAY_MS = 1_000
@@ -24,6 +24,8 @@ PACE_MS = 500
 """A limited task works about this often, each time on that share of its rate."""
 DELETE_BATCH = 1_000
 COUNT_BATCH = 5_000
+LARGE_ENVELOPE = MAX_HEADER_BYTES - 4_096
+"""Headers that a replay's own might bring over the limit. A smaller envelope needs no closer look."""
 
 WINDOWS = (SQL["window_by_consumer"], SQL["window_by_group"])
 PURGES = (SQL["purge_by_consumer"], SQL["purge_by_group"])
@@ -80,8 +82,10 @@ async def do_batch(work: Work, task: Task) -> Batch:
     batch = _reached(window, last, matched=len(taken), samples=taken)
     if last is window[-1]:
         batch = replace(batch, skipped=meant.unanswered, problem=meant.problem)
-    if task.dry_run or not taken:
+    if not taken:
         return batch
+    if task.dry_run:
+        return await _try_out(work, task, taken, batch)
     if task.kind is TaskKind.PURGE:
         done = await delete(work.connection, [row["id"] for row in taken], now_ms=work.now_ms)
         return replace(batch, done=done, delay_ms=_pause_ms(task, done))
@@ -132,7 +136,7 @@ async def _asked(connection: Connection, task: Task, question: Query, *, limit: 
 
 
 def _window_size(task: Task) -> int:
-    if task.filter.expression is not None:
+    if task.filter.expression is not None or task.patch is not None:
         return MAX_BATCH
     if task.dry_run:
         return COUNT_BATCH
@@ -159,6 +163,22 @@ async def _answered(connection: Connection, expression: str, rows: Sequence[Row]
         except InvalidInput as error:
             unanswered, problem = unanswered + 1, error.message
     return Meant(rows=meant, unanswered=unanswered, problem=problem)
+
+
+async def _try_out(work: Work, task: Task, taken: Sequence[Row], batch: Batch) -> Batch:
+    """Count what a redrive would skip: letters that the patch breaks or that no queue would take."""
+    doubtful = [row for row in taken if task.patch is not None or row["envelope_bytes"] > LARGE_ENVELOPE]
+    if task.kind is TaskKind.PURGE or not doubtful:
+        return batch
+    whole = await fetch(work.connection, SQL["select_letters"], ids=[row["id"] for row in doubtful])
+    letters = [letter_of(row) for row in whole]
+    patch = None if task.patch is None else await _patch(work, task.patch, letters[0].queue)
+    skipped = unsendable(letters, task_id=task.id, patch=patch)
+    return replace(
+        batch,
+        skipped=batch.skipped + len(skipped),
+        problem=next(iter(skipped.values()), batch.problem),
+    )
 
 
 async def _redriven(

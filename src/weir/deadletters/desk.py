@@ -7,8 +7,10 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from weir.broker.broker import Broker
 from weir.control.audit import Change, record
 from weir.control.database import Connection, Database, execute
+from weir.control.queues import QueueDefinitions
 from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.deadletters.consumers import consumer_key, consumer_keys
@@ -17,7 +19,7 @@ from weir.deadletters.tasks import CanaryState, NewTask, Task, TaskState, task_o
 from weir.errors import Conflict, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import check_id, new_id
-from weir.model.names import EnvironmentRef
+from weir.model.names import EnvironmentRef, QueueRef
 
 SQL = load_queries("weir.deadletters", "tasks.sql")
 
@@ -25,8 +27,9 @@ SQL = load_queries("weir.deadletters", "tasks.sql")
 class TaskDesk:
     """The tasks of an environment. Runners do the work; nothing here waits for them."""
 
-    def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
+    def __init__(self, database: Database, broker: Broker, *, clock: Clock | None = None) -> None:
         self._database = database
+        self._broker = broker
         self._clock = clock or SystemClock()
 
     async def create(self, environment: EnvironmentRef, new: NewTask, *, by: str) -> Task:
@@ -45,7 +48,7 @@ class TaskDesk:
                 created_by=by,
                 now_ms=self._clock.now_ms(),
             )
-            await self._record(connection, environment, by, f"dlq.{new.kind}", task_id, dry_run=new.dry_run)
+            await self._record(connection, environment, by, f"dlq.{new.kind}", task_id, **new.described())
         return await self.find(environment, task_id)
 
     async def find(self, environment: EnvironmentRef, task_id: str) -> Task:
@@ -111,12 +114,20 @@ class TaskDesk:
         if queue is None:
             consumers = await consumer_keys(self._database, environment)
         else:
-            key = await consumer_key(self._database, environment.queue(queue))
-            consumers = [] if key is None else [key]
+            consumers = await self._consumers_of(environment.queue(queue))
         if fingerprint is None:
             return False, consumers
         groups = await group_keys(self._database, environment, fingerprint)
         return True, [group for consumer, group in groups.items() if consumer in set(consumers)]
+
+    async def _consumers_of(self, queue: QueueRef) -> list[int]:
+        """The consumer of a queue; none if nothing ever died in it. NotFound if nobody knows the queue."""
+        key = await consumer_key(self._database, queue)
+        if key is not None:
+            return [key]
+        if not await QueueDefinitions(self._database).defines(queue):
+            await self._broker.state(queue)
+        return []
 
     async def _record(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from weir.deadletters.letters import DeadLetter
@@ -49,6 +49,10 @@ class Filter:
         """Nothing is asked for, so everything would match."""
         named = (self.queue, self.fingerprint, self.reason, self.died_from_ms, self.died_to_ms)
         return self.expression is None and all(value is None for value in named)
+
+    def described(self) -> dict[str, Any]:
+        """The fields that are given."""
+        return {name: value for name, value in asdict(self).items() if value not in (None, False)}
 
     def conditions(self) -> dict[str, Any]:
         """The plain fields, as the queries over a window take them."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from weir.control.database import Connection, Database, Row, fetch
 from weir.control.sql import load_queries
-from weir.model.message import DeadMessage
+from weir.model.message import DeadMessage, DeathReason
 from weir.model.names import QueueRef
 
 SQL = load_queries("weir.deadletters", "letters.sql")
@@ -20,6 +20,14 @@ REPLACEMENT = "\ufffd"
 MAX_ERROR = 65_536
 LAST_MS = 2**62
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+_UNTOLD = {
+    (True, False): "expired before its first attempt",
+    (True, True): "expired while it waited for another attempt",
+    (False, True): "failed without an error text",
+    (False, False): "failed without an error text",
+}
+"""By whether it expired, and whether it was ever attempted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +76,11 @@ class DeadLetter:
     def dead(self) -> bool:
         """Neither replayed nor purged: it counts."""
         return self.replayed_at_ms is None
+
+    @property
+    def error_text(self) -> str:
+        """The error, or what is known where nobody gave one."""
+        return self.error or _UNTOLD[self.reason == DeathReason.EXPIRED, self.attempts > 0]
 
     @property
     def exhausted(self) -> bool:

@@ -28,7 +28,8 @@ ORDER BY $ORIGIN_MS, $ORIGIN_ID
 LIMIT %(limit)s
 
 -- part: WINDOW
-SELECT id, $ORIGIN_MS AS position_ms, $ORIGIN_ID AS position_id, $FILTERED AND (
+SELECT id, $ORIGIN_MS AS position_ms, $ORIGIN_ID AS position_id,
+       octet_length(envelope::text) AS envelope_bytes, $FILTERED AND (
     seq <= %(high_water)s
     -- What a resumed redrive sent back itself, and what died again before it was resumed, is meant once more.
     OR seq <= %(retried_to)s AND EXISTS (

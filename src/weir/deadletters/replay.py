@@ -66,6 +66,14 @@ async def replay(
     return Replays(replayed=replayed, skipped=skipped, full=len(replayed) < len(messages))
 
 
+def unsendable(
+    letters: Sequence[DeadLetter], *, task_id: str | None = None, patch: Patch | None = None
+) -> dict[str, str]:
+    """Which of these letters `replay` would leave alone, and why."""
+    messages, skipped = _prepared(letters, task_id, patch)
+    return skipped | _sendable(messages)[1]
+
+
 async def delete(connection: Connection, letter_ids: Sequence[str], *, now_ms: int) -> int:
     """Remove letters that are still dead, and their counts; how many there were."""
     rows = await fetch(connection, SQL["delete_letters"], ids=list(letter_ids))

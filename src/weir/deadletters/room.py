@@ -27,7 +27,7 @@ def open_room(database: Database, broker: Broker, *, clock: Clock | None = None)
     return DeadLetterRoom(
         database=database,
         letters=Letters(database, broker, clock=clock),
-        tasks=TaskDesk(database, clock=clock),
+        tasks=TaskDesk(database, broker, clock=clock),
         channels=Channels(database, clock=clock),
         clock=clock,
     )

@@ -74,11 +74,8 @@ async def bootstrap(connection: Connection, *, now_ms: int) -> int:
 
 
 async def read_summary(database: Database, principal: Principal) -> list[ConsumerStatus]:
-    """The summary inside a principal's scope: `GET /dlq-status` reads this and nothing else."""
-    rows = await database.fetch(
-        SQL["read_summary"],
-        **principal_names(principal),
-    )
+    """Every queue inside a principal's scope: `GET /dlq-status` reads this and nothing else."""
+    rows = await database.fetch(SQL["read_summary"], **principal_names(principal))
     return [ConsumerStatus(**row) for row in rows]
 
 

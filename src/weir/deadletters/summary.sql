@@ -62,11 +62,19 @@ ON CONFLICT (consumer_key) DO NOTHING
 RETURNING consumer_key;
 
 -- name: read_summary
--- The summary inside a scope.
+-- The summary inside a scope, and with 0 the queues that are defined and in which nothing ever died.
 SELECT organization, project, environment, queue, channel_id, channel_name, consumer_id, consumer_name,
        dead_count, last_checked_at_ms
 FROM weir.dlq_summary
 WHERE $SCOPE
+UNION ALL
+SELECT organization, project, environment, queue, '', '', queue, queue, 0, defined_at_ms
+FROM weir.queue_definitions AS d
+WHERE $SCOPE AND NOT EXISTS (
+    SELECT FROM weir.dlq_summary AS s
+    WHERE (s.organization, s.project, s.environment, s.queue)
+        = (d.organization, d.project, d.environment, d.queue)
+)
 ORDER BY organization, project, environment, channel_id, consumer_id;
 
 -- name: counts_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -57,6 +57,8 @@ class NewTask:
 
     kind: TaskKind
     filter: Filter
+    everything: bool = False
+    """An empty filter means every dead letter of the environment, so it must be asked for."""
     dry_run: bool = False
     rate_per_s: float | None = None
     canary: int = 0
@@ -66,8 +68,9 @@ class NewTask:
     patch: str | None = None
 
     def __post_init__(self) -> None:
-        if self.kind is TaskKind.PURGE:
-            self._check_purge()
+        self._check_extent()
+        if self.kind is TaskKind.PURGE and (self.patch is not None or self.canary):
+            raise InvalidInput("a purge replays nothing, so it takes neither a patch nor a canary")
         if self.filter.expression is not None:
             check_boolean(self.filter.expression)
         if self.rate_per_s is not None and not 0 < self.rate_per_s <= 1_000_000:
@@ -81,11 +84,28 @@ class NewTask:
         if self.patch is not None:
             compile_patch(self.patch)
 
-    def _check_purge(self) -> None:
-        if self.filter.empty:
-            raise InvalidInput("a purge without a filter would delete everything; name at least a queue")
-        if self.patch is not None or self.canary:
-            raise InvalidInput("a purge replays nothing, so it takes neither a patch nor a canary")
+    def _check_extent(self) -> None:
+        """Nobody means everything by accident. A dry run harms nobody."""
+        if self.everything and not self.filter.empty:
+            raise InvalidInput("`all` goes without a filter; leave one of them out")
+        if self.filter.empty and not self.everything and not self.dry_run:
+            raise InvalidInput(
+                f"a {self.kind} without a filter would take every dead letter of the environment; "
+                "name a queue, or ask for `all`"
+            )
+
+    def described(self) -> dict[str, Any]:
+        """What was asked for, as the audit log keeps it: what is left out has its default."""
+        members = {
+            "dry_run": self.dry_run,
+            "all": self.everything,
+            "rate_per_s": self.rate_per_s,
+            "canary": self.canary,
+            "canary_tolerance": self.canary_tolerance,
+            "patch": self.patch,
+        }
+        given = {name: value for name, value in members.items() if value}
+        return {"filter": self.filter.described(), **given}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +162,7 @@ class Task:
             "problem", "created_by", "created_at_ms", "started_at_ms", "finished_at_ms",
         )  # fmt: skip
         answer: dict[str, Any] = {name: getattr(self, name) for name in shown}
-        answer["filter"] = {name: value for name, value in asdict(self.filter).items() if value is not None}
+        answer["filter"] = self.filter.described()
         answer["samples"] = list(self.samples)
         return answer
 

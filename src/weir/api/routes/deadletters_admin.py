@@ -11,11 +11,11 @@ from pydantic import BaseModel, Field
 
 from weir.api.auth import Access, App, Caller
 from weir.api.dead_letter_schemas import DeadLetterView, letter_view
+from weir.api.previews import preview_of
 from weir.api.responses import problems
 from weir.api.routes.deadletters import Before, Page, next_page, position, room_of
 from weir.api.services import Services
 from weir.control.principals import Role
-from weir.deadletters.filters import payload_of
 from weir.deadletters.letters import DeadLetter
 from weir.errors import WeirError
 from weir.model.names import EnvironmentRef
@@ -43,13 +43,17 @@ class AdminQueues(BaseModel):
     queues: list[AdminQueue]
 
 
+class Preview(BaseModel):
+    payload: Any = Field(description="The payload, or the beginning of a large one.")
+
+
 class DeadLetterPreview(BaseModel):
     id: str
-    failed_at: int = Field(description="Milliseconds since the epoch.")
-    error: str
+    failed_at: int = Field(description="Seconds since the epoch.", examples=[1_708_000_000])
+    error: str = Field(examples=["Command failed: guard rejected"])
     attempts: int
     fingerprint: str
-    preview: Any
+    preview: Preview
 
 
 class DeadLetterPreviews(BaseModel):
@@ -166,9 +170,9 @@ async def _rates(services: Services, environment: EnvironmentRef) -> dict[str, f
 def _preview(letter: DeadLetter) -> DeadLetterPreview:
     return DeadLetterPreview(
         id=letter.id,
-        failed_at=letter.died_at_ms,
-        error=letter.error,
+        failed_at=letter.died_at_ms // 1000,
+        error=letter.error_text,
         attempts=letter.attempts,
         fingerprint=letter.fingerprint,
-        preview=payload_of(letter),
+        preview=Preview(payload=preview_of(letter.payload)),
     )

@@ -118,7 +118,8 @@ export function TaskDialog({ kind, chosen, onClose }: { kind: "redrive" | "purge
         </div>
         {counted && (
           <p role="status">
-            {counted.problem ?? `${count(counted.matched)} letters match.`}
+            {count(counted.matched)} letters match.
+            {counted.skipped > 0 && ` ${count(counted.skipped)} would be skipped: ${counted.problem}`}
           </p>
         )}
       </form>
@@ -129,7 +130,9 @@ export function TaskDialog({ kind, chosen, onClose }: { kind: "redrive" | "purge
 function bodyOf(kind: string, draft: Draft, dryRun: boolean): unknown {
   const filter: Record<string, string> = {};
   for (const name of ["queue", "fingerprint", "expression"] as const) if (draft[name]) filter[name] = draft[name];
-  const body: Record<string, unknown> = { filter, dry_run: dryRun };
+  // The dry run has told how many these are, so that nobody means everything by accident.
+  const all = !dryRun && Object.keys(filter).length === 0;
+  const body: Record<string, unknown> = { filter, all, dry_run: dryRun };
   if (draft.rate) body["rate_per_s"] = Number(draft.rate);
   if (kind === "redrive") body["canary"] = Number(draft.canary || 0);
   return body;

@@ -1,0 +1,77 @@
+"""Payloads cut to what a list can show: the beginning of each part, and how much is left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+MAX_WHOLE_BYTES = 1_024
+"""A smaller payload is shown as it is."""
+MAX_PARTS = 50
+MAX_TEXT = 100
+MAX_DEPTH = 8
+CUT = "…"
+
+
+def preview_of(payload: bytes) -> Any:
+    """The payload as JSON, or as text if it is not JSON; of a large one about 10,000 characters at most."""
+    try:
+        value = json.loads(payload)
+    except (ValueError, RecursionError):
+        value = payload[: 4 * MAX_TEXT].decode(errors="replace")
+    return value if len(payload) <= MAX_WHOLE_BYTES and _is_shallow(value) else _Cutter().cut(value, 0)
+
+
+def _is_shallow(value: Any, depth: int = 0) -> bool:
+    """A small payload may still be hundreds of levels deep."""
+    if depth > MAX_DEPTH:
+        return False
+    members = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return all(_is_shallow(member, depth + 1) for member in members)
+
+
+class _Cutter:
+    """Spends a budget of parts on a value, from its beginning on."""
+
+    def __init__(self) -> None:
+        self._left = MAX_PARTS
+
+    def cut(self, value: Any, depth: int) -> Any:
+        self._left -= 1
+        match value:
+            case str():
+                return _cut_text(value)
+            case int() if not isinstance(value, bool) and abs(value) >= 10**MAX_TEXT:
+                return _cut_text(str(value))
+            case Mapping():
+                return self._cut_object(value, depth)
+            case list():
+                return self._cut_list(value, depth)
+        return value
+
+    def _cut_object(self, value: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        shown: dict[str, Any] = {}
+        for place, (name, member) in enumerate(value.items()):
+            if self._left <= 0 or depth >= MAX_DEPTH:
+                shown[CUT] = _rest(len(value) - place)
+                break
+            shown[_cut_text(name)] = self.cut(member, depth + 1)
+        return shown
+
+    def _cut_list(self, value: list[Any], depth: int) -> list[Any]:
+        shown: list[Any] = []
+        for place, member in enumerate(value):
+            if self._left <= 0 or depth >= MAX_DEPTH:
+                shown.append(f"{CUT} {_rest(len(value) - place)}")
+                break
+            shown.append(self.cut(member, depth + 1))
+        return shown
+
+
+def _cut_text(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + CUT
+
+
+def _rest(count: int) -> str:
+    return f"and {count} more"
