@@ -14,6 +14,7 @@ import pytest
 
 from support.debian import SERVERS, fetched_server
 from support.redis_cluster import RunningCluster
+from support.running_api import RunningApi, running_api
 from support.servers import RunningServer, TestServers, start_server
 from support.urls import with_database
 from weir.control.database import Database
@@ -152,6 +153,36 @@ def environment() -> EnvironmentRef:
     """A fresh tenant: names that no other test uses, awkward on purpose."""
     mark = uuid4().hex[:12]
     return EnvironmentRef(organization=f"org:{mark}", project="pro/ject *", environment=f"prod {mark} ✓")
+
+
+@pytest.fixture(scope="session")
+def api_process(
+    redis_url: str,
+    postgres_url: str,
+    migrated_template: str,
+    clickhouse_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[RunningApi]:
+    """One API for all tests of commands; each has tenants of its own in it."""
+    name = f"api_{uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {migrated_template} STRATEGY FILE_COPY")
+    warehouse = with_database(clickhouse_url, name)
+    asyncio.run(migrate_warehouse(warehouse))
+    stores = {"redis_url": redis_url, "postgres_url": with_database(postgres_url, name)}
+    with running_api(tmp_path_factory.mktemp("api"), clickhouse_url=warehouse, **stores) as running:
+        yield running
+    asyncio.run(drop_warehouse(warehouse))
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def api(api_process: RunningApi, monkeypatch: pytest.MonkeyPatch) -> RunningApi:
+    """The API, which commands find in the environment."""
+    monkeypatch.setenv("WEIR_URL", api_process.url)
+    monkeypatch.setenv("WEIR_TOKEN", api_process.token)
+    return api_process
 
 
 @pytest.fixture

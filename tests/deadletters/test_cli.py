@@ -1,4 +1,4 @@
-"""`weir dlq` and `weir channel` on real stores."""
+"""`weir dlq` on real stores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from weir.broker.broker import Broker
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
-from weir.cli import channel, dlq
+from weir.cli import dlq
 from weir.cli.dlq import verdict
 from weir.control.database import Database
 from weir.deadletters.mover import Mover
@@ -186,15 +186,3 @@ def test_the_audit_prints_its_drift(weir: Commands) -> None:
     found = weir("audit", "--json", scoped=False)
     assert json.loads(found.stdout)["drift"] == 0
     assert found.exit_code == 0
-
-
-def test_channels_are_put_shown_opened_and_removed(weir: Commands) -> None:
-    put = weir("put", "events", "--name", "Events", "-c", "pay=payments", "-c", "a=b=mails", app=channel.app)
-    assert put.exit_code == 0
-    rows = json.loads(weir("list", "--json", app=channel.app).stdout)
-    assert [(row["consumer"], row["queue"]) for row in rows] == [("a=b", "mails"), ("pay", "payments")]
-    assert weir("token", "events", app=channel.app).stdout.startswith("weir_events_")
-    assert weir("token", "events", "pay", app=channel.app).stdout.startswith("weir_pay_")
-    assert weir("remove", "events", app=channel.app).exit_code == 0
-    assert json.loads(weir("list", "--json", app=channel.app).stdout) == []
-    assert isinstance(weir("put", "x", "-c", "nonsense", app=channel.app).exception, InvalidInput)

@@ -8,6 +8,7 @@ import json
 import pytest
 from typer.testing import CliRunner, Result
 
+from support.running_api import RunningApi
 from weir.cli.endpoint import app
 from weir.cli.main import main
 from weir.control.database import Database
@@ -25,16 +26,11 @@ async def _disable(database_url: str, environment: EnvironmentRef) -> None:
 
 def test_a_disabled_endpoint_is_listed_and_enabled_once(
     environment: EnvironmentRef,
-    redis_url: str,
-    database_url: str,
-    monkeypatch: pytest.MonkeyPatch,
+    api: RunningApi,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("WEIR_REDIS_URL", redis_url)
-    monkeypatch.setenv("WEIR_POSTGRES_URL", database_url)
-    monkeypatch.setenv("WEIR_CLICKHOUSE_URL", "http://127.0.0.1:1/none")
     scope = ["-o", environment.organization, "-p", environment.project, "-e", environment.environment]
-    asyncio.run(_disable(database_url, environment))
+    asyncio.run(_disable(api.postgres_url, environment))
 
     def weir(*words: str) -> Result:
         return CliRunner().invoke(app, [*words, *scope])

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, cast
 from urllib.parse import quote, urlencode
 
+import typer
+
+from weir.cli.options import DataDirOption, settings_with
 from weir.cli.running import run_until_done
 from weir.client.errors import ApiError, Unreachable
 from weir.client.options import ClientOptions
@@ -17,6 +24,9 @@ from weir.serve.address import OPERATOR_FILE, known_address, read_token
 from weir.settings import Settings
 
 Result = TypeVar("Result")
+Own = ParamSpec("Own")
+_HEADER = re.compile(r"the header `Weir-(\w+)`", re.IGNORECASE)
+"""How the API names a choice for which commands have an option."""
 _TIMEOUT_S = 30.0
 _READ_TRIES = 3
 """Reads are repeated when the API is busy; changes are not, because a person sees the error and decides."""
@@ -76,7 +86,9 @@ class ApiSession:
         try:
             return await transport.send(method, _route(path, query or {}), body=body)
         except ApiError as error:
-            detail = str(error.problem.get("detail", error))
+            detail = _HEADER.sub(
+                lambda found: f"`--{found[1].lower()}`", str(error.problem.get("detail", error))
+            )
             raise RefusedByApi(Refusal(status=error.status, code=error.code, detail=detail)) from None
         except Unreachable:
             raise Unavailable(
@@ -84,18 +96,62 @@ class ApiSession:
             ) from None
 
 
+def about_environment(command: Callable[Concatenate[ApiScope, Own], Result]) -> Callable[..., Result]:
+    """Give a command the options that choose an environment; its first argument is the scope they make."""
+    signature = inspect.signature(command, eval_str=True)
+    _, *own = signature.parameters.values()
+
+    @wraps(command)
+    def run(
+        *,
+        organization: str | None,
+        project: str | None,
+        environment: str | None,
+        data_dir: Path | None,
+        **options: Any,
+    ) -> Result:
+        scope = ApiScope(
+            settings=settings_with(data_dir),
+            organization=organization,
+            project=project,
+            environment=environment,
+        )
+        return cast(Callable[..., Result], command)(scope, **options)
+
+    parameters = [*own, *inspect.signature(_scope_options, eval_str=True).parameters.values()]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def _scope_options(
+    *,
+    organization: Annotated[
+        str | None, typer.Option("--organization", "-o", help="Organization that owns the environment.")
+    ] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", "-p", help="Project that owns the environment.")
+    ] = None,
+    environment: Annotated[
+        str | None, typer.Option("--environment", "-e", help="Environment that the command is about.")
+    ] = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """The options of every command that is about an environment."""
+
+
 @asynccontextmanager
 async def api_session(scope: ApiScope) -> AsyncIterator[ApiSession]:
     """A session of the API that the settings name, or that serves the data directory."""
-    url, token = _address(scope.settings)
+    url, token, assumed = _address(scope.settings)
     options = ClientOptions(
         base_urls=(url,),
         token=token,
         timeout_s=_TIMEOUT_S,
         retry_attempts=_READ_TRIES,
-        organization=scope.organization,
-        project=scope.project,
-        environment=scope.environment,
+        organization=scope.organization or assumed,
+        project=scope.project or assumed,
+        environment=scope.environment or assumed,
     )
     reading, changing = Transport(options), Transport(replace(options, retry_attempts=1))
     try:
@@ -115,19 +171,26 @@ def ask_api(scope: ApiScope, work: Callable[[ApiSession], Awaitable[Result]]) ->
     return cast(Result, run_until_done(run()))
 
 
-def _address(settings: Settings) -> tuple[str, str]:
+def _address(settings: Settings) -> tuple[str, str, str | None]:
+    """Where the API is, the token, and the name of whatever is not named.
+
+    A token of one's own may fix its environment. The operator's of the data directory fixes nothing, and
+    there the environment is `default` unless the command says otherwise.
+    """
     folder = settings.embedded.data_dir
     url = settings.url or known_address(folder)
     if url is None:
         raise Misconfigured(
             f"no API runs over `{folder}` and WEIR_URL is not set; start one with `weir up`, or set it"
         )
-    token = settings.token.get_secret_value() if settings.token else read_token(folder / OPERATOR_FILE)
+    if settings.token is not None:
+        return url.rstrip("/"), settings.token.get_secret_value(), None
+    token = read_token(folder / OPERATOR_FILE)
     if not token:
         raise Misconfigured(
             "there is no token; set WEIR_TOKEN, or make the first one with `weir token bootstrap`"
         )
-    return url.rstrip("/"), token
+    return url.rstrip("/"), token, "default"
 
 
 def _route(path: tuple[str, ...], query: Mapping[str, object]) -> str:

@@ -3,106 +3,82 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
 from weir.cli.options import JsonOption
-from weir.cli.scope import ACTOR, Desk, Place, at_desk, scoped
 from weir.errors import InvalidInput
-from weir.spec.ir import ChannelSpec, ConsumerSpec
 
 app = typer.Typer(no_args_is_help=True, help="Channels: one message to many consumers, each with a queue.")
 
 ChannelId = Annotated[str, typer.Argument(help="The id of the channel.")]
+Name = Annotated[str | None, typer.Option(help="Name that people call it by; left out, its id.")]
+Consumers = Annotated[
+    list[str] | None,
+    typer.Option("--consumer", "-c", help="ID=QUEUE, once per consumer; those left out are removed."),
+]
 
 
 @app.command("list")
-@scoped
-def list_channels(
-    place: Place,
-    as_json: JsonOption = False,
-) -> None:
+@about_environment
+def list_channels(scope: ApiScope, as_json: JsonOption = False) -> None:
     """Every channel with its consumers."""
-
-    async def work(desk: Desk) -> list[ChannelSpec]:
-        return await desk.room.channels.of(desk.environment)
-
-    found = at_desk(place, work)
-    rows = [
-        {"channel": channel.id, "name": channel.name, "consumer": one.id, "queue": one.queue}
-        for channel in found
-        for one in channel.consumers or (ConsumerSpec(id="", name="", queue=""),)
-    ]
+    found = ask_api(scope, lambda api: api.get("channels"))["items"]
     if as_json:
-        typer.echo(json.dumps(rows))
+        typer.echo(json.dumps(found))
         return
     table = Table("channel", "name", "consumer", "queue")
-    for row in rows:
-        table.add_row(*row.values())
+    for channel in found:
+        for consumer in channel["consumers"] or [{"id": "", "queue": ""}]:
+            table.add_row(channel["id"], channel["name"], consumer["id"], consumer["queue"])
     Console().print(table)
 
 
 @app.command()
-@scoped
-def put(
-    place: Place,
+@about_environment
+def create(scope: ApiScope, channel_id: ChannelId, name: Name = None, consumer: Consumers = None) -> None:
+    """Create a channel, or change its name and consumers."""
+    consumers = [_consumer(text) for text in consumer or []]
+    body = {"name": name or channel_id, "consumers": consumers}
+    ask_api(scope, lambda api: api.put("channels", channel_id, body=body))
+    typer.echo(f"{channel_id}: {len(consumers)} consumer{'' if len(consumers) == 1 else 's'}", err=True)
+
+
+app.command("change")(create)
+
+
+@app.command()
+@about_environment
+def delete(scope: ApiScope, channel_id: ChannelId) -> None:
+    """Delete a channel; its consumers' queues and dead letters stay."""
+    ask_api(scope, lambda api: api.delete("channels", channel_id))
+
+
+@app.command()
+@about_environment
+def token(
+    scope: ApiScope,
     channel_id: ChannelId,
-    name: Annotated[str | None, typer.Option(help="What people call it; else its id.")] = None,
-    consumer: Annotated[
-        list[str] | None,
-        typer.Option("--consumer", "-c", help="ID=QUEUE, once for each; those left out are removed."),
+    consumer_id: Annotated[
+        str | None, typer.Argument(help="The consumer that the token is for; left out, the channel.")
     ] = None,
 ) -> None:
-    """Create a channel, or change its name and consumers."""
-    channel = ChannelSpec(
-        id=channel_id, name=name or channel_id, consumers=tuple(_consumer(text) for text in consumer or [])
-    )
-
-    async def work(desk: Desk) -> None:
-        await desk.room.channels.put(desk.environment, channel, by=ACTOR)
-
-    at_desk(place, work)
-    typer.echo(f"{channel.id}: {len(channel.consumers)} consumers", err=True)
-
-
-@app.command()
-@scoped
-def remove(
-    place: Place,
-    channel_id: ChannelId,
-) -> None:
-    """Remove a channel; its consumers' queues and dead letters stay."""
-
-    async def work(desk: Desk) -> None:
-        await desk.room.channels.remove(desk.environment, channel_id, by=ACTOR)
-
-    at_desk(place, work)
-
-
-@app.command()
-@scoped
-def token(
-    place: Place,
-    channel_id: ChannelId,
-    consumer_id: Annotated[str | None, typer.Argument(help="For this consumer, else the channel.")] = None,
-) -> None:
     """A fresh token for a channel or a consumer, shown this once; the old one ends at once."""
+    path = ("channels", channel_id, *(() if consumer_id is None else ("consumers", consumer_id)), "token")
 
-    async def work(desk: Desk) -> str:
-        channels = desk.room.channels
-        if consumer_id is None:
-            return await channels.new_channel_token(desk.environment, channel_id, by=ACTOR)
-        return await channels.new_consumer_token(desk.environment, channel_id, consumer_id, by=ACTOR)
+    async def renew(api: ApiSession) -> Any:
+        return (await api.post(*path))["token"]
 
-    typer.echo(at_desk(place, work))
+    typer.echo(ask_api(scope, renew))
 
 
-def _consumer(text: str) -> ConsumerSpec:
+def _consumer(text: str) -> dict[str, str]:
     """A consumer from `ID=QUEUE`; the last `=` counts, since ids and queues are free text."""
     consumer_id, equals, queue = text.rpartition("=")
     if not equals:
         raise InvalidInput(f"`{text}` is not a consumer; write ID=QUEUE")
-    return ConsumerSpec(id=consumer_id, name=consumer_id, queue=queue)
+    return {"id": consumer_id, "name": consumer_id, "queue": queue}

@@ -10,30 +10,19 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from weir.cli.api import ApiScope, about_environment, ask_api
 from weir.cli.options import JsonOption
-from weir.cli.scope import Desk, Place, at_desk, scoped
-from weir.control.database import Row
-from weir.errors import NotFound
-from weir.outbound.log import PostgresDeliveryLog
 
 app = typer.Typer(no_args_is_help=True, help="Endpoints of deliveries that answered 410: list, enable.")
 
 
 @app.command("list")
-@scoped
-def list_disabled(
-    place: Place,
-    as_json: JsonOption = False,
-) -> None:
+@about_environment
+def list_disabled(scope: ApiScope, as_json: JsonOption = False) -> None:
     """The endpoints that get nothing now; their queues keep their messages."""
-
-    async def work(desk: Desk) -> list[Row]:
-        return await PostgresDeliveryLog(desk.database).disabled(desk.environment)
-
-    found = at_desk(place, work)
+    found = ask_api(scope, lambda api: api.get("disabled-endpoints"))["items"]
     if as_json:
-        kept = ("url", "disabled_at_ms", "reason")
-        typer.echo(json.dumps([{name: row[name] for name in kept} for row in found]))
+        typer.echo(json.dumps(found))
         return
     table = Table("url", "since", "reason")
     for row in found:
@@ -43,16 +32,11 @@ def list_disabled(
 
 
 @app.command()
-@scoped
+@about_environment
 def enable(
-    place: Place,
-    url: Annotated[str, typer.Argument(help="As `weir endpoint list` shows it.")],
+    scope: ApiScope,
+    url: Annotated[str, typer.Argument(help="The endpoint, as `weir endpoint list` shows it.")],
 ) -> None:
     """Let an endpoint receive again; workers notice within a second."""
-
-    async def work(desk: Desk) -> bool:
-        return await PostgresDeliveryLog(desk.database).enable(desk.environment, url)
-
-    if not at_desk(place, work):
-        raise NotFound(f"the endpoint `{url:.200}` is not disabled here; see `weir endpoint list`")
+    ask_api(scope, lambda api: api.post("disabled-endpoints", "enable", body={"url": url}))
     typer.echo(f"{url} receives again")

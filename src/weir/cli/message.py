@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -11,9 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from weir.cli.api import ApiScope, about_environment, ask_api
 from weir.cli.options import JsonOption
-from weir.cli.scope import Desk, Place, at_desk, scoped
-from weir.workers.timeline import Timeline, Timelines
 
 app = typer.Typer(no_args_is_help=True, help="Messages: what happened to one.")
 
@@ -24,24 +22,22 @@ def message() -> None:
 
 
 @app.command()
-@scoped
+@about_environment
 def show(
-    place: Place,
+    scope: ApiScope,
     message_id: Annotated[str, typer.Argument(help="The id that the sender was given.")],
     as_json: JsonOption = False,
 ) -> None:
     """Receipt, operation, enqueue, attempts with their errors, death and replay, in order."""
-
-    async def work(desk: Desk) -> Timeline:
-        return await Timelines(desk.database, desk.broker).of(desk.environment, message_id)
-
-    found = at_desk(place, work)
+    found = ask_api(scope, lambda api: api.get("messages", message_id, "timeline"))
     if as_json:
-        typer.echo(json.dumps(asdict(found), default=str))
+        typer.echo(json.dumps(found))
         return
-    table = Table("time", "what", "details", title=f"{found.message_id} in {found.queue}: {found.state}")
-    for moment in found.moments:
-        at = datetime.fromtimestamp(moment.at_ms / 1000, UTC).isoformat(timespec="milliseconds")
-        details = ", ".join(f"{name} {value}" for name, value in moment.details.items())
-        table.add_row(at, moment.what, details)
+    table = Table(
+        "time", "what", "details", title=f"{found['message_id']} in {found['queue']}: {found['state']}"
+    )
+    for moment in found["moments"]:
+        at = datetime.fromtimestamp(moment["at_ms"] / 1000, UTC).isoformat(timespec="milliseconds")
+        details = ", ".join(f"{name} {value}" for name, value in moment["details"].items())
+        table.add_row(at, moment["what"], details)
     Console().print(table)

@@ -115,7 +115,7 @@ async def _chosen(api: ApiSession, role: Role, names: dict[str, str | None]) -> 
     """The scope of a new token. An operator who names none means the default environment."""
     if any(names.values()) or role is Role.OPERATOR:
         return names
-    asked_by_operator = (await api.get("me"))["organization"] is None
+    asked_by_operator = (await api.get("me"))["role"] == Role.OPERATOR
     return dict.fromkeys(names, "default") if asked_by_operator else names
 
 

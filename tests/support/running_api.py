@@ -1,0 +1,59 @@
+"""`weir serve` over real stores, as a process beside tests of commands and clients that need an address."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from weir.control.database import Database
+from weir.control.tokens import Tokens
+from weir.serve.bootstrap import OPERATOR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningApi:
+    """Where it answers, an operator's token, and the database behind it."""
+
+    url: str
+    token: str
+    postgres_url: str
+
+
+@contextmanager
+def running_api(
+    folder: Path, *, redis_url: str, postgres_url: str, clickhouse_url: str
+) -> Iterator[RunningApi]:
+    """Serve while the block runs, over stores that are migrated."""
+    environment = {
+        **os.environ,
+        "WEIR_REDIS_URL": redis_url,
+        "WEIR_POSTGRES_URL": postgres_url,
+        "WEIR_CLICKHOUSE_URL": clickhouse_url,
+        "WEIR_API__PORT": "0",
+    }
+    command = [sys.executable, "-m", "weir.cli", "serve", "--data-dir", str(folder)]
+    with (folder / "serve.log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("serving "), (folder / "serve.log").read_text()
+        url = line.split()[1].rstrip(";")
+        yield RunningApi(url=url, token=asyncio.run(_operator(postgres_url)), postgres_url=postgres_url)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=30)
+        process.stdout.close()
+
+
+async def _operator(postgres_url: str) -> str:
+    async with Database(postgres_url, max_size=1) as database:
+        text, _ = await Tokens(database).create(OPERATOR)
+    return text
