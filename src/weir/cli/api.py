@@ -42,21 +42,12 @@ class ApiScope:
     environment: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """An answer that is an error, in the words of the API."""
-
-    status: int
-    code: str
-    detail: str
-
-
 class RefusedByApi(WeirError):
-    """The API answered with an error."""
+    """The API answered with an error: `problem` is the whole RFC 9457 document."""
 
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.detail)
-        self.refusal = refusal
+    def __init__(self, detail: str, *, problem: Mapping[str, Any]) -> None:
+        super().__init__(detail)
+        self.problem = problem
 
 
 class ApiSession:
@@ -89,7 +80,7 @@ class ApiSession:
             detail = _HEADER.sub(
                 lambda found: f"`--{found[1].lower()}`", str(error.problem.get("detail", error))
             )
-            raise RefusedByApi(Refusal(status=error.status, code=error.code, detail=detail)) from None
+            raise RefusedByApi(detail, problem=error.problem) from None
         except Unreachable:
             raise Unavailable(
                 f"nothing answers at `{transport.base_url}`; start Weir with `weir up`, or set WEIR_URL"

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from weir.cli.api import ApiScope, RefusedByApi, about_environment, ask_api
 from weir.cli.options import JsonOption
-from weir.cli.scope import ACTOR, Desk, Place, at_desk, scoped
-from weir.control.specs import Applied, AppliedSpec, Specs
-from weir.errors import Conflict, InvalidInput, SpecInvalid
-from weir.serve.hooks import open_specs
-from weir.spec.dump import dumped
+from weir.errors import InvalidInput, SpecInvalid
 from weir.spec.fmt import formatted
 from weir.spec.ir import AppSpec
 from weir.spec.language import read_spec
 from weir.spec.parse import parse
-from weir.spec.plan import Plan, rendered_plan
+from weir.spec.plan import Change, Effect, Plan, rendered_plan
 
 app = typer.Typer(no_args_is_help=True, help="Specs: what queues, webhooks, channels and alerts are.")
 
@@ -72,83 +69,77 @@ def fmt(
 
 
 @app.command()
-@scoped
-def plan(
-    place: Place,
-    file: File,
-    as_json: JsonOption = False,
-) -> None:
+@about_environment
+def plan(scope: ApiScope, file: File, as_json: JsonOption = False) -> None:
     """Show what applying would change; exit status 1 if it would be refused."""
-    spec = _read(file)
-
-    async def work(desk: Desk) -> Plan:
-        return await _register(desk).plan(desk.environment, spec)
-
-    found = at_desk(place, work)
-    typer.echo(json.dumps(asdict(found)) if as_json else rendered_plan(found))
-    raise typer.Exit(0 if found.allowed else 1)
+    body = _body(file)
+    found = ask_api(scope, lambda api: api.post("spec", "plan", body=body))
+    typer.echo(json.dumps(found) if as_json else rendered_plan(_plan(found)))
+    raise typer.Exit(0 if found["allowed"] else 1)
 
 
 @app.command()
-@scoped
-def apply(
-    place: Place,
-    file: File,
-    as_json: JsonOption = False,
-) -> None:
+@about_environment
+def apply(scope: ApiScope, file: File, as_json: JsonOption = False) -> None:
     """Make a spec hold, all of it or none; every process follows within a second."""
-    source = _text(file)
-    spec = read_spec(source, file=_name(file))
-
-    async def work(desk: Desk) -> tuple[Applied, dict[str, str]]:
-        applied = await _register(desk).apply(
-            desk.environment, spec, source=source, file=_name(file), actor=ACTOR
-        )
-        return applied, applied.addresses(desk.environment)
-
+    body = _body(file)
     try:
-        applied, addresses = at_desk(place, work)
-    except Conflict as error:
-        for refusal in error.extra.get("refusals", [error.message]):
+        applied = ask_api(scope, lambda api: api.put("spec", body=body))
+    except RefusedByApi as error:
+        refusals = error.problem.get("refusals")
+        if not refusals:
+            raise
+        for refusal in refusals:
             typer.echo(f"✗ {refusal}", err=True)
         raise typer.Exit(1) from None
     if as_json:
-        typer.echo(json.dumps({"revision": applied.revision, "hooks": addresses, **asdict(applied.plan)}))
+        typer.echo(json.dumps(applied))
         return
-    typer.echo(rendered_plan(applied.plan))
-    typer.echo(f"applied as revision {applied.revision}")
-    for name, address in addresses.items():
+    typer.echo(rendered_plan(_plan(applied["plan"])))
+    typer.echo(f"applied as revision {applied['revision']}")
+    for name, address in applied["hooks"].items():
         typer.echo(f"webhook {name} receives at {address}")
 
 
 @app.command()
-@scoped
+@about_environment
 def show(
-    place: Place,
-    history: Annotated[bool, typer.Option("--history", help="The last revisions instead.")] = False,
+    scope: ApiScope,
+    history: Annotated[
+        bool, typer.Option("--history", help="List the last revisions instead of the source.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the spec that holds, as it was written."""
-
-    async def work(desk: Desk) -> list[AppliedSpec]:
-        specs = _register(desk)
-        return await specs.history(desk.environment, limit=50 if history else 1)
-
-    found = at_desk(place, work)
-    if not found:
-        raise InvalidInput("no spec is applied to this environment yet; apply one with `weir spec apply`")
+    found = ask_api(scope, lambda api: api.get("spec", "history") if history else api.get("spec"))
     if as_json:
-        rows = [{**asdict(one), "app": dumped(one.app)} for one in found]
-        typer.echo(json.dumps(rows if history else rows[0]))
+        typer.echo(json.dumps(found["items"] if history else found))
     elif history:
-        for one in found:
-            typer.echo(f"{one.revision:>5}  {one.applied_at_ms}  {one.actor}  {one.file}")
+        for one in found["items"]:
+            at = datetime.fromtimestamp(one["applied_at_ms"] / 1000, UTC)
+            typer.echo(f"{one['revision']:>5}  {at:%Y-%m-%d %H:%M:%S}  {one['actor']}  {one['file']}")
     else:
-        typer.echo(found[0].source, nl=not found[0].source.endswith("\n"))
+        typer.echo(found["source"], nl=not found["source"].endswith("\n"))
 
 
-def _register(desk: Desk) -> Specs:
-    return open_specs(desk.database, desk.broker, desk.settings.worker)
+def _body(path: Path) -> dict[str, str]:
+    """A spec as the API takes it; a mistake is shown here, at its place in the file."""
+    source = _text(path)
+    read_spec(source, file=_name(path))
+    return {"source": source, "file": _name(path)}
+
+
+def _plan(document: dict[str, Any]) -> Plan:
+    """A plan as the API answers with it."""
+    changes = (
+        {**change, "effect": Effect(change["effect"]), "path": tuple(change["path"])}
+        for change in document["changes"]
+    )
+    return Plan(
+        changes=tuple(Change(**change) for change in changes),
+        refusals=tuple(document["refusals"]),
+        warnings=tuple(document["warnings"]),
+    )
 
 
 def _read(path: Path) -> AppSpec:
