@@ -85,7 +85,7 @@ class QueueView(BaseModel):
     running: int = Field(description="Leased messages.", examples=[3])
     limit: int | None = Field(description="Concurrency limit of the queue; null is none.", examples=[8])
     utilization_pct: float | None = Field(
-        description="running / limit; null without a limit.", examples=[0.375]
+        description="100 * running / limit; null without a limit.", examples=[37.5]
     )
     oldest_age_ms: int
     paused: bool

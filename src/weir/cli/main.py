@@ -23,7 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "The HTTP API and its loops, until Ctrl-C."),
     "worker": ("worker", "Work on messages as the specs say, until Ctrl-C."),
     "spec": ("spec", "What queues and webhooks are: check, fmt, plan, apply, show."),
-    "queue": ("queue", "Queues right now: list, show, push, pop, ack, pause, resume."),
+    "queue": ("queue", "Queues: list, show, create, change, delete, push, pop, ack, nack, pause, resume."),
     "message": ("message", "What happened to one message."),
     "endpoint": ("endpoint", "Receivers that asked for no more: list, enable."),
     "token": ("token", "Who may ask: create, list, rotate, delete, bootstrap."),
@@ -111,7 +111,13 @@ def weir(
     """Weir: a message queue that you can see through."""
 
 
-RENAMED = {("token", "revoke"): "token delete"}
+RENAMED = {
+    ("token", "revoke"): "token delete",
+    ("queue", "define"): "queue create` or `weir queue change",
+    ("queue", "forget"): "queue delete",
+    ("channel", "put"): "channel create` or `weir channel change",
+    ("channel", "remove"): "channel delete",
+}
 """Old spelling of a command -> the new one, which the old one answers with."""
 
 

@@ -1,327 +1,273 @@
-"""`weir queue`: look at queues and move messages by hand, straight through the broker."""
+"""`weir queue`: look at queues, say what they promise, and move messages by hand, all through the API."""
 
 from __future__ import annotations
 
 import base64
 import json
 import sys
-from collections.abc import Awaitable, Callable
-from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from weir.broker.broker import Broker
-from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
-from weir.cli.options import DataDirOption, JsonOption, settings_with
-from weir.cli.running import run_until_done
-from weir.cli.scope import EnvironmentOption, OrganizationOption, ProjectOption
-from weir.embedded.urls import resolve_urls
-from weir.errors import InvalidInput, LeaseLost, QueueFull
-from weir.model.ids import MessageId
-from weir.model.message import Delivery, Enqueue, Failure, LeaseRef, NewMessage, QueueState, Settlement
-from weir.model.names import EnvironmentRef
-from weir.spec.ir import DeliveryPolicy, Ordering, QueueSpec, Retention
+from weir.cli.api import ApiScope, ApiSession, RefusedByApi, about_environment, ask_api
+from weir.cli.options import JsonOption
+from weir.errors import InvalidInput
+from weir.model.durations import duration_ms
+from weir.spec.ir import Ordering
 
-app = typer.Typer(no_args_is_help=True, help="Queues: look at them, move messages by hand.")
+app = typer.Typer(no_args_is_help=True, help="Queues: look at them, change them, move messages by hand.")
 
-Result = TypeVar("Result")
 QueueArgument = Annotated[str, typer.Argument(help="Name of the queue.")]
 MessageArgument = Annotated[str, typer.Argument(help="Id of the message, as `pop` printed it.")]
-TokenArgument = Annotated[str, typer.Argument(help="Token of the lease, as `pop` printed it.")]
-_FULL = (Enqueue.FULL, Enqueue.GATED)
-
-
-def _with_broker(
-    data_dir: Path | None,
-    scope: tuple[str, str, str],
-    work: Callable[[Broker, EnvironmentRef], Awaitable[Result]],
-) -> Result:
-    settings = settings_with(data_dir)
-    organization, project, environment = scope
-    ref = EnvironmentRef(organization=organization, project=project, environment=environment)
-
-    async def run() -> Result:
-        url = settings.redis_url or resolve_urls(settings).redis
-        broker = RedisBroker(Connection(url=str(url)), shards=settings.shards)
-        try:
-            return await work(broker, ref)
-        finally:
-            await broker.aclose()
-
-    return cast(Result, run_until_done(run()))
+LeaseArgument = Annotated[str, typer.Argument(help="Token of the lease, as `pop` printed it.")]
+OrderingOption = Annotated[Ordering | None, typer.Option(help="How messages are ordered.")]
+ConcurrencyOption = Annotated[int | None, typer.Option(help="Messages that may be leased at once.")]
+DepthOption = Annotated[int | None, typer.Option(help="Messages that may wait; more are refused.")]
+AttemptsOption = Annotated[int | None, typer.Option(help="Attempts before a message dies.")]
+LeaseOption = Annotated[str | None, typer.Option("--lease", help="How long a lease lasts, such as `30s`.")]
+PriorityOption = Annotated[
+    int | None, typer.Option(help="Priority of the messages, 0 to 9; 9 is served first.")
+]
 
 
 @app.command("list")
-def list_queues(
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@about_environment
+def list_queues(scope: ApiScope, as_json: JsonOption = False) -> None:
     """Every queue of an environment, right now."""
-    states = _with_broker(
-        data_dir, (organization, project, environment), lambda broker, scope: broker.states(scope)
-    )
+    queues = ask_api(scope, lambda api: api.get("queues"))["items"]
     if as_json:
-        typer.echo(json.dumps([_plain(state) for state in states]))
+        typer.echo(json.dumps(queues))
         return
     table = Table("queue", "waiting", "delayed", "running", "limit", "oldest", "paused")
-    for state in states:
+    for one in queues:
         table.add_row(
-            state.queue.queue,
-            f"{state.depth:,}",
-            f"{state.delayed:,}",
-            f"{state.running:,}",
-            "" if state.limit is None else f"{state.limit:,}",
-            f"{state.oldest_age_ms / 1_000:,.1f} s",
-            "paused" if state.paused else "",
+            one["name"],
+            f"{one['depth']:,}",
+            f"{one['delayed']:,}",
+            f"{one['running']:,}",
+            "" if one["limit"] is None else f"{one['limit']:,}",
+            f"{one['oldest_age_ms'] / 1_000:,.1f} s",
+            "paused" if one["paused"] else "",
         )
     Console().print(table)
 
 
-def _plain(state: QueueState) -> dict[str, Any]:
-    return {**asdict(state), "queue": state.queue.queue, "odometers": dict(state.odometers)}
-
-
 @app.command()
-def show(
-    queue: QueueArgument,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """One queue: its gauges and its lifetime totals."""
-    state = _with_broker(
-        data_dir, (organization, project, environment), lambda broker, scope: broker.state(scope.queue(queue))
-    )
+@about_environment
+def show(scope: ApiScope, queue: QueueArgument, as_json: JsonOption = False) -> None:
+    """One queue: its gauges, its lifetime totals and what it promises."""
+    found = ask_api(scope, lambda api: api.get("queues", queue))
     if as_json:
-        typer.echo(json.dumps(_plain(state)))
+        typer.echo(json.dumps(found))
         return
-    plain = _plain(state)
-    totals = plain.pop("odometers")
-    table = Table("what", "now")
-    for name, value in {**plain, **{f"{name} in all": total for name, total in totals.items()}}.items():
-        table.add_row(name.replace("_", " "), str(value))
+    table = Table("what", "value")
+    for name, value in _flat({**found, "totals": {}, "definition": {}}):
+        table.add_row(name, value)
+    for name, value in _flat(found["totals"]):
+        table.add_row(f"{name} in all", value)
+    for name, value in _flat(found["definition"] or {}):
+        table.add_row(f"promises {name}", value)
     Console().print(table)
 
 
 @app.command()
-def define(
+@about_environment
+def create(
+    scope: ApiScope,
     queue: QueueArgument,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    ordering: Annotated[Ordering, typer.Option(help="How messages are ordered.")] = Ordering.UNORDERED,
-    concurrency: Annotated[int | None, typer.Option(help="Leases at once.")] = None,
-    max_depth: Annotated[int | None, typer.Option(help="Refuse messages beyond this.")] = None,
-    max_attempts: Annotated[int, typer.Option(help="Attempts before a message dies.")] = 5,
-    lease_ms: Annotated[int, typer.Option(help="How long a lease lasts.")] = 30_000,
-    data_dir: DataDirOption = None,
+    ordering: OrderingOption = None,
+    concurrency: ConcurrencyOption = None,
+    max_depth: DepthOption = None,
+    max_attempts: AttemptsOption = None,
+    lease: LeaseOption = None,
+    priority: PriorityOption = None,
 ) -> None:
-    """Create a queue or change its promises for a try-out; lasting ones belong in a spec."""
-    spec = QueueSpec(
-        name=queue,
-        ordering=ordering,
-        concurrency=concurrency,
-        retention=Retention(max_depth=max_depth),
-        delivery=DeliveryPolicy(max_attempts=max_attempts, lease_ms=lease_ms),
-    )
-    _with_broker(
-        data_dir,
-        (organization, project, environment),
-        lambda broker, scope: broker.define(scope.queue(queue), spec),
-    )
+    """Create a queue for a try-out; lasting ones belong in a spec."""
+    body = _promises({}, ordering, concurrency, max_depth, max_attempts, lease, priority)
+
+    async def make(api: ApiSession) -> None:
+        if await _find(api, queue) is not None:
+            raise InvalidInput(f"the queue `{queue}` exists; change it with `weir queue change`")
+        await api.put("queues", queue, body=body)
+
+    ask_api(scope, make)
 
 
 @app.command()
-def push(
+@about_environment
+def change(
+    scope: ApiScope,
     queue: QueueArgument,
-    payload: Annotated[str, typer.Argument(help="The payload; `-` reads standard input.")],
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
+    ordering: OrderingOption = None,
+    concurrency: ConcurrencyOption = None,
+    max_depth: DepthOption = None,
+    max_attempts: AttemptsOption = None,
+    lease: LeaseOption = None,
+    priority: PriorityOption = None,
+) -> None:
+    """Change what a queue promises from now on; what is not given stays."""
+
+    async def alter(api: ApiSession) -> None:
+        before = (await api.get("queues", queue))["definition"] or {}
+        body = _promises(before, ordering, concurrency, max_depth, max_attempts, lease, priority)
+        await api.put("queues", queue, body=body)
+
+    ask_api(scope, alter)
+
+
+@app.command()
+@about_environment
+def delete(scope: ApiScope, queue: QueueArgument) -> None:
+    """Delete an empty queue."""
+    ask_api(scope, lambda api: api.delete("queues", queue))
+
+
+@app.command()
+@about_environment
+def push(
+    scope: ApiScope,
+    queue: QueueArgument,
+    payload: Annotated[str, typer.Argument(help="The payload, as JSON; `-` reads standard input.")],
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Send the payload as it is; it need not be JSON.")
+    ] = False,
     key: Annotated[str | None, typer.Option(help="Ordering key.")] = None,
     priority: Annotated[
         int | None, typer.Option(help="0 to 9; 9 is served first. The queue's own unless given.")
     ] = None,
-    idempotency_key: Annotated[str | None, typer.Option(help="Taken once a day.")] = None,
-    data_dir: DataDirOption = None,
+    delay: Annotated[str | None, typer.Option(help="Hand it out after, say, `30s` or `2h`.")] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="A push with the same key is taken once per window of the queue.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Put one message in."""
     data = sys.stdin.buffer.read() if payload == "-" else payload.encode()
-    message = NewMessage(payload=data, key=key, priority=priority, idempotency_key=idempotency_key)
-    (answer,) = _with_broker(
-        data_dir,
-        (organization, project, environment),
-        lambda broker, scope: broker.enqueue(scope.queue(queue), [message]),
-    )
-    if answer.outcome in _FULL:
-        raise QueueFull(f"the queue `{queue}` did not take it: {answer.outcome}; try again later")
-    if answer.outcome is Enqueue.KEY_REUSED:
-        raise InvalidInput(
-            f"the idempotency key `{idempotency_key}` came with another payload; use a new one"
-        )
-    typer.echo(json.dumps(asdict(answer)) if as_json else f"{answer.message_id} {answer.outcome}")
+    if not raw:
+        _check_json(data)
+    item = {
+        "queue": queue,
+        # Base64 keeps the bytes as they were typed, which JSON that is read and written again does not.
+        "payload_base64": base64.b64encode(data).decode(),
+        "headers": None if raw else {"content-type": "application/json"},
+        "key": key,
+        "priority": priority,
+        "delay_ms": None if delay is None else duration_ms(delay),
+        "idempotency_key": idempotency_key,
+    }
+    given = {name: value for name, value in item.items() if value is not None}
+    answer = ask_api(scope, lambda api: api.post("push", body={"items": [given]}))["items"][0]
+    typer.echo(json.dumps(answer) if as_json else f"{answer.get('id') or ''} {answer['status']}".strip())
 
 
 @app.command()
+@about_environment
 def pop(
+    scope: ApiScope,
     queue: QueueArgument,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    limit: Annotated[int, typer.Option(help="How many at most.")] = 1,
-    lease_ms: Annotated[int | None, typer.Option(help="How long the lease lasts.")] = None,
-    wait_ms: Annotated[int, typer.Option(help="Wait that long for the first one.")] = 0,
-    data_dir: DataDirOption = None,
+    limit: Annotated[int, typer.Option(help="Messages to take at most.")] = 1,
+    lease: LeaseOption = None,
+    wait: Annotated[str | None, typer.Option(help="Wait that long for the first one, such as `5s`.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Take messages under leases; `ack` or `nack` them with the token printed here."""
-    got = _with_broker(
-        data_dir,
-        (organization, project, environment),
-        lambda broker, scope: broker.dequeue(
-            scope.queue(queue), consumer="cli", limit=limit, lease_ms=lease_ms, wait_ms=wait_ms
-        ),
-    )
+    body = {"queue": queue, "limit": limit, "wait_ms": 0 if wait is None else duration_ms(wait)}
+    if lease is not None:
+        body["lease_ms"] = duration_ms(lease)
+    messages = ask_api(scope, lambda api: api.post("pop", body=body))["messages"]
     if as_json:
-        typer.echo(json.dumps([_plain_delivery(one) for one in got]))
+        typer.echo(json.dumps(messages))
         return
-    for one in got:
-        text = one.payload.decode(errors="replace")
-        typer.echo(f"{one.message_id} {one.lease.token} attempt {one.attempt}: {text}")
-
-
-def _plain_delivery(one: Delivery) -> dict[str, Any]:
-    return {
-        "message_id": one.message_id,
-        "token": one.lease.token,
-        **_plain_payload(one.payload),
-        "headers": dict(one.headers),
-        "key": one.key,
-        "priority": one.priority,
-        "attempt": one.attempt,
-        "wait_ms": one.wait_ms,
-        "lease_until_ms": one.lease_until_ms,
-        "last_error": one.last_error,
-    }
-
-
-def _plain_payload(data: bytes) -> dict[str, str]:
-    """A payload as JSON can hold it, exactly."""
-    try:
-        return {"payload": data.decode()}
-    except UnicodeDecodeError:
-        return {"payload_base64": base64.b64encode(data).decode()}
+    for one in messages:
+        typer.echo(f"{one['id']} {one['lease']} attempt {one['attempt']}: {_text(one)}")
 
 
 @app.command()
-def ack(
-    queue: QueueArgument,
-    message_id: MessageArgument,
-    token: TokenArgument,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
-) -> None:
+@about_environment
+def ack(scope: ApiScope, queue: QueueArgument, message_id: MessageArgument, lease: LeaseArgument) -> None:
     """Done: remove the message for good."""
-    _settle(
-        data_dir,
-        (organization, project, environment),
-        (queue, message_id, token),
-        lambda broker, lease: broker.ack([lease]),
-    )
+    body = {"queue": queue, "id": message_id, "lease": lease}
+    typer.echo(ask_api(scope, lambda api: api.post("ack", body=body))["status"])
 
 
 @app.command()
+@about_environment
 def nack(
+    scope: ApiScope,
     queue: QueueArgument,
     message_id: MessageArgument,
-    token: TokenArgument,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
+    lease: LeaseArgument,
     error: Annotated[str, typer.Option(help="Why it failed.")] = "",
-    data_dir: DataDirOption = None,
 ) -> None:
     """Failed: wait for the next attempt, or die after the last one."""
-    _settle(
-        data_dir,
-        (organization, project, environment),
-        (queue, message_id, token),
-        lambda broker, lease: broker.nack([Failure(lease=lease, error=error)]),
-    )
-
-
-_Settle = Callable[[Broker, LeaseRef], Awaitable[list[Settlement]]]
-
-
-def _settle(
-    data_dir: Path | None, scope: tuple[str, str, str], named: tuple[str, str, str], step: _Settle
-) -> None:
-    queue, message_id, token = named
-
-    async def work(broker: Broker, environment: EnvironmentRef) -> Settlement:
-        lease = LeaseRef(queue=environment.queue(queue), message_id=MessageId(message_id), token=token)
-        return (await step(broker, lease))[0]
-
-    answer = _with_broker(data_dir, scope, work)
-    if answer is Settlement.LAPSED:
-        raise LeaseLost("the lease lapsed, was settled before or belongs to someone else; pop again")
-    typer.echo(str(answer))
+    body = {"queue": queue, "id": message_id, "lease": lease, "error": error}
+    typer.echo(ask_api(scope, lambda api: api.post("nack", body=body))["status"])
 
 
 @app.command()
-def pause(
-    queue: QueueArgument,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
-) -> None:
+@about_environment
+def pause(scope: ApiScope, queue: QueueArgument) -> None:
     """Hand out nothing more until `resume`."""
-    _with_broker(
-        data_dir, (organization, project, environment), lambda broker, scope: broker.pause(scope.queue(queue))
-    )
+    ask_api(scope, lambda api: api.post("queues", queue, "pause"))
 
 
 @app.command()
-def resume(
-    queue: QueueArgument,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
-) -> None:
+@about_environment
+def resume(scope: ApiScope, queue: QueueArgument) -> None:
     """Hand out again."""
-    _with_broker(
-        data_dir,
-        (organization, project, environment),
-        lambda broker, scope: broker.resume(scope.queue(queue)),
-    )
+    ask_api(scope, lambda api: api.post("queues", queue, "resume"))
 
 
-@app.command()
-def forget(
-    queue: QueueArgument,
-    organization: OrganizationOption = "default",
-    project: ProjectOption = "default",
-    environment: EnvironmentOption = "default",
-    data_dir: DataDirOption = None,
-) -> None:
-    """Remove an empty queue."""
-    _with_broker(
-        data_dir,
-        (organization, project, environment),
-        lambda broker, scope: broker.forget(scope.queue(queue)),
+async def _find(api: ApiSession, queue: str) -> dict[str, Any] | None:
+    try:
+        return await api.get("queues", queue)
+    except RefusedByApi as error:
+        if error.problem.get("status") == 404:
+            return None
+        raise
+
+
+def _promises(
+    before: dict[str, Any],
+    ordering: Ordering | None,
+    concurrency: int | None,
+    max_depth: int | None,
+    max_attempts: int | None,
+    lease: str | None,
+    priority: int | None,
+) -> dict[str, Any]:
+    """What a queue promised, with what was given in place of it."""
+    lease_ms = None if lease is None else duration_ms(lease)
+    retention = {**before.get("retention", {}), **_given(max_depth=max_depth)}
+    delivery = {**before.get("delivery", {}), **_given(max_attempts=max_attempts, lease_ms=lease_ms)}
+    own = _given(
+        ordering=None if ordering is None else ordering.value, concurrency=concurrency, priority=priority
     )
+    return {**before, **own, "retention": retention, "delivery": delivery}
+
+
+def _given(**values: object) -> dict[str, object]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _flat(document: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for name, value in document.items():
+        words = f"{prefix}{name.replace('_', ' ')}"
+        rows += _flat(value, f"{words} ") if isinstance(value, dict) else [(words, str(value))]
+    return rows
+
+
+def _check_json(data: bytes) -> None:
+    try:
+        json.loads(data)
+    except ValueError as error:
+        raise InvalidInput(f"the payload is not JSON ({error}); quote it, or send it with `--raw`") from None
+
+
+def _text(message: dict[str, Any]) -> str:
+    if "payload" in message:
+        return json.dumps(message["payload"], ensure_ascii=False)
+    return base64.b64decode(message["payload_base64"]).decode(errors="replace")

@@ -1,0 +1,91 @@
+"""`weir queue` over the API: looked at, changed, audited, and messages moved by hand."""
+
+from __future__ import annotations
+
+import json
+
+import httpx2
+import pytest
+from typer.testing import CliRunner, Result
+
+from support.running_api import RunningApi
+from weir.cli.main import main
+from weir.cli.queue import app
+from weir.errors import InvalidInput
+from weir.model.names import EnvironmentRef
+
+
+class Queues:
+    """`weir queue` about one environment."""
+
+    def __init__(self, environment: EnvironmentRef) -> None:
+        names = (environment.organization, environment.project, environment.environment)
+        self.scope = [word for pair in zip(("-o", "-p", "-e"), names, strict=True) for word in pair]
+
+    def __call__(self, *words: str, stdin: bytes | None = None) -> Result:
+        return CliRunner().invoke(app, [*words, *self.scope], input=stdin)
+
+
+@pytest.fixture
+def queues(api: RunningApi, environment: EnvironmentRef) -> Queues:
+    return Queues(environment)
+
+
+def test_a_queue_is_created_changed_shown_listed_and_deleted(queues: Queues) -> None:
+    assert (
+        queues("create", "mails", "--ordering", "per_key", "--max-depth", "9", "--lease", "2m").exit_code == 0
+    )
+    assert "weir queue change" in str(queues("create", "mails").exception)
+    assert queues("change", "mails", "--concurrency", "4").exit_code == 0
+    found = json.loads(queues("show", "mails", "--json").stdout)
+    promised = found["definition"]
+    assert (promised["ordering"], promised["concurrency"]) == ("per_key", 4)
+    assert (promised["retention"]["max_depth"], promised["delivery"]["lease_ms"]) == (9, 120_000)
+    assert [one["name"] for one in json.loads(queues("list", "--json").stdout)] == ["mails"]
+    assert "mails" in queues("list").stdout
+    assert "promises delivery lease ms" in queues("show", "mails").stdout
+    assert queues("delete", "mails").exit_code == 0
+    assert json.loads(queues("list", "--json").stdout) == []
+
+
+def test_messages_go_in_and_out_with_their_bytes(queues: Queues) -> None:
+    queues("create", "q")
+    assert queues("push", "q", '{"price": 1.10}', "--key", "k").stdout.endswith(" accepted\n")
+    assert queues("push", "q", "-", "--raw", stdin=b"\xff\x00").exit_code == 0
+    first, second = json.loads(queues("pop", "q", "--limit", "2", "--json").stdout)
+    assert (first["payload"], first["key"]) == ({"price": 1.1}, "k")
+    assert second["payload_base64"] == "/wA="
+    assert queues("ack", "q", first["id"], first["lease"]).stdout == "acked\n"
+    assert queues("nack", "q", second["id"], second["lease"], "--error", "no").exit_code == 0
+    refused = queues("ack", "q", first["id"], first["lease"])
+    assert "lease" in str(refused.exception)
+
+
+def test_a_payload_that_is_not_json_is_refused_unless_it_is_meant(queues: Queues) -> None:
+    queues("create", "q")
+    broken = queues("push", "q", "{'a': 1}")
+    assert isinstance(broken.exception, InvalidInput)
+    assert "--raw" in str(broken.exception)
+    assert json.loads(queues("pop", "q", "--json").stdout) == []
+    assert queues("push", "q", "{'a': 1}", "--raw").exit_code == 0
+    assert "{'a': 1}" in queues("pop", "q").stdout
+
+
+def test_pausing_by_command_is_the_same_act_as_by_http(
+    queues: Queues, api: RunningApi, environment: EnvironmentRef
+) -> None:
+    queues("create", "q")
+    assert queues("pause", "q").exit_code == 0
+    assert json.loads(queues("show", "q", "--json").stdout)["paused"] is True
+    headers = {"authorization": f"Bearer {api.token}"}
+    entries = httpx2.get(f"{api.url}/api/v1/audit-log", headers=headers).json()["items"]
+    mine = [one["action"] for one in entries if one["organization"] == environment.organization]
+    assert mine[:2] == ["queue.pause", "queue.define"]
+    assert queues("resume", "q").exit_code == 0
+
+
+@pytest.mark.parametrize("old", ["define", "forget"])
+def test_an_old_spelling_is_answered_with_the_new_one(old: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["queue", old, "q"])
+    assert "is now `weir queue" in capsys.readouterr().err
