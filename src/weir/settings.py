@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from weir.api.limits import Limits
 from weir.errors import Misconfigured
 
 PREFIX = "WEIR_"
@@ -24,6 +25,7 @@ _OF_THE_DOOR = frozenset({"WEIR_VENV", "WEIR_PYTHON"})
 _MASK = "********"
 _RENAMED = {"WEIR_PIPELINE__MAX_LANES": "WEIR_PIPELINE__MAX_READ_TASKS"}
 """Old name of a setting -> the new one, which the old one is answered with."""
+_LIMITS = Limits()
 
 
 def _url_of(*schemes: str) -> AfterValidator:
@@ -69,10 +71,41 @@ class ApiSettings(Section):
 
     host: str = "127.0.0.1"
     port: Port = Field(default=8420, description="0 picks a free one")
-    max_body_bytes: Annotated[int, Field(ge=1_024, le=67_108_864)] = 1_048_576
-    max_concurrency: Annotated[int, Field(ge=1)] = 1_000
-    max_polls: Annotated[int, Field(ge=1)] = 10_000
-    body_timeout_s: Annotated[float, Field(gt=0)] = 10.0
+    max_body_bytes: Annotated[int, Field(ge=1_024, le=67_108_864)] = Field(
+        default=_LIMITS.max_body_bytes, description="a larger body is refused with 413"
+    )
+    max_header_bytes: Annotated[int, Field(ge=8_192, le=1_048_576)] = Field(
+        default=_LIMITS.max_header_bytes,
+        description="larger headers, or trailers and chunk extensions, are refused with 431",
+    )
+    max_concurrency: Annotated[int, Field(ge=1)] = Field(
+        default=_LIMITS.max_concurrency, description="more requests at once are refused with 429"
+    )
+    max_polls: Annotated[int, Field(ge=1)] = Field(
+        default=_LIMITS.max_polls, description="more long polls at once are refused with 503"
+    )
+    header_timeout_s: Annotated[float, Field(gt=0)] = Field(
+        default=_LIMITS.header_timeout_s,
+        description="headers that take longer to arrive are refused with 408",
+    )
+    body_timeout_s: Annotated[float, Field(gt=0)] = Field(
+        default=_LIMITS.body_timeout_s, description="a body that takes longer to arrive is refused with 408"
+    )
+    send_timeout_s: Annotated[float, Field(gt=0)] = Field(
+        default=_LIMITS.send_timeout_s, description="a client that reads nothing for this long is cut off"
+    )
+    max_unfinished: Annotated[int, Field(ge=1)] = Field(
+        default=_LIMITS.max_unfinished,
+        description="with more requests still arriving, the oldest of them are refused with 429",
+    )
+    max_unfinished_per_client: Annotated[int, Field(ge=1)] = Field(
+        default=_LIMITS.max_unfinished_per_client,
+        description="the same for one client; raise it behind a proxy that does not buffer requests",
+    )
+    max_unfinished_bytes: Annotated[int, Field(ge=1_048_576)] = Field(
+        default=_LIMITS.max_unfinished_bytes,
+        description="memory for requests that are still arriving; over it, the oldest are refused with 429",
+    )
     token_fresh_s: Annotated[float, Field(ge=0)] = Field(
         default=15.0, description="a revoked token ends within this time everywhere"
     )

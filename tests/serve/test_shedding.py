@@ -18,7 +18,7 @@ from weir.api.instruments import Instruments
 from weir.api.reply import Reply
 from weir.api.services import Services
 from weir.errors import Overloaded
-from weir.serve.protocol import PatientProtocol
+from weir.serve.protocol import LimitedProtocol
 from weir.serve.server import bind, listening
 
 BODY = b'{"items":[]}'
@@ -174,9 +174,9 @@ async def test_a_whole_push_is_turned_away_unparsed_while_others_are(
     port: int, pushes: Pushes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed: list[int] = []
-    parse = PatientProtocol.data_received
+    parse = LimitedProtocol.data_received
     monkeypatch.setattr(
-        PatientProtocol, "data_received", lambda self, data: (parsed.append(len(data)), parse(self, data))[0]
+        LimitedProtocol, "data_received", lambda self, data: (parsed.append(len(data)), parse(self, data))[0]
     )
     overload(pushes.admission)
     async with peer(port) as one:

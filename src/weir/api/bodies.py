@@ -1,15 +1,13 @@
-"""Reading a request's body: bounded in size and time, never decompressed."""
+"""Reading a request's body: bounded in size, never decompressed. The server bounds the time that it takes."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from weir.api.limits import Limits
-from weir.api.problems import RequestTimeout
 from weir.errors import Malformed, TooLarge, UnsupportedMedia
 
 JSON_TYPES = ("application/json",)
@@ -47,16 +45,6 @@ async def read_body(headers: Mapping[str, str], receive: Receive, limits: Limits
     """The whole body, counted while it arrives."""
     check_encoding(headers)
     check_length(headers, limits)
-    try:
-        async with asyncio.timeout(limits.body_timeout_s):
-            return await _counted(receive, limits)
-    except TimeoutError:
-        raise RequestTimeout(
-            f"the body did not arrive within {limits.body_timeout_s:g} s; send it again"
-        ) from None
-
-
-async def _counted(receive: Receive, limits: Limits) -> bytes:
     chunks: list[bytes] = []
     size, more = 0, True
     while more:

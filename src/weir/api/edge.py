@@ -19,12 +19,15 @@ from weir.api.instruments import Instruments
 from weir.api.problems import MethodNotAllowed, error_reply
 from weir.api.reply import Reply
 from weir.api.services import Services
+from weir.api.wire import ENDED_BY
 from weir.errors import Overloaded, Unavailable, WeirError
 from weir.model.ids import new_id
 
 REQUEST_ID = "weir.request_id"
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _SLOW_S = 1.0
+CLIENT_LEFT = 499
+"""The status under which a request is counted that nobody waits for any more."""
 log = structlog.get_logger("weir.api")
 
 
@@ -59,7 +62,7 @@ class Edge:
         reply = await self._answer_hot(scope, receive, route=route, parameters=parameters)
         if reply is not None:
             await _send(send, reply, request_id)
-        status = 499 if reply is None else reply.status
+        status = _status_of_loss(scope) if reply is None else reply.status
         self._finish(scope, route.path, status, time.perf_counter() - started, hot=True)
 
     async def _answer_hot(
@@ -108,7 +111,7 @@ class Edge:
             await _send(send, error_reply(error, request_id), request_id)
             watch.status = error.status
         except ClientDisconnect:
-            watch.status = watch.status or 499
+            watch.status = watch.status or _status_of_loss(scope)
         except Exception:
             log.exception("request failed", request_id=request_id, path=path)
             if not watch.status:
@@ -195,6 +198,12 @@ def raw_path(scope: Scope) -> str:
     if raw is None or b"%" not in raw:
         return path
     return str(raw.partition(b"?")[0].decode("ascii", errors="replace"))
+
+
+def _status_of_loss(scope: Scope) -> int:
+    """What to note for a request whose client left, or was told by the server that it was too slow."""
+    error: WeirError | None = scope.get(ENDED_BY)
+    return CLIENT_LEFT if error is None else error.status
 
 
 def internal() -> WeirError:

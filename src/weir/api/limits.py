@@ -7,13 +7,32 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
+    """The limits of one process. The settings of the API have the same names and take their defaults here."""
+
     max_body_bytes: int = 1_048_576
     max_depth: int = 64
     """Levels of nesting in a JSON payload."""
     max_concurrency: int = 1_000
-    """Requests in progress, long polls aside."""
+    """Requests in progress, long polls and streams aside."""
     max_polls: int = 10_000
     """Long polls in progress."""
-    """The longest long poll."""
+    max_header_bytes: int = 65_536
+    """Request line and headers together. Trailers and chunk extensions together may take as much again."""
+    max_headers: int = 128
+    """Headers of one request, and trailers of one request."""
+    max_target_bytes: int = 16_384
+    """Path and query of the request line."""
+    max_pipelined: int = 32
+    """Requests that a connection may send before the first of them is answered."""
+    header_timeout_s: float = 10.0
+    """Request line and headers must have arrived by then."""
     body_timeout_s: float = 10.0
-    """A body must have arrived by then."""
+    """A body must have arrived by then, trailers included."""
+    send_timeout_s: float = 30.0
+    """A client that takes nothing of an answer for this long is cut off."""
+    max_unfinished: int = 2_000
+    """Requests that are still arriving."""
+    max_unfinished_per_client: int = 250
+    """Of those, from one address; once a token is verified, for its scope."""
+    max_unfinished_bytes: int = 268_435_456
+    """What has arrived of all unfinished requests together."""

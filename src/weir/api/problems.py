@@ -36,11 +36,19 @@ class MethodNotAllowed(InvalidInput):
 
 
 class HeadersTooLarge(InvalidInput):
-    """The request line and headers are over the stated limit."""
+    """The headers, or the trailers and chunk extensions, are over the stated limit."""
 
     code = "headers_too_large"
     title = "Request headers too large"
     status = 431
+
+
+class TargetTooLong(InvalidInput):
+    """Path and query are over the stated limit."""
+
+    code = "target_too_long"
+    title = "Request target too long"
+    status = 414
 
 
 class RequestTimeout(InvalidInput):

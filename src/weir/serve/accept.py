@@ -28,18 +28,27 @@ _OF_THE_CONNECTION = frozenset(
     }
 )
 """Linux tells here what is already wrong with the connection; the next one may be fine."""
-_RESPITE_S = 1.0
+_RESPITE_S = 0.2
 
 
 class Acceptor:
-    """A listening socket and what is made of its connections; closes as asyncio's servers do."""
+    """A listening socket and what is made of its connections; closes as asyncio's servers do.
+
+    `relieve` is asked to close some connections when no file descriptor is left.
+    """
 
     def __init__(
-        self, listener: socket.socket, factory: Callable[[], asyncio.Protocol], *, backlog: int
+        self,
+        listener: socket.socket,
+        factory: Callable[[], asyncio.Protocol],
+        *,
+        backlog: int,
+        relieve: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listener = listener
         self._factory = factory
+        self._relieve = relieve
         self._closed = False
         self._arriving: set[asyncio.Task[None]] = set()
         listener.setblocking(False)
@@ -74,6 +83,7 @@ class Acceptor:
                 # Nothing can be taken until something closes: those who wait stay in the kernel's line.
                 self._loop.remove_reader(self._listener.fileno())
                 self._loop.call_later(_RESPITE_S, self._listen)
+                self._relieve(A_TURN)
                 return
             task = self._loop.create_task(self._welcome(connection))
             self._arriving.add(task)

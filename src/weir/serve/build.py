@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from prometheus_client import CollectorRegistry
 
@@ -219,12 +219,9 @@ def _dead_letter_loops(settings: DeadLetterSettings, database: Database, broker:
 
 
 def _limits(settings: ApiSettings) -> Limits:
-    return Limits(
-        max_body_bytes=settings.max_body_bytes,
-        max_concurrency=settings.max_concurrency,
-        max_polls=settings.max_polls,
-        body_timeout_s=settings.body_timeout_s,
-    )
+    """Every limit that has a setting of its name; the others are fixed."""
+    names = [field.name for field in fields(Limits) if field.name in ApiSettings.model_fields]
+    return Limits(**{name: getattr(settings, name) for name in names})
 
 
 def _looked_at(database: Database) -> SamplerProbes:

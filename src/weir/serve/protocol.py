@@ -1,88 +1,322 @@
-"""HTTP with patience limits: headers must arrive in time and within bounds, which uvicorn leaves open."""
+"""HTTP with limits of size and time for everything in a request that is not its body. uvicorn has none.
+
+What a read brought is counted after it was parsed. A request that came in one piece, as nearly all do, costs
+some comparisons here.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from enum import IntEnum
 from typing import Any
 
 import orjson
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from weir.api.problems import MEDIA_TYPE, HeadersTooLarge, RequestTimeout, problem
+from weir.api.limits import Limits
+from weir.api.problems import MEDIA_TYPE, HeadersTooLarge, TargetTooLong, problem, problem_headers
+from weir.api.wire import ENDED_BY
 from weir.errors import Malformed, WeirError
+from weir.model.ids import new_id
+from weir.serve.transport import PoliteTransport
+from weir.serve.unfinished import UnfinishedRequests, client_of
 
-HEADER_TIMEOUT_S = 10.0
-MAX_HEADER_BYTES = 65_536
-_REASONS = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large"}
+SLICE_BYTES = 16_384
+"""A longer read is parsed in slices of this size, so that what it brings is counted while it is parsed."""
+CHUNK_BYTES = 16
+"""What each chunk may add to its content: a size of 8 digits and two line ends are 12."""
+LINE_BYTES = 4
+"""Colon, space and line end of a header."""
 
 
-class PatientProtocol(HttpToolsProtocol):
-    """Closes connections whose headers are too slow or too large. Costs nothing when they come at once."""
+class Phase(IntEnum):
+    """What a connection is receiving."""
 
-    header_timeout_s = HEADER_TIMEOUT_S
-    max_header_bytes = MAX_HEADER_BYTES
+    IDLE = 0
+    HEAD = 1
+    BODY = 2
+    """Trailers are a part of it."""
+    ENDED = 3
+    """Whatever comes is not parsed."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+
+class LimitedProtocol(HttpToolsProtocol):
+    """Ends requests that are too slow or too large, before and after they were answered."""
+
+    def __init__(self, *args: Any, limits: Limits, unfinished: UnfinishedRequests, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._in_headers = True
-        self._header_bytes = 0
-        self._deadline: asyncio.TimerHandle | None = None
+        self.limits = limits
+        self.client_key: Any = None
+        self.verified = False
+        self.bytes_held = 0
+        self._unfinished = unfinished
+        self._phase = Phase.IDLE
+        self._watched_phase: Phase | None = None
+        """The phase in which the unfinished request was last entered among the others."""
+        self._running: RequestResponseCycle | None = None
+        """What is being answered. With pipelining, `cycle` is the request that arrives."""
+        self._framing_bytes = 0
+        """What arrived of the head; in the body, what arrived besides its content."""
+        self._trailer_bytes = self._trailers = self._chunks = 0
+        self._fed_body_bytes = 0
+        self._completed = False
+        """Whether a request became complete in this read."""
+        self._large = False
+        """Whether this read may bring the request over the limit."""
+        self._keep_alive = True
+        self._violation: WeirError | None = None
+
+    @property
+    def in_body(self) -> bool:
+        return self._phase is Phase.BODY
+
+    @property
+    def ended(self) -> bool:
+        return self._phase is Phase.ENDED
+
+    @property
+    def paused(self) -> bool:
+        return self.flow.read_paused
+
+    @property
+    def keeps_body(self) -> bool:
+        """Whether what arrives of the body waits in memory."""
+        return True
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is arriving, and nothing is being answered."""
+        return self._phase is Phase.IDLE and (self._running is None or self._running.response_complete)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._watch(0)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch(len(data))
+        self._outlet = PoliteTransport(
+            transport, unfinished=self._is_unfinished, send_timeout_s=self.limits.send_timeout_s
+        )
+        super().connection_made(self._outlet)  # type: ignore[arg-type]
+        self.client_key = client_of(self.client[0]) if self.client else None
+        self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._relax()
+        self._unfinished.discard(self)
+        self._outlet.lost()
+        if self._running is not None and self._running is not self.cycle:
+            # uvicorn tells the last request only.
+            self._running.disconnected = True
+            self._running.message_event.set()
+        self._phase = Phase.ENDED
         super().connection_lost(exc)
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._outlet.watch_sending()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._outlet.stop_watching()
+
+    def shutdown(self) -> None:
+        self._keep_alive = False
+        super().shutdown()
+
+    def data_received(self, data: bytes) -> None:
+        if len(data) <= SLICE_BYTES or self._is_plain_body():
+            self._read(data)
+            return
+        for start in range(0, len(data), SLICE_BYTES):
+            self._read(data[start : start + SLICE_BYTES])
+
+    def _is_plain_body(self) -> bool:
+        """Whether a body of known length is arriving, in which nothing else can stand."""
+        return self._phase is Phase.BODY and all(name != b"transfer-encoding" for name, _ in self.headers)
+
+    def _read(self, data: bytes) -> None:
+        if self.ended:
+            self._outlet.skip(len(data))
+            return
+        self._fed_body_bytes = 0
+        self._completed = False
+        self._large = self._framing_bytes + len(data) > self.limits.max_header_bytes
+        super().data_received(data)
+        if self._phase is Phase.IDLE and self._completed:
+            self._relax()
+        elif not self.ended:
+            self._count(len(data))
+
     def on_message_begin(self) -> None:
+        self._phase = Phase.HEAD
         super().on_message_begin()
-        self._in_headers = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._phase is Phase.BODY:
+            self._on_trailer(name, value)
+            return
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        self._in_headers = False
-        self._header_bytes = 0
+        self._check_head()
+        self._phase = Phase.BODY
+        self.start_request()
+
+    def start_request(self) -> None:
+        """Hand the request on. Until its body is complete, an answer ends the connection."""
         super().on_headers_complete()
+        self._keep_alive = self.cycle.keep_alive and not self.parser.should_upgrade()
+        self.cycle.keep_alive = False
+
+    def on_chunk_header(self) -> None:
+        self._chunks += 1
+
+    def on_body(self, body: bytes) -> None:
+        self._fed_body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._phase = Phase.IDLE
+        self._completed = True
+        self._framing_bytes = self._trailer_bytes = self._trailers = self._chunks = 0
+        self.finish_request()
+
+    def finish_request(self) -> None:
+        """The body is complete."""
+        super().on_message_complete()
+        if not self.cycle.response_started:
+            self.cycle.keep_alive = self._keep_alive
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(Malformed("the request is not valid HTTP"))
+        violation, self._violation = self._violation, None
+        self.refuse(violation or Malformed("the request is not valid HTTP"))
 
-    def _watch(self, received: int) -> None:
-        if not self._in_headers or self.transport.is_closing():
-            self._relax()
-            return
-        self._header_bytes += received
-        if self._header_bytes > self.max_header_bytes:
-            self._refuse(HeadersTooLarge(f"the headers are over {self.max_header_bytes} bytes"))
-        elif self._deadline is None:
-            self._deadline = self.loop.call_later(self.header_timeout_s, self._too_slow)
-
-    def _relax(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _too_slow(self) -> None:
-        self._deadline = None
-        if self._header_bytes:
-            self._refuse(RequestTimeout(f"the headers did not arrive within {self.header_timeout_s:g} s"))
-        else:
-            self.transport.close()
-
-    def _refuse(self, error: WeirError) -> None:
-        """Answer without an application and hang up."""
-        self._relax()
+    def refuse(self, error: WeirError) -> None:
+        """Answer without an application, if nothing else is being answered, and hang up."""
+        phase, sent = self._phase, self._framing_bytes
+        self._end_reading()
         if self.transport.is_closing():
             return
-        body = orjson.dumps(problem(error))
-        head = (
-            f"HTTP/1.1 {error.status} {_REASONS[error.status]}\r\n"
-            f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
-        self.transport.close()
+        if self._answers_others(phase):
+            self._last_cycle().keep_alive = False
+        elif phase is Phase.IDLE and not sent:
+            self._outlet.abort()
+        elif self._leave_application(error, phase):
+            self.transport.write(_answer(error))
+            self.transport.close()
+
+    def _answers_others(self, phase: Phase) -> bool:
+        """Whether requests before this one are still being answered. If it is among those that wait, it is
+        forgotten."""
+        running = self._running
+        if phase is Phase.BODY and self.pipeline and self.pipeline[0][0] is self.cycle:
+            self.pipeline.popleft()
+            return True
+        own = phase is Phase.BODY and running is self.cycle
+        return running is not None and not running.response_complete and not own
+
+    def _last_cycle(self) -> RequestResponseCycle:
+        """The last request that will be answered; the connection ends with it."""
+        assert self._running is not None
+        return self.pipeline[0][0] if self.pipeline else self._running
+
+    def _leave_application(self, error: WeirError, phase: Phase) -> bool:
+        """Tell the application that its client is gone; False if the answer has begun, and is cut off."""
+        cycle = self._running
+        if phase is not Phase.BODY or cycle is None or cycle.response_complete:
+            return True
+        if cycle.response_started:
+            self._outlet.abort()
+            return False
+        self.scope[ENDED_BY] = error  # type: ignore[literal-required]
+        cycle.disconnected = True
+        cycle.message_event.set()
+        return True
+
+    def _end_reading(self) -> None:
+        """From now on nothing is parsed."""
+        self._relax()
+        self._unset_keepalive_if_required()
+        self._phase = Phase.ENDED
+
+    def _is_unfinished(self) -> bool:
+        """Whether the client may still be sending a request; asked when the connection is to be closed."""
+        unfinished = self._phase is not Phase.IDLE
+        self._end_reading()
+        return unfinished
+
+    def _count(self, size: int) -> None:
+        """Add what a read brought to the request that it left unfinished."""
+        begins_body = self.in_body and self._watched_phase is not Phase.BODY
+        if self._completed:
+            # Where in the read this request began is not known, but what was parsed of it is.
+            self._framing_bytes = 0 if self.in_body else self._head_bytes()
+        else:
+            self._framing_bytes += size - self._fed_body_bytes
+            self._framing_bytes -= self._head_bytes() if begins_body else 0
+        if self._framing_bytes > self.limits.max_header_bytes + CHUNK_BYTES * self._chunks:
+            self.refuse(self._too_large())
+            return
+        self._watch()
+        if self.keeps_body:
+            self._unfinished.hold(self, self._fed_body_bytes if self.in_body else size)
+
+    def _watch(self) -> None:
+        if self._watched_phase is not self._phase:
+            self._watched_phase = self._phase
+            self._unfinished.add(self)
+
+    def _relax(self) -> None:
+        if self._watched_phase is not None:
+            self._watched_phase = None
+            self._unfinished.discard(self)
+
+    def _check_head(self) -> None:
+        limits = self.limits
+        if len(self.url) > limits.max_target_bytes:
+            self._stop(TargetTooLong(f"the request target is over {limits.max_target_bytes} bytes"))
+        if len(self.headers) > limits.max_headers:
+            self._stop(HeadersTooLarge(f"there are over {limits.max_headers} headers; send fewer"))
+        if self._large and self._head_bytes() > limits.max_header_bytes:
+            self._stop(self._too_large())
+        if len(self.pipeline) >= limits.max_pipelined:
+            self._stop(Malformed("too many requests were sent ahead on this connection"))
+
+    def _on_trailer(self, name: bytes, value: bytes) -> None:
+        """Count a trailer and forget it: who asks for what stands in the headers."""
+        self._trailers += 1
+        self._trailer_bytes += len(name) + len(value) + LINE_BYTES
+        if self._trailer_bytes > self.limits.max_header_bytes or self._trailers > self.limits.max_headers:
+            self._stop(self._too_large())
+
+    def _head_bytes(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + LINE_BYTES for name, value in self.headers)
+
+    def _too_large(self) -> HeadersTooLarge:
+        part = "trailers and chunk extensions" if self._phase is Phase.BODY else "headers"
+        return HeadersTooLarge(f"the {part} are over {self.limits.max_header_bytes} bytes")
+
+    def _stop(self, error: WeirError) -> None:
+        """End the parsing of this read; uvicorn then asks for the answer to a request that is not valid."""
+        self._violation = error
+        raise _StopParsing
+
+
+class _StopParsing(Exception):
+    """Raised out of a parser's callback."""
+
+
+def _answer(error: WeirError) -> bytes:
+    request_id = new_id()
+    body = orjson.dumps(problem(error, instance=request_id))
+    headers = {
+        "content-type": MEDIA_TYPE,
+        "content-length": str(len(body)),
+        "request-id": request_id,
+        **problem_headers(error),
+        "connection": "close",
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return STATUS_LINE[error.status] + lines.encode() + b"\r\n" + body

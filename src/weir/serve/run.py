@@ -16,7 +16,7 @@ from weir.embedded.urls import Urls
 from weir.serve.address import published_address
 from weir.serve.bootstrap import bootstrap_tokens
 from weir.serve.build import built
-from weir.serve.server import bind, listening
+from weir.serve.server import bind, listening, raise_file_limit
 from weir.settings import Settings
 
 log = structlog.get_logger("weir.serve")
@@ -30,6 +30,7 @@ async def served(
 
     With `token_dir`, the first tokens and the address of the API are kept there for other commands.
     """
+    raise_file_limit()
     listener = bind(settings.api.host, settings.api.port)
     try:
         async with built(settings, urls, accept_loss=accept_loss) as process:
@@ -39,7 +40,10 @@ async def served(
             async with (
                 process.supervisor.running(),
                 listening(
-                    create_app(services, routes=dashboard()), listener, stopping=services.stopping.set
+                    create_app(services, routes=dashboard()),
+                    listener,
+                    stopping=services.stopping.set,
+                    limits=services.limits,
                 ) as url,
             ):
                 calm_collector()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -10,21 +11,34 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 from starlette.types import ASGIApp
 
+from weir.api.limits import Limits
 from weir.errors import Misconfigured
 from weir.serve.accept import Acceptor
+from weir.serve.protocol import LimitedProtocol
 from weir.serve.shedding import SheddingProtocol
+from weir.serve.unfinished import UnfinishedRequests
 
 GRACE_S = 20
 BACKLOG = 2_048
+KEEP_ALIVE_S = 30
+MAX_FILES = 65_536
+"""Enough for all long polls, streams and requests that the settings allow; more would only cost memory."""
 
 
 class Server(uvicorn.Server):
-    """uvicorn with our way of taking connections and without its signal handlers."""
+    """uvicorn with our limits, our way of taking connections and without its signal handlers."""
+
+    def __init__(self, config: uvicorn.Config, limits: Limits) -> None:
+        super().__init__(config)
+        self._limits = limits
+        self.unfinished = UnfinishedRequests(limits)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])
         self.servers += [
-            Acceptor(listener, self._protocol, backlog=self.config.backlog)  # type: ignore[misc]
+            Acceptor(  # type: ignore[misc]
+                listener, self._protocol, backlog=self.config.backlog, relieve=self._relieve
+            )
             for listener in sockets or ()
         ]
 
@@ -35,8 +49,28 @@ class Server(uvicorn.Server):
 
     def _protocol(self) -> asyncio.Protocol:
         return SheddingProtocol(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+            limits=self._limits,
+            unfinished=self.unfinished,
         )
+
+    def _relieve(self, count: int) -> None:
+        """Close connections that do nothing, then the slowest of those that are sending."""
+        for connection in list(self.server_state.connections):
+            if count and isinstance(connection, LimitedProtocol) and connection.idle:
+                connection.transport.close()
+                count -= 1
+        self.unfinished.relieve(count)
+
+
+def raise_file_limit() -> None:
+    """Take as many file descriptors as the system gives: every client that waits needs one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def bind(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
@@ -58,13 +92,18 @@ def bind(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
 
 @asynccontextmanager
 async def listening(
-    app: ASGIApp, listener: socket.socket, *, stopping: Callable[[], None], grace_s: int = GRACE_S
+    app: ASGIApp,
+    listener: socket.socket,
+    *,
+    stopping: Callable[[], None],
+    limits: Limits | None = None,
+    grace_s: int = GRACE_S,
 ) -> AsyncIterator[str]:
     """Answer requests while the block runs; yields the base URL.
 
     On the way out `stopping` is called, new connections are refused, and what is in progress may finish.
     """
-    server = Server(_config(app, grace_s))
+    server = Server(_config(app, grace_s), limits or Limits())
     task = asyncio.create_task(server.serve(sockets=[listener]), name="http")
     try:
         await _started(server, task)
@@ -88,12 +127,14 @@ def _config(app: ASGIApp, grace_s: int) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
+        # uvicorn writes a line for every request that is not HTTP, and anyone can send those.
+        log_level="error",
         access_log=False,
         proxy_headers=False,
         server_header=False,
         date_header=False,
         backlog=BACKLOG,
-        timeout_keep_alive=30,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=grace_s,
     )
 
