@@ -16,7 +16,7 @@ export function Environments({ me }: { me: Me }) {
           empty={
             <>
               <p>Your token reaches no environment yet. The first push to a queue makes one:</p>
-              <pre>weir queue define orders &amp;&amp; weir queue push orders '{"{"}"hello": "world"{"}"}'</pre>
+              <pre>weir queue create orders &amp;&amp; weir queue push orders '{"{"}"hello": "world"{"}"}'</pre>
             </>
           }
           columns={[

@@ -143,7 +143,7 @@ function Queues({ rows }: { rows: QueueRow[] }) {
           ) : (
             <>
               <p>No queue yet. Say what one is, then push to it:</p>
-              <pre>{"weir queue define orders\nweir queue push orders '{\"hello\": \"world\"}'"}</pre>
+              <pre>{"weir queue create orders\nweir queue push orders '{\"hello\": \"world\"}'"}</pre>
             </>
           )
         }
