@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weir.workers.commands import Commands
+from weir.worker import Commands
 
 app = Commands()
 

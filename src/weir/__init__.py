@@ -1,3 +1,79 @@
-"""Weir: a message queue that you can see through."""
+"""Weir: a message queue that you can see through.
+
+```python
+from weir import Weir
+
+with Weir("http://127.0.0.1:8420", token="weir_…") as weir:
+    weir.push("orders", {"order": 42})
+```
+
+The names below are the client's. Each is loaded when it is first asked for, so that importing another part
+of Weir loads no HTTP client. Handlers for `weir worker` are written with `weir.worker`, tests with
+`weir.testing`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weir.model.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from weir.client.consumer import Consumer
+    from weir.client.core import AsyncWeir
+    from weir.client.errors import (
+        ApiError,
+        ClientError,
+        OperationFailed,
+        OperationTimeout,
+        ProducerFull,
+        Unreachable,
+    )
+    from weir.client.producer import Producer
+    from weir.client.sync import Weir
+    from weir.client.values import Operation, OutgoingMessage, PushResult, ReceivedMessage
+    from weir.model.handling import Reject, Retry
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "ApiError",
+    "AsyncWeir",
+    "ClientError",
+    "Consumer",
+    "Operation",
+    "OperationFailed",
+    "OperationTimeout",
+    "OutgoingMessage",
+    "Producer",
+    "ProducerFull",
+    "PushResult",
+    "ReceivedMessage",
+    "Reject",
+    "Retry",
+    "Unreachable",
+    "Weir",
+]
+
+_HOMES = {
+    "ApiError": "client.errors",
+    "AsyncWeir": "client.core",
+    "ClientError": "client.errors",
+    "Consumer": "client.consumer",
+    "Operation": "client.values",
+    "OperationFailed": "client.errors",
+    "OperationTimeout": "client.errors",
+    "OutgoingMessage": "client.values",
+    "Producer": "client.producer",
+    "ProducerFull": "client.errors",
+    "PushResult": "client.values",
+    "ReceivedMessage": "client.values",
+    "Reject": "model.handling",
+    "Retry": "model.handling",
+    "Unreachable": "client.errors",
+    "Weir": "client.sync",
+}
+"""Public name -> the module that defines it."""
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names("weir", _HOMES)

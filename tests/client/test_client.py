@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
-import subprocess
-import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx2
 import pytest
 
-import weir.client
-from weir.client import (
-    ApiError,
-    AsyncWeir,
-    Consumer,
-    OperationFailed,
-    OperationTimeout,
-    Producer,
-    ReceivedMessage,
-    Reject,
-    Unreachable,
-    Weir,
-)
+from weir import ApiError, AsyncWeir, OperationFailed, OperationTimeout, Unreachable, Weir
 
 Answer = httpx2.Response | Exception
 ACCEPTED = {"items": [{"status": "accepted", "id": "m1"}]}
@@ -62,7 +50,7 @@ class Script:
 
 def client(script: Callable[[httpx2.Request], httpx2.Response], **options: Any) -> AsyncWeir:
     http = httpx2.AsyncClient(transport=httpx2.MockTransport(script))
-    return AsyncWeir(options.pop("urls", "http://a"), http=http, **{"retry_delay_s": 0.001, **options})
+    return AsyncWeir(options.pop("urls", "http://a"), http=http, **{"retry_delay": 0.001, **options})
 
 
 def problem(status: int, code: str, **headers: str) -> httpx2.Response:
@@ -84,7 +72,7 @@ async def test_max_retry_delay_bounds_what_the_server_may_ask_for() -> None:
     script = Script(
         problem(429, "overloaded", **{"retry-after": "3600"}), httpx2.Response(201, json=ACCEPTED)
     )
-    async with client(script, max_retry_delay_s=0.01) as weir, asyncio.timeout(5):
+    async with client(script, max_retry_delay=0.01) as weir, asyncio.timeout(5):
         assert (await weir.push("q", 1)).accepted
 
 
@@ -93,7 +81,11 @@ async def test_without_retry_on_429_it_is_raised_at_once() -> None:
     async with client(script, retry_on_429=False) as weir:
         with pytest.raises(ApiError) as caught:
             await weir.push("q", 1)
-    assert (caught.value.status, caught.value.code, caught.value.retry_after_s) == (429, "overloaded", 7.0)
+    assert (caught.value.status, caught.value.code, caught.value.retry_after) == (
+        429,
+        "overloaded",
+        timedelta(seconds=7),
+    )
     assert len(script.requests) == 1
 
 
@@ -139,7 +131,8 @@ async def test_a_queued_push_is_returned_as_such() -> None:
     async with client(Script(httpx2.Response(202, json=QUEUED))) as weir:
         result = await weir.push("q", 1)
     assert result.queued
-    assert (result.operation_id, result.position, result.estimated_wait_ms) == ("o1", 3, 40)
+    assert (result.operation_id, result.position) == ("o1", 3)
+    assert result.estimated_wait == timedelta(milliseconds=40)
 
 
 def operation(status: str, **members: Any) -> httpx2.Response:
@@ -160,7 +153,7 @@ def operation(status: str, **members: Any) -> httpx2.Response:
 async def test_a_queued_push_is_waited_for_when_asked_to() -> None:
     done = operation("completed", result={"messages": [{"id": "m1", "status": "duplicate"}]})
     script = Script(httpx2.Response(202, json=QUEUED), operation("pending"), operation("processing"), done)
-    async with client(script, queued_operation_behavior="poll", poll_interval_s=0.001) as weir:
+    async with client(script, queued_operation_behavior="poll", poll_interval=0.001) as weir:
         result = await weir.push("q", 1)
     assert result.status == "duplicate"
 
@@ -169,65 +162,22 @@ async def test_waiting_ends_when_the_operation_fails_or_takes_too_long() -> None
     async with client(Script(operation("failed", error_message="poison"))) as weir:
         with pytest.raises(OperationFailed, match="poison"):
             await weir.wait_for_operation("o1")
-    async with client(Script(operation("pending")), poll_interval_s=0.001) as weir:
+    async with client(Script(operation("pending")), poll_interval=0.001) as weir:
         with pytest.raises(OperationTimeout):
-            await weir.wait_for_operation("o1", timeout_s=0.02)
+            await weir.wait_for_operation("o1", timeout=0.02)
 
 
-async def test_a_producer_gathers_and_keeps_order() -> None:
-    def serve(request: httpx2.Request) -> httpx2.Response:
-        items = json.loads(request.content)["items"]
-        return httpx2.Response(
-            201, json={"items": [{"status": "accepted", "id": str(i["payload"])} for i in items]}
-        )
-
-    calls: list[int] = []
-
-    def counting(request: httpx2.Request) -> httpx2.Response:
-        calls.append(1)
-        return serve(request)
-
-    async with client(counting) as weir, Producer(weir, max_batch=50) as producer:
-        futures = [await producer.push("q", n) for n in range(200)]
-        await producer.aclose()
-        results = [await future for future in futures]
-    assert [result.id for result in results] == [str(n) for n in range(200)]
-    assert len(calls) <= 8
+def encoded(text: str) -> str:
+    return base64.b64encode(json.dumps(text).encode()).decode()
 
 
 def document(text: str) -> dict[str, Any]:
+    """A message as a pop answers it."""
     return {
-        "id": text, "queue": "q", "lease": "l", "payload": text, "headers": {}, "key": None, "priority": 4,
-        "attempt": 1, "enqueued_at_ms": 1, "lease_until_ms": 2, "wait_ms": 0, "last_error": None,
+        "id": text, "queue": "q", "lease": "l", "payload_base64": encoded(text), "headers": {}, "key": None,
+        "priority": 4, "attempt": 1, "enqueued_at_ms": 1, "lease_until_ms": 2, "wait_ms": 0,
+        "last_error": None,
     }  # fmt: skip
-
-
-async def test_a_consumer_settles_by_what_the_handler_does() -> None:
-    settled: list[tuple[str, str]] = []
-    given = [document("good"), document("bad"), document("hopeless")]
-
-    def serve(request: httpx2.Request) -> httpx2.Response:
-        body = json.loads(request.content)
-        if request.url.path.endswith("/pop"):
-            messages, given[:] = list(given), []
-            return httpx2.Response(200, json={"messages": messages})
-        verb = "dead" if body.get("dead_letter") else request.url.path.rsplit("/", 1)[1]
-        settled.append((verb, body["id"]))
-        if len(settled) == 3:
-            consumer.stop()
-        return httpx2.Response(200, json={"status": verb})
-
-    async def handle(message: ReceivedMessage) -> None:
-        if message.json == "bad":
-            raise ValueError("no")
-        if message.json == "hopeless":
-            raise Reject("never")
-
-    async with client(serve) as weir:
-        consumer = Consumer(weir, "q", handle, wait_ms=0)
-        async with asyncio.timeout(5):
-            await consumer.run()
-    assert sorted(settled) == [("ack", "good"), ("dead", "hopeless"), ("nack", "bad")]
 
 
 def test_the_facade_works_without_an_event_loop() -> None:
@@ -236,20 +186,69 @@ def test_the_facade_works_without_an_event_loop() -> None:
         assert weir.push("q", b"\x00\xff").id == "m1"
 
 
-def test_the_public_surface_is_this_list() -> None:
-    assert sorted(weir.client.__all__) == [
-        "ApiError", "AsyncWeir", "ClientError", "ClientOptions", "Consumer", "Operation", "OperationFailed",
-        "OperationTimeout", "OutgoingMessage", "Producer", "PushResult", "QueuedOperationBehavior",
-        "ReceivedMessage", "Reject", "Unreachable", "Weir",
-    ]  # fmt: skip
-    assert all(hasattr(weir.client, name) for name in weir.client.__all__)
+async def test_spans_of_time_are_seconds_or_timedeltas_and_go_as_milliseconds() -> None:
+    script = Script(httpx2.Response(201, json=ACCEPTED))
+    async with client(script) as weir:
+        await weir.push("q", 1, delay=1.5, ttl=timedelta(minutes=1))
+        await weir.push("q", 1, deliver_at=datetime(2026, 1, 1, tzinfo=UTC))
+    first, second = (body["items"][0] for body in script.bodies())
+    assert (first["delay_ms"], first["ttl_ms"]) == (1_500, 60_000)
+    assert second["deliver_at_ms"] == 1_767_225_600_000
+    assert "delay_ms" not in second
+
+    script = Script(httpx2.Response(200, json={"messages": []}))
+    async with client(script, timeout=timedelta(seconds=7)) as weir:
+        await weir.pop("q", wait=timedelta(seconds=2), lease=0.5)
+    (body,) = script.bodies()
+    assert (body["wait_ms"], body["lease_ms"]) == (2_000, 500)
+    assert script.requests[0].extensions["timeout"]["read"] == 9.0
 
 
-def test_importing_the_client_loads_neither_spark_nor_servers() -> None:
-    code = "import sys, weir.client; print(','.join(sys.modules))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    heavy = {
-        "pyspark", "pydantic", "fastapi", "starlette", "uvicorn", "redis", "psycopg", "orjson", "numpy",
-        "pyarrow", "clickhouse_connect", "prometheus_client", "structlog", "typer", "opentelemetry",
-    }  # fmt: skip
-    assert heavy.isdisjoint(loaded.strip().split(","))
+@pytest.mark.parametrize("span", [-1, float("nan"), float("inf"), timedelta(seconds=-1)])
+async def test_what_is_not_a_span_of_time_is_refused(span: float | timedelta) -> None:
+    async with client(Script(httpx2.Response(201, json=ACCEPTED))) as weir:
+        with pytest.raises(ValueError, match="not a length of time"):
+            await weir.push("q", 1, delay=span)
+
+
+async def test_a_time_without_a_zone_is_refused() -> None:
+    async with client(Script(httpx2.Response(201, json=ACCEPTED))) as weir:
+        with pytest.raises(ValueError, match="without a zone"):
+            await weir.push("q", 1, deliver_at=datetime(2026, 1, 1))
+
+
+async def test_what_json_cannot_say_is_refused_before_it_is_sent() -> None:
+    script = Script(httpx2.Response(201, json=ACCEPTED))
+    async with client(script) as weir:
+        with pytest.raises(ValueError, match="JSON"):
+            await weir.push("q", float("nan"))
+        with pytest.raises(TypeError, match="no JSON form"):
+            await weir.push("q", {"at": datetime.now(UTC)})
+    assert script.requests == []
+
+
+async def test_a_client_of_the_callers_own_sends_the_token_and_stays_open() -> None:
+    script = Script(httpx2.Response(201, json=ACCEPTED))
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(script), headers={"x-mine": "1"}) as http:
+        async with AsyncWeir("http://a", token="secret", project="a b", http=http) as weir:
+            await weir.push("q", 1)
+        assert not http.is_closed
+    headers = script.requests[0].headers
+    assert headers["authorization"] == "Bearer secret"
+    assert headers["weir-project"] == "a%20b"
+    assert headers["x-mine"] == "1"
+
+
+def test_an_option_that_cannot_be_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="base URL"):
+        AsyncWeir([])
+    with pytest.raises(ValueError, match="return, poll"):
+        AsyncWeir("http://a", queued_operation_behavior="perhaps")  # type: ignore[arg-type]
+
+
+async def test_a_message_has_its_times_as_times() -> None:
+    async with client(Script(httpx2.Response(200, json={"messages": [document("m1")]}))) as weir:
+        (message,) = await weir.pop("q")
+    assert message.enqueued_at == datetime(1970, 1, 1, 0, 0, 0, 1_000, tzinfo=UTC)
+    assert message.lease_until - message.enqueued_at == timedelta(milliseconds=1)
+    assert message.wait == timedelta(0)

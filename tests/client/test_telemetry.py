@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from client.test_client import ACCEPTED, Script, client, document, problem
-from weir.client import ApiError, AsyncWeir, Consumer, ReceivedMessage
+from weir import ApiError, AsyncWeir, Consumer, ReceivedMessage
 
 ACKED = {"status": "acked"}
 

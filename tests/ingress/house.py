@@ -38,7 +38,7 @@ from weir.operations.events import SystemEvents
 from weir.outbound.addresses import parse_networks
 from weir.outbound.guard import GuardPolicy, guarded_client
 from weir.outbound.log import PostgresDeliveryLog
-from weir.workers.commands import Commands
+from weir.worker import Commands
 from weir.workers.journal import PostgresJournal
 from weir.workers.keys import PostgresKeys
 from weir.workers.run import Tools

@@ -18,7 +18,7 @@ from weir.model.limits import MAX_ERROR_BYTES
 from weir.model.message import NewMessage
 from weir.serve.server import bind, listening
 from weir.spec.language import read_spec
-from weir.workers.commands import Context, Reject
+from weir.worker import Context, Reject
 from weir.workers.journal import Attempt, attempts_of
 from weir.workers.variables import HOOK, RECEIVED_AT
 from workers.rig import until

@@ -9,7 +9,7 @@ import pytest
 
 from weir.model.clock import SystemClock
 from weir.model.message import Delivery
-from weir.workers.commands import Context
+from weir.worker import Context
 from workers.rig import until
 
 SPEC = """

@@ -15,9 +15,9 @@ import pytest
 
 from support.processes import cont, stop
 from support.servers import RunningServer, start_server
+from weir import ApiError, AsyncWeir, OutgoingMessage, Unreachable
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
-from weir.client import ApiError, AsyncWeir, OutgoingMessage, Unreachable
 from weir.control.database import Database
 from weir.control.queues import QueueDefinitions
 from weir.control.tokens import Tokens
@@ -119,9 +119,7 @@ class Producer:
 
     async def run(self, until: asyncio.Event) -> None:
         clients = [
-            AsyncWeir(
-                [url, *self._urls], token=self._token, timeout_s=8, retry_attempts=60, retry_delay_s=0.05
-            )
+            AsyncWeir([url, *self._urls], token=self._token, timeout=8, retry_attempts=60, retry_delay=0.05)
             for url in self._urls
         ]
         try:

@@ -21,7 +21,7 @@ from weir.outbound.guard import GuardPolicy, guarded_client
 from weir.spec.book import book_of
 from weir.spec.language import read_spec
 from weir.testing.memory import MemoryBroker
-from weir.workers.commands import Commands
+from weir.worker import Commands
 from weir.workers.run import Tools
 from weir.workers.threads import DaemonThreads
 from weir.workers.worker import Worker, WorkerOptions

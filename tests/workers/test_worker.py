@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from weir.errors import Misconfigured
-from weir.workers.commands import Commands, Context, Reject, Retry, load_commands
+from weir.worker import Commands, Context, Reject, Retry
+from weir.workers.commands import load_commands
 from workers.rig import until
 
 SPEC = """
@@ -121,7 +122,7 @@ async def test_a_command_may_choose_its_own_delay(rig):
     async def do(**inputs: object) -> None:
         starts.append(time.monotonic())
         if len(starts) == 1:
-            raise Retry("later", delay_ms=120)
+            raise Retry("later", delay=0.12)
 
     await rig.apply(SPEC)
     await rig.put("Q", b'{"id": 1}')
@@ -317,7 +318,7 @@ def _failure(lease):
 
 def test_a_registry_is_loaded_by_name_and_mistakes_are_explained(tmp_path, monkeypatch):
     (tmp_path / "shop_commands.py").write_text(
-        "from weir.workers.commands import Commands\napp = Commands()\nother = 3\n"
+        "from weir.worker import Commands\napp = Commands()\nother = 3\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert isinstance(load_commands("shop_commands:app"), Commands)

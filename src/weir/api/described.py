@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from weir.api import hot_schemas as shapes
 from weir.api.hot_schemas import EXAMPLE_ID, EXAMPLE_LEASE
+from weir.api.routes.pop import PAYLOAD_ENCODINGS
 from weir.model.limits import MAX_BATCH, MAX_PRIORITY, MAX_WAIT_MS
 
 _LEASE = {"queue": "orders", "id": EXAMPLE_ID, "lease": EXAMPLE_LEASE}
@@ -69,6 +70,7 @@ _POP_OPTIONS = (
     query("wait_ms", "integer", "Wait that long for the first one.", minimum=0, maximum=MAX_WAIT_MS),
     query("lease_ms", "integer", "How long the lease holds.", minimum=100),
     query("consumer", "string", "Who takes them.", minLength=1, maxLength=255),
+    query("payload_encoding", "string", "`base64` encodes JSON payloads too.", enum=[*PAYLOAD_ENCODINGS]),
 )
 
 DESCRIBED: tuple[Described, ...] = (

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from weir.api.routes.pop import MIN_LEASE_MS
+from weir.api.routes.pop import MIN_LEASE_MS, PayloadEncoding
 from weir.api.schemas import Problem
 from weir.model.limits import MAX_BATCH, MAX_LEASE_MS, MAX_PRIORITY
 
@@ -70,6 +70,9 @@ class PopBody(Body):
     wait_ms: int | None = Field(default=None, ge=0, description="Wait that long for the first one.")
     lease_ms: int | None = Field(default=None, ge=MIN_LEASE_MS, le=MAX_LEASE_MS)
     consumer: Short | None = None
+    payload_encoding: PayloadEncoding | None = Field(
+        default=None, description="`base64` gives every payload as `payload_base64`, JSON too."
+    )
 
 
 class MessageBody(BaseModel):

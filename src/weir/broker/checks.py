@@ -10,7 +10,6 @@ from weir.model.limits import (
     MAX_BATCH,
     MAX_COUNT,
     MAX_DELAY_MS,
-    MAX_ERROR_BYTES,
     MAX_HEADER_BYTES,
     MAX_LEASE_MS,
     MAX_PAYLOAD_BYTES,
@@ -112,14 +111,6 @@ def check_failures(failures: Sequence[Failure]) -> None:
         check_message_id(failure.lease.message_id)
         if failure.delay_ms is not None:
             check_number(failure.delay_ms, what="delay_ms", least=0, most=MAX_DELAY_MS)
-
-
-def error_text(error: str) -> str:
-    """An error as it is kept: valid text, cut to `MAX_ERROR_BYTES`."""
-    data = error.encode(errors="replace")
-    if len(data) <= MAX_ERROR_BYTES:
-        return data.decode()
-    return data[:MAX_ERROR_BYTES].decode(errors="ignore")
 
 
 def check_shard(shard: int, *, shards: int) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weir.broker import layout
-from weir.broker.checks import error_text
 from weir.broker.keys import queue_ident
+from weir.model.handling import error_text
 from weir.model.message import Failure, LeaseRef, Settlement
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of

@@ -5,22 +5,55 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from weir.client.core import AsyncWeir
 from weir.client.errors import ApiError, ClientError
 from weir.client.values import ReceivedMessage
+from weir.model.durations import Duration, to_seconds
+from weir.model.handling import Reject, Retry, describe_failure
+from weir.model.tasks import cancelled, finished
 
 Handler = Callable[[ReceivedMessage], Awaitable[None]]
 
+LEASE_LOST = "lease_lost"
+RENEWALS_PER_LEASE = 3
+"""So that a lease outlives a renewal that fails."""
 
-class Reject(Exception):
-    """Raised by a handler: give the message up at once, it will never succeed."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failure:
+    """Why a message is given back."""
+
+    error: str
+    delay_ms: int | None = None
+    dead_letter: bool = False
 
 
 class Consumer:
     """Runs a handler for each message: acked when it returns, nacked when it raises.
 
-    await Consumer(weir, "orders", handle, concurrency=8).run()
+    ```python
+    async def handle(message: ReceivedMessage) -> None:
+        if message.json["order"] < 0:
+            raise Reject("an order has a positive number")
+
+    consumer = Consumer(weir, "orders", handle, concurrency=8)
+    running = asyncio.create_task(consumer.run())
+    ...
+    consumer.stop()
+    await running
+    ```
+
+    An exception gives the message back, and the back-off of its queue decides when it is tried again. `Retry`
+    says when by itself, and `Reject` sends it to the dead letters. Leases are renewed while handlers run. A
+    handler whose lease is lost all the same is cancelled, because somebody else has its message.
+
+    - `queue`: where messages come from; None takes them from any queue of the environment.
+    - `concurrency`: how many handlers run at once.
+    - `lease`: how long a message is ours without a renewal: the longest that a crash of ours holds it up.
+    - `wait`: how long one request waits for messages.
+    - `name`: who takes them, for the errors of leases that lapse; by default the token's id.
     """
 
     def __init__(
@@ -30,81 +63,122 @@ class Consumer:
         handler: Handler,
         *,
         concurrency: int = 10,
-        lease_ms: int = 30_000,
-        wait_ms: int = 20_000,
+        lease: Duration = 30.0,
+        wait: Duration = 20.0,
         name: str | None = None,
     ) -> None:
         self._weir = weir
         self._queue = queue
         self._handler = handler
         self._concurrency = concurrency
-        self._lease_ms = lease_ms
-        self._wait_ms = wait_ms
+        self._lease_s = to_seconds(lease)
+        self._wait_s = to_seconds(wait)
         self._name = name
         self._running: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Take no more messages; `run` returns when those in hand are settled."""
+        """Take no more messages; `run` returns when those in hand are settled.
+
+        ```python
+        consumer.stop()
+        ```
+        """
         self._stopping.set()
 
     async def run(self) -> None:
-        """Consume until `stop`; trouble with the server is waited out."""
-        while not self._stopping.is_set():
-            free = self._concurrency - len(self._running)
-            if free == 0:
-                await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
-                continue
-            for message in await self._take(free):
-                task = asyncio.create_task(self._handle(message))
-                self._running.add(task)
-                task.add_done_callback(self._running.discard)
-        if self._running:
-            await asyncio.wait(self._running)
+        """Consume until `stop`.
+
+        ```python
+        asyncio.get_running_loop().call_later(0.1, consumer.stop)
+        await consumer.run()
+        ```
+
+        Trouble with the server is waited out; a request that it will never accept raises `ApiError`. When
+        `run` is cancelled, handlers are cancelled too, and their messages are given back at once.
+        """
+        try:
+            while not self._stopping.is_set():
+                free = self._concurrency - len(self._running)
+                if free == 0:
+                    await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+                    continue
+                for message in await self._take(free):
+                    task = asyncio.create_task(self._work(message))
+                    self._running.add(task)
+                    task.add_done_callback(self._running.discard)
+            if self._running:
+                await asyncio.wait(self._running)
+        finally:
+            await finished(cancelled(self._running.copy()))
 
     async def _take(self, limit: int) -> list[ReceivedMessage]:
+        """Up to `limit` messages; none if there were none, or if we stop meanwhile."""
         take = asyncio.create_task(
             self._weir.pop(
-                self._queue,
-                limit=limit,
-                wait_ms=self._wait_ms,
-                lease_ms=self._lease_ms,
-                consumer=self._name,
+                self._queue, limit=limit, wait=self._wait_s, lease=self._lease_s, consumer=self._name
             )
         )
         stop = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait({take, stop}, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        if not take.done():
-            take.cancel()
         try:
-            return await take
-        except (ClientError, asyncio.CancelledError):
+            await asyncio.wait({take, stop}, return_when=asyncio.FIRST_COMPLETED)
+            return await take if take.done() else []
+        except ClientError as error:
+            if isinstance(error, ApiError) and not error.can_pass:
+                raise
+            await asyncio.sleep(self._weir.options.retry_delay_s)
             return []
+        finally:
+            await cancelled([take, stop])
 
-    async def _handle(self, message: ReceivedMessage) -> None:
-        keep = asyncio.create_task(self._keep_lease(message))
+    async def _work(self, message: ReceivedMessage) -> None:
+        handling = asyncio.create_task(self._handle(message))
+        keeping = asyncio.create_task(self._keep_lease(message))
+        try:
+            await asyncio.wait({handling, keeping}, return_when=asyncio.FIRST_COMPLETED)
+            if handling.done():
+                await self._settle(message, handling.result())
+        except asyncio.CancelledError:
+            await cancelled([handling])
+            await self._settle(message, _Failure(error="the consumer stopped", delay_ms=0))
+            raise
+        finally:
+            await cancelled([handling, keeping])
+
+    async def _handle(self, message: ReceivedMessage) -> _Failure | None:
+        """What the handler made of the message; None if it is done."""
         try:
             with self._weir.telemetry.operation("process", queue=message.queue):
                 await self._handler(message)
         except Reject as error:
-            await self._settle(self._weir.nack(message, error=str(error), dead_letter=True))
-        except Exception as error:
-            await self._settle(self._weir.nack(message, error=f"{type(error).__name__}: {error}"))
-        else:
-            await self._settle(self._weir.ack(message))
-        finally:
-            keep.cancel()
-            with suppress(asyncio.CancelledError):
-                await keep
+            return _Failure(error=describe_failure(error), dead_letter=True)
+        except Retry as error:
+            return _Failure(error=describe_failure(error), delay_ms=error.delay_ms)
+        except (Exception, SystemExit) as error:  # a poison message must not end the consumer
+            return _Failure(error=describe_failure(error))
+        return None
 
     async def _keep_lease(self, message: ReceivedMessage) -> None:
+        """Renew the lease; returns when it is lost."""
         while True:
-            await asyncio.sleep(self._lease_ms / 3000)
-            with suppress(ClientError):
-                await self._weir.extend(message, lease_ms=self._lease_ms)
+            await asyncio.sleep(self._lease_s / RENEWALS_PER_LEASE)
+            try:
+                await self._weir.extend(message, lease=self._lease_s)
+            except ApiError as error:
+                if error.code == LEASE_LOST:
+                    return
+            except ClientError:
+                continue
 
-    async def _settle(self, settling: Awaitable[str]) -> None:
-        """A lease that is lost means that the message goes to someone else; that is no error here."""
-        with suppress(ApiError, ClientError):
-            await settling
+    async def _settle(self, message: ReceivedMessage, failure: _Failure | None) -> None:
+        """Say what became of it. After a lost lease or an outage the message goes to somebody else."""
+        with suppress(ClientError):
+            if failure is None:
+                await self._weir.ack(message)
+                return
+            await self._weir.nack(
+                message,
+                error=failure.error,
+                delay=None if failure.delay_ms is None else failure.delay_ms / 1_000,
+                dead_letter=failure.dead_letter,
+            )

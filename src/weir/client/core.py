@@ -4,43 +4,97 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Self
 from urllib.parse import quote
 
 import httpx2
 
 from weir.client.errors import ApiError, OperationFailed, OperationTimeout
-from weir.client.options import ClientOptions, QueuedOperationBehavior, options
-from weir.client.telemetry import telemetry
+from weir.client.options import DEFAULTS, ClientOptions, QueuedOperationBehavior
+from weir.client.telemetry import telemetry as reporter
 from weir.client.transport import Transport
-from weir.client.values import Operation, OutgoingMessage, PushResult, ReceivedMessage
-
-MAX_BATCH = 1_000
-_POLL_MARGIN_S = 10.0
+from weir.client.values import (
+    Operation,
+    OutgoingMessage,
+    Payload,
+    PushResult,
+    PushStatus,
+    ReceivedMessage,
+    SettleStatus,
+)
+from weir.model.durations import Duration, to_ms, to_seconds
+from weir.model.ids import new_id
+from weir.model.limits import MAX_BATCH
 
 
 class AsyncWeir:
-    """A client of the HTTP API.
+    """A client of the HTTP API, for code with an event loop. `Weir` is the same without one.
 
-        async with AsyncWeir("http://127.0.0.1:8420", token="weir_…") as weir:
-            await weir.push("orders", {"order": 42}, key="customer-7")
+    ```python
+    async with AsyncWeir("http://127.0.0.1:8420", token="weir_…") as weir:
+        await weir.push("orders", {"order": 42}, key="customer-7")
+    ```
 
-    Several base URLs are tried in turn. Every request may be repeated without harm, so failures and
-    429s are retried as the options say.
+    Several base URLs are tried in turn. Every request may be repeated without harm, so failures and 429s are
+    retried as the options say. Spans of time are seconds or `timedelta`s.
+
+    - `token`: who asks. A token that reaches further than one environment needs `organization`, `project` and
+      `environment` to say which one is meant.
+    - `timeout`: how long one try may take. A pop may take its `wait` longer.
+    - `retry_attempts`: tries of one request over all base URLs, the first one included.
+    - `retry_delay`, `max_retry_delay`: the first pause between tries, and the longest. Pauses double.
+    - `retry_on_429`: whether a request that the server is too busy for is tried again.
+    - `honor_retry_after`: whether the pause is what the server asks for, up to `max_retry_delay`.
+    - `queued_operation_behavior`: what `push` does when the server stores the operation for later. `"return"`
+      returns a result that is `queued`; `"poll"` asks every `poll_interval` until the operation has ended,
+      for at most `poll_timeout`.
+    - `telemetry`: report spans and metrics through OpenTelemetry, if `opentelemetry-api` is installed.
+    - `http`: an HTTP client of your own, with its proxies and certificates. It stays open at the end.
     """
 
     def __init__(
         self,
         base_urls: str | Sequence[str],
         *,
+        token: str = "",
+        organization: str | None = None,
+        project: str | None = None,
+        environment: str | None = None,
+        timeout: Duration = DEFAULTS.timeout_s,
+        retry_attempts: int = DEFAULTS.retry_attempts,
+        retry_delay: Duration = DEFAULTS.retry_delay_s,
+        max_retry_delay: Duration = DEFAULTS.max_retry_delay_s,
+        retry_on_429: bool = DEFAULTS.retry_on_429,
+        honor_retry_after: bool = DEFAULTS.honor_retry_after,
+        queued_operation_behavior: QueuedOperationBehavior = DEFAULTS.queued_operation_behavior,
+        poll_interval: Duration = DEFAULTS.poll_interval_s,
+        poll_timeout: Duration = DEFAULTS.poll_timeout_s,
+        telemetry: bool = DEFAULTS.telemetry,
         http: httpx2.AsyncClient | None = None,
-        **given: Any,
     ) -> None:
-        self.options: ClientOptions = options(base_urls, **given)
+        urls = (base_urls,) if isinstance(base_urls, str) else base_urls
+        self.options = ClientOptions(
+            base_urls=tuple(url.rstrip("/") for url in urls),
+            token=token,
+            organization=organization,
+            project=project,
+            environment=environment,
+            timeout_s=to_seconds(timeout),
+            retry_attempts=retry_attempts,
+            retry_delay_s=to_seconds(retry_delay),
+            max_retry_delay_s=to_seconds(max_retry_delay),
+            retry_on_429=retry_on_429,
+            honor_retry_after=honor_retry_after,
+            queued_operation_behavior=queued_operation_behavior,
+            poll_interval_s=to_seconds(poll_interval),
+            poll_timeout_s=to_seconds(poll_timeout),
+            telemetry=telemetry,
+        )
         self._transport = Transport(self.options, http=http)
-        self.telemetry = telemetry(self.options.telemetry)
+        self.telemetry = reporter(telemetry)
 
     async def __aenter__(self) -> Self:
         return self
@@ -49,23 +103,70 @@ class AsyncWeir:
         await self.aclose()
 
     async def aclose(self) -> None:
+        """Close the connections. `async with` does it by itself.
+
+        ```python
+        await weir.aclose()
+        ```
+        """
         await self._transport.aclose()
 
     # in
 
-    async def push(self, queue: str, payload: Any, **fields: Any) -> PushResult:
-        """Put one message into a queue; raises ApiError if it is refused."""
-        (result,) = await self.push_many([OutgoingMessage(queue=queue, payload=payload, **fields)])
-        if result.problem is not None:
-            raise ApiError(int(result.problem.get("status", 0)), result.problem)
-        return result
+    async def push(
+        self,
+        queue: str,
+        payload: Payload,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        delay: Duration | None = None,
+        deliver_at: datetime | None = None,
+        ttl: Duration | None = None,
+        idempotency_key: str | None = None,
+    ) -> PushResult:
+        """Put one message into a queue. Raises `ApiError` if it is refused.
+
+        ```python
+        result = await weir.push("orders", {"order": 42}, key="customer-7", delay=5)
+        ```
+
+        - `payload`: bytes go as they are; any other value goes as JSON.
+        - `key`: messages with the same key keep their order in a `per_key` queue.
+        - `headers`: short texts that go with the message, such as its `content-type`.
+        - `priority`: 0 to 9; 9 is served first in an `unordered` queue.
+        - `delay` or `deliver_at`: when it may be taken, from now or as a time with a zone.
+        - `ttl`: how long it may wait; then it goes to the dead letters as expired.
+        - `idempotency_key`: a push under a key that the queue knows already is a `duplicate`. Without one a
+          new key is made, so that retries of this push add nothing.
+        """
+        message = OutgoingMessage(
+            queue=queue,
+            payload=payload,
+            key=key,
+            headers=headers or {},
+            priority=priority,
+            delay=delay,
+            deliver_at=deliver_at,
+            ttl=ttl,
+            idempotency_key=new_id() if idempotency_key is None else idempotency_key,
+        )
+        (result,) = await self.push_many([message])
+        return raise_refused(result)
 
     async def push_many(self, messages: Sequence[OutgoingMessage]) -> list[PushResult]:
-        """Put messages into queues; a result for each, in order. Refused ones carry their problem."""
+        """Put messages into queues. There is a result for each, in order; refused ones carry their `problem`.
+
+        ```python
+        orders = [OutgoingMessage(queue="orders", payload={"order": n}) for n in range(3)]
+        results = await weir.push_many(orders)
+        ```
+        """
         results: list[PushResult] = []
         for at in range(0, len(messages), MAX_BATCH):
             results += await self._push_batch(messages[at : at + MAX_BATCH])
-        if self.options.queued_operation_behavior is QueuedOperationBehavior.POLL:
+        if self.options.queued_operation_behavior == "poll":
             return await self._settled(results)
         return results
 
@@ -95,38 +196,60 @@ class AsyncWeir:
         queue: str | None = None,
         *,
         limit: int = 1,
-        wait_ms: int = 0,
-        lease_ms: int | None = None,
+        wait: Duration = 0,
+        lease: Duration | None = None,
         consumer: str | None = None,
     ) -> list[ReceivedMessage]:
-        """Take messages under leases; without a queue, from any of the environment."""
-        body: dict[str, Any] = {"limit": limit, "wait_ms": wait_ms}
-        body |= {
-            name: value
-            for name, value in (("queue", queue), ("lease_ms", lease_ms), ("consumer", consumer))
-            if value is not None
+        """Take messages under leases; without a queue, from any queue of the environment.
+
+        ```python
+        for message in await weir.pop("orders", limit=10, wait=20):
+            await weir.ack(message)
+        ```
+
+        - `wait`: how long to wait for the first message.
+        - `lease`: how long they are yours; by default as long as the queue says. Then others may take them.
+        - `consumer`: who takes them, for the errors of leases that lapse; by default the token's id.
+        """
+        # In base64 a payload keeps its bytes: a JSON parser changes numbers, and gives up on deep nesting.
+        body: dict[str, Any] = {"limit": limit, "wait_ms": to_ms(wait), "payload_encoding": "base64"}
+        optional = {
+            "queue": queue,
+            "lease_ms": None if lease is None else to_ms(lease),
+            "consumer": consumer,
         }
+        body |= {name: value for name, value in optional.items() if value is not None}
         with self.telemetry.operation("receive", queue=queue):
             answer = await self._transport.send(
-                "POST", "/api/v1/pop", body=body, timeout_s=wait_ms / 1000 + _POLL_MARGIN_S
+                "POST", "/api/v1/pop", body=body, timeout_s=to_seconds(wait) + self.options.timeout_s
             )
-        self.telemetry.count_consumed(len(answer["messages"]), queue=queue)
-        return [ReceivedMessage.of(message) for message in answer["messages"]]
+        messages = [ReceivedMessage.of(message) for message in answer["messages"]]
+        self.telemetry.count_consumed(len(messages), queue=queue)
+        return messages
 
-    async def ack(self, message: ReceivedMessage) -> str:
-        """The message is done. Returns the status: `acked`, or `queued` while the broker is away."""
-        with self.telemetry.operation("ack", queue=message.queue):
-            answer = await self._transport.send("POST", "/api/v1/ack", body=message.reference())
-        return str(answer["status"])
+    async def ack(self, message: ReceivedMessage) -> SettleStatus:
+        """The message is done. Returns `acked`, or `queued` while the broker is away.
 
-    async def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[str]:
-        """Many at once; a status for each, in order: `acked`, `queued`, `lapsed` or `refused`."""
-        statuses: list[str] = []
+        ```python
+        (message,) = await weir.pop("orders")
+        await weir.ack(message)
+        ```
+        """
+        return await self._settle("ack", message)
+
+    async def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
+        """Many messages are done. A status for each, in order: `acked`, `queued`, `lapsed` or `refused`.
+
+        ```python
+        await weir.ack_many(await weir.pop("orders", limit=10))
+        ```
+        """
+        statuses: list[SettleStatus] = []
         for at in range(0, len(messages), MAX_BATCH):
             body = {"acknowledgments": [one.reference() for one in messages[at : at + MAX_BATCH]]}
             with self.telemetry.operation("ack"):
                 answer = await self._transport.send("POST", "/api/v1/ack/batch", body=body)
-            statuses += [str(item["status"]) for item in answer["items"]]
+            statuses += [item["status"] for item in answer["items"]]
         return statuses
 
     async def nack(
@@ -134,35 +257,68 @@ class AsyncWeir:
         message: ReceivedMessage,
         *,
         error: str = "",
-        delay_ms: int | None = None,
+        delay: Duration | None = None,
         dead_letter: bool = False,
-    ) -> str:
-        """The message failed: it is tried again, or given up with `dead_letter`."""
-        body: dict[str, Any] = {**message.reference(), "dead_letter": dead_letter}
+    ) -> SettleStatus:
+        """The message failed: it is tried again after `delay`, or given up with `dead_letter`.
+
+        ```python
+        (message,) = await weir.pop("orders")
+        await weir.nack(message, error="the bank is closed", delay=60)
+        ```
+
+        Without `delay` the back-off of its queue decides. Returns `nacked`, or `dead` after its last attempt.
+        """
+        body: dict[str, Any] = {"dead_letter": dead_letter}
         if error:
             body["error"] = error
-        if delay_ms is not None:
-            body["delay_ms"] = delay_ms
-        with self.telemetry.operation("nack", queue=message.queue):
-            answer = await self._transport.send("POST", "/api/v1/nack", body=body)
-        return str(answer["status"])
+        if delay is not None:
+            body["delay_ms"] = to_ms(delay)
+        return await self._settle("nack", message, **body)
 
-    async def extend(self, message: ReceivedMessage, *, lease_ms: int) -> ReceivedMessage:
-        """Keep the lease for `lease_ms` more, counted from now."""
-        body = {**message.reference(), "lease_ms": lease_ms}
+    async def _settle(self, verb: str, message: ReceivedMessage, **how: object) -> SettleStatus:
+        body = {**message.reference(), **how}
+        with self.telemetry.operation(verb, queue=message.queue):
+            answer = await self._transport.send("POST", f"/api/v1/{verb}", body=body)
+        status: SettleStatus = answer["status"]
+        return status
+
+    async def extend(self, message: ReceivedMessage, *, lease: Duration) -> ReceivedMessage:
+        """Keep the message for `lease` more, counted from now. Raises `ApiError` if the lease is lost.
+
+        ```python
+        (message,) = await weir.pop("orders")
+        message = await weir.extend(message, lease=60)
+        ```
+        """
+        body = {**message.reference(), "lease_ms": to_ms(lease)}
         answer = await self._transport.send("POST", "/api/v1/extend", body=body)
-        return replace(message, lease_until_ms=int(answer["lease_until_ms"]))
+        until = datetime.fromtimestamp(answer["lease_until_ms"] / 1_000, tz=UTC)
+        return replace(message, lease_until=until)
 
     # queued operations
 
     async def operation(self, operation_id: str) -> Operation:
-        """A queued operation as it is now."""
-        path = f"/api/v1/operations/{quote(operation_id, safe='')}"
-        return Operation.of(await self._transport.send("GET", path))
+        """A queued operation as it is now.
 
-    async def wait_for_operation(self, operation_id: str, *, timeout_s: float | None = None) -> Operation:
-        """Poll until the operation has ended; raises if it failed, was cancelled or takes too long."""
-        patience_s = self.options.poll_timeout_s if timeout_s is None else timeout_s
+        ```python
+        operation = await weir.operation(operation_id)
+        print(operation.status, operation.queue_position)
+        ```
+        """
+        return Operation.of(await self._transport.send("GET", _operation_path(operation_id)))
+
+    async def wait_for_operation(self, operation_id: str, *, timeout: Duration | None = None) -> Operation:
+        """Poll until the operation has ended.
+
+        ```python
+        await weir.wait_for_operation(operation_id, timeout=60)
+        ```
+
+        Raises `OperationFailed` if it failed or was cancelled, and `OperationTimeout` if it takes longer than
+        `timeout`, which is the client's `poll_timeout` by default.
+        """
+        patience_s = self.options.poll_timeout_s if timeout is None else to_seconds(timeout)
         give_up = time.monotonic() + patience_s
         while True:
             operation = await self.operation(operation_id)
@@ -175,23 +331,58 @@ class AsyncWeir:
             await asyncio.sleep(self.options.poll_interval_s)
 
     async def cancel_operation(self, operation_id: str) -> Operation:
-        path = f"/api/v1/operations/{quote(operation_id, safe='')}/cancel"
+        """Cancel an operation that is still pending.
+
+        ```python
+        await weir.cancel_operation(operation_id)
+        ```
+        """
+        path = f"{_operation_path(operation_id)}/cancel"
         return Operation.of(await self._transport.send("POST", path))
 
     async def retry_operation(self, operation_id: str) -> Operation:
-        path = f"/api/v1/operations/{quote(operation_id, safe='')}/retry"
+        """Queue a failed operation again, behind everything that is queued now.
+
+        ```python
+        await weir.retry_operation(operation_id)
+        ```
+        """
+        path = f"{_operation_path(operation_id)}/retry"
         return Operation.of(await self._transport.send("POST", path))
 
     async def operation_stats(self) -> dict[str, Any]:
+        """How many operations wait, and how the system is.
+
+        ```python
+        stats = await weir.operation_stats()
+        ```
+        """
         return await self._transport.send("GET", "/api/v1/operations/stats")
 
     async def queue(self, name: str) -> dict[str, Any]:
-        """A queue right now."""
+        """A queue right now: its definition and how many messages wait, run or are delayed.
+
+        ```python
+        orders = await weir.queue("orders")
+        ```
+        """
         return await self._transport.send("GET", f"/api/v1/queues/{quote(name, safe='')}")
+
+
+def raise_refused(result: PushResult) -> PushResult:
+    """The result of a message that was not refused; raises ApiError for one that was."""
+    if result.problem is not None:
+        raise ApiError(int(result.problem.get("status", 0)), result.problem)
+    return result
+
+
+def _operation_path(operation_id: str) -> str:
+    return f"/api/v1/operations/{quote(operation_id, safe='')}"
 
 
 def _after(result: PushResult, operation: Operation) -> PushResult:
     """What became of a message whose operation has ended."""
     rows = (operation.result or {}).get("messages", [])
-    status = next((row["status"] for row in rows if row["id"] == result.id), "accepted")
-    return replace(result, status=str(status))
+    found = {row["id"]: row["status"] for row in rows}
+    status: PushStatus = found.get(result.id, "accepted")
+    return replace(result, status=status)

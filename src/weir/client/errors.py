@@ -3,32 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 
 class ClientError(Exception):
-    """The root."""
+    """Everything that the client raises because of the server or the network.
+
+    ```python
+    try:
+        weir.push("orders", {"order": 42})
+    except ClientError as error:
+        print(error)
+    ```
+    """
 
 
 class ApiError(ClientError):
-    """The server refused. `code` is stable; `problem` is the whole RFC 9457 document."""
+    """The server refused.
+
+    `status` is the HTTP status, `code` a stable word such as `not_found`, and `problem` the whole RFC 9457
+    document. `retry_after` says when to try again, if the server said so.
+
+    ```python
+    try:
+        weir.push("no such queue", {"order": 42})
+    except ApiError as error:
+        print(error.status, error.code)
+    ```
+    """
 
     def __init__(
-        self, status: int, problem: Mapping[str, Any], *, retry_after_s: float | None = None
+        self, status: int, problem: Mapping[str, Any], *, retry_after: timedelta | None = None
     ) -> None:
         self.status = status
         self.problem = dict(problem)
         self.code = str(problem.get("code", "unknown"))
-        self.retry_after_s = retry_after_s
+        self.retry_after = retry_after
         super().__init__(f"{status} {self.code}: {problem.get('detail', 'the server refused')}")
+
+    @property
+    def can_pass(self) -> bool:
+        """Whether the same request may succeed later: the server is busy, full or in trouble."""
+        return self.status == 429 or self.status >= 500
 
 
 class Unreachable(ClientError):
-    """No base URL answered in as many tries as allowed."""
+    """No base URL answered in as many tries as allowed.
+
+    ```python
+    with Weir("http://127.0.0.1:1", retry_attempts=1) as nowhere:
+        try:
+            nowhere.push("orders", {"order": 42})
+        except Unreachable as error:
+            print(error)
+    ```
+    """
+
+
+class ProducerFull(ClientError):
+    """`Producer.submit` was called while as many messages as allowed wait. Await `push` or `flush`.
+
+    ```python
+    async with Producer(weir, max_waiting=100) as producer:
+        try:
+            producer.submit("orders", {"order": 42})
+        except ProducerFull:
+            await producer.flush()
+    ```
+    """
 
 
 class OperationFailed(ClientError):
-    """A queued operation ended without taking effect."""
+    """A queued operation ended without taking effect.
+
+    ```python
+    try:
+        await weir.wait_for_operation(operation_id)
+    except OperationFailed as error:
+        print(error.status)
+    ```
+    """
 
     def __init__(self, operation_id: str, status: str, error: str | None) -> None:
         self.operation_id = operation_id
@@ -37,7 +92,15 @@ class OperationFailed(ClientError):
 
 
 class OperationTimeout(ClientError):
-    """A queued operation did not end in the time that the caller would wait. It is still queued."""
+    """A queued operation did not end in the time that the caller would wait. It is still queued.
+
+    ```python
+    try:
+        await weir.wait_for_operation(operation_id, timeout=60)
+    except OperationTimeout as error:
+        await weir.cancel_operation(error.operation_id)
+    ```
+    """
 
     def __init__(self, operation_id: str, waited_s: float) -> None:
         self.operation_id = operation_id

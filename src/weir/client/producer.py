@@ -3,27 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Self
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Self
 
-from weir.client.core import MAX_BATCH, AsyncWeir
-from weir.client.values import OutgoingMessage, PushResult
+from weir.client.core import AsyncWeir, raise_refused
+from weir.client.errors import ApiError, ProducerFull
+from weir.client.values import OutgoingMessage, Payload, PushResult
+from weir.model.durations import Duration, to_seconds
+from weir.model.ids import new_id
+from weir.model.limits import MAX_BATCH
 
 
 class Producer:
-    """Sends what was given to it in batches, one request at a time, so that order is kept.
+    """Sends what it is given in batches, one request at a time, so that order is kept.
 
+    ```python
     async with Producer(weir) as producer:
-        result = await producer.push("orders", {"order": 42})   # a future
-    await result
+        futures = [producer.submit("orders", {"order": n}) for n in range(100)]
+        await producer.push("orders", {"order": 100})
+    ```
+
+    `push` waits for the answer; `submit` returns a future of it at once. The end of the block sends the rest.
+
+    - `max_batch`: the most messages in one request.
+    - `linger`: how long a message waits for others to join it.
+    - `max_waiting`: most messages without an answer. Then `push` waits and `submit` raises `ProducerFull`.
     """
 
     def __init__(
-        self, weir: AsyncWeir, *, max_batch: int = 500, linger_s: float = 0.005, max_waiting: int = 10_000
+        self,
+        weir: AsyncWeir,
+        *,
+        max_batch: int = 500,
+        linger: Duration = 0.005,
+        max_waiting: int = 10_000,
     ) -> None:
         self._weir = weir
         self._max_batch = min(max_batch, MAX_BATCH)
-        self._linger_s = linger_s
-        self._room = asyncio.Semaphore(max_waiting)
+        self._linger_s = to_seconds(linger)
+        self._max_waiting = max_waiting
+        self._unanswered = 0
+        self._answered = asyncio.Condition()
+        self._entering = asyncio.Lock()
         self._waiting: list[tuple[OutgoingMessage, asyncio.Future[PushResult]]] = []
         self._filled = asyncio.Event()
         self._closing = False
@@ -36,22 +58,119 @@ class Producer:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def push(self, queue: str, payload: Any, **fields: Any) -> asyncio.Future[PushResult]:
-        """Take one message; waits only while too many are waiting already."""
-        if self._closing or self._sender is None:
-            raise RuntimeError("the producer is closed")
-        await self._room.acquire()
-        future: asyncio.Future[PushResult] = asyncio.get_running_loop().create_future()
-        self._waiting.append((OutgoingMessage(queue=queue, payload=payload, **fields), future))
-        self._filled.set()
-        return future
+    async def push(
+        self,
+        queue: str,
+        payload: Payload,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        delay: Duration | None = None,
+        deliver_at: datetime | None = None,
+        ttl: Duration | None = None,
+        idempotency_key: str | None = None,
+    ) -> PushResult:
+        """Put one message into a queue and wait for the answer. The arguments are those of `AsyncWeir.push`.
+
+        ```python
+        async with Producer(weir) as producer:
+            result = await producer.push("orders", {"order": 42})
+        ```
+        """
+        # Whoever waits for room goes in first: otherwise a later message could overtake.
+        async with self._entering, self._answered:
+            await self._answered.wait_for(lambda: self._unanswered < self._max_waiting)
+            future = self._take(
+                OutgoingMessage(
+                    queue=queue,
+                    payload=payload,
+                    key=key,
+                    headers=headers or {},
+                    priority=priority,
+                    delay=delay,
+                    deliver_at=deliver_at,
+                    ttl=ttl,
+                    idempotency_key=new_id() if idempotency_key is None else idempotency_key,
+                )
+            )
+        return await future
+
+    def submit(
+        self,
+        queue: str,
+        payload: Payload,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        delay: Duration | None = None,
+        deliver_at: datetime | None = None,
+        ttl: Duration | None = None,
+        idempotency_key: str | None = None,
+    ) -> asyncio.Future[PushResult]:
+        """Put one message into a queue; the future has the answer. Arguments are those of `AsyncWeir.push`.
+
+        ```python
+        async with Producer(weir) as producer:
+            future = producer.submit("orders", {"order": 42})
+        result = await future
+        ```
+
+        Raises `ProducerFull` if `max_waiting` messages have no answer yet.
+        """
+        if self._unanswered >= self._max_waiting or self._entering.locked():
+            raise ProducerFull(
+                f"{self._unanswered} messages wait for their answers; await `push`, or `flush` first"
+            )
+        return self._take(
+            OutgoingMessage(
+                queue=queue,
+                payload=payload,
+                key=key,
+                headers=headers or {},
+                priority=priority,
+                delay=delay,
+                deliver_at=deliver_at,
+                ttl=ttl,
+                idempotency_key=new_id() if idempotency_key is None else idempotency_key,
+            )
+        )
+
+    async def flush(self) -> None:
+        """Wait until every message that was given has its answer.
+
+        ```python
+        async with Producer(weir) as producer:
+            producer.submit("orders", {"order": 42})
+            await producer.flush()
+        ```
+        """
+        async with self._answered:
+            await self._answered.wait_for(lambda: self._unanswered == 0)
 
     async def aclose(self) -> None:
-        """Send what is left, then stop."""
+        """Send what is left, then stop. `async with` does it by itself.
+
+        ```python
+        async with Producer(weir) as producer:
+            producer.submit("orders", {"order": 42})
+            await producer.aclose()
+        ```
+        """
         self._closing = True
         self._filled.set()
         if self._sender is not None:
             await self._sender
+
+    def _take(self, message: OutgoingMessage) -> asyncio.Future[PushResult]:
+        if self._closing or self._sender is None:
+            raise RuntimeError("the producer is closed; use it inside of `async with`")
+        future: asyncio.Future[PushResult] = asyncio.get_running_loop().create_future()
+        self._unanswered += 1
+        self._waiting.append((message, future))
+        self._filled.set()
+        return future
 
     async def _send_all(self) -> None:
         while True:
@@ -75,8 +194,17 @@ class Producer:
                     future.set_exception(error)
         else:
             for (_, future), result in zip(batch, results, strict=True):
-                if not future.done():
-                    future.set_result(result)
+                _answer(future, result)
         finally:
-            for _ in batch:
-                self._room.release()
+            async with self._answered:
+                self._unanswered -= len(batch)
+                self._answered.notify_all()
+
+
+def _answer(future: asyncio.Future[PushResult], result: PushResult) -> None:
+    if future.done():
+        return
+    try:
+        future.set_result(raise_refused(result))
+    except ApiError as error:
+        future.set_exception(error)

@@ -4,31 +4,79 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Self, TypeVar
 
 import httpx2
 
 from weir.client.core import AsyncWeir
-from weir.client.values import Operation, OutgoingMessage, PushResult, ReceivedMessage
+from weir.client.options import DEFAULTS, QueuedOperationBehavior
+from weir.client.values import (
+    Operation,
+    OutgoingMessage,
+    Payload,
+    PushResult,
+    ReceivedMessage,
+    SettleStatus,
+)
+from weir.model.durations import Duration
 
 T = TypeVar("T")
 
 
 class Weir:
-    """A blocking client; the methods are those of `AsyncWeir`.
+    """A client of the HTTP API that blocks. Options and methods are those of `AsyncWeir`.
 
+    ```python
     with Weir("http://127.0.0.1:8420", token="weir_…") as weir:
-        weir.push("orders", {"order": 42})
+        weir.push("orders", {"order": 42}, key="customer-7")
+    ```
+
+    It may be used from several threads at once.
     """
 
     def __init__(
-        self, base_urls: str | Sequence[str], *, http: httpx2.AsyncClient | None = None, **given: Any
+        self,
+        base_urls: str | Sequence[str],
+        *,
+        token: str = "",
+        organization: str | None = None,
+        project: str | None = None,
+        environment: str | None = None,
+        timeout: Duration = DEFAULTS.timeout_s,
+        retry_attempts: int = DEFAULTS.retry_attempts,
+        retry_delay: Duration = DEFAULTS.retry_delay_s,
+        max_retry_delay: Duration = DEFAULTS.max_retry_delay_s,
+        retry_on_429: bool = DEFAULTS.retry_on_429,
+        honor_retry_after: bool = DEFAULTS.honor_retry_after,
+        queued_operation_behavior: QueuedOperationBehavior = DEFAULTS.queued_operation_behavior,
+        poll_interval: Duration = DEFAULTS.poll_interval_s,
+        poll_timeout: Duration = DEFAULTS.poll_timeout_s,
+        telemetry: bool = DEFAULTS.telemetry,
+        http: httpx2.AsyncClient | None = None,
     ) -> None:
+        self._client = AsyncWeir(
+            base_urls,
+            token=token,
+            organization=organization,
+            project=project,
+            environment=environment,
+            timeout=timeout,
+            retry_attempts=retry_attempts,
+            retry_delay=retry_delay,
+            max_retry_delay=max_retry_delay,
+            retry_on_429=retry_on_429,
+            honor_retry_after=honor_retry_after,
+            queued_operation_behavior=queued_operation_behavior,
+            poll_interval=poll_interval,
+            poll_timeout=poll_timeout,
+            telemetry=telemetry,
+            http=http,
+        )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="weir-client", daemon=True)
         self._thread.start()
-        self._client = self._run(_made(base_urls, http, given))
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -38,6 +86,12 @@ class Weir:
         self.close()
 
     def close(self) -> None:
+        """Close the connections and end the thread. `with` does it by itself.
+
+        ```python
+        weir.close()
+        ```
+        """
         if self._closed:
             return
         self._closed = True
@@ -46,50 +100,165 @@ class Weir:
         self._thread.join()
         self._loop.close()
 
-    def push(self, queue: str, payload: Any, **fields: Any) -> PushResult:
-        return self._run(self._client.push(queue, payload, **fields))
+    def push(
+        self,
+        queue: str,
+        payload: Payload,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        delay: Duration | None = None,
+        deliver_at: datetime | None = None,
+        ttl: Duration | None = None,
+        idempotency_key: str | None = None,
+    ) -> PushResult:
+        """Put one message into a queue; see `AsyncWeir.push`.
+
+        ```python
+        result = weir.push("orders", {"order": 42}, key="customer-7", delay=5)
+        ```
+        """
+        return self._run(
+            self._client.push(
+                queue,
+                payload,
+                key=key,
+                headers=headers,
+                priority=priority,
+                delay=delay,
+                deliver_at=deliver_at,
+                ttl=ttl,
+                idempotency_key=idempotency_key,
+            )
+        )
 
     def push_many(self, messages: Sequence[OutgoingMessage]) -> list[PushResult]:
+        """Put messages into queues; see `AsyncWeir.push_many`.
+
+        ```python
+        results = weir.push_many([OutgoingMessage(queue="orders", payload={"order": n}) for n in range(3)])
+        ```
+        """
         return self._run(self._client.push_many(messages))
 
-    def pop(self, queue: str | None = None, **how: Any) -> list[ReceivedMessage]:
-        return self._run(self._client.pop(queue, **how))
+    def pop(
+        self,
+        queue: str | None = None,
+        *,
+        limit: int = 1,
+        wait: Duration = 0,
+        lease: Duration | None = None,
+        consumer: str | None = None,
+    ) -> list[ReceivedMessage]:
+        """Take messages under leases; see `AsyncWeir.pop`.
 
-    def ack(self, message: ReceivedMessage) -> str:
+        ```python
+        for message in weir.pop("orders", limit=10, wait=20):
+            weir.ack(message)
+        ```
+        """
+        return self._run(self._client.pop(queue, limit=limit, wait=wait, lease=lease, consumer=consumer))
+
+    def ack(self, message: ReceivedMessage) -> SettleStatus:
+        """The message is done; see `AsyncWeir.ack`.
+
+        ```python
+        (message,) = weir.pop("orders")
+        weir.ack(message)
+        ```
+        """
         return self._run(self._client.ack(message))
 
-    def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[str]:
+    def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
+        """Many messages are done; see `AsyncWeir.ack_many`.
+
+        ```python
+        weir.ack_many(weir.pop("orders", limit=10))
+        ```
+        """
         return self._run(self._client.ack_many(messages))
 
-    def nack(self, message: ReceivedMessage, **how: Any) -> str:
-        return self._run(self._client.nack(message, **how))
+    def nack(
+        self,
+        message: ReceivedMessage,
+        *,
+        error: str = "",
+        delay: Duration | None = None,
+        dead_letter: bool = False,
+    ) -> SettleStatus:
+        """The message failed; see `AsyncWeir.nack`.
 
-    def extend(self, message: ReceivedMessage, *, lease_ms: int) -> ReceivedMessage:
-        return self._run(self._client.extend(message, lease_ms=lease_ms))
+        ```python
+        (message,) = weir.pop("orders")
+        weir.nack(message, error="the bank is closed", delay=60)
+        ```
+        """
+        return self._run(self._client.nack(message, error=error, delay=delay, dead_letter=dead_letter))
+
+    def extend(self, message: ReceivedMessage, *, lease: Duration) -> ReceivedMessage:
+        """Keep the message for longer; see `AsyncWeir.extend`.
+
+        ```python
+        (message,) = weir.pop("orders")
+        message = weir.extend(message, lease=60)
+        ```
+        """
+        return self._run(self._client.extend(message, lease=lease))
 
     def operation(self, operation_id: str) -> Operation:
+        """A queued operation as it is now; see `AsyncWeir.operation`.
+
+        ```python
+        operation = weir.operation(operation_id)
+        ```
+        """
         return self._run(self._client.operation(operation_id))
 
-    def wait_for_operation(self, operation_id: str, *, timeout_s: float | None = None) -> Operation:
-        return self._run(self._client.wait_for_operation(operation_id, timeout_s=timeout_s))
+    def wait_for_operation(self, operation_id: str, *, timeout: Duration | None = None) -> Operation:
+        """Poll until the operation has ended; see `AsyncWeir.wait_for_operation`.
+
+        ```python
+        weir.wait_for_operation(operation_id, timeout=60)
+        ```
+        """
+        return self._run(self._client.wait_for_operation(operation_id, timeout=timeout))
 
     def cancel_operation(self, operation_id: str) -> Operation:
+        """Cancel an operation that is still pending; see `AsyncWeir.cancel_operation`.
+
+        ```python
+        weir.cancel_operation(operation_id)
+        ```
+        """
         return self._run(self._client.cancel_operation(operation_id))
 
     def retry_operation(self, operation_id: str) -> Operation:
+        """Queue a failed operation again; see `AsyncWeir.retry_operation`.
+
+        ```python
+        weir.retry_operation(operation_id)
+        ```
+        """
         return self._run(self._client.retry_operation(operation_id))
 
     def operation_stats(self) -> dict[str, Any]:
+        """How many operations wait, and how the system is; see `AsyncWeir.operation_stats`.
+
+        ```python
+        stats = weir.operation_stats()
+        ```
+        """
         return self._run(self._client.operation_stats())
 
     def queue(self, name: str) -> dict[str, Any]:
+        """A queue right now; see `AsyncWeir.queue`.
+
+        ```python
+        orders = weir.queue("orders")
+        ```
+        """
         return self._run(self._client.queue(name))
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-
-
-async def _made(
-    base_urls: str | Sequence[str], http: httpx2.AsyncClient | None, given: dict[str, Any]
-) -> AsyncWeir:
-    return AsyncWeir(base_urls, http=http, **given)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -19,14 +21,16 @@ class Transport:
 
     def __init__(self, options: ClientOptions, *, http: httpx2.AsyncClient | None = None) -> None:
         self._options = options
-        self._http = http or httpx2.AsyncClient(timeout=options.timeout_s, headers=_headers(options))
+        self._http = http or httpx2.AsyncClient()
+        self._is_own = http is None
+        self._headers = _headers(options)
         self._at = 0
 
     async def send(
         self, method: str, path: str, *, body: Any = None, timeout_s: float | None = None
     ) -> dict[str, Any]:
         """The JSON answer of a 2xx; ApiError or Unreachable when no try brought one."""
-        content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        content = None if body is None else _encoded(body)
         failure: ApiError | Unreachable = Unreachable("no request was sent")
         for attempt in range(1, self._options.retry_attempts + 1):
             asked_s: float | None = None
@@ -34,15 +38,14 @@ class Transport:
                 response = await self._once(method, path, content, timeout_s=timeout_s)
             except httpx2.TransportError as error:
                 failure = Unreachable(f"`{self.base_url}` does not answer: {error or type(error).__name__}")
-                self._next_url()
             else:
                 if response.is_success:
                     return _document(response)
                 asked_s = retry_after_s(response.headers)
-                failure = ApiError(response.status_code, _document(response), retry_after_s=asked_s)
+                failure = _refusal(response, asked_s)
                 if not worth_retrying(response.status_code, self._options):
                     raise failure
-                self._next_url()
+            self._next_url()
             if attempt < self._options.retry_attempts:
                 await asyncio.sleep(pause_s(attempt, self._options, asked_s=asked_s))
         raise failure
@@ -57,17 +60,20 @@ class Transport:
     async def _once(
         self, method: str, path: str, content: bytes | None, *, timeout_s: float | None
     ) -> httpx2.Response:
-        headers = {} if content is None else {"content-type": "application/json"}
+        kind = {} if content is None else {"content-type": "application/json"}
         return await self._http.request(
             method,
             self.base_url + path,
             content=content,
-            headers=headers,
+            # With every request, because a client that the caller made knows no token.
+            headers=self._headers | kind,
             timeout=self._options.timeout_s if timeout_s is None else timeout_s,
         )
 
     async def aclose(self) -> None:
-        await self._http.aclose()
+        """Close the connections; a client that the caller made stays open."""
+        if self._is_own:
+            await self._http.aclose()
 
 
 def _headers(options: ClientOptions) -> dict[str, str]:
@@ -78,6 +84,22 @@ def _headers(options: ClientOptions) -> dict[str, str]:
         if (value := getattr(options, name)) is not None:
             headers[f"weir-{name}"] = quote(value, safe="")
     return headers
+
+
+def _encoded(body: Any) -> bytes:
+    """The body as JSON. What JSON has no word for, such as NaN, is refused here, where the caller sees it."""
+    return json.dumps(body, separators=(",", ":"), allow_nan=False, default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form; send bytes, or a value of JSON")
+
+
+def _refusal(response: httpx2.Response, asked_s: float | None) -> ApiError:
+    after = None if asked_s is None else timedelta(seconds=asked_s)
+    return ApiError(response.status_code, _document(response), retry_after=after)
 
 
 def _document(response: httpx2.Response) -> dict[str, Any]:

@@ -4,52 +4,80 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeAlias
 
+from weir.model.durations import Duration, to_ms
 from weir.model.ids import new_id
+
+Payload: TypeAlias = bytes | str | int | float | bool | Mapping[str, Any] | Sequence[Any] | None
+"""Bytes, which go as they are, or a value that is sent as JSON."""
+PushStatus: TypeAlias = Literal["accepted", "duplicate", "queued", "refused"]
+SettleStatus: TypeAlias = Literal["acked", "nacked", "dead", "queued", "lapsed", "refused"]
+OperationStatus: TypeAlias = Literal["pending", "processing", "completed", "failed", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingMessage:
-    """A message to push. Its idempotency key is made here, so that any retry is safe."""
+    """A message for `push_many`; its fields are the arguments of `push`.
+
+    Its idempotency key is made here unless it is given, so that sending it again is safe.
+
+    ```python
+    weir.push_many([OutgoingMessage(queue="orders", payload={"order": n}) for n in range(3)])
+    ```
+    """
 
     queue: str
-    payload: Any
-    """Bytes go as they are; anything else goes as JSON."""
+    payload: Payload
     key: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     priority: int | None = None
-    deliver_at_ms: int | None = None
-    delay_ms: int | None = None
-    ttl_ms: int | None = None
+    delay: Duration | None = None
+    deliver_at: datetime | None = None
+    ttl: Duration | None = None
     idempotency_key: str = field(default_factory=new_id)
 
     def document(self) -> dict[str, Any]:
         """The item of a push request."""
         item: dict[str, Any] = {"queue": self.queue, "idempotency_key": self.idempotency_key}
-        if isinstance(self.payload, bytes):
+        if isinstance(self.payload, bytes | bytearray | memoryview):
             item["payload_base64"] = base64.b64encode(self.payload).decode()
         else:
             item["payload"] = self.payload
-        if self.headers:
-            item["headers"] = dict(self.headers)
-        for name in ("key", "priority", "deliver_at_ms", "delay_ms", "ttl_ms"):
-            if (value := getattr(self, name)) is not None:
-                item[name] = value
-        return item
+        optional = {
+            "key": self.key,
+            "headers": dict(self.headers) or None,
+            "priority": self.priority,
+            "delay_ms": None if self.delay is None else to_ms(self.delay),
+            "deliver_at_ms": None if self.deliver_at is None else _unix_ms(self.deliver_at),
+            "ttl_ms": None if self.ttl is None else to_ms(self.ttl),
+        }
+        return item | {name: value for name, value in optional.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushResult:
-    """What became of one message: accepted, duplicate, queued or refused."""
+    """What became of one message.
 
-    status: str
+    - `accepted`: it is in the queue.
+    - `duplicate`: it already was, under this idempotency key.
+    - `queued`: the server is busy and has stored the operation `operation_id`, which puts it there later.
+    - `refused`: `problem` says why.
+
+    ```python
+    result = weir.push("orders", {"order": 42})
+    print(result.status, result.id)
+    ```
+    """
+
+    status: PushStatus
     id: str | None = None
     operation_id: str | None = None
     position: int | None = None
-    estimated_wait_ms: int | None = None
+    estimated_wait: timedelta | None = None
     reason: str | None = None
     problem: Mapping[str, Any] | None = None
 
@@ -64,38 +92,71 @@ class PushResult:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> PushResult:
-        return cls(**{name: document[name] for name in cls.__slots__ if name in document})
+        """The result that an item of the answer describes."""
+        wait_ms = document.get("estimated_wait_ms")
+        return cls(
+            status=document["status"],
+            id=document.get("id"),
+            operation_id=document.get("operation_id"),
+            position=document.get("position"),
+            estimated_wait=None if wait_ms is None else timedelta(milliseconds=wait_ms),
+            reason=document.get("reason"),
+            problem=document.get("problem"),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedMessage:
-    """A message under a lease."""
+    """A message under a lease. `payload` has the bytes that were sent; `json` is their value.
+
+    ```python
+    for message in weir.pop("orders"):
+        print(message.id, message.payload, message.json["order"])
+        weir.ack(message)
+    ```
+    """
 
     id: str
     queue: str
     lease: str
-    body: bytes
+    """Proves that the message was handed out to you; settling it needs it."""
+    payload: bytes
     headers: Mapping[str, str]
     key: str | None
     priority: int
     attempt: int
-    enqueued_at_ms: int
-    lease_until_ms: int
-    wait_ms: int
+    """1 on the first delivery."""
+    enqueued_at: datetime
+    lease_until: datetime
+    wait: timedelta
+    """How long the message waited after it became available."""
+    idempotency_key: str | None
     last_error: str | None
+    """How the attempt before this one failed."""
 
     @property
     def json(self) -> Any:
-        return json.loads(self.body)
+        """The value of a payload that is JSON; raises ValueError for another."""
+        return json.loads(self.payload)
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> ReceivedMessage:
-        if "payload_base64" in document:
-            body = base64.b64decode(document["payload_base64"])
-        else:
-            body = json.dumps(document["payload"], ensure_ascii=False, separators=(",", ":")).encode()
-        names = [name for name in cls.__slots__ if name != "body"]
-        return cls(body=body, **{name: document[name] for name in names})
+        """The message that an answer describes, with its payload in base64."""
+        return cls(
+            id=document["id"],
+            queue=document["queue"],
+            lease=document["lease"],
+            payload=base64.b64decode(document["payload_base64"]),
+            headers=document["headers"],
+            key=document["key"],
+            priority=document["priority"],
+            attempt=document["attempt"],
+            enqueued_at=_time(document["enqueued_at_ms"]),
+            lease_until=_time(document["lease_until_ms"]),
+            wait=timedelta(milliseconds=document["wait_ms"]),
+            idempotency_key=document.get("idempotency_key"),
+            last_error=document["last_error"],
+        )
 
     def reference(self) -> dict[str, str]:
         """What names the lease in a request."""
@@ -104,18 +165,25 @@ class ReceivedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A queued operation, as the server sees it now."""
+    """A queued operation, as the server sees it now.
+
+    ```python
+    operation = await weir.operation(operation_id)
+    print(operation.status, operation.queue_position, operation.estimated_wait)
+    ```
+    """
 
     id: str
-    status: str
+    status: OperationStatus
     operation_type: str
     queue: str
     retry_count: int
     error_message: str | None
     result: Mapping[str, Any] | None
-    latency_seconds: float
+    latency: timedelta
+    """From its arrival to its end, or until now."""
     queue_position: int | None = None
-    estimated_wait_ms: int | None = None
+    estimated_wait: timedelta | None = None
 
     @property
     def ended(self) -> bool:
@@ -123,4 +191,27 @@ class Operation:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Operation:
-        return cls(**{name: document[name] for name in cls.__slots__ if name in document})
+        """The operation that an answer describes."""
+        wait_ms = document.get("estimated_wait_ms")
+        return cls(
+            id=document["id"],
+            status=document["status"],
+            operation_type=document["operation_type"],
+            queue=document["queue"],
+            retry_count=document["retry_count"],
+            error_message=document["error_message"],
+            result=document["result"],
+            latency=timedelta(seconds=document["latency_seconds"]),
+            queue_position=document.get("queue_position"),
+            estimated_wait=None if wait_ms is None else timedelta(milliseconds=wait_ms),
+        )
+
+
+def _time(unix_ms: int) -> datetime:
+    return datetime.fromtimestamp(unix_ms / 1_000, tz=UTC)
+
+
+def _unix_ms(moment: datetime) -> int:
+    if moment.tzinfo is None:
+        raise ValueError(f"`deliver_at` is {moment!r}, a time without a zone; give it one, such as UTC")
+    return round(moment.timestamp() * 1_000)

@@ -8,7 +8,7 @@ import os
 from weir.demo.scenario import INCIDENT_FAILURES, TENANTS, Incidents, QueueStory
 from weir.model.clock import SystemClock
 from weir.model.shards import text_key
-from weir.workers.commands import Commands, Context
+from weir.worker import Commands, Context
 
 app = Commands()
 

@@ -1,8 +1,11 @@
-"""Lengths of time: their names in milliseconds, how people write them, and how people read them."""
+"""Lengths of time: their names in milliseconds, and how people and programs write them."""
 
 from __future__ import annotations
 
+import math
 import re
+from datetime import timedelta
+from typing import TypeAlias
 
 from weir.errors import InvalidInput
 
@@ -11,6 +14,9 @@ MINUTE_MS = 60 * SECOND_MS
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 WEEK_MS = 7 * DAY_MS
+
+Duration: TypeAlias = float | timedelta
+"""A length of time in Python code: seconds, or a timedelta."""
 
 UNITS_MS = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS, "w": WEEK_MS}
 """The units of a written duration, such as `90s`, `1.5h` or `14d`."""
@@ -29,3 +35,16 @@ def duration_ms(text: str) -> int:
     if found is None:
         raise InvalidInput(f"`{text:.40}` is not a time; write `45s`, `30m`, `12h` or `90d`")
     return found
+
+
+def to_seconds(duration: Duration) -> float:
+    """The seconds of a duration in Python code."""
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    if not (0 <= seconds < math.inf):
+        raise ValueError(f"{duration!r} is not a length of time; expected zero or more seconds")
+    return seconds
+
+
+def to_ms(duration: Duration) -> int:
+    """Its whole milliseconds."""
+    return round(to_seconds(duration) * SECOND_MS)

@@ -5,8 +5,9 @@ Each name is loaded when it is first asked for, so that the memory broker needs 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from weir.model.lazy import lazy_names
 
 if TYPE_CHECKING:
     from weir.testing.clocks import ManualClock
@@ -23,8 +24,5 @@ _HOMES = {
     "MemoryBroker": "memory",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module `weir.testing` has no attribute `{name}`")
-    return getattr(import_module(f"weir.testing.{_HOMES[name]}"), name)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names("weir.testing", _HOMES)

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from weir.broker.checks import error_text
+from weir.model.handling import error_text
 from weir.model.message import (
     DeadMessage,
     DeathReason,

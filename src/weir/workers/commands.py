@@ -1,10 +1,4 @@
-"""Commands: Python callables, registered by the name that a spec maps messages to.
-
-    app = Commands()
-
-    @app.command("Incident.CreateIncident")
-    async def create_incident(title: str, severity: str, context: Context) -> dict[str, str]:
-        ...
+"""Commands: Python callables, registered by the name that a spec maps messages to; `weir.worker` shows them.
 
 Inputs come as keyword arguments; a parameter named `context` gets what is known about the message.
 Synchronous callables run in threads. What a command returns is kept for the message's idempotency key.
@@ -26,21 +20,16 @@ Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
 
 
-class Reject(Exception):
-    """Raised by a command: this message will never succeed; it goes to the dead letters at once."""
-
-
-class Retry(Exception):
-    """Raised by a command: try again, after a delay of its own choosing if it gives one."""
-
-    def __init__(self, message: str = "retry", *, delay_ms: int | None = None) -> None:
-        super().__init__(message)
-        self.delay_ms = delay_ms
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a command may know about the message that it works on."""
+    """What a command may know about the message that it works on.
+
+    ```python
+    @app.command("Order.ShipOrder")
+    async def ship(order: int, context: Context) -> dict[str, int]:
+        return {"order": order, "attempt": context.attempt}
+    ```
+    """
 
     environment: EnvironmentRef
     queue: str | None
@@ -68,12 +57,28 @@ class Command:
 
 @dataclass(slots=True)
 class Commands:
-    """The registry: what `weir worker --app module:app` points at."""
+    """The registry of commands: `weir worker --app module:app` takes the one named `app`.
+
+    ```python
+    app = Commands()
+
+
+    @app.command("Order.ShipOrder")
+    def ship(order: int) -> dict[str, int]:
+        return {"order": order}
+    ```
+    """
 
     registered: dict[str, Command] = field(default_factory=dict)
 
     def command(self, name: str) -> Callable[[H], H]:
-        """Register a callable as `Entity.Command`."""
+        """Register a function under the name `Entity.Command`, which specs map messages to.
+
+        ```python
+        @app.command("Order.ShipOrder")
+        def ship(order: int) -> None: ...
+        ```
+        """
         entity, dot, command = name.partition(".")
         if not dot or not entity or not command:
             raise Misconfigured(f"`{name}` is not a command; name it `Entity.Command`")

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 
 import orjson
 
-from weir.broker.checks import error_text
 from weir.control.database import Database, Row, execute
 from weir.control.sql import load_queries
 from weir.errors import ControlUnavailable
 from weir.model.clock import Clock, SystemClock
+from weir.model.handling import error_text
 from weir.model.message import Delivery
 from weir.model.names import EnvironmentRef
 from weir.model.tasks import finished

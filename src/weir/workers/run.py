@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -16,19 +15,19 @@ import orjson
 from weir.broker.broker import Broker
 from weir.errors import InvalidInput, NotFound, WeirError
 from weir.model.clock import Clock
+from weir.model.handling import Reject, Retry, describe_failure
 from weir.model.message import Delivery, Enqueue, NewMessage
 from weir.outbound.delivery import OutboundRequest, Verdict, deliver
 from weir.outbound.log import DeliveryLog, DeliveryRecord
 from weir.spec.cel import Expression, compile_expression, evaluate_all
 from weir.spec.ir import DeliverTo, EnqueueTo, MapToCommand, QueueSpec
-from weir.workers.commands import Command, Commands, Context, Reject, Retry
+from weir.workers.commands import Command, Commands, Context
 from weir.workers.outcome import Outcome, done, failed, rejected
 from weir.workers.variables import variables_of
 
 Secrets = Callable[[str], str | None]
 """The value of a secret by the name of its environment variable."""
 
-MAX_ERROR_CHARACTERS = 8_000
 BUSY_DELAY_MS = 1_000
 DISABLED_DELAY_MS = 300_000
 
@@ -103,19 +102,11 @@ async def run_command(
             return done(await call())
         return done(await asyncio.get_running_loop().run_in_executor(executor, call))
     except Reject as error:
-        return rejected(_told(error))
+        return rejected(describe_failure(error))
     except Retry as error:
-        return failed(_told(error), delay_ms=error.delay_ms)
+        return failed(describe_failure(error), delay_ms=error.delay_ms)
     except (Exception, SystemExit) as error:  # user code may raise anything; a poison message ends nobody
-        return failed(_told(error))
-
-
-def _told(error: BaseException) -> str:
-    """An error as the dead letters show it: its kind, its text, and where it was raised."""
-    text = "".join(traceback.format_exception_only(error)).strip()
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" (in {frames[-1].name}, line {frames[-1].lineno})" if frames else ""
-    return (text + place)[:MAX_ERROR_CHARACTERS]
+        return failed(describe_failure(error))
 
 
 @lru_cache(maxsize=4_096)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import orjson
 
@@ -22,6 +22,8 @@ from weir.model.limits import MAX_BATCH, MAX_LEASE_MS, MAX_WAIT_MS
 from weir.model.message import Delivery, Failure
 
 MIN_LEASE_MS = 100
+PayloadEncoding: TypeAlias = Literal["json", "base64"]
+PAYLOAD_ENCODINGS: tuple[str, ...] = get_args(PayloadEncoding)
 _CANCEL_S = 0.1
 _NUMBERS = ("limit", "wait_ms", "lease_ms")
 
@@ -47,6 +49,7 @@ async def _popped(call: Call, access: Access, fields: Fields) -> Reply:
     wait_ms = fields.number("wait_ms", least=0, most=MAX_WAIT_MS) or 0
     lease_ms = fields.number("lease_ms", least=MIN_LEASE_MS, most=MAX_LEASE_MS)
     consumer = fields.text("consumer") or access.principal.token_id
+    as_base64 = fields.choice("payload_encoding", PAYLOAD_ENCODINGS) == "base64"
     fields.done()
     source: Source = access.environment if name is None else queue_ref(access.environment, name)
     taking = call.services.broker.dequeue(
@@ -55,7 +58,7 @@ async def _popped(call: Call, access: Access, fields: Fields) -> Reply:
     deliveries = await (_waited(call, taking) if wait_ms else taking)
     if call.services.activity is not None:
         call.services.activity.popped(lags_ms=[one.wait_ms for one in deliveries])
-    return Reply.json({"messages": [delivery_document(one) for one in deliveries]})
+    return Reply.json({"messages": [delivery_document(one, as_base64=as_base64) for one in deliveries]})
 
 
 async def _waited(call: Call, taking: Any) -> Sequence[Delivery]:
@@ -95,13 +98,14 @@ async def _give_back(call: Call, deliveries: Sequence[Delivery]) -> None:
     await call.services.broker.nack(failures)
 
 
-def delivery_document(delivery: Delivery) -> dict[str, Any]:
-    """A message as it is handed out: a JSON payload stands as it was sent, any other as base64."""
+def delivery_document(delivery: Delivery, *, as_base64: bool) -> dict[str, Any]:
+    """A message as it is handed out: a JSON payload stands as it was sent unless asked for as base64."""
+    payload, kind = delivery.payload, delivery.headers.get("content-type")
     return {
         "id": delivery.message_id,
         "queue": delivery.queue.queue,
         "lease": delivery.lease.token,
-        **payload_members(delivery.payload, delivery.headers.get("content-type")),
+        **(_encoded(payload) if as_base64 else payload_members(payload, kind)),
         "headers": dict(delivery.headers),
         "key": delivery.key,
         "priority": delivery.priority,
@@ -125,6 +129,10 @@ def payload_members(payload: bytes, content_type: str | None) -> dict[str, Any]:
             pass
         else:
             return {"payload": orjson.Fragment(payload)}
+    return _encoded(payload)
+
+
+def _encoded(payload: bytes) -> dict[str, Any]:
     return {"payload_base64": base64.b64encode(payload).decode()}
 
 

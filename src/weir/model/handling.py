@@ -1,0 +1,56 @@
+"""How a handler says what shall become of its message, and how its failure is told."""
+
+from __future__ import annotations
+
+import traceback
+
+from weir.model.durations import Duration, to_ms
+from weir.model.limits import MAX_ERROR_BYTES
+
+
+class Reject(Exception):
+    """Raise it in a handler: the message will never succeed. It goes to the dead letters at once.
+
+    ```python
+    def handle(order: int) -> None:
+        if order < 0:
+            raise Reject("an order has a positive number")
+    ```
+    """
+
+
+class Retry(Exception):
+    """Raise it in a handler: try the message again.
+
+    With `delay` it is tried after so many seconds; without one, after the back-off of its queue.
+
+    ```python
+    def handle(order: int) -> None:
+        raise Retry("the bank is closed", delay=60)
+    ```
+    """
+
+    def __init__(self, message: str = "retry", *, delay: Duration | None = None) -> None:
+        super().__init__(message)
+        self.delay_ms = None if delay is None else to_ms(delay)
+
+
+# Errors are stored with the class that users know, and stay in their groups wherever it is defined.
+for _public in (Reject, Retry):
+    _public.__module__ = "weir"
+
+
+def describe_failure(error: BaseException) -> str:
+    """An error as the dead letters show it: its kind, its text, and where it was raised."""
+    text = "".join(traceback.format_exception_only(error)).strip()
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" (in {frames[-1].name}, line {frames[-1].lineno})" if frames else ""
+    return error_text(text + where)
+
+
+def error_text(error: str) -> str:
+    """An error as it is kept: valid text, cut to `MAX_ERROR_BYTES`."""
+    data = error.encode(errors="replace")
+    if len(data) <= MAX_ERROR_BYTES:
+        return data.decode()
+    return data[:MAX_ERROR_BYTES].decode(errors="ignore")
