@@ -1,24 +1,17 @@
 """Payloads keep their bytes: they are cut out of the request, never parsed and written again.
 
-A JSON parser changes numbers (integers over 64 bit, `1.10`, `1E5`) and white space. So the body is
-parsed once to check it, and each payload is then sliced out of the text at the position where it stands.
+A JSON parser changes numbers (integers over 64 bit, `1.10`, `1E5`) and white space. So orjson parses the
+body to check it, which msgspec does not do as strictly, and msgspec cuts each payload out where it stands.
 """
 
 from __future__ import annotations
 
-import re
-from json import JSONDecoder
 from typing import Any
 
+import msgspec
 import orjson
 
 from weir.errors import Malformed, TooLarge
-
-Span = tuple[int, int]
-
-_SKIP = re.compile(r"[ \t\n\r]*").match
-_SCAN = JSONDecoder(parse_int=len, parse_float=len).raw_decode
-"""Finds where a value ends; what it makes of numbers on the way does not matter."""
 
 
 def parse_json(body: bytes) -> Any:
@@ -47,79 +40,24 @@ def check_depth(value: Any, limit: int) -> None:
         ]
 
 
-def item_slices(body: bytes, *, array: str, member: str) -> list[bytes | None]:
-    """The raw bytes of one member of every object in a top-level array; None where it is absent.
+class _Item(msgspec.Struct):
+    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Push(msgspec.Struct):
+    items: list[_Item]
+
+
+_decode = msgspec.json.Decoder(_Push).decode
+
+
+def cut_payloads(body: bytes) -> list[bytes | None]:
+    """The raw payload of every item of a push, as it stands in the body; None where it is absent.
 
     The body must be valid JSON of that shape; of members that stand twice the last one counts.
     """
-    text = body.decode()
     try:
-        spans = _spans(text, array, member)
+        items = _decode(body).items
     except RecursionError:
         raise TooLarge("the body nests too deep; flatten it") from None
-    if body.isascii():
-        return [None if span is None else body[span[0] : span[1]] for span in spans]
-    return [None if span is None else text[span[0] : span[1]].encode() for span in spans]
-
-
-def _spans(text: str, array: str, member: str) -> list[Span | None]:
-    spans: list[Span | None] = []
-    position = _inside(text, 0)
-    while text[position] == '"':
-        name, begin = _name(text, position)
-        if name == array:
-            spans, end = _array(text, begin, member)
-        else:
-            end = _SCAN(text, begin)[1]
-        position = _next(text, end)
-    return spans
-
-
-def _array(text: str, start: int, member: str) -> tuple[list[Span | None], int]:
-    """The spans of one member of each object of an array, and where the array ends."""
-    spans: list[Span | None] = []
-    position = _inside(text, start)
-    while text[position] != "]":
-        span, end = _object(text, position, member)
-        spans.append(span)
-        position = _next(text, end)
-    return spans, position + 1
-
-
-def _object(text: str, start: int, member: str) -> tuple[Span | None, int]:
-    """The span of one member of an object, and where the object ends."""
-    span = None
-    position = _inside(text, start)
-    while text[position] == '"':
-        name, begin = _name(text, position)
-        end = _SCAN(text, begin)[1]
-        if name == member:
-            span = (begin, end)
-        position = _next(text, end)
-    return span, position + 1
-
-
-def _name(text: str, position: int) -> tuple[str, int]:
-    """The name of the member that begins here, and where its value begins."""
-    name, end = _SCAN(text, position)
-    return name, _skip(text, _skip(text, end) + 1)
-
-
-def _inside(text: str, position: int) -> int:
-    """The first position of interest behind an opening bracket."""
-    return _skip(text, _skip(text, position) + 1)
-
-
-def _next(text: str, position: int) -> int:
-    """The next member, element or closing bracket behind a value."""
-    position = _skip(text, position)
-    return _skip(text, position + 1) if text[position] == "," else position
-
-
-def _skip(text: str, position: int) -> int:
-    """The next position that is not white space."""
-    if text[position] > " ":
-        return position
-    match = _SKIP(text, position)
-    assert match is not None
-    return match.end()
+    return [None if item.payload is msgspec.UNSET else bytes(item.payload) for item in items]

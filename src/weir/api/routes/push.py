@@ -12,7 +12,7 @@ from weir.api.bodies import JSON_TYPES
 from weir.api.fields import Fields, query_document
 from weir.api.hot import Call, HotRoute, decoded
 from weir.api.idempotency import header_key
-from weir.api.payloads import check_depth, item_slices, parse_json
+from weir.api.payloads import check_depth, cut_payloads, parse_json
 from weir.api.problems import problem
 from weir.api.reply import Reply
 from weir.api.services import admit
@@ -72,7 +72,7 @@ def _payloads(body: bytes, entries: list[Any], *, limit: int) -> list[bytes | No
     for index, entry in enumerate(entries):
         if not isinstance(entry, dict):
             Fields(entry, f"#/items/{index}")
-    slices = item_slices(body, array="items", member="payload")
+    slices = cut_payloads(body)
     for entry, raw in zip(entries, slices, strict=True):
         if raw is not None and raw.count(b"[") + raw.count(b"{") > limit:
             check_depth(entry["payload"], limit)
