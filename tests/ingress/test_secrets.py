@@ -144,7 +144,7 @@ async def test_the_log_of_the_api_names_webhook_and_variable(house: House) -> No
 
 
 async def test_the_list_of_webhooks_says_which_secrets_are_not_set(house: House) -> None:
-    found = (await house.client.get("/api/v1/webhooks")).json()["webhooks"]
+    found = (await house.client.get("/api/v1/webhooks")).json()["items"]
     shown = {one["name"]: (one["scheme"], one["unset_variables"], one["accepts"]) for one in found}
     assert shown == {
         "Keyless": ("hmac", ["NOWHERE", "NEITHER"], False),
@@ -166,7 +166,7 @@ async def test_a_webhook_whose_short_address_is_anothers_is_listed_with_its_long
     second = EnvironmentRef(organization="sec/ond", project="p q", environment="e")
     async with open_house(second, database, redis_url) as other:
         await other.apply(SPEC)
-        found = (await other.client.get("/api/v1/webhooks")).json()["webhooks"]
+        found = (await other.client.get("/api/v1/webhooks")).json()["items"]
     assert found[0]["path"] == "/hook/sec%2Fond/p%20q/e/Keyless"
 
 

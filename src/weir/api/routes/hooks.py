@@ -44,7 +44,7 @@ class WebhookView(BaseModel):
 
 
 class WebhookList(BaseModel):
-    webhooks: list[WebhookView]
+    items: list[WebhookView]
 
 
 @router.get("/api/v1/webhooks", operation_id="list_webhooks", responses=problems())
@@ -52,7 +52,7 @@ async def list_webhooks(access: Reader, services: App) -> WebhookList:
     """The webhooks of the environment, and whether their secrets are set."""
     receiver: Receiver = present(services.receiver, "webhooks")
     found = [hook for hook in receiver.hooks() if hook.environment == access.environment]
-    return WebhookList(webhooks=[_view(receiver, hook) for hook in sorted(found, key=_name)])
+    return WebhookList(items=[_view(receiver, hook) for hook in sorted(found, key=_name)])
 
 
 def _name(hook: Hook) -> str:

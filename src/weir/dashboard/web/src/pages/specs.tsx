@@ -60,7 +60,7 @@ function Revisions({ revisions, chosen }: { revisions: SpecRevision[]; chosen: n
 }
 
 function Webhooks() {
-  const found = usePoll(() => get<{ webhooks: Webhook[] }>("/api/v1/webhooks"), [], 10_000);
+  const found = usePoll(() => get<{ items: Webhook[] }>("/api/v1/webhooks"), [], 10_000);
   const columns: Column<Webhook>[] = [
     { key: "name", label: "Webhook", cell: (row) => row.name },
     { key: "path", label: "Address", cell: (row) => <code>{row.path}</code> },
@@ -72,7 +72,7 @@ function Webhooks() {
     <section class="panel" aria-label="Webhooks">
       <h2>Webhooks</h2>
       <Failed error={found.error} />
-      {found.data && <Table caption="Webhooks" rows={found.data.webhooks} columns={columns} rowKey={(row) => row.name} sort="" empty={<p>The spec has no webhook.</p>} />}
+      {found.data && <Table caption="Webhooks" rows={found.data.items} columns={columns} rowKey={(row) => row.name} sort="" empty={<p>The spec has no webhook.</p>} />}
     </section>
   );
 }
