@@ -13,6 +13,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from support.terminal import lines_on_terminal
+
 WEIR = (sys.executable, "-m", "weir.cli")
 
 
@@ -87,6 +89,19 @@ def test_bootstrap_makes_an_operator_straight_in_the_store(system: RunningUp) ->
     text = system.weir("token", "bootstrap").stdout.strip()
     headers = {"authorization": f"Bearer {text}"}
     assert httpx2.get(f"{system.url}/api/v1/me", headers=headers).json()["role"] == "operator"
+
+
+def test_ids_are_whole_on_a_terminal_of_80_columns(system: RunningUp) -> None:
+    system.weir("queue", "define", "narrow")
+    task = json.loads(
+        system.weir("dlq", "redrive", "--queue", "narrow", "--dry-run", "--detach", "--json").stdout
+    )
+    silence = system.weir("alerts", "silence", "30m", "--comment", "a long comment " * 9).stdout.strip()
+    listed = {("dlq", "tasks"): task["id"], ("alerts", "silences"): silence}
+    for words, identity in listed.items():
+        shown = lines_on_terminal([*WEIR, *words, "--data-dir", str(system.folder)], columns=80)
+        assert [identity in line for line in shown].count(True) == 1, shown
+        assert max(map(len, shown)) <= 80
 
 
 def test_without_an_api_a_command_says_what_to_start(tmp_path: Path) -> None:

@@ -8,8 +8,6 @@ import time
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from weir.alerts.channel import channel_of
 from weir.alerts.lease import show_lease
@@ -19,6 +17,7 @@ from weir.api.alerting import alert_detail, alert_view, channel_view, rule_view,
 from weir.cli.alert_desk import AlertDesk, at_alerts
 from weir.cli.options import DataDirOption, JsonOption
 from weir.cli.scope import ACTOR, Place, scoped
+from weir.cli.tables import OutputTable, id_column, long_column, number_column
 from weir.errors import InvalidInput, NotFound, Unavailable
 from weir.serve.bootstrap import DEFAULT
 from weir.warehouse.reading.periods import parse_period
@@ -299,11 +298,21 @@ async def _tested(desk: AlertDesk, notification_id: str) -> dict[str, Any]:
     raise Unavailable("the test notification is still on its way; look at `weir alerts log`")
 
 
+_KINDS = {
+    "id": id_column(),
+    "value": number_column("value"),
+    **{
+        name: long_column(name)
+        for name in ("cause", "summary", "comment", "channels", "config", "last_error")
+    },
+}
+
+
 def _print(rows: list[dict[str, Any]], columns: tuple[str, ...], *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows))
         return
-    table = Table(*columns)
+    table = OutputTable(*(_KINDS.get(name, name) for name in columns))
     for row in rows:
         table.add_row(*("" if row.get(name) is None else str(row[name]) for name in columns))
-    Console().print(table)
+    table.print()

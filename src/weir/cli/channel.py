@@ -6,11 +6,10 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
 from weir.cli.options import JsonOption
+from weir.cli.tables import OutputTable, id_column
 from weir.errors import InvalidInput
 
 app = typer.Typer(no_args_is_help=True, help="Channels: one message to many consumers, each with a queue.")
@@ -31,11 +30,11 @@ def list_channels(scope: ApiScope, as_json: JsonOption = False) -> None:
     if as_json:
         typer.echo(json.dumps(found))
         return
-    table = Table("channel", "name", "consumer", "queue")
+    table = OutputTable(id_column("channel"), "name", id_column("consumer"), "queue")
     for channel in found:
         for consumer in channel["consumers"] or [{"id": "", "queue": ""}]:
             table.add_row(channel["id"], channel["name"], consumer["id"], consumer["queue"])
-    Console().print(table)
+    table.print()
 
 
 @app.command()

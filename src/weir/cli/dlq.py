@@ -8,12 +8,11 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
 
 from weir.cli.dlq_tasks import tasks_app
 from weir.cli.options import DataDirOption, JsonOption
 from weir.cli.scope import ACTOR, Desk, Place, at_desk, scoped
+from weir.cli.tables import OutputTable, id_column, long_column, number_column
 from weir.deadletters.audit import Auditor
 from weir.deadletters.filters import payload_of
 from weir.deadletters.groups import list_groups
@@ -41,10 +40,10 @@ def status(
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows]))
         return
-    table = Table("channel", "consumer", "queue", Column("dead", justify="right"))
+    table = OutputTable("channel", "consumer", "queue", number_column("dead"))
     for row in rows:
         table.add_row(row.channel_name, row.consumer_name, row.queue, f"{row.dead_count:,}")
-    Console().print(table)
+    table.print()
 
 
 @app.command("list")
@@ -66,7 +65,7 @@ def list_letters(
     if as_json:
         typer.echo(json.dumps([document(letter) for letter in letters]))
         return
-    table = Table(Column("id", no_wrap=True), "died", "attempts", "reason", "group", "error")
+    table = OutputTable(id_column(), "died", "attempts", "reason", id_column("group"), long_column("error"))
     for letter in letters:
         attempts = f"{letter.attempts}/{letter.max_attempts}"
         table.add_row(
@@ -77,7 +76,7 @@ def list_letters(
             letter.fingerprint,
             letter.error_text[:80],
         )
-    Console().print(table)
+    table.print()
 
 
 @app.command()
@@ -117,8 +116,15 @@ def groups(
     if as_json:
         typer.echo(json.dumps(found))
         return
-    count = Column("dead", justify="right")
-    table = Table(Column("group", no_wrap=True), count, "per hour", "since", "last", "queues", "error")
+    table = OutputTable(
+        id_column("group"),
+        number_column("dead"),
+        number_column("per hour"),
+        "since",
+        "last",
+        "queues",
+        long_column("error"),
+    )
     for group in found:
         table.add_row(
             group["fingerprint"],
@@ -129,7 +135,7 @@ def groups(
             ", ".join(group["queues"][:5]),
             group["template"],
         )
-    Console().print(table)
+    table.print()
 
 
 @app.command()

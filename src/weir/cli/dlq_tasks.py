@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from weir.cli.options import DataDirOption, JsonOption, settings_with
 from weir.cli.scope import ACTOR, Desk, Place, at_desk, scoped
+from weir.cli.tables import OutputTable, id_column, long_column, number_column
 from weir.deadletters.filters import Filter
 from weir.deadletters.runner import TaskRunner
 from weir.deadletters.tasks import NewTask, Task, TaskKind, TaskState
@@ -130,12 +130,11 @@ def tasks(
     if as_json:
         typer.echo(json.dumps([task.described() for task in found]))
         return
-    table = Table("id", "kind", "state", "matched", "done", "skipped", "died again", "note")
+    table = OutputTable(id_column(), "kind", "state", long_column("what it did"))
     for task in found:
         kind = f"{task.kind} (dry run)" if task.dry_run else str(task.kind)
-        numbers = (task.matched, task.done, task.skipped, task.died_again)
-        table.add_row(task.id, kind, str(task.state), *(f"{number:,}" for number in numbers), task.note or "")
-    Console().print(table)
+        table.add_row(task.id, kind, str(task.state), summed_up(task))
+    table.print()
 
 
 @tasks_app.command()
@@ -186,7 +185,11 @@ def analyse(
     if as_json:
         typer.echo(json.dumps(found))
         return
-    table = Table("group", "dead", "queues", "tenants", "busiest hour", "trend", "error")
+    table = OutputTable(
+        id_column("group"),
+        *(number_column(name) for name in ("dead", "queues", "tenants", "busiest hour", "trend")),
+        long_column("error"),
+    )
     for group in found["groups"]:
         table.add_row(
             group["fingerprint"],
@@ -197,7 +200,7 @@ def analyse(
             f"{group['trend']:+.0%}",
             group["template"][:80],
         )
-    Console().print(table)
+    table.print()
     typer.echo(f"{found['letters']:,} dead letters in {found['kinds']:,} groups", err=True)
 
 
@@ -230,6 +233,8 @@ def summed_up(task: Task) -> str:
         text += f", {task.done:,} {'deleted' if task.kind is TaskKind.PURGE else 'sent back'}"
     if task.skipped:
         text += f", {task.skipped:,} skipped ({task.problem})"
+    if task.died_again:
+        text += f", {task.died_again:,} died again"
     return f"{text}; {task.note}" if task.note else text
 
 

@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from weir.cli.api import ApiScope, about_environment, ask_api
 from weir.cli.options import JsonOption
+from weir.cli.tables import OutputTable, id_column, long_column
 
 app = typer.Typer(no_args_is_help=True, help="Endpoints of deliveries that answered 410: list, enable.")
 
@@ -24,11 +23,11 @@ def list_disabled(scope: ApiScope, as_json: JsonOption = False) -> None:
     if as_json:
         typer.echo(json.dumps(found))
         return
-    table = Table("url", "since", "reason")
+    table = OutputTable(id_column("url"), "since", long_column("reason"))
     for row in found:
         since = datetime.fromtimestamp(row["disabled_at_ms"] / 1000, UTC).isoformat(timespec="seconds")
         table.add_row(row["url"], since, row["reason"])
-    Console().print(table)
+    table.print()
 
 
 @app.command()

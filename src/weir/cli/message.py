@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from weir.cli.api import ApiScope, about_environment, ask_api
 from weir.cli.options import JsonOption
+from weir.cli.tables import OutputTable, long_column
 
 app = typer.Typer(no_args_is_help=True, help="Messages: what happened to one.")
 
@@ -33,11 +32,14 @@ def show(
     if as_json:
         typer.echo(json.dumps(found))
         return
-    table = Table(
-        "time", "what", "details", title=f"{found['message_id']} in {found['queue']}: {found['state']}"
+    table = OutputTable(
+        "time",
+        "what",
+        long_column("details"),
+        title=f"{found['message_id']} in {found['queue']}: {found['state']}",
     )
     for moment in found["moments"]:
         at = datetime.fromtimestamp(moment["at_ms"] / 1000, UTC).isoformat(timespec="milliseconds")
         details = ", ".join(f"{name} {value}" for name, value in moment["details"].items())
         table.add_row(at, moment["what"], details)
-    Console().print(table)
+    table.print()

@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
 
 from weir.cli.options import JsonOption
 from weir.cli.scope import Desk as Scope
 from weir.cli.scope import Place, at_desk, scoped
+from weir.cli.tables import OutputTable, id_column, long_column, number_column
 from weir.operations.desk import Desk
 from weir.operations.model import Status
 
@@ -32,11 +31,11 @@ def stats(
     if as_json:
         typer.echo(json.dumps(rows))
         return
-    table = Table("type", "priority", "status", Column("count", justify="right"), "mean latency")
+    table = OutputTable("type", "priority", "status", number_column("count"), "mean latency")
     for row in rows:
         latency = f"{row['avg_latency_ms'] / 1000:.3f} s"
         table.add_row(row["type"], str(row["priority"]), row["status"], f"{row['count']:,}", latency)
-    Console().print(table)
+    table.print()
 
 
 @app.command("list")
@@ -56,10 +55,16 @@ def list_operations(
     if as_json:
         typer.echo(json.dumps(page.operations))
         return
-    table = Table("id", "type", "status", "queue", "partition", "created", "retries", "error")
+    table = OutputTable(
+        id_column(),
+        "type",
+        "status",
+        "queue",
+        *(long_column(name) for name in ("partition", "created", "retries", "error")),
+    )
     for row in page.operations:
         table.add_row(*_cells(row))
-    Console().print(table)
+    table.print()
 
 
 @app.command()

@@ -8,11 +8,10 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from weir.cli.api import ApiScope, ApiSession, RefusedByApi, about_environment, ask_api
 from weir.cli.options import JsonOption
+from weir.cli.tables import OutputTable, id_column, number_column
 from weir.errors import InvalidInput
 from weir.model.durations import duration_ms
 from weir.spec.ir import Ordering
@@ -40,7 +39,11 @@ def list_queues(scope: ApiScope, as_json: JsonOption = False) -> None:
     if as_json:
         typer.echo(json.dumps(queues))
         return
-    table = Table("queue", "waiting", "delayed", "running", "limit", "oldest", "paused")
+    table = OutputTable(
+        id_column("queue"),
+        *(number_column(name) for name in ("waiting", "delayed", "running", "limit", "oldest")),
+        "paused",
+    )
     for one in queues:
         table.add_row(
             one["name"],
@@ -51,7 +54,7 @@ def list_queues(scope: ApiScope, as_json: JsonOption = False) -> None:
             f"{one['oldest_age_ms'] / 1_000:,.1f} s",
             "paused" if one["paused"] else "",
         )
-    Console().print(table)
+    table.print()
 
 
 @app.command()
@@ -62,14 +65,14 @@ def show(scope: ApiScope, queue: QueueArgument, as_json: JsonOption = False) -> 
     if as_json:
         typer.echo(json.dumps(found))
         return
-    table = Table("what", "value")
+    table = OutputTable("what", "value")
     for name, value in _flat({**found, "totals": {}, "definition": {}}):
         table.add_row(name, value)
     for name, value in _flat(found["totals"]):
         table.add_row(f"{name} in all", value)
     for name, value in _flat(found["definition"] or {}):
         table.add_row(f"promises {name}", value)
-    Console().print(table)
+    table.print()
 
 
 @app.command()

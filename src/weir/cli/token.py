@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
 
 from weir.cli.api import ApiScope, ApiSession, ask_api
 from weir.cli.options import DataDirOption, JsonOption, settings_with
 from weir.cli.running import run_until_done
+from weir.cli.tables import OutputTable, id_column, long_column
 from weir.control.principals import Role
 from weir.model.durations import duration_ms
 from weir.settings import Settings
@@ -65,7 +64,7 @@ def list_tokens(data_dir: DataDirOption = None, as_json: JsonOption = False) -> 
     if as_json:
         typer.echo(json.dumps(tokens))
     else:
-        Console().print(_table(tokens))
+        _table(tokens).print()
 
 
 @app.command()
@@ -127,8 +126,14 @@ def _show_new(made: dict[str, Any], *, as_json: bool) -> None:
     typer.echo(made["token"])
 
 
-def _table(tokens: list[dict[str, Any]]) -> Table:
-    table = Table(Column("id", no_wrap=True), "name", "role", "scope", "created", "last used", "state")
+def _table(tokens: list[dict[str, Any]]) -> OutputTable:
+    table = OutputTable(
+        id_column(),
+        "name",
+        "role",
+        "scope",
+        *(long_column(name) for name in ("created", "last used", "state")),
+    )
     for token in tokens:
         names = (token["organization"], token["project"], token["environment"])
         table.add_row(
