@@ -132,11 +132,11 @@ async def _answered(
     call: Call, access: Access, items: list[PushItem], *, key: str | None, body: bytes, single: bool
 ) -> Reply:
     if key is None:
-        return await _executed(call, access, items, single=single)
+        return await _executed(call, items, single=single)
     route = f"{call.scope['path']}?{call.scope.get('query_string', b'').decode('latin-1')}"
 
     async def first() -> Reply:
-        return await _executed(call, access, keyed(items, key), single=single)
+        return await _executed(call, keyed(items, key), single=single)
 
     return await call.services.idempotency.once(
         environment=access.environment, route=route, key=key, body=body, first=first
@@ -154,7 +154,7 @@ def keyed(items: list[PushItem], key: str) -> list[PushItem]:
     ]
 
 
-async def _executed(call: Call, access: Access, items: Sequence[PushItem], *, single: bool) -> Reply:
+async def _executed(call: Call, items: Sequence[PushItem], *, single: bool) -> Reply:
     answers = await call.services.pusher.push(items)
     failed = uniform_error(answers)
     if failed is not None:
