@@ -15,9 +15,9 @@ from weir.broker.broker import Broker
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
 from weir.control.database import Database
+from weir.control.system_events import SystemEvent, SystemEvents
 from weir.embedded.ports import free_port
 from weir.model.ids import new_id
-from weir.operations.events import SystemEvent, SystemEvents
 from weir.operations.service import OperationService
 
 from .harness import Tenant, define, make_client

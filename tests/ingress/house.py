@@ -25,6 +25,7 @@ from weir.control.principals import Role
 from weir.control.queues import QueueDefinitions
 from weir.control.registry import SpecRegistry
 from weir.control.specs import Specs
+from weir.control.system_events import SystemEvents
 from weir.control.tokens import NewToken, Tokens
 from weir.deadletters.channels import Channels
 from weir.deadletters.mover import Mover
@@ -34,7 +35,6 @@ from weir.ingress.receive import Receiver
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef
 from weir.model.tasks import cancelled
-from weir.operations.events import SystemEvents
 from weir.outbound.addresses import parse_networks
 from weir.outbound.guard import GuardPolicy, guarded_client
 from weir.outbound.log import PostgresDeliveryLog

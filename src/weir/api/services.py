@@ -21,6 +21,7 @@ from weir.control.audit import AuditLog
 from weir.control.authentication import Authenticator
 from weir.control.queues import QueueDefinitions
 from weir.control.specs import Specs
+from weir.control.system_events import SystemEventKind, SystemEvents
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
 from weir.deadletters.room import DeadLetterRoom
@@ -29,7 +30,6 @@ from weir.ingress.receive import Receiver
 from weir.model.clock import Clock, SystemClock
 from weir.model.exchange import Pusher, Settler
 from weir.model.names import EnvironmentRef
-from weir.operations.events import SystemEventKind, SystemEvents
 from weir.operations.service import OperationService
 from weir.pipeline.status import PipelineView
 from weir.telemetry.presence import Server

@@ -28,6 +28,7 @@ from weir.control.database import Database
 from weir.control.epochs import Epochs
 from weir.control.migrate import verify_postgres
 from weir.control.queues import QueueDefinitions
+from weir.control.system_events import SystemEventKind, SystemEvents
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
 from weir.deadletters.audit import Auditor
@@ -37,7 +38,6 @@ from weir.deadletters.runner import TaskRunner
 from weir.embedded.urls import Urls
 from weir.model.durations import DAY_MS
 from weir.model.exchange import Pusher, Settler
-from weir.operations.events import SystemEventKind, SystemEvents
 from weir.operations.service import OperationService
 from weir.serve.alerts import open_alerting
 from weir.serve.hooks import guard_policy, open_hooks

@@ -11,12 +11,12 @@ from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.control.registry import SpecRegistry
 from weir.control.specs import Specs
+from weir.control.system_events import SystemEvent
 from weir.deadletters.channels import Channels
 from weir.ingress.at_once import CommandsAtOnce
 from weir.ingress.receive import Receiver
 from weir.model.clock import SystemClock
 from weir.model.exchange import Pusher
-from weir.operations.events import SystemEvent
 from weir.outbound.addresses import parse_networks
 from weir.outbound.guard import GuardPolicy, check_url, guarded_client
 from weir.outbound.log import PostgresDeliveryLog

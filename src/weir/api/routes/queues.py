@@ -20,9 +20,9 @@ from weir.api.schemas import (
 from weir.api.services import Services, announce, present
 from weir.control.audit import Change
 from weir.control.queues import QueueDefinition
+from weir.control.system_events import SystemEventKind
 from weir.model.message import QueueState
 from weir.model.names import QueueRef
-from weir.operations.events import SystemEventKind
 from weir.spec.ir import DeliveryPolicy, QueueSpec, Retention
 
 router = APIRouter(prefix="/api/v1/queues", tags=["queues"])

@@ -13,8 +13,8 @@ from weir.api.responses import problems
 from weir.api.services import announce, present
 from weir.control.audit import Change
 from weir.control.specs import AppliedSpec
+from weir.control.system_events import SystemEventKind
 from weir.errors import NotFound
-from weir.operations.events import SystemEventKind
 from weir.spec.dump import dumped
 from weir.spec.language import read_spec
 from weir.spec.parse import MAX_BYTES

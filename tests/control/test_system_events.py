@@ -7,9 +7,9 @@ import asyncio
 from ingress.house import House, open_house
 from weir.control.database import Database
 from weir.control.sql import Query
+from weir.control.system_events import SystemEvent, SystemEventKind, SystemEvents
 from weir.model.names import EnvironmentRef
 from weir.model.tasks import cancelled
-from weir.operations.events import SystemEvent, SystemEventKind, SystemEvents
 
 APPLIED = SystemEventKind.SPEC_APPLIED
 FROM_ANOTHER_VERSION = Query(

@@ -19,15 +19,16 @@ from psycopg.types.json import Jsonb
 from weir.control.database import Database, Row
 from weir.control.sql import load_queries
 from weir.errors import WeirError
+from weir.model.durations import DAY_MS
 from weir.model.ids import new_id
 from weir.model.names import EnvironmentRef
 
 log = logging.getLogger(__name__)
 
-QUERIES = load_queries("weir.operations", "events.sql")
+SQL = load_queries("weir.control", "system_events.sql")
 CHANNEL = "weir_system_events"
 CATCH_UP_S = 5.0
-KEPT_MS = 86_400_000
+KEPT_MS = DAY_MS
 
 
 class SystemEventKind(StrEnum):
@@ -79,7 +80,7 @@ class SystemEvents:
     ) -> int:
         """Tell every process; returns the event's position in the log."""
         row = await self._database.fetch_one(
-            QUERIES["publish_event"],
+            SQL["publish_event"],
             organization=environment.organization if environment else None,
             project=environment.project if environment else None,
             environment=environment.environment if environment else None,
@@ -110,11 +111,11 @@ class SystemEvents:
         """Handle what was published since the last time; how many events. The first call only records the
         current position: what came before it, the process has read from the stores itself."""
         if self._position is None:
-            row = await self._database.fetch_one(QUERIES["last_event"])
+            row = await self._database.fetch_one(SQL["last_event"])
             self._position = int(row["position"]) if row else 0
-            await self._database.execute(QUERIES["forget_events"], kept_ms=KEPT_MS)
+            await self._database.execute(SQL["forget_events"], kept_ms=KEPT_MS)
             return 0
-        rows = await self._database.fetch(QUERIES["read_events"], after=self._position)
+        rows = await self._database.fetch(SQL["read_events"], after=self._position)
         for row in rows:
             # A kind that another version of Weir publishes means nothing here.
             if row["kind"] in _KINDS:
