@@ -92,7 +92,7 @@ def test_bootstrap_makes_an_operator_straight_in_the_store(system: RunningUp) ->
 
 
 def test_ids_are_whole_on_a_terminal_of_80_columns(system: RunningUp) -> None:
-    system.weir("queue", "define", "narrow")
+    assert system.weir("queue", "create", "narrow").returncode == 0
     task = json.loads(
         system.weir("dlq", "redrive", "--queue", "narrow", "--dry-run", "--detach", "--json").stdout
     )
