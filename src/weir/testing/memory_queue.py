@@ -107,17 +107,21 @@ class QueueModel:
         ready = [entry for entry in self.waiting() if entry.ready]
         if self.spec.ordering is Ordering.UNORDERED:
             return sorted(ready, key=lambda entry: (-entry.priority, *self._place(entry)))
-        firsts: dict[str, Entry] = {}
+        firsts: dict[tuple[str, str], Entry] = {}
         for entry in sorted(ready, key=lambda entry: entry.sequence or 0):
-            firsts.setdefault(self._lane(entry), entry)
-        blocked = {self._lane(entry) for entry in self.entries.values() if self._blocks(entry)}
-        return sorted((e for lane, e in firsts.items() if lane not in blocked), key=self._place)
+            firsts.setdefault(self._order_key(entry), entry)
+        blocked = {self._order_key(entry) for entry in self.entries.values() if self._blocks(entry)}
+        return sorted((e for key, e in firsts.items() if key not in blocked), key=self._place)
 
     def _place(self, entry: Entry) -> tuple[int, int]:
         return entry.available_at_ms, entry.sequence or 0
 
-    def _lane(self, entry: Entry) -> str:
-        return "" if self.spec.ordering is Ordering.FIFO else entry.message.key or ""
+    def _order_key(self, entry: Entry) -> tuple[str, str]:
+        """Messages with the same one keep their order. Without a key each has its own, and waits for none."""
+        if self.spec.ordering is Ordering.FIFO:
+            return "queue", ""
+        key = entry.message.key
+        return ("message", entry.message.id) if key is None else ("key", key)
 
     def _blocks(self, entry: Entry) -> bool:
         """Leased, or waiting for a retry: the head of its key, whose followers must wait."""

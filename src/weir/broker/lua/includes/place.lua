@@ -1,7 +1,7 @@
 --- include "layout"
 --- include "alarm"
 -- Put an available message in its place. In an ordered queue it waits in its lane if its key has a
--- head already, unless it is that head coming back (`returning`).
+-- head already, unless it is that head coming back (`returning`). Without a key there is nothing to wait for.
 -- `expiry` lists only members that would be found too late by looking at the front of `ready`.
 local function place(q, id, attempts, enqueued, available, expires, priority, lane, returning, sequence)
   if not (returning and q.ordered) then
@@ -17,7 +17,7 @@ local function place(q, id, attempts, enqueued, available, expires, priority, la
   end
   alarm(q, expires)
   if q.ordered then
-    if returning or redis.call('HSETNX', q.key.locks, lane, '1') == 1 then
+    if returning or (q.by_key and lane == '') or redis.call('HSETNX', q.key.locks, lane, '1') == 1 then
       redis.call('ZADD', q.key.heads, available, member)
     else
       redis.call('ZADD', q.key.lanes, 0, struct.pack('>I2', #lane) .. lane .. member)

@@ -1,15 +1,20 @@
 --- include "layout"
--- The head of a lane is gone for good: the next of its key becomes the head.
+-- The head of a lane is gone for good: the next of its key becomes the head. Messages without a key wait for
+-- nobody; those that an older program let wait for each other are freed here, some at a time.
 local function release(q, lane)
   if not q.ordered then return end
   local start = struct.pack('>I2', #lane) .. lane
-  local behind = redis.call('ZRANGEBYLEX', q.key.lanes, '[' .. start, '(' .. start .. '\255', 'LIMIT', 0, 1)
+  local count = q.by_key and lane == '' and 200 or 1
+  local behind =
+    redis.call('ZRANGEBYLEX', q.key.lanes, '[' .. start, '(' .. start .. '\255', 'LIMIT', 0, count)
   if not behind[1] then
     redis.call('HDEL', q.key.locks, lane)
     return
   end
-  redis.call('ZREM', q.key.lanes, behind[1])
-  local member = string.sub(behind[1], #start + 1)
-  local _, _, _, _, available = struct.unpack(MEMBER, member)
-  redis.call('ZADD', q.key.heads, available, member)
+  for _, entry in ipairs(behind) do
+    redis.call('ZREM', q.key.lanes, entry)
+    local member = string.sub(entry, #start + 1)
+    local _, _, _, _, available = struct.unpack(MEMBER, member)
+    redis.call('ZADD', q.key.heads, available, member)
+  end
 end

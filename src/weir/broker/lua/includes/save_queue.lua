@@ -3,6 +3,7 @@
 --- include "state_record"
 --- include "depth"
 --- include "refresh"
+--- include "upgrade_queue"
 local TOUCH_MS = 1000
 -- Write a queue back: state, environment totals, timer and rotation. Remembers the environment's
 -- limit, depth and running for the event. What did not change is not written again.
@@ -20,8 +21,7 @@ local function save_queue(q, now)
     q.touched = now
   end
   redis.call('HSET', q.key.base, 'state', pack_state(q))
-  -- Without `s` a program that knows no versions fails on this queue instead of misreading it.
-  if q.version_0 then redis.call('HDEL', q.key.base, 's') end
+  if q.version_0 then upgrade_queue(q) end
   local base = q.environment_key.base
   if holds ~= q.depth_before then redis.call('HINCRBY', base, 'depth', holds - q.depth_before) end
   if q.running ~= q.running_before then
