@@ -162,7 +162,7 @@ class Brokers(RuleBasedStateMachine):
                 payload=payload,
                 key=key,
                 priority=priority,
-                deliver_at_ms=None if delay is None else self.clock.now_ms() + delay,
+                **due_in(delay, self.clock.now_ms(), as_delay=priority == 9),
                 ttl_ms=ttl,
                 idempotency_key=idempotency,
             )
@@ -329,6 +329,13 @@ class Brokers(RuleBasedStateMachine):
         mine = [e for e in events if e.dimensions[0] == self.environment.organization]
         ours, theirs = comparable(mine), comparable(self.model.events)
         assert ours == theirs, [pair for pair in zip_longest(ours, theirs) if pair[0] != pair[1]][:2]
+
+
+def due_in(delay_ms: int | None, now_ms: int, *, as_delay: bool) -> dict[str, int]:
+    """A message's own time, as a delay or as a time of day."""
+    if delay_ms is None:
+        return {}
+    return {"delay_ms": delay_ms} if as_delay else {"deliver_at_ms": now_ms + delay_ms}
 
 
 OF_TIME = tuple(list(QueueOperation).index(one) for one in (QueueOperation.LAPSE, QueueOperation.EXPIRE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weir.control.database import Database
 from weir.model.exchange import Pushed, PushItem, Queued
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
@@ -42,6 +43,25 @@ async def test_a_queued_message_has_the_priority_of_its_queue_or_its_own(
     await service.processor.round()
     got = await broker.dequeue(queue, consumer="test", limit=9)
     assert [(one.payload, one.priority) for one in got] == [(b"usual", 7), (b"own", 0)]
+
+
+async def test_the_time_that_an_operation_waited_is_taken_off_a_delay(
+    service: OperationService, broker: MemoryBroker, queue: QueueRef, database: Database
+) -> None:
+    busy(service.admission)
+    delayed = [
+        NewMessage(payload=name.encode(), delay_ms=ms) for name, ms in (("long", 900_000), ("short", 60_000))
+    ]
+    await service.front().push([PushItem(queue=queue, message=message) for message in delayed])
+    async with database.connection() as connection:
+        await connection.execute("UPDATE weir.operations SET created_ms = created_ms - 600000")
+    before_ms = await broker.now_ms(0)
+    await service.processor.round()
+    (got,) = await broker.dequeue(queue, consumer="test", limit=9)
+    assert got.payload == b"short"
+    await broker.ack([got.lease])
+    left_ms = broker._queues[queue].next_change_ms(before_ms) - before_ms
+    assert 240_000 < left_ms <= 300_000
 
 
 async def test_another_partition_goes_direct_meanwhile(

@@ -60,7 +60,7 @@ _QUEUE_IN_PATH = {
 _MESSAGE_OPTIONS = (
     query("key", "string", "Ordering key.", minLength=1, maxLength=255),
     query("priority", "integer", "9 is served first.", minimum=0, maximum=MAX_PRIORITY),
-    query("deliver_at_ms", "integer", "Not before this time.", minimum=0),
+    query("deliver_at_ms", "integer", "Not before this time, by Redis' clock.", minimum=0),
     query("delay_ms", "integer", "Not before this long from now.", minimum=0),
     query("ttl_ms", "integer", "Expires after this long.", minimum=1),
 )

@@ -67,6 +67,10 @@ def check_message(message: NewMessage, *, max_payload: int = MAX_PAYLOAD_BYTES) 
         check_name(message.idempotency_key, what="idempotency key")
     if message.deliver_at_ms is not None:
         check_number(message.deliver_at_ms, what="deliver_at_ms", least=0, most=MAX_TIME_MS)
+    if message.delay_ms is not None:
+        check_number(message.delay_ms, what="delay_ms", least=0, most=MAX_DELAY_MS)
+        if message.deliver_at_ms is not None:
+            raise InvalidInput("a message has `deliver_at_ms` and `delay_ms`; give one of them")
     if message.ttl_ms is not None:
         check_number(message.ttl_ms, what="ttl_ms", least=1, most=MAX_SPAN_MS)
     check_message_id(message.id)

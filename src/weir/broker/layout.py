@@ -32,8 +32,8 @@ _LUA_FORMATS = {
     "MEMBER": ">I8c16I4I8I8I8I1",
     # deadline, token, length of the consumer's name; then the name and the member
     "LEASE": ">I8c16I1",
-    # id, priority (NO_PRIORITY: the queue's), deliver_at, ttl, length of the key, of the idempotency key
-    "ARRIVAL": ">c16I1I8I8I1I1",
+    # id, priority (NO_PRIORITY: the queue's), deliver_at, delay, ttl, lengths of the two keys
+    "ARRIVAL": ">c16I1I8I8I8I1I1",
     # the front of a member, as far as the priority; then the length of the error
     "HANDED": ">I8c16I4I8I8I8I1I2",
 }
@@ -154,16 +154,19 @@ def pack_arrival(message: NewMessage) -> tuple[bytes, bytes]:
     if message.key is not None or message.idempotency_key is not None or message.headers:
         return _pack_full_arrival(message)
     raw_id = bytes.fromhex(message.id.replace("-", ""))
-    if message.priority is None and message.deliver_at_ms is None and message.ttl_ms is None:
+    terms = _terms(message)
+    if terms == _NO_TERMS:
         return raw_id, _PLAIN_BODY + message.payload
-    head = ARRIVAL.pack(raw_id, *_terms(message), 0, 0)
-    return head, _PLAIN_BODY + message.payload
+    return ARRIVAL.pack(raw_id, *terms, 0, 0), _PLAIN_BODY + message.payload
 
 
-def _terms(message: NewMessage) -> tuple[int, int, int]:
+_NO_TERMS = (NO_PRIORITY, 0, 0, 0)
+
+
+def _terms(message: NewMessage) -> tuple[int, int, int, int]:
     """How urgent a message is, from when and for how long it may be handed out."""
     priority = NO_PRIORITY if message.priority is None else message.priority
-    return priority, message.deliver_at_ms or 0, message.ttl_ms or 0
+    return priority, message.deliver_at_ms or 0, message.delay_ms or 0, message.ttl_ms or 0
 
 
 def _pack_full_arrival(message: NewMessage) -> tuple[bytes, bytes]:

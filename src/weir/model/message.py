@@ -27,6 +27,9 @@ class NewMessage:
     priority: int | None = None
     """0 to 9; 9 is served first. None is the priority of the queue. Orders `unordered` queues only."""
     deliver_at_ms: int | None = None
+    """Not before this time, by the broker's clock."""
+    delay_ms: int | None = None
+    """Not before so long from when the broker takes it. Give this or `deliver_at_ms`."""
     ttl_ms: int | None = None
     idempotency_key: str | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weir.admission.kinds import OperationType
@@ -91,7 +91,15 @@ async def _prepare(broker: Broker, operation: Claimed) -> _Ready:
         put_in = await broker.settle_call(operation.queue, push.call)
         if put_in:
             messages = tuple(m for m, n in zip(messages, push.places, strict=True) if not put_in[n])
+    messages = tuple(_waited(message, operation.age_ms) for message in messages)
     return _Ready(claimed=operation, messages=messages, total=len(push.messages))
+
+
+def _waited(message: NewMessage, age_ms: int) -> NewMessage:
+    """The message with what is left of its delay: it began when the operation was queued."""
+    if not message.delay_ms:
+        return message
+    return replace(message, delay_ms=max(0, message.delay_ms - max(0, age_ms)))
 
 
 def _chunks(ready: Sequence[_Ready]) -> Iterator[list[_Ready]]:

@@ -101,7 +101,8 @@ class Claimed:
     lane: int
     payload: bytes
     messages: int
-    created_ms: int
+    age_ms: int
+    """How long it has waited, by PostgreSQL's clock alone."""
     retry_count: int
     max_retries: int
 

@@ -93,7 +93,7 @@ def _message_head(message: NewMessage) -> dict[str, Any]:
         head["headers"] = dict(message.headers)
     if message.key is not None:
         head["key"] = message.key
-    for name in ("priority", "deliver_at_ms", "ttl_ms", "idempotency_key"):
+    for name in ("priority", "deliver_at_ms", "delay_ms", "ttl_ms", "idempotency_key"):
         if (value := getattr(message, name)) is not None:
             head[name] = value
     return head
@@ -107,6 +107,7 @@ def _message(head: dict[str, Any], payload: bytes) -> NewMessage:
         key=head.get("key"),
         priority=head.get("priority"),
         deliver_at_ms=head.get("deliver_at_ms"),
+        delay_ms=head.get("delay_ms"),
         ttl_ms=head.get("ttl_ms"),
         idempotency_key=head.get("idempotency_key"),
     )

@@ -146,7 +146,7 @@ def _claimed(row: Row) -> Claimed:
         lane=row["lane"],
         payload=bytes(row["payload"]),
         messages=row["messages"],
-        created_ms=row["created_ms"],
+        age_ms=row["age_ms"],
         retry_count=row["retry_count"],
         max_retries=row["max_retries"],
     )

@@ -77,7 +77,7 @@ WITH lane AS (
     SET status = 'processing', started_ms = weir.clock_ms(), claimed_by = %(worker)s
     FROM run WHERE o.id = run.id AND o.status IN ('pending', 'processing')
     RETURNING o.id, o.position, o.organization, o.project, o.environment, o.queue, o.partition, o.lane,
-        o.type, o.payload, o.messages, o.created_ms, o.retry_count, o.max_retries
+        o.type, o.payload, o.messages, weir.clock_ms() - o.created_ms AS age_ms, o.retry_count, o.max_retries
 )
 SELECT * FROM taken LEFT JOIN claimed USING (lane) ORDER BY position;
 

@@ -164,7 +164,7 @@ class QueueModel:
         return Enqueued(outcome=outcome, message_id=type(message.id)(seen[0]))
 
     def _accept(self, message: NewMessage, now: int) -> None:
-        available = max(message.deliver_at_ms or 0, now)
+        available = max(message.deliver_at_ms or 0, now + (message.delay_ms or 0))
         spans = (self.spec.retention.max_age_ms, message.ttl_ms, self.spec.message_ttl_ms)
         span = min(span for span in spans if span is not None)
         entry = Entry(

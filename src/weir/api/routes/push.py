@@ -34,11 +34,9 @@ async def push(call: Call) -> Reply:
     fields = Fields(document)
     entries = fields.array("items", most=MAX_BATCH)
     fields.done()
-    now_ms = call.services.clock.now_ms()
     payloads = _payloads(body, entries, limit=call.services.limits.max_depth)
     items = [
-        _plain_item(access, entry, raw)
-        or _item(access, Fields(entry, f"#/items/{index}"), raw, now_ms=now_ms)
+        _plain_item(access, entry, raw) or _item(access, Fields(entry, f"#/items/{index}"), raw)
         for index, (entry, raw) in enumerate(zip(entries, payloads, strict=True))
     ]
     return await _answered(call, access, items, key=key, body=body, single=False)
@@ -60,7 +58,7 @@ async def push_raw(call: Call) -> Reply:
     else:
         headers = {"content-type": call.headers.get("content-type", BINARY)[:255]}
     queue = queue_ref(access.environment, decoded(call.parameters["queue"]))
-    message = _message(options, payload, headers, now_ms=call.services.clock.now_ms())
+    message = _message(options, payload, headers)
     options.done()
     return await _answered(
         call, access, [PushItem(queue=queue, message=message)], key=key, body=payload, single=True
@@ -91,7 +89,7 @@ def _plain_item(access: Access, entry: dict[str, Any], raw: bytes | None) -> Pus
     return PushItem(queue=queue_ref(access.environment, queue), message=NewMessage(payload=raw, key=key))
 
 
-def _item(access: Access, fields: Fields, raw: bytes | None, *, now_ms: int) -> PushItem:
+def _item(access: Access, fields: Fields, raw: bytes | None) -> PushItem:
     queue = queue_ref(access.environment, fields.required_text("queue"))
     headers: dict[str, str] = dict(fields.texts("headers") or ())
     fields.take("payload")
@@ -102,12 +100,12 @@ def _item(access: Access, fields: Fields, raw: bytes | None, *, now_ms: int) -> 
         headers.setdefault("content-type", BINARY)
     payload = raw if raw is not None else binary
     assert payload is not None
-    message = _message(fields, payload, headers, now_ms=now_ms)
+    message = _message(fields, payload, headers)
     fields.done()
     return PushItem(queue=queue, message=message)
 
 
-def _message(fields: Fields, payload: bytes, headers: dict[str, str], *, now_ms: int) -> NewMessage:
+def _message(fields: Fields, payload: bytes, headers: dict[str, str]) -> NewMessage:
     key, partition = fields.text("key"), fields.text("partition")
     if key is not None and partition is not None and key != partition:
         raise fields.wrong("partition", "is another word for `key`; give one of them")
@@ -115,13 +113,12 @@ def _message(fields: Fields, payload: bytes, headers: dict[str, str], *, now_ms:
     delay_ms = fields.number("delay_ms", least=0, most=MAX_DELAY_MS)
     if deliver_at_ms is not None and delay_ms is not None:
         raise fields.wrong("delay_ms", "and `deliver_at_ms` say the same; give one of them")
-    if delay_ms is not None:
-        deliver_at_ms = now_ms + delay_ms
     return NewMessage(
         payload=payload,
         headers=headers,
         key=key if key is not None else partition,
         deliver_at_ms=deliver_at_ms,
+        delay_ms=delay_ms,
         ttl_ms=fields.number("ttl_ms", least=1, most=MAX_SPAN_MS),
         idempotency_key=fields.text("idempotency_key"),
         priority=fields.number("priority", least=0, most=MAX_PRIORITY),

@@ -18,6 +18,7 @@ from weir.model.exchange import Queued, Refused, SettleAnswer, Settled, SettleIt
 from weir.model.ids import MessageId, check_id
 from weir.model.limits import MAX_BATCH, MAX_DELAY_MS, MAX_ERROR_BYTES, MAX_LEASE_MS
 from weir.model.message import LeaseRef, Settlement
+from weir.model.shards import shard_of
 
 ItemReader = Callable[[Access, Fields], SettleItem]
 
@@ -63,11 +64,14 @@ async def extend(call: Call) -> Reply:
     if lease_ms is None:
         raise fields.wrong("lease_ms", "is missing")
     fields.done()
-    (outcome,) = await call.services.broker.extend([lease], lease_ms=lease_ms)
+    broker = call.services.broker
+    # By the clock that ends the lease, and asked before: it lasts at least so long.
+    now_ms = await broker.now_ms(shard_of(lease.queue.scope, shards=broker.shards))
+    (outcome,) = await broker.extend([lease], lease_ms=lease_ms)
     if outcome is Settlement.LAPSED:
         raise lost(lease)
-    until = call.services.clock.now_ms() + lease_ms
-    return Reply.json({"id": lease.message_id, "status": "extended", "lease_until_ms": until})
+    until_ms = now_ms + lease_ms
+    return Reply.json({"id": lease.message_id, "status": "extended", "lease_until_ms": until_ms})
 
 
 async def _single(call: Call, read: ItemReader) -> Reply:

@@ -50,10 +50,10 @@ local letters, originals, bodies, arrivals, seen, named, refused, accepted = {},
 for i, id in ipairs(ids) do
   local at = first + stride * (i - 1)
   local head, operation = ARGV[at], stride == 3 and ARGV[at + 2]
-  local priority, deliver_at, ttl, key, idempotency, digest = q.priority, 0, 0, '', nil, nil
+  local priority, deliver_at, delay, ttl, key, idempotency, digest = q.priority, 0, 0, 0, '', nil, nil
   if #head > 16 then
     local _, key_size, idempotency_size, rest
-    _, priority, deliver_at, ttl, key_size, idempotency_size, rest = struct.unpack(ARRIVAL, head)
+    _, priority, deliver_at, delay, ttl, key_size, idempotency_size, rest = struct.unpack(ARRIVAL, head)
     if priority == NO_PRIORITY then priority = q.priority end
     key = sub(head, rest, rest + key_size - 1)
     if idempotency_size > 0 then
@@ -76,7 +76,7 @@ for i, id in ipairs(ids) do
       letter, room, named[id], accepted = 'a', room - 1, true, accepted + 1
       bodies[2 * accepted - 1], bodies[2 * accepted] = id, ARGV[at + 1]
       if idempotency then seen[idempotency] = struct.pack('>I8', now + q.window) .. id .. digest end
-      local available = deliver_at > now and deliver_at or now
+      local available = deliver_at > now and deliver_at or now + delay
       local expires = available + (ttl > 0 and ttl < span and ttl or span)
       if available == now and not q.ordered then
         arrivals[accepted] = {id, nil, expires, priority}

@@ -112,6 +112,18 @@ class Order(Promises):
         manual_clock.advance(10_000)
         assert sorted(texts(await self.take(broker, queue))) == ["n1", "n2"]
 
+    async def test_a_delay_is_counted_from_when_the_broker_took_the_message(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        await broker.enqueue(queue, [message("later", delay_ms=1_000, key="k"), message("now", delay_ms=0)])
+        assert texts(await self.take(broker, queue)) == ["now"]
+        manual_clock.advance(999)
+        assert await self.take(broker, queue) == []
+        manual_clock.advance(1)
+        (got,) = await self.take(broker, queue)
+        assert (got.payload, got.wait_ms, got.key) == (b"later", 0, "k")
+
     async def test_a_lapsed_head_keeps_its_place(
         self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
     ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from weir.broker.broker import Broker
 from weir.errors import InvalidInput, NotFound, TooLarge
+from weir.model.limits import MAX_DELAY_MS
 from weir.model.message import NewMessage, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.testing.conformance.base import PLAIN, Promises, message
@@ -57,6 +58,9 @@ class Refusals(Promises):
             ({"payload": b"x" * ((1 << 20) + 1)}, TooLarge),
             ({"payload": "text"}, InvalidInput),
             ({"priority": 10}, InvalidInput),
+            ({"delay_ms": -1}, InvalidInput),
+            ({"delay_ms": MAX_DELAY_MS + 1}, InvalidInput),
+            ({"delay_ms": 1, "deliver_at_ms": 1}, InvalidInput),
             ({"priority": -1}, InvalidInput),
             ({"priority": True}, InvalidInput),
             ({"ttl_ms": 0}, InvalidInput),
