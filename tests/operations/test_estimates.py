@@ -15,6 +15,7 @@ from weir.control.database import Database
 from weir.model.exchange import Queued
 from weir.model.message import Enqueued, NewMessage
 from weir.model.names import QueueRef
+from weir.operations.estimate import RateMeter
 from weir.operations.processor import Processor
 from weir.operations.service import OperationService
 from weir.testing.memory import MemoryBroker
@@ -72,3 +73,53 @@ async def test_nine_in_ten_estimates_are_right_within_a_factor_of_two(
     print(f"{right} of {len(promised)} estimates within a factor of 2")
     assert len(promised) > 200
     assert right / len(promised) >= 0.9
+
+
+class Stopwatch:
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def lone_rounds(meter: RateMeter, watch: Stopwatch, count: int) -> None:
+    """Rounds with one operation each, which waited 20 ms and found nothing ahead."""
+    for _ in range(count):
+        watch.now_s += 0.1
+        meter.round(operations=1, room=500, took_s=0.015, ages_ms=[20])
+
+
+@pytest.mark.parametrize("before", [0, 20])
+def test_an_outage_that_operations_waited_out_is_not_promised_to_the_next(before: int) -> None:
+    watch = Stopwatch()
+    meter = RateMeter(monotonic=watch)
+    lone_rounds(meter, watch, before)
+    meter.round(operations=3, room=500, took_s=0.015, ages_ms=[2_960, 2_989, 3_010])
+    wait_ms = meter.rate.wait_ms(1)
+    assert wait_ms is not None
+    assert 10 <= wait_ms <= 60
+
+
+def test_a_round_that_a_store_held_up_is_forgotten_within_seconds() -> None:
+    watch = Stopwatch()
+    meter = RateMeter(monotonic=watch)
+    lone_rounds(meter, watch, 20)
+    meter.round(operations=1, room=500, took_s=3.0, ages_ms=[3_005])
+    assert (meter.rate.wait_ms(1) or 0) > 500
+    watch.now_s += 5
+    assert 10 <= (meter.rate.wait_ms(1) or 0) <= 60
+    watch.now_s += 60
+    calm = meter.rate
+    watch.now_s += 60
+    assert meter.rate == calm  # so that it is not told to the others again and again
+
+
+def test_a_store_that_stays_slow_is_promised_as_slow() -> None:
+    watch = Stopwatch()
+    meter = RateMeter(monotonic=watch)
+    lone_rounds(meter, watch, 20)
+    for _ in range(12):
+        watch.now_s += 0.5
+        meter.round(operations=1, room=500, took_s=0.3, ages_ms=[400])
+    assert 200 <= (meter.rate.wait_ms(1) or 0) <= 800

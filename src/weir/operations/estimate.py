@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 _SHARE = 0.3
 """What the last round counts for: load changes within a few rounds, and a promise is made for now."""
+_TYPICAL_SHARE = 0.1
+_FADING_S = 7.0
+"""By then a floor that nothing confirmed has halved its distance from the typical one seven times."""
+_PAUSE_MS = 20.0
+"""What the processor may rest between two rounds under pressure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +44,18 @@ class RateMeter:
 
     A round that took all it had room for says how fast the queue drains, the pause before it included. Any
     other only bounds the rate: from below by what it finished, from above by what it had room for; and it
-    says how long an operation waits that finds nothing ahead of it.
+    says how long an operation waits that finds nothing ahead of it. That is at most the round under way, a
+    pause and its own round: what an operation waited beyond that, it waited for a store that was away.
     """
 
-    def __init__(self, *, initial_per_s: float = 0.0) -> None:
+    def __init__(
+        self, *, initial_per_s: float = 0.0, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._per_s = initial_per_s
+        self._monotonic = monotonic
         self._floor_ms = 0.0
+        self._typical_floor_ms = 0.0
+        self._measured_s = 0.0
 
     def round(self, *, operations: int, room: int, took_s: float, ages_ms: list[int]) -> None:
         if operations == 0 or took_s <= 0:
@@ -52,11 +65,26 @@ class RateMeter:
             self._per_s = math.sqrt(least * most)
         self._per_s += (min(max(self._per_s, least), most) - self._per_s) * _SHARE
         if operations < room and ages_ms:
-            ages_ms.sort()
-            median = ages_ms[len(ages_ms) // 2]
-            share = _SHARE if self._floor_ms else 1.0
-            self._floor_ms += (median - self._floor_ms) * share
+            median_ms = sorted(ages_ms)[len(ages_ms) // 2]
+            self._learn_floor(min(median_ms, 2_000 * took_s + _PAUSE_MS))
+
+    def _learn_floor(self, sample_ms: float) -> None:
+        if not self._typical_floor_ms:
+            self._floor_ms = self._typical_floor_ms = sample_ms
+        typical_ms = self._typical_floor_ms
+        # One round that a store held up must not look typical, so its pull is bounded.
+        self._typical_floor_ms += (min(sample_ms, 2 * typical_ms) - typical_ms) * _TYPICAL_SHARE
+        self._floor_ms = self._faded_floor_ms()
+        self._floor_ms += (sample_ms - self._floor_ms) * _SHARE
+        self._measured_s = self._monotonic()
+
+    def _faded_floor_ms(self) -> float:
+        """The floor as it was measured last; it halves its distance from the typical one every second."""
+        silent_s = self._monotonic() - self._measured_s
+        kept = 0.5**silent_s if silent_s < _FADING_S else 0.0
+        return self._typical_floor_ms + (self._floor_ms - self._typical_floor_ms) * kept
 
     @property
     def rate(self) -> Rate:
-        return Rate(per_s=self._per_s, floor_ms=self._floor_ms)
+        # Whole milliseconds: rates are told to the other processes whenever they change.
+        return Rate(per_s=self._per_s, floor_ms=float(round(self._faded_floor_ms())))
