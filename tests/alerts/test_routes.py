@@ -90,7 +90,7 @@ async def test_a_rule_is_created_shown_changed_and_deleted(admin: Caller) -> Non
     assert (await admin("POST", "/alert-rules", RULE)).status_code == 409
     changed = await admin("PUT", f"/alert-rules/{rule_id}", {**RULE, "threshold": 7})
     assert changed.json()["threshold"] == 7
-    assert [rule["id"] for rule in (await admin("GET", "/alert-rules")).json()["rules"]] == [rule_id]
+    assert [rule["id"] for rule in (await admin("GET", "/alert-rules")).json()["items"]] == [rule_id]
     assert (await admin("DELETE", f"/alert-rules/{rule_id}")).status_code == 204
     assert (await admin("GET", f"/alert-rules/{rule_id}")).status_code == 404
 
@@ -123,7 +123,7 @@ async def test_a_threshold_that_is_no_number_in_json_is_a_problem(client: httpx2
 async def test_an_alert_is_listed_acknowledged_and_resolved(admin: Caller, simulation: Simulation) -> None:
     await admin("POST", "/alert-rules", RULE)
     await simulation.run(10 * MINUTE)
-    (alert,) = (await admin("GET", "/alerts?state=active")).json()["alerts"]
+    (alert,) = (await admin("GET", "/alerts?state=active")).json()["items"]
     assert (alert["rule_name"], alert["queue"], alert["value"]) == ("deep", "q", 500)
     seen = await admin("POST", f"/alerts/{alert['id']}/acknowledge")
     assert seen.json()["acknowledged_by"] == "token:admin"
@@ -131,7 +131,7 @@ async def test_an_alert_is_listed_acknowledged_and_resolved(admin: Caller, simul
     assert over.json()["state"] == "resolved"
     assert [line["event"] for line in over.json()["timeline"]] == ["fired", "acknowledged", "resolved"]
     assert (await admin("POST", f"/alerts/{alert['id']}/resolve")).status_code == 409
-    assert (await admin("GET", "/alerts?state=firing")).json()["alerts"] == []
+    assert (await admin("GET", "/alerts?state=firing")).json()["items"] == []
 
 
 async def test_channels_are_checked_masked_and_tested(admin: Caller) -> None:
@@ -143,7 +143,7 @@ async def test_channels_are_checked_masked_and_tested(admin: Caller) -> None:
     assert "secret" not in listed
     fired = await admin("POST", "/alert-channels/ops/test")
     assert fired.status_code == 202
-    (entry,) = (await admin("GET", "/alert-notifications")).json()["notifications"]
+    (entry,) = (await admin("GET", "/alert-notifications")).json()["items"]
     assert (entry["id"], entry["kind"], entry["state"]) == (
         fired.json()["notification_id"],
         "test",
@@ -156,7 +156,7 @@ async def test_channels_are_checked_masked_and_tested(admin: Caller) -> None:
 async def test_silences_begin_and_end(admin: Caller) -> None:
     made = await admin("POST", "/alert-silences", {"for_ms": HOUR, "queue": "q", "comment": "deploy"})
     assert made.status_code == 201
-    assert len((await admin("GET", "/alert-silences")).json()["silences"]) == 1
+    assert len((await admin("GET", "/alert-silences")).json()["items"]) == 1
     assert (await admin("DELETE", f"/alert-silences/{made.json()['id']}")).status_code == 204
     assert (await admin("DELETE", f"/alert-silences/{made.json()['id']}")).status_code == 404
     assert (await admin("POST", "/alert-silences", {"for_ms": 0})).status_code == 422
@@ -179,16 +179,10 @@ async def test_another_tenant_sees_and_changes_nothing(
     await admin("POST", "/alert-channels/ops/test")
     silence = (await admin("POST", "/alert-silences", {"for_ms": HOUR})).json()
     await simulation.run(10 * MINUTE)
-    (alert,) = (await admin("GET", "/alerts")).json()["alerts"]
+    (alert,) = (await admin("GET", "/alerts")).json()["items"]
     other = Caller(client, "admin:other")
-    for path, key in (
-        ("/alert-rules", "rules"),
-        ("/alerts", "alerts"),
-        ("/alert-channels", "channels"),
-        ("/alert-silences", "silences"),
-        ("/alert-notifications", "notifications"),
-    ):
-        assert (await other("GET", path)).json() == {key: []}
+    for noun in ("alert-rules", "alerts", "alert-channels", "alert-silences", "alert-notifications"):
+        assert (await other("GET", f"/{noun}")).json() == {"items": []}
     for method, path, body in (
         ("GET", f"/alert-rules/{rule['id']}", None),
         ("PUT", f"/alert-rules/{rule['id']}", RULE),

@@ -144,7 +144,7 @@ def fill(side: Side, secret: str) -> dict[str, str]:
 def _letter(side: Side) -> str:
     for _ in range(400):
         answer = side.client.get("/api/v1/dlq/letters", params={"queue": "orders"})
-        letters = answer.raise_for_status().json()["letters"]
+        letters = answer.raise_for_status().json()["items"]
         if letters:
             return str(letters[0]["id"])
         threading.Event().wait(0.05)

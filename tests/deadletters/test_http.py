@@ -147,7 +147,7 @@ async def test_no_token_sees_the_dead_of_another_tenant(api: Api) -> None:
     ):
         assert (await api.client.request(method, path, headers=other)).status_code == 404
     assert (await api.client.get("/admin/queues/orders/dlq", headers=other)).json()["dead_letters"] == []
-    assert (await api.client.get("/api/v1/dlq/groups", headers=other)).json() == {"groups": []}
+    assert (await api.client.get("/api/v1/dlq/groups", headers=other)).json() == {"items": []}
 
 
 async def test_a_published_message_reaches_every_consumer_once(api: Api) -> None:
@@ -441,7 +441,7 @@ async def test_redrives_and_purges_over_http(api: Api) -> None:
         assert (await api.client.post(f"/api/v1/dlq/{path}", json={"all": True})).status_code == 202
         unknown = {"filter": {"queue": "ordres"}}
         assert (await api.client.post(f"/api/v1/dlq/{path}", json=unknown)).status_code == 404
-    listed = (await api.client.get("/api/v1/dlq/tasks")).json()["tasks"]
+    listed = (await api.client.get("/api/v1/dlq/tasks")).json()["items"]
     assert len(listed) == 4
     assert (await api.client.get("/api/v1/dlq/tasks/" + str(uuid4()))).status_code == 404
 
@@ -470,7 +470,7 @@ async def test_redrives_and_purges_over_http(api: Api) -> None:
 async def test_bad_tasks_are_refused(api: Api, path: str, body: dict[str, Any]) -> None:
     answer = await api.client.post(f"/api/v1/dlq/{path}", json=body)
     assert answer.status_code == 422
-    assert (await api.client.get("/api/v1/dlq/tasks")).json() == {"tasks": []}
+    assert (await api.client.get("/api/v1/dlq/tasks")).json() == {"items": []}
 
 
 async def test_groups_and_letters_over_http(api: Api) -> None:
@@ -480,13 +480,13 @@ async def test_groups_and_letters_over_http(api: Api) -> None:
     await api.world.broker.enqueue(queue, [message])
     await api.world.die(queue, error="not JSON")
     await api.world.move()
-    groups = (await api.client.get("/api/v1/dlq/groups")).json()["groups"]
+    groups = (await api.client.get("/api/v1/dlq/groups")).json()["items"]
     assert [(one["template"], one["dead_count"]) for one in groups] == [
         ("order <n> not found", 2),
         ("not JSON", 1),
     ]
     query = {"queue": "orders", "fingerprint": groups[1]["fingerprint"]}
-    (letter,) = (await api.client.get("/api/v1/dlq/letters", params=query)).json()["letters"]
+    (letter,) = (await api.client.get("/api/v1/dlq/letters", params=query)).json()["items"]
     assert letter["payload"] is None
     assert base64.b64decode(letter["payload_base64"]) == b"\xff\x00"
     bad = await api.client.get("/api/v1/dlq/letters", params={"queue": "orders", "before": "x_y"})

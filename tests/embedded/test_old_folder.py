@@ -75,7 +75,7 @@ class Tenant:
         return {operation["id"] for operation in done}
 
     def letters(self, queue: str) -> list[dict[str, Any]]:
-        return list(self.ask("GET", f"/api/v1/dlq/letters?queue={queue}&limit=100")["letters"])
+        return list(self.ask("GET", f"/api/v1/dlq/letters?queue={queue}&limit=100")["items"])
 
 
 class Opened:
@@ -282,11 +282,11 @@ def test_channels_take_messages_and_show_their_consumers_letters(opened: Opened)
 
 def test_rules_alerts_silences_and_channels_of_alerts_are_there(shop: Tenant, staging: Tenant) -> None:
     for tenant in (shop, staging):
-        rules = tenant.ask("GET", "/api/v1/alert-rules")["rules"]
+        rules = tenant.ask("GET", "/api/v1/alert-rules")["items"]
         assert [rule["name"] for rule in rules] == tenant.told["rules"]
-        alerts = {alert["id"] for alert in tenant.ask("GET", "/api/v1/alerts")["alerts"]}
+        alerts = {alert["id"] for alert in tenant.ask("GET", "/api/v1/alerts")["items"]}
         assert alerts >= set(tenant.told["alerts"])
-    channels = {one["name"]: one["kind"] for one in shop.ask("GET", "/api/v1/alert-channels")["channels"]}
+    channels = {one["name"]: one["kind"] for one in shop.ask("GET", "/api/v1/alert-channels")["items"]}
     assert channels == {"ops": "webhook", "old-apprise": "apprise"}
 
 

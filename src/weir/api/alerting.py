@@ -79,7 +79,7 @@ class RuleView(BaseModel):
 
 
 class RuleList(BaseModel):
-    rules: list[RuleView]
+    items: list[RuleView]
 
 
 class AlertView(BaseModel):
@@ -105,7 +105,7 @@ class AlertView(BaseModel):
 
 
 class AlertList(BaseModel):
-    alerts: list[AlertView]
+    items: list[AlertView]
 
 
 class TimelineView(BaseModel):
@@ -131,7 +131,7 @@ class ChannelView(BaseModel):
 
 
 class ChannelList(BaseModel):
-    channels: list[ChannelView]
+    items: list[ChannelView]
 
 
 class TestFired(BaseModel):
@@ -156,11 +156,11 @@ class SilenceView(BaseModel):
 
 
 class SilenceList(BaseModel):
-    silences: list[SilenceView]
+    items: list[SilenceView]
 
 
 class NotificationList(BaseModel):
-    notifications: list[dict[str, Any]]
+    items: list[dict[str, Any]]
 
 
 class ExplanationView(BaseModel):

@@ -73,6 +73,13 @@ class DeadLetterView(BaseModel):
 
 
 class DeadLetterList(BaseModel):
+    items: list[DeadLetterView]
+    next_before: str | None = Field(description="Pass as `before` for the next page; null on the last.")
+
+
+class DeadJobList(BaseModel):
+    """The dead messages of a consumer, as the routes outside `/api/v1` have always called them."""
+
     letters: list[DeadLetterView]
     next_before: str | None = Field(description="Pass as `before` for the next page; null on the last.")
 
@@ -91,7 +98,7 @@ class GroupView(BaseModel):
 
 
 class GroupList(BaseModel):
-    groups: list[GroupView]
+    items: list[GroupView]
 
 
 class FilterBody(Schema):
@@ -187,7 +194,7 @@ class TaskView(BaseModel):
 
 
 class TaskList(BaseModel):
-    tasks: list[TaskView]
+    items: list[TaskView]
 
 
 class AuditView(BaseModel):

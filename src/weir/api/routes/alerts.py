@@ -48,7 +48,7 @@ def _room(services: Services) -> AlertRoom:
 @router.get("/alert-rules", operation_id="list_alert_rules", responses=problems())
 async def list_alert_rules(access: Reader, services: App) -> RuleList:
     """The rules of the environment, by name."""
-    return RuleList(rules=[rule_view(rule) for rule in await _room(services).rules.of(access.environment)])
+    return RuleList(items=[rule_view(rule) for rule in await _room(services).rules.of(access.environment)])
 
 
 @router.post(
@@ -110,7 +110,7 @@ async def list_alerts(
         before=None if before is None else str(before),
         limit=limit,
     )
-    return AlertList(alerts=[alert_view(alert) for alert in alerts])
+    return AlertList(items=[alert_view(alert) for alert in alerts])
 
 
 @router.get("/alerts/{alert_id}", operation_id="show_alert", responses=problems())
@@ -139,7 +139,7 @@ async def resolve_alert(alert_id: str, access: Writer, services: App) -> AlertDe
 async def list_alert_channels(access: Reader, services: App) -> ChannelList:
     """Where alerts can be told; credentials are not shown."""
     channels = await _room(services).channels.of(access.environment)
-    return ChannelList(channels=[channel_view(channel) for channel in channels])
+    return ChannelList(items=[channel_view(channel) for channel in channels])
 
 
 @router.put("/alert-channels/{name}", operation_id="put_alert_channel", responses=problems())
@@ -183,7 +183,7 @@ async def test_alert_channel(name: str, access: Writer, services: App) -> TestFi
 async def list_alert_silences(access: Reader, services: App) -> SilenceList:
     """The silences that are not over."""
     silences = await _room(services).silences.of(access.environment)
-    return SilenceList(silences=[silence_view(silence) for silence in silences])
+    return SilenceList(items=[silence_view(silence) for silence in silences])
 
 
 @router.post(
@@ -219,7 +219,7 @@ async def list_alert_notifications(
     found = await _room(services).deliveries.of(
         access.environment, before=None if before is None else str(before), limit=limit
     )
-    return NotificationList(notifications=found)
+    return NotificationList(items=found)
 
 
 @router.get("/queues/{queue}/explain", operation_id="explain_queue", responses=problems())

@@ -91,7 +91,7 @@ async def groups(
     found = await list_groups(
         room.database, access.environment, now_ms=room.clock.now_ms(), queue=queue, limit=limit
     )
-    return GroupList(groups=[group_view(group) for group in found])
+    return GroupList(items=[group_view(group) for group in found])
 
 
 @router.get("/api/v1/dlq/letters", operation_id="list_dead_letters", responses=problems())
@@ -108,7 +108,7 @@ async def letters(
         access.environment.queue(queue), fingerprint=fingerprint, before=position(before), limit=limit
     )
     return DeadLetterList(
-        letters=[letter_view(letter) for letter in found], next_before=next_page(found, limit)
+        items=[letter_view(letter) for letter in found], next_before=next_page(found, limit)
     )
 
 
@@ -141,7 +141,7 @@ async def _begin(services: Services, access: Access, new: NewTask, response: Res
 async def tasks(access: Reader, services: App, limit: Page = 50) -> TaskList:
     """The newest redrives and purges."""
     found = await room_of(services).tasks.newest(access.environment, limit=limit)
-    return TaskList(tasks=[task_view(task) for task in found])
+    return TaskList(items=[task_view(task) for task in found])
 
 
 @router.get("/api/v1/dlq/tasks/{task_id}", operation_id="show_dead_letter_task", responses=problems())

@@ -14,7 +14,7 @@ from weir.api.dead_letter_schemas import (
     ChannelList,
     ChannelView,
     ConsumerBody,
-    DeadLetterList,
+    DeadJobList,
     DeadLetterView,
     Deleted,
     NewSecret,
@@ -140,12 +140,10 @@ def _published(consumer: Consumer, answer: Any) -> PublishedTo:
 
 
 @router.get(f"{_BELOW}/dlq", operation_id="list_dead_jobs", responses=problems())
-async def dead_jobs(owner: Owner, services: App, before: Before = None, limit: Page = 50) -> DeadLetterList:
+async def dead_jobs(owner: Owner, services: App, before: Before = None, limit: Page = 50) -> DeadJobList:
     """The dead messages of a consumer, the newest first."""
     found = await room_of(services).letters.newest(owner.queue, before=position(before), limit=limit)
-    return DeadLetterList(
-        letters=[letter_view(letter) for letter in found], next_before=next_page(found, limit)
-    )
+    return DeadJobList(letters=[letter_view(letter) for letter in found], next_before=next_page(found, limit))
 
 
 @router.post(f"{_BELOW}/dlq", operation_id="requeue_dead_jobs", responses=problems())

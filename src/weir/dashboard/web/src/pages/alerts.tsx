@@ -13,10 +13,10 @@ import { RuleDialog } from "./alert-rule";
 
 export function Alerts({ me }: { me: Me }) {
   const [editing, setEditing] = useState<AlertRule | "new" | null>(null);
-  const alerts = usePoll(() => get<{ alerts: Alert[] }>("/api/v1/alerts"), [], 5_000);
-  const rules = usePoll(() => get<{ rules: AlertRule[] }>("/api/v1/alert-rules"), [], 15_000);
-  const channels = usePoll(() => get<{ channels: AlertChannel[] }>("/api/v1/alert-channels"), [], 30_000);
-  const all = alerts.data?.alerts ?? [];
+  const alerts = usePoll(() => get<{ items: Alert[] }>("/api/v1/alerts"), [], 5_000);
+  const rules = usePoll(() => get<{ items: AlertRule[] }>("/api/v1/alert-rules"), [], 15_000);
+  const channels = usePoll(() => get<{ items: AlertChannel[] }>("/api/v1/alert-channels"), [], 30_000);
+  const all = alerts.data?.items ?? [];
   return (
     <Page
       title="Alerts"
@@ -30,10 +30,10 @@ export function Alerts({ me }: { me: Me }) {
     >
       <Failed error={alerts.error ?? rules.error ?? channels.error} />
       {alerts.data && <Active alerts={all.filter((one) => one.state === "firing")} me={me} refresh={alerts.refresh} />}
-      {rules.data && <Rules rules={rules.data.rules} me={me} edit={setEditing} refresh={rules.refresh} />}
-      {channels.data && <Channels channels={channels.data.channels} me={me} />}
+      {rules.data && <Rules rules={rules.data.items} me={me} edit={setEditing} refresh={rules.refresh} />}
+      {channels.data && <Channels channels={channels.data.items} me={me} />}
       {alerts.data && <History alerts={all.filter((one) => one.state === "resolved")} />}
-      <RuleDialog rule={editing} channels={channels.data?.channels ?? []} onClose={() => setEditing(null)} onSaved={rules.refresh} />
+      <RuleDialog rule={editing} channels={channels.data?.items ?? []} onClose={() => setEditing(null)} onSaved={rules.refresh} />
     </Page>
   );
 }

@@ -17,8 +17,8 @@ export function DeadLetters({ me }: { me: Me }) {
   const { query } = route.value;
   const chosen: Chosen = { queue: query.get("queue") ?? "", fingerprint: query.get("fingerprint") ?? "" };
   const [asking, setAsking] = useState<"redrive" | "purge" | null>(null);
-  const groups = usePoll(() => get<{ groups: Group[] }>("/api/v1/dlq/groups", { queue: chosen.queue }), [chosen.queue], 5_000);
-  const picked = groups.data?.groups.find((group) => group.fingerprint === chosen.fingerprint);
+  const groups = usePoll(() => get<{ items: Group[] }>("/api/v1/dlq/groups", { queue: chosen.queue }), [chosen.queue], 5_000);
+  const picked = groups.data?.items.find((group) => group.fingerprint === chosen.fingerprint);
   return (
     <Page
       title="Dead letters"
@@ -46,7 +46,7 @@ export function DeadLetters({ me }: { me: Me }) {
           </button>
         </p>
       )}
-      {groups.data ? <Groups groups={groups.data.groups} chosen={chosen} /> : !groups.error && <Loading />}
+      {groups.data ? <Groups groups={groups.data.items} chosen={chosen} /> : !groups.error && <Loading />}
       {picked && <Letters group={picked} queue={chosen.queue || (picked.queues[0] ?? "")} me={me} />}
       <Tasks me={me} />
       <TaskDialog kind={asking} chosen={chosen} onClose={() => setAsking(null)} />
@@ -98,7 +98,7 @@ function Letters({ group, queue, me }: { group: Group; queue: string; me: Me }) 
   const [open, setOpen] = useState<Letter | null>(null);
   const [before, setBefore] = useState<string | undefined>(undefined);
   const page = usePoll(
-    () => get<{ letters: Letter[]; next_before: string | null }>("/api/v1/dlq/letters", { queue, fingerprint: group.fingerprint, before }),
+    () => get<{ items: Letter[]; next_before: string | null }>("/api/v1/dlq/letters", { queue, fingerprint: group.fingerprint, before }),
     [queue, group.fingerprint, before],
     10_000,
   );
@@ -122,7 +122,7 @@ function Letters({ group, queue, me }: { group: Group; queue: string; me: Me }) 
     <section class="panel" aria-label="Letters">
       <h2>Letters of this group in {queue}</h2>
       <Failed error={page.error} />
-      {page.data && <Table caption="Dead letters" rows={page.data.letters} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>None left.</p>} />}
+      {page.data && <Table caption="Dead letters" rows={page.data.items} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>None left.</p>} />}
       <p class="row">
         {before && (
           <button type="button" onClick={() => setBefore(undefined)}>

@@ -17,11 +17,11 @@ const WINDOW_S = 30 * 60;
 
 export function Overview(_: { me: Me }) {
   const { rows, totals } = useQueueRows();
-  const alerts = usePoll(() => get<{ alerts: Alert[] }>("/api/v1/alerts", { state: "active" }), [], 10_000);
+  const alerts = usePoll(() => get<{ items: Alert[] }>("/api/v1/alerts", { state: "active" }), [], 10_000);
   if (!rows) return <Loading />;
   return (
     <Page title={environment.value!.environment}>
-      <Health rows={rows} alerts={alerts.data?.alerts ?? []} />
+      <Health rows={rows} alerts={alerts.data?.items ?? []} />
       <Totals rows={rows} history={totals} />
       <Queues rows={rows} />
     </Page>

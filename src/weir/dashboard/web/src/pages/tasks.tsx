@@ -13,7 +13,7 @@ const TONES: Record<string, Tone> = { completed: "good", running: "calm", pendin
 const OPEN = new Set(["pending", "running", "paused", "stopped_by_canary"]);
 
 export function Tasks({ me }: { me: Me }) {
-  const tasks = usePoll(() => get<{ tasks: Task[] }>("/api/v1/dlq/tasks"), [], 1_000);
+  const tasks = usePoll(() => get<{ items: Task[] }>("/api/v1/dlq/tasks"), [], 1_000);
   const ask = async (task: Task, verb: string) => {
     await act(`${task.kind}: ${verb}`, () => send("POST", `/api/v1/dlq/tasks/${task.id}/${verb}`));
     tasks.refresh();
@@ -32,7 +32,7 @@ export function Tasks({ me }: { me: Me }) {
     <section class="panel" aria-label="Tasks">
       <h2>Redrives and purges</h2>
       <Failed error={tasks.error} />
-      {tasks.data && <Table caption="Redrives and purges" rows={tasks.data.tasks} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>None yet.</p>} />}
+      {tasks.data && <Table caption="Redrives and purges" rows={tasks.data.items} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>None yet.</p>} />}
     </section>
   );
 }
