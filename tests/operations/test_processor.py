@@ -53,7 +53,7 @@ async def test_an_empty_queue_is_looked_at_less_and_less_often(service: Operatio
 async def test_what_is_queued_during_a_look_is_found_by_another_at_once(
     service: OperationService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processor, "REST_S", 600.0)
+    monkeypatch.setattr(processor, "FIRST_REST_S", 600.0)
     looks = Looks(service)
     looks.during = looks.processor.wake
     await looks.until(2)

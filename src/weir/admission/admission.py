@@ -11,8 +11,8 @@ from weir.admission.limit import AdaptiveLimit
 from weir.admission.policy import KNEE, Policy
 from weir.admission.pressure import Pressure
 
-LARGE = 50
-"""As many messages weigh as much as one operation that is on its way into the queue."""
+MESSAGES_PER_WEIGHT = 50
+"""A push on its way into the queue counts as one operation per 50 messages."""
 
 
 class Admission:
@@ -118,7 +118,7 @@ class Admission:
 
     def entering(self, messages: int) -> Entering:
         """Count operations on their way into the operation queue, a large one for several."""
-        return Entering(self, max(1, messages // LARGE))
+        return Entering(self, max(1, messages // MESSAGES_PER_WEIGHT))
 
     def executing(self) -> Executing:
         """Count one direct operation in flight and learn from how long it took."""
@@ -140,7 +140,7 @@ class Executing:
     def __exit__(self, *_: object) -> None:
         admission = self._admission
         admission.in_flight -= 1
-        # It stood in the event loop before it began: what the loop is late counts.
+        # The request waited in the event loop before the timer started, so add how late the loop is.
         took_ms = (time.perf_counter() - self._started) * 1000 + admission.lag_ms
         admission.limit.observe(latency_ms=took_ms, in_flight=self._running)
         admission.budget.executed()

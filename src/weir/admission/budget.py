@@ -14,8 +14,8 @@ class QueueBudget:
         self._share = share
         self._per_s = burst / refill_s
         self._resume = burst / 20
-        """Once spent, queueing begins again with this much, because every queued operation makes those of
-        its partition that follow queue as well: better seldom and together."""
+        """Once the budget is spent, queueing resumes only at this much. Every queued operation makes the
+        later ones of its partition queue as well, so a few bursts cost less than many single ones."""
         self._left = self._burst
         self._spent = False
 

@@ -22,19 +22,23 @@ from weir.operations.queue import OperationQueue
 
 log = logging.getLogger(__name__)
 
-LANES = 256
-RUN = 200
-TOTAL = 500
-REST_S = 0.1
-"""How long to the next look at a queue that was empty, at first: twice as long each time,"""
-LONG_REST_S = 0.5
-"""and at most this long. What this process queues wakes it at once."""
+MAX_PARTITIONS = 256
+"""Partitions that one round claims at most."""
+MAX_RUN = 200
+"""Operations of one partition that one round claims at most."""
+MAX_OPERATIONS = 500
+"""Operations that one round claims at most."""
+FIRST_REST_S = 0.1
+"""Pause before the next look at an empty queue. It doubles with every look that finds nothing."""
+LONGEST_REST_S = 0.5
+"""The pause never grows beyond this. What this process queues itself ends the pause at once."""
 TROUBLE_S = 0.5
+"""Pause after PostgreSQL or Redis failed."""
 PACE_S = 0.02
-"""Under pressure, how long what is queued gathers between two small rounds: a round costs much the same
-for one operation as for fifty, and takes it from those that are executed at once."""
-SMALL = 100
-"""Operations of a small round."""
+"""Pause between two small rounds under pressure. A round costs about the same for one operation as for
+fifty, so waiting makes the rounds fuller and leaves more time for requests that are executed directly."""
+SMALL_ROUND = 100
+"""Operations of one round under pressure."""
 ORPHAN_MS = 30_000
 """After this long a gate whose operation is not in PostgreSQL was left by a process that died."""
 
@@ -50,9 +54,9 @@ class Processor:
         meter: RateMeter,
         worker: str | None = None,
         clock: Clock | None = None,
-        lanes: int = LANES,
-        run: int = RUN,
-        total: int = TOTAL,
+        lanes: int = MAX_PARTITIONS,
+        run: int = MAX_RUN,
+        total: int = MAX_OPERATIONS,
         pressed: Callable[[], bool] = lambda: False,
     ) -> None:
         self._queue = queue
@@ -71,7 +75,7 @@ class Processor:
         self._woken.set()
 
     async def run(self) -> None:
-        rest_s = REST_S
+        rest_s = FIRST_REST_S
         while True:
             # Before the look: what is queued during it must not be left until the next.
             self._woken.clear()
@@ -83,10 +87,10 @@ class Processor:
                 continue
             if not busy:
                 woken = await self._rest(rest_s)
-                rest_s = REST_S if woken else min(2 * rest_s, LONG_REST_S)
+                rest_s = FIRST_REST_S if woken else min(2 * rest_s, LONGEST_REST_S)
                 continue
-            rest_s = REST_S
-            if busy < SMALL and self._pressed():
+            rest_s = FIRST_REST_S
+            if busy < SMALL_ROUND and self._pressed():
                 await asyncio.sleep(PACE_S)
 
     async def _rest(self, rest_s: float) -> bool:

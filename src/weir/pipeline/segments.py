@@ -1,7 +1,7 @@
 """How entries cross Spark: a few rows with many entries each, so that the JVM only carries bytes.
 
-A row an event would be copied and converted field by field between the two Python processes of a
-task; a row a run of entries costs next to nothing.
+With one row per event, every field would be copied and converted between the two Python processes of a
+task. With one row per run of entries, that costs next to nothing.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ def _subjects(
 
 @lru_cache(maxsize=1 << 15)
 def _names(key: bytes, count: int) -> tuple[tuple[str, ...], int]:
-    """The names of a subject and whether they are any; most subjects come again in the next run."""
+    """The names of a subject, and its fault code; cached, since most subjects come in every run."""
     names, at = [], count
     for length in key[:count]:
         if length == 0:

@@ -108,7 +108,7 @@ class HistoryReader:
         )
 
     def _seedable(self, window: Window, found: Columns) -> bool:
-        """Not with a row in the first bucket, nor where nothing older is kept."""
+        """True unless the first bucket has a row of its own, or nothing older is kept."""
         if window.start_ms in found.get("bucket_ms", ()):
             return False
         return window.start_ms > self._clock.now_ms() - self._retention_ms[Resolution.HOUR]

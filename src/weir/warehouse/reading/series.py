@@ -114,10 +114,10 @@ def build_series(
 
 
 class _Places:
-    """Where each point takes its values from: the number of a row, or one of two places behind the rows.
+    """Where each point takes its values from, as an index into the columns.
 
-    The first of these stands for a bucket without rows, in what is carried for the seed; the second for
-    what is not known.
+    With n rows, an index below n is a row, n is the seed (the values from before the window), and n + 1 is
+    unknown.
     """
 
     def __init__(self, rows: int) -> None:
@@ -127,7 +127,7 @@ class _Places:
         self._own: list[int] = []
         self._totals: list[int] = []
         self._levels: list[int] = []
-        """Into the maxima and, behind them, the last values."""
+        """Indexes into the maxima followed by the last values."""
         self._last = self._before
 
     def measured(self, row: int) -> None:

@@ -122,7 +122,7 @@ class WorkerReader:
 def health_of(
     *, last_seen_ms: int, complete_until_ms: int, lag_ms: float | None, free_slots_min: int, pool_size: int
 ) -> Health:
-    """How a process is; judged at the newest moment that is known, not at the newest moment."""
+    """How a process is, as of the newest event that has landed."""
     if complete_until_ms - last_seen_ms > SILENT_AFTER_MS:
         return Health.SILENT
     if complete_until_ms <= 0:

@@ -5,8 +5,8 @@
 --- include "postpone"
 --- include "tally"
 -- Write the messages that an enqueue call accepted: bodies first, then their places, then the
--- idempotency keys. `arrivals` are {id, available, expires, priority, lane}, without the time where they
--- go straight to the end of an unordered queue: such members of one call differ in little.
+-- idempotency keys. `arrivals` are {id, available, expires, priority, key}. The fast path: an arrival without
+-- a time goes straight to the end of an unordered queue, and such members of one call share their tail.
 local function admit(q, now, arrivals, bodies, seen, counts)
   if #arrivals == 0 then return end
   redis.call('HSET', q.key.bodies, unpack(bodies))
