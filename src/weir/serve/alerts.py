@@ -11,7 +11,7 @@ from weir.alerts.senders import ChannelSender
 from weir.alerts.situations import DefinedLifetimes
 from weir.broker.broker import Broker
 from weir.control.database import Database
-from weir.model.clock import SystemClock
+from weir.model.clock import Clock
 from weir.outbound.guard import GuardPolicy, guarded_client
 from weir.serve.loops import Loop
 from weir.settings import AlertSettings
@@ -26,6 +26,7 @@ def open_alerting(
     warehouse: Warehouse,
     *,
     policy: GuardPolicy,
+    clock: Clock,
 ) -> tuple[AlertRoom, tuple[Loop, ...]]:
     """The room that routes use, and its three loops."""
     client = guarded_client(policy)
@@ -33,7 +34,7 @@ def open_alerting(
     sender = ChannelSender(
         client,
         policy=policy,
-        clock=SystemClock(),
+        clock=clock,
         link=settings.link,
         timeout_ms=round(settings.timeout_s * 1_000),
         allow_apprise=settings.allow_apprise,
@@ -43,11 +44,12 @@ def open_alerting(
         warehouse=warehouse,
         broker=broker,
         lifetimes=DefinedLifetimes(database),
+        clock=clock,
         interval_ms=round(settings.interval_s * 1_000),
     )
     loops = (
         Loop(name="alert-evaluator", run=evaluator.run),
-        Loop(name="alert-relay", run=Relay(database, broker).run),
-        Loop(name="alert-courier", run=Courier(database, broker, sender).run),
+        Loop(name="alert-relay", run=Relay(database, broker, clock=clock).run),
+        Loop(name="alert-courier", run=Courier(database, broker, sender, clock=clock).run),
     )
-    return open_alerts(database, broker, warehouse, policy=policy), loops
+    return open_alerts(database, broker, warehouse, policy=policy, clock=clock), loops

@@ -24,6 +24,7 @@ from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
 from weir.control.audit import AuditLog
 from weir.control.authentication import CachedAuthenticator
+from weir.control.clock import StoreClock
 from weir.control.database import Database
 from weir.control.epochs import Epochs
 from weir.control.migrate import verify_postgres
@@ -36,6 +37,7 @@ from weir.deadletters.mover import Mover
 from weir.deadletters.room import open_room
 from weir.deadletters.runner import TaskRunner
 from weir.embedded.urls import Urls
+from weir.model.clock import Clock
 from weir.model.durations import DAY_MS
 from weir.model.exchange import Pusher, Settler
 from weir.operations.service import OperationService
@@ -75,6 +77,8 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
     async with AsyncExitStack() as stack:
         await check_redis(urls.redis)
         database = await _database(stack, settings, urls)
+        clock = StoreClock(database)
+        await clock.ask()
         store = RedisBroker(Connection(url=urls.redis), shards=settings.shards)
         stack.push_async_callback(store.aclose)
         epochs = Epochs(database, store)
@@ -101,14 +105,21 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
         pusher, settler = _exchange(settings.load, operations, broker)
         # Webhooks share calls in the room that receives them, queue by queue and in order.
         front = operations.front() if settings.load.admission else DirectPusher(broker)
-        hooks = await open_hooks(database, broker, front, settings.worker)
+        hooks = await open_hooks(database, broker, front, settings.worker, clock=clock)
         alerts, alert_loops = open_alerting(
-            stack, settings.alerts, database, broker, warehouse, policy=guard_policy(settings.worker)
+            stack,
+            settings.alerts,
+            database,
+            broker,
+            warehouse,
+            policy=guard_policy(settings.worker),
+            clock=clock,
         )
         for kind in SystemEventKind:
             events.on(kind, hooks.refresh_registry)
         supervisor = Supervisor(
             (
+                Loop(name="store-clock", run=clock.run),
                 Loop(name="sweeper", run=Sweeper(broker).run),
                 Loop(name="heartbeat", run=Heart(broker).run),
                 Loop(name="emitter", run=emitter.run),
@@ -119,7 +130,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
                 Loop(name="system-events", run=events.run),
                 *hooks.loops(),
                 *alert_loops,
-                *_dead_letter_loops(settings.dead_letters, database, broker),
+                *_dead_letter_loops(settings.dead_letters, database, broker, clock=clock),
             )
         )
         services = Services(
@@ -136,7 +147,8 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
             audit=AuditLog(database),
             warehouse=warehouse,
             alerts=alerts,
-            dead_letters=open_room(database, broker),
+            dead_letters=open_room(database, broker, clock=clock),
+            clock=clock,
             receiver=hooks.receiver,
             specs=hooks.specs,
             timelines=Timelines(database, broker),
@@ -204,16 +216,19 @@ def _exchange(load: LoadSettings, operations: OperationService, broker: Broker) 
     return operations.front(CoalescingPusher(operations.attempt)), CoalescingSettler(operations.settlements)
 
 
-def _dead_letter_loops(settings: DeadLetterSettings, database: Database, broker: Broker) -> tuple[Loop, ...]:
+def _dead_letter_loops(
+    settings: DeadLetterSettings, database: Database, broker: Broker, *, clock: Clock
+) -> tuple[Loop, ...]:
     auditor = Auditor(
         database,
+        clock=clock,
         interval_ms=round(settings.audit_interval_s * 1000),
         max_letters=settings.audit_max_letters,
         keep_replayed_ms=round(settings.keep_replayed_days * DAY_MS),
     )
     return (
-        Loop(name="dead-letter-mover", run=Mover(broker, database).run),
-        Loop(name="dead-letter-tasks", run=TaskRunner(broker, database).run),
+        Loop(name="dead-letter-mover", run=Mover(broker, database, clock=clock).run),
+        Loop(name="dead-letter-tasks", run=TaskRunner(broker, database, clock=clock).run),
         Loop(name="dead-letter-audit", run=auditor.run),
     )
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from weir.alerts.rules import follow_spec
 from weir.broker.broker import Broker
+from weir.control.clock import StoreClock
 from weir.control.database import Database
 from weir.control.registry import SpecRegistry
 from weir.control.specs import Specs
@@ -15,7 +16,7 @@ from weir.control.system_events import SystemEvent
 from weir.deadletters.channels import Channels
 from weir.ingress.at_once import CommandsAtOnce
 from weir.ingress.receive import Receiver
-from weir.model.clock import SystemClock
+from weir.model.clock import Clock
 from weir.model.exchange import Pusher
 from weir.outbound.addresses import parse_networks
 from weir.outbound.guard import GuardPolicy, check_url, guarded_client
@@ -46,14 +47,18 @@ class Hooks:
         await self.registry.refresh()
 
 
-async def open_hooks(database: Database, broker: Broker, pusher: Pusher, settings: WorkerSettings) -> Hooks:
+async def open_hooks(
+    database: Database, broker: Broker, pusher: Pusher, settings: WorkerSettings, *, clock: Clock
+) -> Hooks:
     """Receive webhooks as the applied specs say, from the first request on."""
     registry = SpecRegistry(database)
     await registry.refresh()
-    at_once = CommandsAtOnce(commands_of(settings), executor=DaemonThreads(), keys=PostgresKeys(database))
+    at_once = CommandsAtOnce(
+        commands_of(settings), executor=DaemonThreads(), keys=PostgresKeys(database), clock=clock
+    )
     return Hooks(
         registry=registry,
-        receiver=Receiver(registry, pusher, secrets=secret, at_once=at_once),
+        receiver=Receiver(registry, pusher, secrets=secret, at_once=at_once, clock=clock),
         specs=open_specs(database, broker, settings),
     )
 
@@ -90,20 +95,23 @@ async def open_worker(
     """A worker over real stores, and the loops that it needs beside it."""
     registry = SpecRegistry(database)
     await registry.refresh()
-    log = PostgresDeliveryLog(database)
+    clock = StoreClock(database)
+    await clock.ask()
+    log = PostgresDeliveryLog(database, clock=clock)
     await log.refresh()
-    journal = PostgresJournal(database)
+    journal = PostgresJournal(database, clock=clock)
     client = await stack.enter_async_context(guarded_client(guard_policy(settings)))
     tools = Tools(
         broker=broker,
         commands=commands_of(settings),
-        clock=SystemClock(),
+        clock=clock,
         secrets=secret,
         client=client,
         log=log,
         executor=DaemonThreads(),
     )
     loops = (
+        Loop(name="store-clock", run=clock.run),
         Loop(name="spec-registry", run=registry.run),
         Loop(name="delivery-log", run=log.run),
         Loop(name="journal", run=journal.run),
