@@ -116,5 +116,6 @@ def tenant_state(tenant: Tenant) -> QueueState:
         environment_limit=None,
         oldest_age_ms=0,
         paused=False,
+        popped=False,
         odometers={},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from weir.errors import InvalidInput, TooLarge
 from weir.model.limits import (
@@ -91,6 +91,12 @@ def _check_headers(message: NewMessage) -> None:
         raise TooLarge(f"the headers have {size} bytes; at most {MAX_HEADER_BYTES} are allowed")
 
 
+def headers_fit(headers: Mapping[str, str]) -> bool:
+    """Whether headers that were taken before, and some more, still keep to the limit."""
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in headers.items())
+    return size <= MAX_HEADER_BYTES
+
+
 def check_dequeue(*, consumer: str, limit: int, lease_ms: int | None, wait_ms: int) -> None:
     check_name(consumer, what="consumer")
     check_number(limit, what="limit", least=1, most=MAX_BATCH)
@@ -130,7 +136,7 @@ def check_spec(spec: QueueSpec) -> None:
     """The numbers of a spec that a broker acts on."""
     delivery, retention = spec.delivery, spec.retention
     check_concurrency(spec.concurrency)
-    check_number(retention.max_age_ms, what="max_age_ms", least=1, most=MAX_SPAN_MS)
+    check_number(retention.message_age_ms, what="max_age_ms", least=1, most=MAX_SPAN_MS)
     if retention.max_depth is not None:
         check_number(retention.max_depth, what="max_depth", least=1, most=MAX_COUNT)
     check_number(delivery.max_attempts, what="max_attempts", least=1, most=MAX_COUNT)

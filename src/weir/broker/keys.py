@@ -16,7 +16,7 @@
     weir:{shard-3}:e:ENV                 hash    limit, depth, running of an environment
     weir:{shard-3}:e:ENV:active          zset    its queues that may be served -> their turn
     weir:{shard-3}:e:ENV:queues          zset    its defined queues, all with score 0
-    weir:{shard-3}:q:QUEUE               hash    c: packed promises, state: packed state, paused;
+    weir:{shard-3}:q:QUEUE               hash    c: packed promises, state: packed state, paused, popped;
                                                  s: the state of version 0, until the queue next changes
     weir:{shard-3}:q:QUEUE:ready         zset    members that are available -> priority band + time
     weir:{shard-3}:q:QUEUE:heads         zset    ordered queues: the members that may be handed out

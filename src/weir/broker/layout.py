@@ -116,7 +116,7 @@ def pack_promises(spec: QueueSpec) -> bytes:
     delivery, retention = spec.delivery, spec.retention
     return PROMISES.pack(
         ordering=ORDERINGS.index(spec.ordering),
-        max_age=retention.max_age_ms,
+        max_age=retention.message_age_ms,
         ttl=spec.message_ttl_ms or 0,
         max_depth=retention.max_depth or 0,
         max_attempts=delivery.max_attempts,

@@ -167,7 +167,7 @@ def _dead_message(raw_id: bytes, packed: bytes) -> DeadMessage:
     )
 
 
-_STATE_SIZE = 11
+_STATE_SIZE = 12
 
 
 def states(reply: Sequence[Any]) -> list[QueueState]:
@@ -178,7 +178,7 @@ def _state(values: Sequence[Any]) -> QueueState:
     (ident, depth, delayed, running, limit, environment_depth, environment_running, environment_limit) = (
         values[:8]
     )
-    age, paused, packed = values[8:]
+    age, paused, popped, packed = values[8:]
     return QueueState(
         queue=queue_of(ident),
         depth=depth,
@@ -190,6 +190,7 @@ def _state(values: Sequence[Any]) -> QueueState:
         environment_limit=environment_limit or None,
         oldest_age_ms=age,
         paused=paused == b"1",
+        popped=popped == b"1",
         odometers=layout.odometers(packed),
     )
 

@@ -151,5 +151,7 @@ class QueueState:
     environment_limit: int | None
     oldest_age_ms: int
     paused: bool
+    popped: bool
+    """Whether somebody ever asked this very queue for messages, in vain or not."""
     odometers: Mapping[str, int]
     """Lifetime totals by counter name, as `telemetry.events.QUEUE` lists them."""

@@ -209,6 +209,7 @@ class MemoryBroker:
             return deliveries
 
         if isinstance(source, QueueRef):
+            self._model(source).popped = True
             return serve(self._model(source), limit)
         if isinstance(source, EnvironmentRef):
             return self._serve_environment(source, limit, serve, visits=iter(range(MAX_VISITS)))
@@ -442,5 +443,6 @@ class MemoryBroker:
             environment_limit=self._limits.get(model.ref.scope),
             oldest_age_ms=model.oldest_age(now),
             paused=model.paused,
+            popped=model.popped or model.odometers["dequeued"] > 0,
             odometers=dict(model.odometers),
         )

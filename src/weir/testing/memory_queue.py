@@ -72,6 +72,7 @@ class QueueModel:
         self.ref = ref
         self.spec = spec
         self.paused = False
+        self.popped = False
         self.entries: dict[str, Entry] = {}
         self.odometers: dict[str, int] = dict.fromkeys(QUEUE_COUNTERS, 0)
         self.outbox: list[DeadMessage] = []
@@ -165,7 +166,7 @@ class QueueModel:
 
     def _accept(self, message: NewMessage, now: int) -> None:
         available = max(message.deliver_at_ms or 0, now + (message.delay_ms or 0))
-        spans = (self.spec.retention.max_age_ms, message.ttl_ms, self.spec.message_ttl_ms)
+        spans = (self.spec.retention.message_age_ms, message.ttl_ms, self.spec.message_ttl_ms)
         span = min(span for span in spans if span is not None)
         entry = Entry(
             message=message,

@@ -45,6 +45,8 @@ end
 local visits = {left = 64}
 if queue then
   serve_one(queue, limit)
+  -- Who asks in vain is a consumer too: the odometer alone would not tell of one that waits for the first message.
+  if not queue.popped then redis.call('HSET', queue.key.base, 'popped', '1') end
 elseif kind == 'environment' then
   serve_environment(ident, limit, visits, serve_one)
 else

@@ -2,7 +2,8 @@
 -- ARGV  7 ident of a queue, or of an environment, 8 'queue' or 'environment', 9 continue after this
 --       ident ('' to begin), 10 how many at most
 -- Reply {'ok', for each queue: ident, depth, delayed, running, limit, environment depth, running and
---       limit, oldest age in ms, '1' if paused, packed state} | {'unknown'}
+--       limit, oldest age in ms, '1' if paused, '1' if it was ever asked for messages, packed state}
+--       | {'unknown'}
 --- include "call"
 --- include "clock"
 --- include "keys"
@@ -26,7 +27,7 @@ for _, name in ipairs(idents) do
   local values = {
     name, depth(q), redis.call('ZCOUNT', q.key.delayed, '(' .. now, '+inf'), q.running, q.concurrency,
     tonumber(totals[1] or 0), tonumber(totals[2] or 0), tonumber(totals[3] or 0), now - oldest(q, now),
-    q.paused and '1' or '0', pack_state(q),
+    q.paused and '1' or '0', q.popped and '1' or '0', pack_state(q),
   }
   for _, value in ipairs(values) do reply[#reply + 1] = value end
 end

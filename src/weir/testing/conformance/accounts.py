@@ -27,6 +27,20 @@ class Accounts(Promises):
         assert not state.paused
         assert texts(await self.take(broker, queue)) == ["c"]
 
+    async def test_a_queue_knows_that_it_was_asked_for_messages_in_vain_or_not(
+        self, broker: Broker, environment: EnvironmentRef
+    ) -> None:
+        asked, served, other = (environment.queue(name) for name in ("asked", "served", "other"))
+        for queue in (asked, served, other):
+            await broker.define(queue, PLAIN)
+        await self.put(broker, served, "a")
+        assert [(await broker.state(queue)).popped for queue in (asked, served, other)] == [False] * 3
+        assert await self.take(broker, asked) == []
+        assert texts(await self.take(broker, environment)) == ["a"]
+        await broker.pause(asked)
+        states = {state.queue: state.popped for state in await broker.states(environment)}
+        assert states == {asked: True, served: True, other: False}
+
     async def test_the_account_balances(
         self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
     ) -> None:

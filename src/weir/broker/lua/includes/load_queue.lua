@@ -7,11 +7,12 @@
 -- it back. Waiting messages are never counted: depth follows from the odometers and what is running.
 local function load_queue(ident)
   local keys = queue_keys(ident)
-  local stored = redis.call('HMGET', keys.base, 'c', 'state', 'paused')
+  local stored = redis.call('HMGET', keys.base, 'c', 'state', 'paused', 'popped')
   if not stored[1] then return nil end
   local q = {ident = ident, key = keys, paused = stored[3] == '1', version_0 = not stored[2]}
   unpack_promises(q, stored[1])
   unpack_state(q, stored[2] or redis.call('HGET', keys.base, 's'))
+  q.popped = stored[4] == '1' or q.dequeued > 0
   q.ordered, q.by_key = q.ordering > 0, q.ordering == 2
   -- Nothing was said about it in promises of before.
   q.priority = q.priority_plus_1 > 0 and q.priority_plus_1 - 1 or DEFAULT_PRIORITY
