@@ -171,7 +171,7 @@ class LoadSettings(Section):
 
 
 class DeadLetterSettings(Section):
-    """How the counts of the dead are checked, and how long lineage is kept."""
+    """How the counts of the dead are checked, and how long letters and lineage are kept."""
 
     audit_interval_s: Annotated[float, Field(ge=1)] = 600.0
     audit_max_letters: Annotated[int, Field(ge=1)] = Field(
@@ -179,6 +179,9 @@ class DeadLetterSettings(Section):
     )
     keep_replayed_days: Annotated[float, Field(gt=0)] = Field(
         default=30.0, description="replayed letters stay this long as lineage"
+    )
+    retention_interval_s: Annotated[float, Field(ge=1)] = Field(
+        default=60.0, description="how often dead letters that are too old are deleted"
     )
 
 

@@ -8,11 +8,15 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.types.json import Json, Jsonb
 from tests.deadletters.world import World, numbers
 
 from support.urls import with_database
 from weir.control.database import Database
 from weir.control.migrate import PostgresMigrations, migrate, migrate_postgres, read_migrations
+from weir.control.queues import QueueDefinitions
+from weir.control.specs import Specs
+from weir.control.tenants import ensure_environment
 from weir.deadletters.consumers import ensure_consumers
 from weir.deadletters.filters import Filter
 from weir.deadletters.lineage import replay_id_of
@@ -20,6 +24,7 @@ from weir.deadletters.tasks import NewTask, TaskKind
 from weir.model.ids import new_id
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import Ordering
+from weir.testing.memory import MemoryBroker
 
 FIRST_RELEASE = {1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 30, 31, 40}
 DIED_MS = 1_700_000_000_000
@@ -84,3 +89,44 @@ async def test_replays_of_before_are_redriven_in_their_original_order(
         seen += numbers([delivery.payload for delivery in deliveries])
         await world.broker.ack([delivery.lease for delivery in deliveries])
     assert seen == list(range(40))
+
+
+ADD_DEFINITION = """
+INSERT INTO weir.queue_definitions (organization, project, environment, queue, spec, defined_at_ms)
+VALUES (%s, %s, %s, %s, %s, 0)
+"""
+
+
+async def test_a_default_age_of_before_deletes_nothing_and_another_one_was_written(
+    old_database: Database, environment: EnvironmentRef
+) -> None:
+    scope = (environment.organization, environment.project, environment.environment)
+    ages = {"default": 14 * 86_400_000, "written": 7 * 86_400_000}
+    app = {"app": "A", "queues": {name: {"retention": {"max_age_ms": ms}} for name, ms in ages.items()}}
+    app["queues"]["deep"] = {"retention": {"max_age_ms": 14 * 86_400_000, "max_depth": 5}}
+    async with old_database.transaction() as connection:
+        await ensure_environment(connection, environment, now_ms=0)
+        for name, age_ms in ages.items():
+            spec = Jsonb({"name": name, "retention": {"max_age_ms": age_ms, "max_depth": None}})
+            await connection.execute(ADD_DEFINITION, (*scope, name, spec))
+        await connection.execute(ADD_SPEC, (*scope, Json(app)))
+    await migrate_postgres(old_database)
+    definitions = await QueueDefinitions(old_database).of(environment)
+    assert {one.queue.queue: one.spec.retention.max_age_ms for one in definitions} == {
+        "default": None,
+        "written": ages["written"],
+    }
+    current = await Specs(old_database, MemoryBroker()).current(environment)
+    assert current is not None
+    assert {one.name: (one.retention.max_age_ms, one.retention.max_depth) for one in current.app.queues} == {
+        "default": (None, None),
+        "written": (ages["written"], None),
+        "deep": (None, 5),
+    }
+
+
+ADD_SPEC = """
+INSERT INTO weir.applied_specs
+    (organization, project, environment, revision, spec, source, file, actor, applied_at_ms)
+VALUES (%s, %s, %s, 1, %s, '', '', '', 0)
+"""

@@ -9,9 +9,12 @@ from typing import Any
 
 from weir.broker.broker import Broker
 from weir.control.database import Database
+from weir.control.queues import QueueDefinitions
 from weir.deadletters.audit import Auditor
+from weir.deadletters.copier import DeadLetterCopier
 from weir.deadletters.desk import TaskDesk
 from weir.deadletters.mover import Mover
+from weir.deadletters.retention import DeadLetterRetention
 from weir.deadletters.runner import TaskRunner
 from weir.deadletters.single import Letters
 from weir.deadletters.tasks import NewTask, Task
@@ -19,10 +22,12 @@ from weir.model.ids import MessageId
 from weir.model.message import Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
-from weir.spec.ir import DeliveryPolicy, Ordering, QueueSpec, Retention
+from weir.spec.ir import DeliveryPolicy, QueueSpec, Retention
 from weir.testing.clocks import ManualClock
 from weir.testing.memory import MemoryBroker
 
+DELIVERY = ("max_attempts", "dead_letter_queue")
+RETENTION = ("max_depth", "max_age_ms")
 COUNT = """
 SELECT c.queue, count(l.id) FILTER (WHERE l.replayed_at_ms IS NULL) AS n FROM weir.consumers AS c
 LEFT JOIN weir.dead_letters AS l USING (consumer_key)
@@ -52,6 +57,8 @@ class World:
         self.desk = TaskDesk(self.database, self.broker, clock=self.clock)
         self.runner = TaskRunner(self.broker, self.database, clock=self.clock)
         self.letters = Letters(self.database, self.broker, clock=self.clock)
+        self.copier = DeadLetterCopier(self.broker, self.database)
+        self.retention = DeadLetterRetention(self.broker, self.database, interval_s=1)
         self.auditor = Auditor(self.database, clock=self.clock)
 
     @property
@@ -59,16 +66,17 @@ class World:
         return shard_of(self.environment, shards=self.shards)
 
     async def define(self, name: str, **options: Any) -> QueueRef:
+        """Define a queue in the broker, and in PostgreSQL as the API does."""
         queue = self.environment.queue(name)
-        attempts = options.pop("max_attempts", 1)
-        depth = options.pop("max_depth", None)
+        delivery = {part: options.pop(part) for part in DELIVERY if part in options}
+        retention = {part: options.pop(part) for part in RETENTION if part in options}
         spec = QueueSpec(
             name=name,
-            delivery=DeliveryPolicy(max_attempts=attempts),
-            retention=Retention(max_depth=depth),
-            ordering=options.pop("ordering", Ordering.UNORDERED),
+            delivery=DeliveryPolicy(**{"max_attempts": 1, **delivery}),
+            retention=Retention(**retention),
             **options,
         )
+        await QueueDefinitions(self.database).define(queue, spec)
         await self.broker.define(queue, spec)
         return queue
 

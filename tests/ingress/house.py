@@ -28,6 +28,7 @@ from weir.control.specs import Specs
 from weir.control.system_events import SystemEvents
 from weir.control.tokens import NewToken, Tokens
 from weir.deadletters.channels import Channels
+from weir.deadletters.copier import DeadLetterCopier
 from weir.deadletters.mover import Mover
 from weir.deadletters.room import open_room
 from weir.ingress.at_once import CommandsAtOnce
@@ -107,6 +108,7 @@ class House:
                     self.journal.run,
                     log.run,
                     Mover(self.broker, self.database).run,
+                    DeadLetterCopier(self.broker, self.database).run,
                     self._sweep,
                 )
             ]

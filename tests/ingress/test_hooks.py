@@ -16,11 +16,11 @@ from weir.errors import BrokerUnavailable
 from weir.model.exchange import Refused
 from weir.model.limits import MAX_ERROR_BYTES
 from weir.model.message import NewMessage
+from weir.model.receipts import HOOK, RECEIVED_AT
 from weir.serve.server import bind, listening
 from weir.spec.language import read_spec
 from weir.worker import Context, Reject
 from weir.workers.journal import Attempt, attempts_of
-from weir.workers.variables import HOOK, RECEIVED_AT
 from workers.rig import until
 
 SPEC = """

@@ -141,7 +141,7 @@ async def test_criterion_4_after_the_last_attempt_a_message_is_in_the_dead_lette
     assert letter["id"] == accepted["id"]
     assert letter["attempts"] == 5
     assert "RuntimeError: guard rejected" in letter["error"]
-    assert letter["preview"]["incident"]["title"] == "Disk full 1"
+    assert letter["preview"]["payload"]["incident"]["title"] == "Disk full 1"
 
 
 async def test_criterion_5_an_idempotency_key_prevents_duplicate_processing(house):
@@ -334,3 +334,55 @@ async def test_a_timeline_tells_the_last_attempt_before_the_death_whatever_the_w
         await house.client.post(f"/admin/queues/WebhookIngress/dlq/{accepted['id']}/replay")
     timeline = (await house.client.get(f"/api/v1/messages/{accepted['id']}/timeline")).json()
     assert [one["what"] for one in timeline["moments"]][-3:] == ["attempt dead", "died", "replayed"]
+
+
+# dead letter queues, as the spec of the queue primitive declares them
+
+WITH_DEAD_LETTERS = SPEC.replace("max_attempts: 5,", "max_attempts: 1, dead_letter_queue: WebhookDLQ,")
+
+
+def dead_letter_queue(rest: str = "") -> str:
+    return f"""
+  queue WebhookDLQ {{
+    message_type {{ original_message: json, failed_at: time, error: string, attempts: int }}
+    retention {{ max_age_seconds: 604800 }}
+    {rest}
+  }}
+}}
+"""
+
+
+async def test_a_death_is_worked_on_by_the_command_of_its_dead_letter_queue(house):
+    told: list[dict[str, object]] = []
+    command = (
+        "map_to: command Desk.Tell { why: error, who: original_message.payload.incident.id, n: attempts }"
+    )
+    await house.apply(WITH_DEAD_LETTERS.rstrip().removesuffix("}") + dead_letter_queue(command))
+
+    @house.commands.command("Desk.Tell")
+    async def tell(**inputs: object) -> None:
+        told.append(inputs)
+
+    await failing(house)
+    await house.hook("PagerDutyAlert", incident(7))
+    async with house.working():
+        await until(lambda: told)
+        (letter,) = await dead_letters(house, 1)
+    assert told == [{"why": letter["error"], "who": "P7", "n": 1}]
+    assert letter["preview"] == {"payload": incident(7)}
+
+
+async def test_a_dead_letter_queue_without_work_gives_its_deaths_to_whoever_pops_it(house):
+    await house.apply(WITH_DEAD_LETTERS.rstrip().removesuffix("}") + dead_letter_queue())
+    await failing(house)
+    await house.hook("PagerDutyAlert", incident(7))
+    async with house.working():
+        (letter,) = await dead_letters(house, 1)
+        body = {"queue": "WebhookDLQ", "wait_ms": 500}
+        async with asyncio.timeout(20):
+            while not (found := (await house.client.post("/api/v1/pop", json=body)).json()["messages"]):
+                pass
+    (message,) = found
+    assert message["headers"]["weir-dead-letter"] == letter["id"]
+    assert message["payload"]["original_message"]["payload"] == incident(7)
+    assert (message["payload"]["error"], message["payload"]["attempts"]) == (letter["error"], 1)

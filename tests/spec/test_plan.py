@@ -68,6 +68,27 @@ def test_a_depth_below_what_waits_is_allowed_with_a_warning():
     assert "max_depth" in found.warnings[0]
 
 
+DYING = "app A { queue Q { delivery { dead_letter_queue: P } } queue P { AGE } webhook W { queue: P } }"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "warned"),
+    [
+        ("", "retention { max_age: 7d }", True),
+        ("retention { max_age: 8d }", "retention { max_age: 7d }", True),
+        ("retention { max_age: 6d }", "retention { max_age: 7d }", False),
+        ("retention { max_age: 7d }", "", False),
+    ],
+)
+def test_dead_letters_that_will_be_deleted_by_age_are_warned_about(before, after, warned):
+    old, new = (read_spec(DYING.replace("AGE", age)) for age in (before, after))
+    found = plan(old, new, {"Q": Holding(dead=12)})
+    assert found.allowed
+    expected = "queue `Q` has 12 dead letters; those older than 604800 s will be deleted"
+    assert any(warning.startswith(expected) for warning in found.warnings) is warned
+    assert plan(old, new, {}).warnings == ()
+
+
 def test_a_webhook_that_goes_away_is_warned_about():
     found = planned(BASE.replace("webhook W { queue: P }", ""))
     assert "401" in found.warnings[0]

@@ -269,6 +269,19 @@ async def test_a_command_that_nobody_registered_is_named_with_the_nearest(rig):
     assert "did you mean `Thing.Doo`?" in rig.journal.attempts[0].error
 
 
+@pytest.mark.parametrize("inputs", ["", "{ b: a }"])
+async def test_a_chained_message_says_whose_it_is_and_is_not_a_replay(rig, inputs):
+    await rig.apply(f"app A {{ queue In {{ enqueue: Out {inputs} }} queue Out {{}} }}")
+    headers = {"weir-replay-of": "018bcfe5-6800-7000-8000-000000000000", "trace": "t"}
+    (first,) = await rig.put("In", orjson.dumps({"a": 21}), headers=headers)
+    async with rig.working():
+        await until(lambda: rig.endings() == ["done"])
+    (found,) = await rig.broker.dequeue(rig.environment.queue("Out"), consumer="test")
+    assert found.headers["weir-chained-from"] == first
+    assert "weir-replay-of" not in found.headers
+    assert ("trace" in found.headers) is (not inputs)
+
+
 async def test_a_chained_message_arrives_once_however_often_the_step_runs(rig):
     await rig.apply(
         """

@@ -164,7 +164,7 @@ class DefinedLifetimes:
         found: dict[QueueRef, int] = {}
         for environment in environments:
             for one in await self._definitions.of(environment):
-                ttl_ms, age_ms = one.spec.message_ttl_ms, one.spec.retention.max_age_ms
+                ttl_ms, age_ms = one.spec.message_ttl_ms, one.spec.retention.message_age_ms
                 found[one.queue] = age_ms if ttl_ms is None else min(ttl_ms, age_ms)
         return found
 

@@ -33,13 +33,18 @@ class Problem(BaseModel):
     errors: list[dict[str, Any]] | None = None
 
 
+Name = Annotated[StrictStr, Field(min_length=1, max_length=255)]
 Count = Annotated[StrictInt, Field(ge=1, le=MAX_COUNT)]
 Span = Annotated[StrictInt, Field(ge=1, le=MAX_SPAN_MS)]
 Delay = Annotated[StrictInt, Field(ge=0, le=MAX_DELAY_MS)]
 
 
 class RetentionBody(Schema):
-    max_age_ms: Span = 14 * DAY_MS
+    max_age_ms: Span | None = Field(
+        default=None,
+        description="Messages that waited longer expire; null: 14 days. For a dead letter queue it also says "
+        "how long dead letters are kept; null: for ever.",
+    )
     max_depth: Count | None = None
 
 
@@ -49,6 +54,15 @@ class DeliveryBody(Schema):
     max_backoff_ms: Delay = 60_000
     jitter: Annotated[StrictFloat | StrictInt, Field(ge=0, le=1)] = 0.0
     lease_ms: Annotated[StrictInt, Field(ge=1, le=MAX_LEASE_MS)] = 30_000
+    handler_timeout_ms: Span | None = Field(
+        default=None, description="Of one attempt of a worker; null: none."
+    )
+    dead_letter_queue: Name | None = Field(
+        default=None,
+        description="The queue that the dead letters belong to. It says how long they are kept and, if it "
+        "has work to do or is popped, receives each death as a message.",
+        examples=["orders-dead"],
+    )
 
 
 class QueueBody(Schema):
@@ -120,9 +134,6 @@ class EnvironmentView(BaseModel):
 
 class EnvironmentList(BaseModel):
     items: list[EnvironmentView]
-
-
-Name = Annotated[StrictStr, Field(min_length=1, max_length=255)]
 
 
 class TokenBody(Schema):

@@ -58,6 +58,11 @@ class QueueDefinitions:
         """Whether the queue is defined."""
         return await self.find(queue) is not None
 
+    async def dying_into(self, queue: QueueRef) -> list[str]:
+        """The queues whose dead letters belong to this one, by name."""
+        rows = await self._database.fetch(SQL["dying_into"], **queue_names(queue))
+        return [row["queue"] for row in rows]
+
     async def of(self, environment: EnvironmentRef) -> list[QueueDefinition]:
         """Every definition of an environment, by name."""
         rows = await self._database.fetch(

@@ -24,6 +24,13 @@ FROM weir.queue_definitions
 WHERE organization = %(organization)s AND project = %(project)s
   AND environment = %(environment)s AND queue = %(queue)s
 
+-- name: dying_into
+-- The queues of an environment whose dead letters belong to one of them.
+SELECT queue FROM weir.queue_definitions
+WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+  AND spec #>> '{delivery,dead_letter_queue}' = %(queue)s
+ORDER BY queue
+
 -- name: list_queues
 -- Every definition of an environment, by name.
 SELECT organization, project, environment, queue, spec, paused, defined_at_ms

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from weir.control.database import Connection, execute, fetch
 from weir.control.sql import load_queries
 from weir.deadletters.consumers import Keys, ensure_consumers
+from weir.deadletters.copies import copied_from
 from weir.deadletters.fingerprint import fingerprint
 from weir.deadletters.groups import Death, GroupKeys, ensure_groups, grow_groups
 from weir.deadletters.letters import SQL as LETTERS
@@ -40,7 +41,13 @@ class Stored:
 async def store_deaths(
     connection: Connection, messages: Sequence[DeadMessage], known: Known, *, now_ms: int
 ) -> Stored:
-    """Insert what is new and count it, in the caller's transaction."""
+    """Insert what is new and count it, in the caller's transaction.
+
+    A copy that died or expired in a dead letter queue is left out: its letter is stored and counted already.
+    """
+    messages = [one for one in messages if copied_from(one.message_id, one.headers) is None]
+    if not messages:
+        return Stored(letters=0, known=known)
     consumers = await _consumers(connection, messages, known.consumers, now_ms=now_ms)
     deaths = [_death(message, consumers) for message in messages]
     groups = await _groups(connection, deaths, known.groups)

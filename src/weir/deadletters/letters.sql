@@ -92,6 +92,13 @@ $WHOLE_LETTERS
 WHERE l.id = ANY(%(ids)s::uuid[])
 ORDER BY $ORIGIN_MS, $ORIGIN_ID;
 
+-- name: next_deaths
+-- The next whole letters of a consumer after an arrival that are still dead, in the order of their deaths.
+$WHOLE_LETTERS
+WHERE l.consumer_key = %(consumer)s AND l.replayed_at_ms IS NULL AND l.seq > %(after)s
+ORDER BY l.seq
+LIMIT %(limit)s;
+
 -- name: lock_letters
 -- Whole letters that are still dead, in their original order, locked until the transaction ends.
 $WHOLE_LETTERS

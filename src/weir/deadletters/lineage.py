@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from uuid import UUID
 
 from weir.deadletters.letters import DeadLetter, Position
+from weir.model.ids import derived_id
 
 REPLAY_OF = "weir-replay-of"
 REPLAY_ORIGIN = "weir-replay-origin"
@@ -18,14 +18,9 @@ LINEAGE = frozenset((REPLAY_OF, REPLAY_ORIGIN, REPLAY_TASK))
 def replay_id_of(letter_id: str, *, died_at_ms: int) -> str:
     """The one id that the replay of a dead letter has, whoever replays it and however often it is tried.
 
-    A UUIDv7 of the time of death, so that it sorts among its contemporaries; the rest is a hash.
+    A UUIDv7 of the time of death, so that it sorts among its contemporaries.
     """
-    digest = hashlib.blake2b(UUID(letter_id).bytes, digest_size=16, person=b"weir.replay").digest()
-    bits = int.from_bytes(digest) & ((1 << 80) - 1)
-    bits = (died_at_ms & ((1 << 48) - 1)) << 80 | bits
-    bits = bits & ~(0xF << 76) | 0x7 << 76
-    bits = bits & ~(0x3 << 62) | 0x2 << 62
-    return str(UUID(int=bits))
+    return derived_id(letter_id, time_ms=died_at_ms, purpose=b"weir.replay")
 
 
 def replay_key_of(letter_id: str) -> str:

@@ -24,10 +24,11 @@ from weir.model.clock import Clock, SystemClock
 from weir.model.exchange import PushAnswer, Pushed, Pusher, PushItem, Queued, Refused
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.receipts import HOOK, RECEIVED_AT, SOURCE_IP
 from weir.spec.book import Hook, Specs
 from weir.spec.cel import Expression, compile_expression
 from weir.spec.ir import SignatureScheme, Verification
-from weir.workers.variables import HOOK, RECEIVED_AT, SOURCE_IP, received
+from weir.workers.variables import received
 
 MAX_HEADERS = 64
 MAX_HEADER_CHARACTERS = 16_384

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import NewType
 from uuid import UUID
 
@@ -24,6 +25,16 @@ def new_message_id() -> MessageId:
 
 def new_operation_id() -> OperationId:
     return OperationId(new_id())
+
+
+def derived_id(source: str, *, time_ms: int, purpose: bytes) -> str:
+    """The one UUIDv7 of that time that follows from another id, for one purpose: the rest is a hash."""
+    digest = hashlib.blake2b(UUID(source).bytes, digest_size=16, person=purpose).digest()
+    bits = int.from_bytes(digest) & ((1 << 80) - 1)
+    bits = (time_ms & ((1 << 48) - 1)) << 80 | bits
+    bits = bits & ~(0xF << 76) | 0x7 << 76
+    bits = bits & ~(0x3 << 62) | 0x2 << 62
+    return str(UUID(int=bits))
 
 
 def check_id(text: str, *, what: str) -> str:

@@ -33,7 +33,9 @@ from weir.control.system_events import SystemEventKind, SystemEvents
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
 from weir.deadletters.audit import Auditor
+from weir.deadletters.copier import DeadLetterCopier
 from weir.deadletters.mover import Mover
+from weir.deadletters.retention import DeadLetterRetention
 from weir.deadletters.room import open_room
 from weir.deadletters.runner import TaskRunner
 from weir.embedded.urls import Urls
@@ -226,8 +228,11 @@ def _dead_letter_loops(
         max_letters=settings.audit_max_letters,
         keep_replayed_ms=round(settings.keep_replayed_days * DAY_MS),
     )
+    retention = DeadLetterRetention(broker, database, interval_s=settings.retention_interval_s)
     return (
         Loop(name="dead-letter-mover", run=Mover(broker, database, clock=clock).run),
+        Loop(name="dead-letter-copies", run=DeadLetterCopier(broker, database).run),
+        Loop(name="dead-letter-retention", run=retention.run),
         Loop(name="dead-letter-tasks", run=TaskRunner(broker, database, clock=clock).run),
         Loop(name="dead-letter-audit", run=auditor.run),
     )

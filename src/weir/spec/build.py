@@ -60,9 +60,8 @@ def _retention(parent: Section) -> Retention:
     section = parent.body("retention")
     if section is None:
         return Retention()
-    age = section.duration_ms("max_age")
     spec = Retention(
-        max_age_ms=Retention().max_age_ms if age is None else age,
+        max_age_ms=section.duration_ms("max_age"),
         max_depth=section.whole("max_depth", at_least=1),
     )
     section.finish()

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from weir.errors import InvalidInput
 from weir.spec.cel import compile_expression
+from weir.spec.dead_letters import DEATH, circles, spelled_circle, unfit_fields, written_types
 from weir.spec.infer import TypeMistake, infer
 from weir.spec.ir import (
     AppSpec,
@@ -69,8 +70,7 @@ def _check_queue(queue: QueueSpec, queues: Mapping[str, QueueSpec], notes: Notes
     path = ("queue", queue.name)
     delivery = queue.delivery
     if delivery.dead_letter_queue is not None:
-        where = (*path, "delivery", "dead_letter_queue")
-        _check_reference(delivery.dead_letter_queue, queues, where, notes)
+        _check_dead_letter_queue(delivery.dead_letter_queue, queues, path, notes)
     if delivery.initial_backoff_ms > delivery.max_backoff_ms:
         notes.add(
             f"`initial_backoff` ({delivery.initial_backoff_ms} ms) is over `max_backoff` "
@@ -86,6 +86,16 @@ def _check_queue(queue: QueueSpec, queues: Mapping[str, QueueSpec], notes: Notes
             _check_target(target, (*path, "deliver"), notes)
         case None:
             pass
+
+
+def _check_dead_letter_queue(name: str, queues: Mapping[str, QueueSpec], path: Path, notes: Notes) -> None:
+    """It must be there, and able to take what a death gives."""
+    where = (*path, "delivery", "dead_letter_queue")
+    _check_reference(name, queues, where, notes)
+    for unfit in unfit_fields(DEATH, queues[name]) if name in queues else ():
+        notes.add(
+            f"queue `{name}` needs `{unfit}`; a death gives {written_types(DEATH)}", _place(notes, where)
+        )
 
 
 def variables_of(queue: QueueSpec) -> dict[str, Type]:
@@ -189,15 +199,11 @@ def _check_webhook(webhook: WebhookSpec, queues: Mapping[str, QueueSpec], notes:
 
 def _check_fits(webhook: WebhookSpec, queue: QueueSpec | None, notes: Notes) -> None:
     """A queue that declares its fields must be able to take what a webhook gives."""
-    for field in queue.message_type if queue else ():
-        given = RECEIVED.get(field.name)
-        wanted = parse_type(field.type) or ANY
-        if (given is None and not field.optional) or (given is not None and not compatible(given, wanted)):
-            notes.add(
-                f"queue `{webhook.queue}` needs `{field.name}: {field.type}`; a webhook gives "
-                + ", ".join(f"`{name}: {kind}`" for name, kind in RECEIVED.items()),
-                _place(notes, ("webhook", webhook.name, "queue")),
-            )
+    for unfit in unfit_fields(RECEIVED, queue) if queue else ():
+        notes.add(
+            f"queue `{webhook.queue}` needs `{unfit}`; a webhook gives {written_types(RECEIVED)}",
+            _place(notes, ("webhook", webhook.name, "queue")),
+        )
 
 
 def _check_verification(verification: Verification, path: Path, notes: Notes) -> None:
@@ -226,25 +232,9 @@ def _check_header(name: str | None, path: Path, notes: Notes) -> None:
 
 
 def _check_circles(queues: Mapping[str, QueueSpec], notes: Notes) -> None:
-    """Chains and dead-letter queues must come to an end."""
-    arrows = {
-        ("enqueue",): {q.name: q.action.queue for q in queues.values() if isinstance(q.action, EnqueueTo)},
-        ("delivery", "dead_letter_queue"): {
-            q.name: q.delivery.dead_letter_queue for q in queues.values() if q.delivery.dead_letter_queue
-        },
-    }
-    for key, following in arrows.items():
-        done: set[str] = set()
-        for start in following:
-            walked: list[str] = []
-            name: str | None = start
-            while name is not None and name not in done and name not in walked:
-                walked.append(name)
-                name = following.get(name)
-            if name is not None and name in walked:
-                circle = [*walked[walked.index(name) :], name]
-                notes.add(
-                    f"messages would go round for ever: {' → '.join(f'`{one}`' for one in circle)}",
-                    _place(notes, ("queue", name, *key)),
-                )
-            done.update(walked)
+    """Chains and dead letter queues must come to an end, also together."""
+    for circle in circles(queues):
+        first, second = circle[:2]
+        chained = isinstance(action := queues[first].action, EnqueueTo) and action.queue == second
+        key = ("enqueue",) if chained else ("delivery", "dead_letter_queue")
+        notes.add(spelled_circle(circle), _place(notes, ("queue", first, *key)))

@@ -19,12 +19,21 @@ class Ordering(StrEnum):
     PER_KEY = "per_key"
 
 
+DEFAULT_MAX_AGE_MS = 14 * DAY_MS
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    max_age_ms: int = 14 * DAY_MS
-    """A message that waited longer is expired: it goes to the dead letters and is counted."""
+    max_age_ms: int | None = None
+    """As written; None if nothing is. Written for a dead letter queue, it also says how long the dead letters
+    that belong to it are kept. A default must not delete anything, so it is not written down."""
     max_depth: int | None = None
     """At this many waiting messages the queue refuses new ones; nothing is trimmed."""
+
+    @property
+    def message_age_ms(self) -> int:
+        """A message that waited longer is expired: it goes to the dead letters and is counted."""
+        return DEFAULT_MAX_AGE_MS if self.max_age_ms is None else self.max_age_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +46,8 @@ class DeliveryPolicy:
     lease_ms: int = 30_000
     handler_timeout_ms: int | None = None
     dead_letter_queue: str | None = None
+    """The queue that the dead letters belong to. It says how long they are kept and, if it has work to do or
+    is popped, receives each death as a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -74,6 +75,7 @@ def plan(before: AppSpec | None, after: AppSpec, holdings: Mapping[str, Holding]
         else:
             refusals += _unsafe(queue, wanted[queue.name], holding)
             warnings += _notable(queue, wanted[queue.name], holding)
+    warnings += _ageing(old, after, holdings)
     warnings += [
         f"webhook `{change.name}` goes away: its senders will get 401"
         for change in changes
@@ -154,10 +156,10 @@ def _unsafe(old: QueueSpec, new: QueueSpec, holding: Holding) -> list[str]:
             f"queue `{old.name}` holds {holding.alive} messages in `{old.ordering}` order; drain it before "
             f"changing the order to `{new.ordering}`"
         )
-    if holding.oldest_age_ms > new.retention.max_age_ms:
+    if holding.oldest_age_ms > new.retention.message_age_ms:
         found.append(
             f"queue `{old.name}` holds messages {holding.oldest_age_ms // 1000} s old; `max_age` of "
-            f"{new.retention.max_age_ms // 1000} s would expire them at once"
+            f"{new.retention.message_age_ms // 1000} s would expire them at once"
         )
     found += _narrowed(old, new, holding)
     return found
@@ -198,6 +200,24 @@ def _notable(old: QueueSpec, new: QueueSpec, holding: Holding) -> list[str]:
     if old.action is not None and new.action is None and not isinstance(old.action, EnqueueTo):
         found.append(f"queue `{old.name}` has nothing that works on its messages any more")
     return found
+
+
+def _ageing(old: AppSpec, new: AppSpec, holdings: Mapping[str, Holding]) -> list[str]:
+    """Dead letters that will be deleted by age from now on, or sooner than before."""
+    before = _kept_for(old)
+    return [
+        f"queue `{name}` has {holdings[name].dead} dead letters; those older than {age_ms // 1000} s will be "
+        f"deleted, as `max_age` of its dead letter queue says"
+        for name, age_ms in _kept_for(new).items()
+        if holdings.get(name, EMPTY).dead and age_ms < before.get(name, math.inf)
+    ]
+
+
+def _kept_for(app: AppSpec) -> dict[str, int]:
+    """How long the dead letters of each queue are kept, where it is limited."""
+    ages = {queue.name: queue.retention.max_age_ms for queue in app.queues}
+    found = {queue.name: ages.get(queue.delivery.dead_letter_queue or "") for queue in app.queues}
+    return {name: age_ms for name, age_ms in found.items() if age_ms is not None}
 
 
 def rendered_plan(found: Plan) -> str:

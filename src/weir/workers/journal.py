@@ -22,8 +22,8 @@ from weir.model.clock import Clock, SystemClock
 from weir.model.handling import error_text
 from weir.model.message import Delivery
 from weir.model.names import EnvironmentRef
+from weir.model.receipts import receipt_of
 from weir.model.tasks import finished
-from weir.workers.variables import receipt_of
 
 SQL = load_queries("weir.workers", "journal.sql")
 FLUSH_S = 0.25

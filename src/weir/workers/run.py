@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -13,6 +13,8 @@ import httpx2
 import orjson
 
 from weir.broker.broker import Broker
+from weir.broker.checks import headers_fit
+from weir.deadletters.lineage import LINEAGE
 from weir.errors import InvalidInput, NotFound, WeirError
 from weir.model.clock import Clock
 from weir.model.handling import Reject, Retry, describe_failure
@@ -29,6 +31,7 @@ Secrets = Callable[[str], str | None]
 """The value of a secret by the name of its environment variable."""
 
 BUSY_DELAY_MS = 1_000
+CHAINED_FROM = "weir-chained-from"
 DISABLED_DELAY_MS = 300_000
 
 
@@ -163,7 +166,7 @@ async def _enqueue(delivery: Delivery, spec: QueueSpec, action: EnqueueTo, tools
         headers = {"content-type": "application/json"}
     message = NewMessage(
         payload=payload,
-        headers=headers,
+        headers=_chained_headers(headers, delivery.message_id),
         key=delivery.key,
         # The usual of this queue becomes the usual of the next; what was urgent here is urgent there.
         priority=None if delivery.priority == spec.priority else delivery.priority,
@@ -179,6 +182,13 @@ async def _enqueue(delivery: Delivery, spec: QueueSpec, action: EnqueueTo, tools
             return done({"queue": action.queue, "message_id": answer.message_id})
         case Enqueue.FULL | Enqueue.GATED:
             return failed(f"queue `{action.queue}` takes nothing now", delay_ms=BUSY_DELAY_MS)
+
+
+def _chained_headers(headers: Mapping[str, str], message_id: str) -> Mapping[str, str]:
+    """The headers on their way into the next queue, and whose they were. The next message is not a replay."""
+    own = {name: value for name, value in headers.items() if name not in LINEAGE}
+    told = {**own, CHAINED_FROM: message_id}
+    return told if headers_fit(told) else own
 
 
 def _plain(value: Any) -> Any:

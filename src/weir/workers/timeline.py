@@ -15,9 +15,9 @@ from weir.control.sql import load_queries
 from weir.errors import NotFound
 from weir.model.ids import MessageId, check_id, id_time_ms
 from weir.model.names import EnvironmentRef
+from weir.model.receipts import receipt_of
 from weir.outbound.log import PostgresDeliveryLog
 from weir.workers.journal import attempts_of, result_of
-from weir.workers.variables import receipt_of
 
 SQL = load_queries("weir.workers", "timeline.sql")
 MAX_QUEUES = 500

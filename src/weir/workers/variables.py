@@ -11,14 +11,9 @@ import orjson
 
 from weir.errors import InvalidInput
 from weir.model.message import Delivery
+from weir.model.receipts import HOOK, SOURCE_IP, receipt_of, sent_headers
 from weir.spec.ir import QueueSpec
 from weir.spec.values import conformed
-
-HOOK = "weir-hook"
-SOURCE_IP = "weir-source-ip"
-RECEIVED_AT = "weir-received-at-ms"
-MAX_STAMP_DIGITS = 13
-_OWN = (HOOK, SOURCE_IP, RECEIVED_AT)
 
 
 def variables_of(delivery: Delivery, spec: QueueSpec) -> dict[str, Any]:
@@ -42,20 +37,13 @@ def _fields(delivery: Delivery) -> dict[str, Any]:
     if HOOK in headers:
         return received(
             delivery.payload,
-            headers={name: value for name, value in headers.items() if name not in _OWN},
+            headers=sent_headers(headers),
             source_ip=headers.get(SOURCE_IP, ""),
             received_at_ms=receipt_of(headers)[0] or delivery.enqueued_at_ms,
             webhook=headers[HOOK],
         )
     value = payload_value(delivery.payload, headers)
     return value if isinstance(value, dict) else {"payload": value}
-
-
-def receipt_of(headers: Mapping[str, str]) -> tuple[int | None, str | None]:
-    """When a message was received, and by which webhook. Producers can write headers too, so they may lie."""
-    stamp, hook = headers.get(RECEIVED_AT, ""), headers.get(HOOK)
-    known = stamp.isascii() and stamp.isdigit() and len(stamp) <= MAX_STAMP_DIGITS
-    return int(stamp) if known else None, None if hook is None else hook.replace("\x00", "\ufffd")
 
 
 def received(

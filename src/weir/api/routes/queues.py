@@ -21,8 +21,10 @@ from weir.api.services import Services, announce, present
 from weir.control.audit import Change
 from weir.control.queues import QueueDefinition
 from weir.control.system_events import SystemEventKind
+from weir.errors import Conflict
 from weir.model.message import QueueState
 from weir.model.names import QueueRef
+from weir.spec.dead_letters import check_dead_letter_queue
 from weir.spec.ir import DeliveryPolicy, QueueSpec, Retention
 
 router = APIRouter(prefix="/api/v1/queues", tags=["queues"])
@@ -54,6 +56,9 @@ async def define_queue(queue: str, body: QueueBody, access: Admin, services: App
     definitions = present(services.definitions, "PostgreSQL")
     ref = access.environment.queue(queue)
     spec = _spec(ref, body, known=await definitions.find(ref))
+    if spec.delivery.dead_letter_queue is not None:
+        others = await definitions.of(ref.scope)
+        check_dead_letter_queue(spec, {one.queue.queue: one.spec for one in others})
     await definitions.define(ref, spec)
     await services.broker.define(ref, spec)
     await _audit(services, access, "queue.define", ref, **body.model_dump(mode="json"))
@@ -67,8 +72,11 @@ async def define_queue(queue: str, body: QueueBody, access: Admin, services: App
 async def forget_queue(queue: str, access: Admin, services: App) -> None:
     """Remove an empty queue."""
     ref = access.environment.queue(queue)
+    definitions = present(services.definitions, "PostgreSQL")
+    if named_by := await definitions.dying_into(ref):
+        raise Conflict(f"`{queue}` is the dead letter queue of `{named_by[0]}`; give that one another first")
     await services.broker.forget(ref)
-    await present(services.definitions, "PostgreSQL").forget(ref)
+    await definitions.forget(ref)
     await _audit(services, access, "queue.forget", ref)
     await announce(services, SystemEventKind.QUEUE_FORGOTTEN, ref.scope, queue=ref.queue)
 

@@ -1,0 +1,62 @@
+-- part: DYING
+FROM weir.queue_definitions AS s
+JOIN weir.queue_definitions AS d
+    ON (d.organization, d.project, d.environment) = (s.organization, s.project, s.environment)
+    AND d.queue = s.spec #>> '{delivery,dead_letter_queue}'
+JOIN weir.consumers AS c
+    ON (c.organization, c.project, c.environment, c.queue) = (s.organization, s.project, s.environment, s.queue)
+
+-- name: uncopied
+-- Queues with deaths that were not copied into their dead letter queue, and what is known of that queue.
+SELECT s.organization, s.project, s.environment, s.queue, d.queue AS dead_letter_queue, c.consumer_key,
+       jsonb_typeof(d.spec -> 'action') = 'object' OR (p.popped AND p.dead_letter_queue = d.queue) IS TRUE AS receives
+$DYING
+LEFT JOIN weir.dead_letter_copies AS p USING (consumer_key)
+WHERE s.spec #>> '{delivery,dead_letter_queue}' IS NOT NULL AND EXISTS (
+    SELECT FROM weir.dead_letters AS l
+    WHERE l.consumer_key = c.consumer_key AND l.replayed_at_ms IS NULL AND l.seq > coalesce(p.copied_to, 0)
+);
+
+-- name: begin_copying
+-- Remember that a consumer's deaths are copied, and whether its dead letter queue was popped.
+INSERT INTO weir.dead_letter_copies AS p (consumer_key, dead_letter_queue, popped)
+VALUES (%(consumer)s, %(dead_letter_queue)s, %(popped)s)
+ON CONFLICT (consumer_key) DO UPDATE
+SET dead_letter_queue = excluded.dead_letter_queue,
+    popped = excluded.popped OR (p.popped AND p.dead_letter_queue = excluded.dead_letter_queue)
+WHERE p.dead_letter_queue <> excluded.dead_letter_queue OR (excluded.popped AND NOT p.popped);
+
+-- name: lock_copying
+-- Be the only one who copies the deaths of a consumer; up to which arrival they are copied.
+SELECT copied_to FROM weir.dead_letter_copies WHERE consumer_key = %(consumer)s FOR UPDATE SKIP LOCKED;
+
+-- name: save_copied
+-- The deaths of a consumer are copied up to this arrival.
+UPDATE weir.dead_letter_copies SET copied_to = %(copied_to)s WHERE consumer_key = %(consumer)s;
+
+-- name: limited
+-- Queues whose dead letters are kept for a limited time, because `max_age` is written for their dead letter queue.
+SELECT s.organization, s.project, s.environment, s.queue, d.queue AS dead_letter_queue, c.consumer_key,
+       (d.spec #>> '{retention,max_age_ms}')::bigint AS max_age_ms
+$DYING
+WHERE s.spec #>> '{delivery,dead_letter_queue}' IS NOT NULL
+  AND d.spec #>> '{retention,max_age_ms}' IS NOT NULL
+ORDER BY c.consumer_key;
+
+-- name: delete_aged
+-- Delete those of a consumer's oldest dead letters that died before a moment; how many of each group.
+WITH oldest AS (
+    SELECT id, died_at_ms FROM weir.dead_letters
+    WHERE consumer_key = %(consumer)s AND replayed_at_ms IS NULL
+    ORDER BY seq
+    LIMIT %(limit)s
+), aged AS (
+    SELECT l.id FROM weir.dead_letters AS l JOIN oldest USING (id)
+    WHERE oldest.died_at_ms < %(before_ms)s AND l.replayed_at_ms IS NULL
+    -- Letters that a redrive has locked are left to it, so that neither waits for the other.
+    FOR UPDATE OF l SKIP LOCKED
+), gone AS (
+    DELETE FROM weir.dead_letters AS l USING aged WHERE l.id = aged.id
+    RETURNING l.group_key
+)
+SELECT group_key, count(*) AS letters FROM gone GROUP BY group_key;

@@ -1,0 +1,148 @@
+"""A death as a message for its dead letter queue: the original, when and why it died, and its attempts."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import NoReturn
+from uuid import UUID
+
+import orjson
+
+from weir.broker.checks import headers_fit
+from weir.deadletters.letters import DeadLetter
+from weir.deadletters.lineage import LINEAGE
+from weir.model.ids import MessageId, derived_id
+from weir.model.limits import MAX_PAYLOAD_BYTES
+from weir.model.message import NewMessage
+from weir.model.receipts import HOOK, SOURCE_IP, receipt_of, sent_headers
+
+DEAD_LETTER = "weir-dead-letter"
+DIED_IN = "weir-died-in"
+DEATH_REASON = "weir-death-reason"
+ORIGINAL_BYTES = "weir-original-bytes"
+CONTENT_TYPE = "content-type"
+MAX_ERROR_CHARACTERS = 1_000
+"""What is left of the error where the whole of it would not fit beside the original message."""
+
+
+def copy_of(dead_letter: DeadLetter) -> NewMessage:
+    """The message that tells a dead letter queue of a death. It follows from the letter alone."""
+    payload = _payload(dead_letter)
+    headers = {
+        CONTENT_TYPE: "application/json",
+        DEAD_LETTER: dead_letter.id,
+        DIED_IN: dead_letter.queue.queue,
+        DEATH_REASON: dead_letter.reason,
+    }
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        payload = _document(b"null", dead_letter, error=dead_letter.error_text[:MAX_ERROR_CHARACTERS])
+        headers[ORIGINAL_BYTES] = str(len(dead_letter.payload))
+    return NewMessage(
+        payload=payload,
+        id=MessageId(copy_id_of(dead_letter.id, died_at_ms=dead_letter.died_at_ms)),
+        headers=_with_original_headers(headers, dead_letter),
+        key=dead_letter.key,
+        idempotency_key=dead_letter.id,
+    )
+
+
+def copy_id_of(dead_letter_id: str, *, died_at_ms: int) -> str:
+    """The one id that the copy of a dead letter has, however often it is sent."""
+    return derived_id(dead_letter_id, time_ms=died_at_ms, purpose=b"weir.copy")
+
+
+def copied_from(message_id: str, headers: Mapping[str, str]) -> str | None:
+    """The dead letter that a message is a copy of. Producers can write headers, but they choose no ids."""
+    claimed = headers.get(DEAD_LETTER, "")
+    try:
+        expected = copy_id_of(str(UUID(claimed)), died_at_ms=UUID(message_id).int >> 80)
+    except ValueError:
+        return None
+    return claimed if expected == message_id else None
+
+
+def _payload(dead_letter: DeadLetter) -> bytes:
+    original = _original_message(dead_letter)
+    payload = _document(original, dead_letter, error=dead_letter.error_text)
+    if len(payload) <= MAX_PAYLOAD_BYTES:
+        return payload
+    return _document(original, dead_letter, error=dead_letter.error_text[:MAX_ERROR_CHARACTERS])
+
+
+def _document(original: bytes, dead_letter: DeadLetter, *, error: str) -> bytes:
+    """Put together by hand, so that the original stays as it came, numbers of any size included."""
+    members = (
+        (b"original_message", original),
+        (b"failed_at", orjson.dumps(_moment(dead_letter.died_at_ms))),
+        (b"error", orjson.dumps(error)),
+        (b"attempts", orjson.dumps(dead_letter.attempts)),
+    )
+    return _object(*members)
+
+
+def _object(*members: tuple[bytes, bytes]) -> bytes:
+    return b"{" + b",".join(b'"%s":%s' % member for member in members) + b"}"
+
+
+def _original_message(dead_letter: DeadLetter) -> bytes:
+    """The payload if it is a JSON object. Anything else, and what a webhook received, is under `payload`."""
+    payload, headers = dead_letter.payload, dead_letter.headers
+    text = _json_text(payload, headers.get(CONTENT_TYPE, "application/json"))
+    if HOOK not in headers and text is not None and text.startswith(b"{"):
+        return text
+    body = (b"payload", text) if text is not None else _other_body(payload)
+    return _object(body, *(_received(dead_letter) if HOOK in headers else ()))
+
+
+def _json_text(payload: bytes, content_type: str) -> bytes | None:
+    """The payload without space around it, if it is JSON and says so."""
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        return None
+    try:
+        # Numbers stay texts: nobody looks at them, and some have more digits than Python reads.
+        json.loads(payload.decode(), parse_int=str, parse_float=str, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+    return payload.strip()
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"`{constant}` is not JSON")
+
+
+def _other_body(payload: bytes) -> tuple[bytes, bytes]:
+    try:
+        return b"payload", orjson.dumps(payload.decode())
+    except UnicodeDecodeError:
+        return b"payload_base64", orjson.dumps(base64.b64encode(payload).decode())
+
+
+def _received(dead_letter: DeadLetter) -> tuple[tuple[bytes, bytes], ...]:
+    """What else the expressions of a queue see of something that a webhook received."""
+    headers = dead_letter.headers
+    received_at_ms, webhook = receipt_of(headers)
+    sent = {name: value for name, value in sent_headers(headers).items() if name not in LINEAGE}
+    return (
+        (b"headers", orjson.dumps(sent)),
+        (b"source_ip", orjson.dumps(headers.get(SOURCE_IP, ""))),
+        (b"received_at", orjson.dumps(_moment(received_at_ms or dead_letter.enqueued_at_ms))),
+        (b"webhook", orjson.dumps(webhook)),
+    )
+
+
+def _with_original_headers(headers: dict[str, str], dead_letter: DeadLetter) -> dict[str, str]:
+    """The original's headers go along if there is room; those that a webhook received are in the payload."""
+    if HOOK in dead_letter.headers:
+        return headers
+    own = {name: value for name, value in dead_letter.headers.items() if name not in LINEAGE}
+    both = {**own, **headers}
+    return both if headers_fit(both) else headers
+
+
+def _moment(time_ms: int) -> str:
+    text = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
