@@ -238,7 +238,7 @@ def test_a_paused_redrive_is_cancelled_and_another_sends_its_letters(opened: Ope
 
 def test_the_spec_holds_and_planning_it_again_changes_nothing(opened: Opened, shop: Tenant) -> None:
     assert shop.ask("GET", "/api/v1/spec")["source"] == opened.told["spec"]
-    assert len(shop.ask("GET", "/api/v1/spec/history")["revisions"]) == 2
+    assert len(shop.ask("GET", "/api/v1/spec/history")["items"]) == 2
     body = {"source": opened.told["spec"], "file": "shop.weir"}
     assert shop.ask("POST", "/api/v1/spec/plan", body)["changes"] == []
 
