@@ -15,12 +15,12 @@ from weir.broker.broker import Broker
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
 from weir.control.database import Database
-from weir.control.system_events import SystemEvent, SystemEvents
+from weir.control.system_events import SystemEvent, SystemEventKind, SystemEvents
 from weir.embedded.ports import free_port
 from weir.model.ids import new_id
 from weir.operations.service import OperationService
 
-from .harness import Tenant, define, make_client
+from .harness import Tenant, make_client
 
 
 @pytest.fixture
@@ -129,8 +129,8 @@ async def test_with_redis_out_of_reach_pushes_get_202_and_with_postgres_too_503_
     await nowhere.aclose()
 
 
-async def test_a_paused_queue_is_announced_to_every_process(
-    client: httpx2.AsyncClient, tenant: Tenant, services: Services, database: Database
+async def test_a_queue_that_is_defined_is_announced_to_every_process(
+    client: httpx2.AsyncClient, tenant: Tenant, database: Database
 ) -> None:
     heard: list[SystemEvent] = []
 
@@ -139,9 +139,8 @@ async def test_a_paused_queue_is_announced_to_every_process(
             heard.append(event)
 
     elsewhere = SystemEvents(database=database)
-    elsewhere.on("queue.pause", hear)
+    elsewhere.on(SystemEventKind.QUEUE_DEFINED, hear)
     await elsewhere.catch_up()
-    name = await define(services, tenant.environment, "paused")
-    assert (await client.post(f"/api/v1/queues/{name}/pause")).status_code == 200
+    assert (await client.put("/api/v1/queues/new", json={})).status_code == 200
     await elsewhere.catch_up()
-    assert [event.payload for event in heard] == [{"queue": name}]
+    assert [event.payload for event in heard] == [{"queue": "new"}]

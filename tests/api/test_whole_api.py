@@ -326,3 +326,16 @@ def test_fuzzing_the_description_finds_no_5xx_and_no_answer_outside_its_schema(
     again = f"FUZZ_SEED={seed} repeats this\n"
     assert done.returncode == 0, again + done.stdout[-8_000:] + done.stderr[-2_000:]
     assert re.search(r"[1-9]\d* passed", done.stdout)
+
+
+def test_promtool_accepts_the_alert_rules_of_the_reference(tmp_path: Path) -> None:
+    tool = promtool()
+    assert tool, "promtool is missing; `./weir test` gets it, or install Debian's package `prometheus`"
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "load.md").read_text()
+    (rules,) = re.findall(r"```yaml\n(groups:.*?)```", page, re.DOTALL)
+    file = tmp_path / "rules.yml"
+    file.write_text(rules)
+    done = subprocess.run([tool, "check", "rules", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    known = set(re.findall(r"`(weir_\w+)", page))
+    assert set(re.findall(r"weir_\w+", rules)) <= known

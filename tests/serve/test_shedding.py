@@ -18,6 +18,7 @@ from weir.api.instruments import Instruments
 from weir.api.reply import Reply
 from weir.api.services import Services
 from weir.errors import Overloaded
+from weir.operations.tally import OperationTally
 from weir.serve.protocol import LimitedProtocol
 from weir.serve.server import bind, listening
 
@@ -29,6 +30,7 @@ class Pushes:
 
     def __init__(self) -> None:
         self.admission = Admission()
+        self.tally = OperationTally()
         self.begun = 0
         self.go = asyncio.Event()
 
@@ -48,9 +50,11 @@ async def pushes() -> Pushes:
 @pytest.fixture
 async def port(pushes: Pushes) -> AsyncIterator[int]:
     intake = SimpleNamespace(
-        overloaded=lambda *, refused: Overloaded("busy; try later", retry_after_s=3, quota=10)
+        overloaded=lambda *, refused: Overloaded(
+            "busy; try later", retry_after_s=3, quota=10, reason="burst_spent"
+        )
     )
-    operations: Any = SimpleNamespace(admission=pushes.admission, intake=intake)
+    operations: Any = SimpleNamespace(admission=pushes.admission, intake=intake, tally=pushes.tally)
     services = Services(
         broker=cast(Any, None), authenticator=cast(Any, None), pusher=cast(Any, None),
         settler=cast(Any, None), operations=operations,
@@ -121,6 +125,7 @@ async def test_a_push_that_is_turned_away_is_a_problem_and_the_connection_serves
         assert (await one.answer())[0] == 201
     assert pushes.begun == 1
     assert pushes.admission.arriving == 0
+    assert pushes.tally.pushes == {("429", "burst_spent"): 3}
 
 
 async def test_a_body_in_pieces_is_skipped_before_the_refusal(port: int, pushes: Pushes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from weir.admission.budget import QueueBudget
-from weir.admission.decide import Decision, decide, full
+from weir.admission.decide import Decision, Rejection, decide, full, rejection
 from weir.admission.kinds import OperationType
 from weir.admission.limit import AdaptiveLimit
 from weir.admission.policy import KNEE, Policy
@@ -98,6 +98,11 @@ class Admission:
         if not self.enabled or self._calm_with(in_flight):
             return Decision.EXECUTE
         return decide(kind, self._pressure(in_flight, queueing), self.policy, last=self._last[kind])
+
+    def rejection(self, kind: OperationType) -> Rejection:
+        """Why one more would be rejected now."""
+        pressure = self._pressure(self.in_flight + 1, self.queueing)
+        return rejection(kind, pressure, self.policy, last=self._last[kind])
 
     def may_queue(self, kind: OperationType, operations: int, *, for_load: bool) -> bool:
         """Whether operations may enter the queue; those that do for load are taken from the budget."""

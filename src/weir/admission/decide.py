@@ -21,6 +21,20 @@ class Decision(StrEnum):
     REJECT = "reject"
 
 
+class Rejection(StrEnum):
+    """Why an operation is rejected, in the order in which it is asked."""
+
+    EVENT_LOOP_LAG = "event_loop_lag"
+    """The process itself cannot keep up."""
+    OPERATION_QUEUE_FULL = "operation_queue_full"
+    OPERATION_QUEUE_BUSY = "operation_queue_busy"
+    """Too many are on their way into the operation queue at once."""
+    BURST_SPENT = "burst_spent"
+    """What may be queued for load was queued."""
+    BUSY = "busy"
+    """It cannot be queued, and there is no room to execute it."""
+
+
 def decide(
     kind: OperationType, pressure: Pressure, policy: Policy, *, last: Decision = Decision.EXECUTE
 ) -> Decision:
@@ -35,6 +49,20 @@ def decide(
     if not threshold.queueable or not pressure.may_queue or full(kind, pressure, policy, last=last):
         return Decision.REJECT
     return Decision.QUEUE
+
+
+def rejection(kind: OperationType, pressure: Pressure, policy: Policy, *, last: Decision) -> Rejection:
+    """Why `decide` says REJECT."""
+    if lagging(kind, pressure, policy, last=last):
+        return Rejection.EVENT_LOOP_LAG
+    if policy.of(kind).queueable:
+        if pressure.queueing >= pressure.queueing_limit:
+            return Rejection.OPERATION_QUEUE_BUSY
+        if full(kind, pressure, policy, last=last):
+            return Rejection.OPERATION_QUEUE_FULL
+        if not pressure.may_queue:
+            return Rejection.BURST_SPENT
+    return Rejection.BUSY
 
 
 def lagging(kind: OperationType, pressure: Pressure, policy: Policy, *, last: Decision) -> bool:

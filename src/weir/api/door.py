@@ -33,6 +33,7 @@ class Door:
         self.shedding = False
         """Whether the last that knocked was turned away."""
         self._refusals_left = 0
+        self._refused_with: Overloaded | None = None
         self._pieces: list[bytes] = []
 
     def route(self, method: bytes, target: bytes) -> str | None:
@@ -63,10 +64,12 @@ class Door:
 
     def _refused(self, operations: OperationService, route: str) -> bytes:
         self._instruments.observe(method="POST", route=route, status=429, took_s=0.0)
-        if not self._refusals_left:
+        if not self._refusals_left or self._refused_with is None:
             self._refusals_left = _SAME_REFUSAL
-            self._pieces = _pieces(operations.intake.overloaded(refused=_SAME_REFUSAL))
+            self._refused_with = operations.intake.overloaded(refused=_SAME_REFUSAL)
+            self._pieces = _pieces(self._refused_with)
         self._refusals_left -= 1
+        operations.tally.turned_away(self._refused_with)
         return new_id().encode().join(self._pieces)
 
     def entered(self) -> None:

@@ -7,7 +7,7 @@ environment always has its totals, so nothing is left out of the sums.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from weir.api.dead_letter_metrics import dead_letter_families
 from weir.api.instruments import Instruments, build_info
 from weir.api.services import Services
+from weir.control.database import PoolState
 from weir.control.principals import Principal
 from weir.errors import WeirError
 from weir.ingress.receive import Receiver
@@ -53,6 +54,7 @@ async def collected(services: Services, instruments: Instruments, *, viewer: Pri
     families: list[Metric] = [build_info(), *instruments.registry.collect()]
     for source in services.metric_sources:
         families.extend([family async for family in source()])
+    families += pool_families({name: state() for name, state in services.pools.items()})
     if services.receiver is not None:
         families += [services.receiver.tally.family(), _webhooks_without_secret(services.receiver)]
     if viewer is not None:
@@ -60,6 +62,24 @@ async def collected(services: Services, instruments: Instruments, *, viewer: Pri
         if services.dead_letters is not None:
             families.extend(await dead_letter_families(services.dead_letters, viewer))
     return Snapshot(families)
+
+
+def pool_families(pools: Mapping[str, PoolState]) -> list[Metric]:
+    """How busy the connections to PostgreSQL are, and how many wait for one."""
+    families: list[Metric] = []
+    for name, (text, figure) in _POOL_GAUGES.items():
+        family = GaugeMetricFamily(f"weir_postgres_pool_{name}", text, labels=("pool",))
+        for pool, state in pools.items():
+            family.add_metric((pool,), figure(state))
+        families.append(family)
+    return families
+
+
+_POOL_GAUGES: Mapping[str, tuple[str, Callable[[PoolState], int]]] = {
+    "busy_connections": ("Connections to PostgreSQL in use.", lambda state: state.busy),
+    "max_connections": ("Connections to PostgreSQL that there may be.", lambda state: state.max_size),
+    "waiting": ("Callers that wait for a connection to PostgreSQL.", lambda state: state.waiting),
+}
 
 
 def _webhooks_without_secret(receiver: Receiver) -> Metric:

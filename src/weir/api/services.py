@@ -6,7 +6,7 @@ A field that is None belongs to a room that this process does without; its route
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -19,6 +19,7 @@ from weir.api.limits import Limits
 from weir.broker.broker import Broker
 from weir.control.audit import AuditLog
 from weir.control.authentication import Authenticator
+from weir.control.database import PoolState
 from weir.control.queues import QueueDefinitions
 from weir.control.specs import Specs
 from weir.control.system_events import SystemEventKind, SystemEvents
@@ -102,6 +103,8 @@ class Services:
     servers: Servers | None = None
     probes: tuple[Probe, ...] = ()
     metric_sources: tuple[MetricSource, ...] = ()
+    pools: Mapping[str, Callable[[], PoolState]] = field(default_factory=dict)
+    """The connections to PostgreSQL, by who uses them."""
     pipeline: Callable[[], Awaitable[PipelineView]] | None = None
     metrics_token: str | None = None
     """A credential of the operator: with it `/metrics` shows every tenant."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker, Gated
 from weir.control.database import Database, Row
 from weir.control.sql import load_queries
@@ -15,6 +17,7 @@ from weir.operations.model import Status
 
 QUERIES = load_queries("weir.operations", "desk.sql")
 MAX_PAGE = 500
+MOST_PARTITIONS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +27,18 @@ class Page:
     """Ask for operations before this position to go on; None at the end."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationGauges:
+    """What stands in the operation queue at one moment, of all environments."""
+
+    unfinished: Mapping[str, int]
+    """By type; every type that can be queued is there."""
+    oldest_age_ms: int
+    failed: int
+
+
 class Desk:
-    """Everything here is bound to one environment; operations of others do not exist."""
+    """Everything here but `gauges` is bound to one environment; operations of others do not exist."""
 
     def __init__(self, *, database: Database, broker: Broker) -> None:
         self._database = database
@@ -68,6 +81,21 @@ class Desk:
     async def stats(self, environment: EnvironmentRef) -> list[Row]:
         return await self._database.fetch(QUERIES["operation_stats"], **_scope(environment))
 
+    async def fullest_partitions(self, environment: EnvironmentRef) -> list[Row]:
+        """Where most pushes wait, the fullest partition first."""
+        return await self._database.fetch(
+            QUERIES["fullest_partitions"], limit=MOST_PARTITIONS, **_scope(environment)
+        )
+
+    async def gauges(self) -> OperationGauges:
+        rows = await self._database.fetch(QUERIES["unfinished_by_type"])
+        failed = await self._database.fetch_one(QUERIES["count_failed"])
+        return OperationGauges(
+            unfinished={**dict.fromkeys(_QUEUEABLE, 0), **{row["type"]: row["count"] for row in rows}},
+            oldest_age_ms=max((row["oldest_age_ms"] for row in rows), default=0),
+            failed=int(failed["count"]) if failed else 0,
+        )
+
     async def cancel(self, environment: EnvironmentRef, operation: str) -> Row:
         """Take back an operation that nobody runs yet."""
         operation_id = check_id(operation, what="operation")
@@ -107,6 +135,11 @@ class Desk:
             await self._broker.open_gates(environment.queue(row["queue"]), [gate])
         except BrokerUnavailable:
             return
+
+
+_QUEUEABLE = tuple(
+    kind.value for kind in (OperationType.PUSH, OperationType.ACK_BATCH, OperationType.ACK_SINGLE)
+)
 
 
 def _scope(environment: EnvironmentRef) -> dict[str, Any]:

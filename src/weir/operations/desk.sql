@@ -1,7 +1,7 @@
 -- name: read_operation
 -- One operation of an environment.
 SELECT id, type, status, priority, queue, partition, messages, size_bytes, gated, created_ms, started_ms,
-    finished_ms, claimed_by, timeout_ms, retry_count, max_retries, error, result,
+    finished_ms, claimed_by, timeout_ms, retry_count, max_retries, error, last_error_ms, result,
     coalesce(finished_ms, weir.clock_ms()) - created_ms AS latency_ms
 FROM weir.operations
 WHERE id = %(id)s AND organization = %(organization)s AND project = %(project)s
@@ -10,7 +10,7 @@ WHERE id = %(id)s AND organization = %(organization)s AND project = %(project)s
 -- name: list_operations
 -- Operations of an environment, newest first, from a position downwards.
 SELECT id, position, type, status, priority, queue, partition, messages, size_bytes, gated, created_ms,
-    started_ms, finished_ms, claimed_by, timeout_ms, retry_count, max_retries, error, result,
+    started_ms, finished_ms, claimed_by, timeout_ms, retry_count, max_retries, error, last_error_ms, result,
     coalesce(finished_ms, weir.clock_ms()) - created_ms AS latency_ms
 FROM weir.operations
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
@@ -28,6 +28,27 @@ WHERE organization = %(organization)s AND project = %(project)s AND environment 
   AND (finished_ms IS NULL OR finished_ms > weir.clock_ms() - 300000)
 GROUP BY type, priority, status
 ORDER BY priority, type, status;
+
+-- name: fullest_partitions
+-- The partitions of an environment that have the most pushes waiting, and what the oldest of each waits for.
+SELECT queue, partition, count(*) AS operations, sum(messages)::bigint AS messages,
+    weir.clock_ms() - min(created_ms) AS oldest_age_ms,
+    (array_agg(error ORDER BY position))[1] AS last_error, max(last_error_ms) AS last_error_at_ms
+FROM weir.operations
+WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+  AND status IN ('pending', 'processing') AND type = 'PUSH'
+GROUP BY queue, partition
+ORDER BY operations DESC, min(position)
+LIMIT %(limit)s;
+
+-- name: unfinished_by_type
+-- What stands in the queue, of all environments.
+SELECT type, count(*) AS count, weir.clock_ms() - min(created_ms) AS oldest_age_ms
+FROM weir.operations WHERE status IN ('pending', 'processing') GROUP BY type;
+
+-- name: count_failed
+-- How many operations failed and are still kept, of all environments.
+SELECT count(*) AS count FROM weir.operations WHERE status = 'failed';
 
 -- name: position_of
 -- How many unfinished operations stand at or before a pending one.

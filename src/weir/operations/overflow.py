@@ -72,6 +72,7 @@ class Overflow:
             f"this process is busy and {depth} operations are queued; try again later",
             retry_after_s=max(1.0, min(30.0, wait_ms / 1000)) * spread,
             quota=self._admission.policy.of(OperationType.PUSH).depth,
+            reason=self._admission.rejection(OperationType.PUSH).value,
             **{"violated-policies": ["operations"]},
         )
 

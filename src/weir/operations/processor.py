@@ -19,6 +19,7 @@ from weir.operations.estimate import RateMeter
 from weir.operations.execute import GateLost, execute
 from weir.operations.model import Claimed, Settled, Status
 from weir.operations.queue import OperationQueue
+from weir.operations.tally import OperationTally
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class Processor:
         run: int = MAX_RUN,
         total: int = MAX_OPERATIONS,
         pressed: Callable[[], bool] = lambda: False,
+        tally: OperationTally | None = None,
     ) -> None:
         self._queue = queue
         self._broker = broker
@@ -66,6 +68,7 @@ class Processor:
         self._clock = clock or SystemClock()
         self._sizes = {"lanes": lanes, "run": run, "total": total}
         self._pressed = pressed
+        self._tally = tally or OperationTally()
         self._woken = asyncio.Event()
         self._left_behind_at: float | None = None
         """When the last round ended, if it could not take everything."""
@@ -112,6 +115,8 @@ class Processor:
         results = await self._reclose(claimed, results)
         ages = await self._queue.settle(results, worker=self.worker)
         finished = {r.id for r in results if r.status is not Status.PENDING and r.id in ages}
+        types = {operation.id: operation.type for operation in claimed}
+        self._tally.ended((types[r.id], r.status) for r in results if r.id in finished)
         await self._open([operation for operation in claimed if operation.id in finished])
         ended, room = time.perf_counter(), self._room(claimed)
         self._left_behind_at = ended if len(claimed) >= room else None

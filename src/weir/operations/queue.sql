@@ -99,7 +99,8 @@ WITH input AS (
     ORDER BY l.lane FOR UPDATE
 ), settled AS (
     UPDATE weir.operations o
-    SET status = i.status, error = coalesce(i.error, o.error), result = coalesce(i.result, o.result),
+    SET status = i.status, error = coalesce(i.error, o.error),
+        last_error_ms = CASE WHEN i.error IS NULL THEN o.last_error_ms ELSE weir.clock_ms() END, result = coalesce(i.result, o.result),
         retry_count = o.retry_count + i.counted::int,
         claimed_by = CASE WHEN i.status = 'pending' THEN NULL ELSE o.claimed_by END,
         finished_ms = CASE WHEN i.status = 'pending' THEN NULL ELSE weir.clock_ms() END

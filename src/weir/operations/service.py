@@ -10,7 +10,7 @@ from weir.admission.decide import Decision
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker
 from weir.control.database import Database
-from weir.model.exchange import Pusher
+from weir.model.exchange import Pusher, Settler
 from weir.model.ids import new_id
 from weir.operations.attempt import Attempt
 from weir.operations.calls import CallLanes
@@ -26,6 +26,7 @@ from weir.operations.processor import Processor
 from weir.operations.queue import OperationQueue
 from weir.operations.reach import Reach
 from weir.operations.settling import Settlements
+from weir.operations.tally import CountedPusher, CountedSettler, OperationTally
 from weir.operations.writer import OperationWriter
 
 
@@ -51,12 +52,15 @@ class OperationService:
         self.reach = Reach()
         self.queue = OperationQueue(database)
         self.meter = RateMeter()
+        self.tally = OperationTally()
+        self.pool_state = database.state
         self.processor = Processor(
             queue=self.queue,
             broker=broker,
             meter=self.meter,
             worker=process,
             pressed=lambda: self.admission.pressed,
+            tally=self.tally,
         )
         self.keeper = Keeper(database=database, broker=broker, reach=self.reach, lease_ms=lease_ms)
         self.sampler = DepthSampler(
@@ -84,10 +88,20 @@ class OperationService:
         """What producers' pushes go through; `attempt` executes those that are admitted."""
         return AdmittingPusher(attempt or self.attempt, intake=self.intake, admission=self.admission)
 
+    def counted(self, pusher: Pusher) -> Pusher:
+        """The pusher, its answers counted; wrap the outermost."""
+        return CountedPusher(pusher, self.tally)
+
+    def counted_settler(self, settler: Settler) -> Settler:
+        return CountedSettler(settler, self.tally)
+
     def admit(self, kind: OperationType) -> None:
         """Turn an operation away before anything is read or parsed for it, if that is what would happen."""
         if self.admission.peek(kind) is Decision.REJECT:
-            raise self.intake.overloaded()
+            error = self.intake.overloaded()
+            if kind is OperationType.PUSH:
+                self.tally.turned_away(error)
+            raise error
 
     def _added(self, depth: int) -> None:
         self.admission.depth = depth

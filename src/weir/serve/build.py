@@ -42,6 +42,7 @@ from weir.embedded.urls import Urls
 from weir.model.clock import Clock
 from weir.model.durations import DAY_MS
 from weir.model.exchange import Pusher, Settler
+from weir.operations.exposition import operation_families
 from weir.operations.service import OperationService
 from weir.serve.alerts import open_alerting
 from weir.serve.hooks import guard_policy, open_hooks
@@ -106,7 +107,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
         operations, events = await _operations(stack, settings, urls, broker, definitions)
         pusher, settler = _exchange(settings.load, operations, broker)
         # Webhooks share calls in the room that receives them, queue by queue and in order.
-        front = operations.front() if settings.load.admission else DirectPusher(broker)
+        front = operations.counted(operations.front() if settings.load.admission else DirectPusher(broker))
         hooks = await open_hooks(database, broker, front, settings.worker, clock=clock)
         alerts, alert_loops = open_alerting(
             stack,
@@ -162,7 +163,13 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
                 postgres_probe(database),
                 disk_probe(settings.embedded.data_dir, min_free_bytes=settings.api.min_free_disk_bytes),
             ),
-            metric_sources=(supervisor.families, alert_families(database), observer.families),
+            metric_sources=(
+                supervisor.families,
+                alert_families(database),
+                observer.families,
+                operation_families(operations),
+            ),
+            pools={"api": database.state, "operations": operations.pool_state},
             pipeline=pipeline_watch(urls, shards=settings.shards),
             metrics_token=settings.api.metrics_token,
         )
@@ -213,9 +220,12 @@ async def _operations(
 
 def _exchange(load: LoadSettings, operations: OperationService, broker: Broker) -> tuple[Pusher, Settler]:
     """Who executes pushes and settlements. Without admission, the broker alone, come what may."""
-    if not load.admission:
-        return CoalescingPusher(DirectPusher(broker)), CoalescingSettler(DirectSettler(broker))
-    return operations.front(CoalescingPusher(operations.attempt)), CoalescingSettler(operations.settlements)
+    pusher: Pusher = CoalescingPusher(DirectPusher(broker))
+    settler: Settler = CoalescingSettler(DirectSettler(broker))
+    if load.admission:
+        pusher = operations.front(CoalescingPusher(operations.attempt))
+        settler = CoalescingSettler(operations.settlements)
+    return operations.counted(pusher), operations.counted_settler(settler)
 
 
 def _dead_letter_loops(

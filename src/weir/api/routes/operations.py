@@ -12,6 +12,7 @@ from weir.api.auth import App, Reader, Writer
 from weir.api.responses import problems
 from weir.api.services import Services, present
 from weir.control.audit import Change
+from weir.operations.desk import MOST_PARTITIONS
 from weir.operations.model import Status
 from weir.operations.service import OperationService
 
@@ -38,6 +39,7 @@ class OperationView(BaseModel):
     retry_count: int
     max_retries: int
     error_message: str | None
+    last_error_at_ms: int | None = Field(description="When `error_message` was written.")
     result: dict[str, Any] | None = Field(description="What became of each message, once it is completed.")
     latency_seconds: float
     queue_position: int | None = Field(default=None, description="While it is pending.")
@@ -59,10 +61,23 @@ class OperationStat(BaseModel):
     avg_latency_seconds: float
 
 
+class FullPartition(BaseModel):
+    """A partition of a queue with pushes that wait."""
+
+    queue: str
+    partition: str | None = Field(description="The ordering key; null for messages without one.")
+    operations: int
+    messages: int
+    oldest_age_ms: int
+    last_error: str | None = Field(description="What its oldest operation waits for, if it was tried.")
+    last_error_at_ms: int | None
+
+
 class SystemHealth(BaseModel):
     """How hard the answering process is pressed."""
 
     pool_utilization: float
+    pool_waiting: int = Field(description="Callers in this process that wait for a connection to PostgreSQL.")
     in_flight: int
     limit: int
     event_loop_lag_ms: float
@@ -73,6 +88,9 @@ class SystemHealth(BaseModel):
 
 class OperationStats(BaseModel):
     stats: list[OperationStat]
+    fullest_partitions: list[FullPartition] = Field(
+        description="Where most pushes wait, the fullest partition first.", max_length=MOST_PARTITIONS
+    )
     system_health: SystemHealth
 
 
@@ -81,6 +99,7 @@ async def operation_stats(access: Reader, services: App) -> OperationStats:
     """What the environment has queued, and how pressed this process is."""
     service = _service(services)
     rows = await service.desk.stats(access.environment)
+    fullest = await service.desk.fullest_partitions(access.environment)
     return OperationStats(
         stats=[
             OperationStat(
@@ -90,7 +109,8 @@ async def operation_stats(access: Reader, services: App) -> OperationStats:
             )
             for row in rows
         ],
-        system_health=_health(service),
+        fullest_partitions=[FullPartition(**row) for row in fullest],
+        system_health=_health(services, service),
     )
 
 
@@ -144,11 +164,12 @@ def _service(services: Services) -> OperationService:
     return present(services.operations, "the operation queue")
 
 
-def _health(service: OperationService) -> SystemHealth:
+def _health(services: Services, service: OperationService) -> SystemHealth:
     admission = service.admission
     pressure = admission.pressure
     return SystemHealth(
         pool_utilization=round(pressure.utilization, 4),
+        pool_waiting=sum(state().waiting for state in services.pools.values()),
         in_flight=pressure.in_flight,
         limit=pressure.limit,
         event_loop_lag_ms=round(pressure.lag_ms, 2),
@@ -170,6 +191,7 @@ def _view(row: dict[str, Any]) -> OperationView:
         processed_ms=row["finished_ms"],
         claimed_by_worker=row["claimed_by"],
         error_message=row["error"],
+        last_error_at_ms=row["last_error_ms"],
         latency_seconds=row["latency_ms"] / 1000,
         queue_position=row.get("queue_position"),
     )

@@ -180,10 +180,22 @@ export type Operation = {
   latency_seconds: number;
 };
 
+export type FullPartition = {
+  queue: string;
+  partition: string | null;
+  operations: number;
+  messages: number;
+  oldest_age_ms: number;
+  last_error: string | null;
+  last_error_at_ms: number | null;
+};
+
 export type OperationStats = {
   stats: { operation_type: string; priority: number; status: string; count: number; oldest_ms: number; avg_latency_seconds: number }[];
+  fullest_partitions: FullPartition[];
   system_health: {
     pool_utilization: number;
+    pool_waiting: number;
     in_flight: number;
     limit: number;
     event_loop_lag_ms: number;

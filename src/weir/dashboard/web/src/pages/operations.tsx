@@ -1,7 +1,7 @@
 // What was accepted but has not happened yet, and how pressed the servers are.
 
 import { get, send } from "../api/http";
-import type { Me, Operation, OperationStats } from "../api/types";
+import type { FullPartition, Me, Operation, OperationStats } from "../api/types";
 import { count, duration, percent, rate } from "../lib/format";
 import { usePoll } from "../state/poll";
 import { route, setQuery } from "../state/route";
@@ -19,6 +19,7 @@ export function Operations({ me }: { me: Me }) {
     <Page title="Operations">
       <Failed error={stats.error} />
       {stats.data && <Health health={stats.data.system_health} />}
+      {stats.data && stats.data.fullest_partitions.length > 0 && <Fullest partitions={stats.data.fullest_partitions} />}
       <section class="panel" aria-label="Queued operations">
         <label class="row">
           Status
@@ -43,10 +44,29 @@ function Health({ health }: { health: OperationStats["system_health"] }) {
         <Stat label="A push now would" value={<Badge tone={DECISIONS[health.decision]}>{health.decision}</Badge>} />
         <Stat label="Utilization" value={percent(health.pool_utilization)} />
         <Stat label="In flight" value={count(health.in_flight)} note={`limit ${count(health.limit)}`} />
+        <Stat label="Wait for PostgreSQL" value={count(health.pool_waiting)} />
         <Stat label="Loop lag" value={duration(health.event_loop_lag_ms)} />
         <Stat label="Queued" value={count(health.queue_depth)} />
         <Stat label="Drains at" value={rate(health.drain_per_second)} />
       </dl>
+    </section>
+  );
+}
+
+function Fullest({ partitions }: { partitions: FullPartition[] }) {
+  const columns: Column<FullPartition>[] = [
+    { key: "queue", label: "Queue", cell: (row) => row.queue },
+    { key: "partition", label: "Partition", cell: (row) => row.partition ?? "" },
+    { key: "operations", label: "Operations", numeric: true, cell: (row) => count(row.operations) },
+    { key: "messages", label: "Messages", numeric: true, cell: (row) => count(row.messages) },
+    { key: "age", label: "Oldest", numeric: true, cell: (row) => duration(row.oldest_age_ms) },
+    { key: "error", label: "Waits for", cell: (row) => row.last_error ?? "" },
+    { key: "at", label: "Last error", cell: (row) => (row.last_error_at_ms == null ? "" : <When at={row.last_error_at_ms} />) },
+  ];
+  return (
+    <section class="panel" aria-label="Fullest partitions">
+      <h2>Fullest partitions</h2>
+      <Table caption="Fullest partitions" rows={partitions} columns={columns} rowKey={(row) => JSON.stringify([row.queue, row.partition])} sort="" empty={null} />
     </section>
   );
 }
