@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
 from weir.alerts.lease import Deposed, EvaluatorLease, Term
 from weir.alerts.machine import Happened
 from weir.alerts.measure import Lifetimes, Measured, Source, measure, measure_nothing, source_of
+from weir.alerts.metrics import spoken
+from weir.alerts.operations import operation_figures
 from weir.alerts.round import Change, Kept, Key, evaluate
 from weir.alerts.rule import Rule
 from weir.alerts.rules import Rules
@@ -86,7 +89,11 @@ class Evaluator:
         return _outcome(rules, changes)
 
     async def _measured(self, rules: Sequence[Rule], *, now_ms: int) -> Measured:
-        """What the rules want to see; without a warehouse all of it is unknown, except that it is away."""
+        """What the rules want to see; without a warehouse telemetry is unknown, except that it is away."""
+        operations = await operation_figures(self._database, rules)
+        return replace(await self._telemetry(rules, now_ms=now_ms), operations=operations)
+
+    async def _telemetry(self, rules: Sequence[Rule], *, now_ms: int) -> Measured:
         try:
             measured = await measure(self._warehouse, self._lifetimes, rules, now_ms=now_ms)
         except WarehouseUnavailable as error:
@@ -121,7 +128,7 @@ class Evaluator:
     async def _verdicts(self, fired: Sequence[Change]) -> dict[Key, Verdict]:
         """Why each of these fired; a cause that cannot be had must not keep the alert back."""
         queues = [change.queue for change in fired if change.queue is not None]
-        verdicts = {change.key: _beyond_queues(change.rule) for change in fired}
+        verdicts = {change.key: _beyond_queues(change) for change in fired}
         if not queues:
             return verdicts
         recent_ms = max(change.rule.draft.window_ms for change in fired)
@@ -149,9 +156,11 @@ def _silent(rules: Sequence[Rule], kept: Mapping[Key, Kept], measured: Measured)
     return found
 
 
-def _beyond_queues(rule: Rule) -> Verdict:
-    """The verdict of rules that speak about processes or the pipeline, and of those without evidence."""
-    text = f"`{rule.draft.metric}` {rule.draft.operator} {rule.draft.threshold:g}"
+def _beyond_queues(change: Change) -> Verdict:
+    """The verdict of rules that speak about no queue, and of those without evidence."""
+    draft = change.rule.draft
+    now, threshold = spoken(draft.metric, change.sight.value), spoken(draft.metric, draft.threshold)
+    text = f"`{draft.metric}` is {now}; the rule says {draft.operator} {threshold}"
     return Verdict(cause=Cause.UNKNOWN, summary=text, evidence={})
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from weir.alerts.judge import NOTHING, QUIET, Figure, Seen, Trustworthiness, from_percentiles, from_sums
 from weir.alerts.metrics import Metric
+from weir.alerts.operations import OperationFigures, Watched
 from weir.alerts.rule import Rule
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
@@ -29,6 +30,7 @@ class Source(StrEnum):
     PERCENTILES = "percentiles"
     WORKERS = "workers"
     PIPELINE = "pipeline"
+    OPERATIONS = "operations"
 
 
 _SOURCES = {
@@ -39,6 +41,9 @@ _SOURCES = {
     Metric.LATENCY_P99: Source.PERCENTILES,
     Metric.WORKER_LAG: Source.WORKERS,
     Metric.PIPELINE_LAG: Source.PIPELINE,
+    Metric.OPERATION_AGE: Source.OPERATIONS,
+    Metric.OPERATION_BACKLOG: Source.OPERATIONS,
+    Metric.FAILED_OPERATIONS: Source.OPERATIONS,
 }
 
 
@@ -67,6 +72,7 @@ class Measured:
     percentiles: Mapping[int, Mapping[QueueRef, Percentiles]]
     workers: Mapping[int, Levels | None]
     ttls_ms: Mapping[QueueRef, int]
+    operations: Mapping[Watched, OperationFigures] = field(default_factory=dict)
     blind: bool = False
     """The warehouse did not answer: nothing is known but how long that has been so."""
 
@@ -94,6 +100,9 @@ class Measured:
         if source is Source.PIPELINE:
             lag_ms = self.freshness.lag_ms(shard_of(rule.environment, shards=self.shards))
             return Figure(value=float(lag_ms), at_rest=True)
+        if source is Source.OPERATIONS:
+            figures = self.operations[rule.environment, window_ms]
+            return Figure(value=figures.figure(metric), at_rest=True)
         if source is Source.WORKERS:
             return self.workers.get(window_ms) or QUIET
         if queue is None:
@@ -108,7 +117,7 @@ class Measured:
 
     def trust(self, rule: Rule) -> Trustworthiness:
         metric = rule.draft.metric
-        if source_of(metric) is Source.PIPELINE:
+        if source_of(metric) in (Source.PIPELINE, Source.OPERATIONS):
             return Trustworthiness(stale=False, lossy=False)
         if self.blind:
             return Trustworthiness(stale=True, lossy=False)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from weir.errors import InvalidInput
+from weir.model.wording import duration, number, share
 
 
 class Metric(StrEnum):
@@ -25,6 +26,9 @@ class Metric(StrEnum):
     EXPIRING = "expiring"
     WORKER_LAG = "worker_lag"
     PIPELINE_LAG = "pipeline_lag"
+    OPERATION_AGE = "operation_age"
+    OPERATION_BACKLOG = "operation_backlog"
+    FAILED_OPERATIONS = "failed_operations"
 
 
 class About(StrEnum):
@@ -33,6 +37,7 @@ class About(StrEnum):
     QUEUE = "queue"
     WORKERS = "workers"
     PIPELINE = "pipeline"
+    OPERATIONS = "operations"
 
 
 class Over(StrEnum):
@@ -56,6 +61,10 @@ class Description:
 
 def _queue(unit: str, over: Over, doc: str, *, highest: float | None = None) -> Description:
     return Description(unit=unit, about=About.QUEUE, over=over, doc=doc, highest=highest)
+
+
+def _operations(unit: str, doc: str) -> Description:
+    return Description(unit=unit, about=About.OPERATIONS, over=Over.ADDS_UP, doc=doc)
 
 
 CATALOGUE: Mapping[Metric, Description] = MappingProxyType(
@@ -90,8 +99,26 @@ CATALOGUE: Mapping[Metric, Description] = MappingProxyType(
             over=Over.ADDS_UP,
             doc="Age of the newest moment that the warehouse knows completely.",
         ),
+        Metric.OPERATION_AGE: _operations("ms", "Age of the oldest queued operation of the environment."),
+        Metric.OPERATION_BACKLOG: _operations("operations", "Queued operations of the environment."),
+        Metric.FAILED_OPERATIONS: _operations(
+            "operations", "Queued operations that failed for good in the window."
+        ),
     }
 )
+
+
+def spoken(metric: Metric, value: float | None) -> str:
+    """A value of the metric as people say it; None is infinite or was not measured."""
+    if value is None:
+        return "endless"
+    unit = CATALOGUE[metric].unit
+    if unit == "ms":
+        return duration(value)
+    if unit == "ratio":
+        return share(value)
+    return number(value)
+
 
 _ALIASES = {"latency": Metric.LATENCY_MEAN, "queue_depth": Metric.BACKLOG, "depth": Metric.BACKLOG}
 

@@ -20,6 +20,9 @@ const METRICS: [name: string, unit: string][] = [
   ["expiring", "messages"],
   ["worker_lag", "ms"],
   ["pipeline_lag", "ms"],
+  ["operation_age", "ms"],
+  ["operation_backlog", "operations"],
+  ["failed_operations", "operations"],
 ];
 
 type Draft = { name: string; metric: string; operator: string; threshold: string; queue: string; minutes: string; cooldown: string; channels: string[] };

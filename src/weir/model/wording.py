@@ -1,0 +1,50 @@
+"""Numbers as people say them: `42.6 s`, `1 attempt`, `3.2/s`. For every text that a person reads."""
+
+from __future__ import annotations
+
+from weir.model.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+
+_UNITS = (("d", DAY_MS), ("h", HOUR_MS), ("min", MINUTE_MS), ("s", SECOND_MS))
+
+
+def duration(ms: float) -> str:
+    """A length of time: `85 ms`, `42.6 s`, `3 min 20 s`, `2 h 5 min`, `4 d`."""
+    seconds = ms / SECOND_MS
+    if seconds < 1:
+        return f"{ms:.0f} ms"
+    if round(seconds, 1) < 60:
+        return f"{_short(seconds)} s"
+    return _compound(round(seconds) * SECOND_MS)
+
+
+def _compound(ms: int) -> str:
+    """The two largest units, the second one left out if it is nothing."""
+    at = next(place for place, (_, width) in enumerate(_UNITS) if ms >= width)
+    (unit, width), (smaller, part) = _UNITS[at], _UNITS[at + 1]
+    whole, rest = divmod(ms, width)
+    return f"{whole:,} {unit}" + (f" {rest // part} {smaller}" if rest >= part else "")
+
+
+def amount(count: int, noun: str) -> str:
+    """A number of things: `1 message`, `1,200 messages`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def number(value: float) -> str:
+    """Three digits that matter, and never an exponent for what is merely large."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def rate(per_second: float, noun: str = "") -> str:
+    """A rate: `31.2/s`, or `31.2 messages/s`."""
+    return f"{_short(per_second)}{f' {noun}s' if noun else ''}/s"
+
+
+def share(part: float) -> str:
+    """A share of a whole: `12 %`."""
+    return f"{part * 100:.0f} %"
+
+
+def _short(value: float) -> str:
+    """One decimal, and none where it would be 0."""
+    return f"{value:,.1f}".removesuffix(".0")
