@@ -1,6 +1,10 @@
 -- name: list_alerts
--- The alerts of an environment, newest first.
-SELECT * FROM weir.alerts
+-- The alerts of an environment, newest first, with the value that each fired at.
+SELECT a.*, (
+    SELECT (t.details->>'value')::float8 FROM weir.alert_timeline AS t
+    WHERE t.alert_id = a.id AND t.event = 'fired' ORDER BY t.seq LIMIT 1
+) AS fired_value
+FROM weir.alerts AS a
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
   AND (%(state)s::text IS NULL OR state = %(state)s)
   AND (%(queue)s::text IS NULL OR queue = %(queue)s)
@@ -9,8 +13,12 @@ ORDER BY id DESC
 LIMIT %(limit)s;
 
 -- name: find_alert
--- One alert of an environment.
-SELECT * FROM weir.alerts
+-- One alert of an environment, with the value that it fired at.
+SELECT a.*, (
+    SELECT (t.details->>'value')::float8 FROM weir.alert_timeline AS t
+    WHERE t.alert_id = a.id AND t.event = 'fired' ORDER BY t.seq LIMIT 1
+) AS fired_value
+FROM weir.alerts AS a
 WHERE id = %(id)s AND organization = %(organization)s AND project = %(project)s AND environment = %(environment)s;
 
 -- name: timeline

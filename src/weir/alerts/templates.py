@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from weir.alerts.metrics import Metric, spoken
 from weir.alerts.notices import Kind
+from weir.model.wording import duration
 
 MAX_TEXT = 500
 SLACK_ALERTS = 10
@@ -114,11 +116,13 @@ def _line(document: Document, alert: Mapping[str, Any]) -> str:
     if alert["state"] == "resolved":
         return one_line(f"{where}resolved ({_condition(document['rule'])})")
     why = alert["verdict"].get("summary") or alert["cause"]
-    return one_line(f"{where}{document['rule']['metric']} is {_value(alert['value'])} ({why})")
+    metric = document["rule"]["metric"]
+    return one_line(f"{where}{metric} is {spoken(Metric(metric), alert['value'])} ({why})")
 
 
 def _condition(rule: Mapping[str, Any]) -> str:
-    return f"{rule['metric']} {rule['operator']} {rule['threshold']:g} for {rule['window_ms'] // 1000} s"
+    threshold = spoken(Metric(rule["metric"]), rule["threshold"])
+    return f"{rule['metric']} {rule['operator']} {threshold} for {duration(rule['window_ms'])}"
 
 
 def _value(value: float | None) -> str:

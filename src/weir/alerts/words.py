@@ -36,6 +36,8 @@ class AlertRow:
     notified: bool
     acknowledged_at_ms: int | None
     acknowledged_by: str | None
+    fired_value: float | None = None
+    """The value that it fired at, of which its verdict speaks; None where it was not asked for."""
 
 
 def alert_row(row: Row) -> AlertRow:

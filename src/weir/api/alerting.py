@@ -96,7 +96,8 @@ class AlertView(BaseModel):
     resolved_at_ms: int | None
     value: float | None = Field(description="The newest value; null is endless or not measured.")
     peak: float | None
-    cause: str
+    fired_value: float | None = Field(description="The value when it fired; null is endless or not measured.")
+    cause: str = Field(description="Why it fired, as seen at that moment; so are summary and evidence.")
     summary: str
     evidence: list[str]
     verdict: dict[str, Any]
@@ -215,6 +216,7 @@ def alert_document(alert: AlertRow) -> dict[str, Any]:
         "resolved_at_ms": alert.resolved_at_ms,
         "value": alert.value,
         "peak": alert.peak,
+        "fired_value": alert.fired_value,
         "cause": alert.cause,
         "summary": verdict.get("summary", ""),
         "evidence": evidence_lines(verdict.get("evidence", {})),

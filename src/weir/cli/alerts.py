@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -15,9 +16,10 @@ from weir.alerts.records import State
 from weir.alerts.rule import DEFAULT_COOLDOWN_MS, DEFAULT_WINDOW_MS, draft_of
 from weir.api.alerting import alert_detail, alert_view, channel_view, rule_view, silence_view
 from weir.cli.alert_desk import AlertDesk, at_alerts
+from weir.cli.alert_words import alert_table, rule_table, silence_table
 from weir.cli.options import DataDirOption, JsonOption
 from weir.cli.scope import ACTOR, Place, scoped
-from weir.cli.tables import OutputTable, id_column, long_column, number_column
+from weir.cli.tables import OutputTable, long_column
 from weir.errors import InvalidInput, NotFound, Unavailable
 from weir.serve.bootstrap import DEFAULT
 from weir.warehouse.reading.periods import parse_period
@@ -42,8 +44,7 @@ def list_alerts(
         found = await desk.room.records.of(desk.environment, state=state, queue=queue, limit=limit)
         return [alert_view(alert).model_dump() for alert in found]
 
-    rows = at_alerts(place, work)
-    _print(rows, ("state", "rule_name", "queue", "value", "cause", "summary", "id"), as_json=as_json)
+    _show(at_alerts(place, work), alert_table, as_json=as_json)
 
 
 @app.command()
@@ -92,9 +93,7 @@ def rules(
     async def work(desk: AlertDesk) -> list[dict[str, Any]]:
         return [rule_view(rule).model_dump() for rule in await desk.room.rules.of(desk.environment)]
 
-    rows = at_alerts(place, work)
-    columns = ("name", "metric", "operator", "threshold", "queue", "window_ms", "channels", "enabled", "id")
-    _print(rows, columns, as_json=as_json)
+    _show(at_alerts(place, work), rule_table, as_json=as_json)
 
 
 @app.command()
@@ -256,8 +255,7 @@ def silences(
     async def work(desk: AlertDesk) -> list[dict[str, Any]]:
         return [silence_view(one).model_dump() for one in await desk.room.silences.of(desk.environment)]
 
-    rows = at_alerts(place, work)
-    _print(rows, ("rule_name", "queue", "ends_at_ms", "comment", "id"), as_json=as_json)
+    _show(at_alerts(place, work), silence_table, as_json=as_json)
 
 
 @app.command()
@@ -298,14 +296,16 @@ async def _tested(desk: AlertDesk, notification_id: str) -> dict[str, Any]:
     raise Unavailable("the test notification is still on its way; look at `weir alerts log`")
 
 
-_KINDS = {
-    "id": id_column(),
-    "value": number_column("value"),
-    **{
-        name: long_column(name)
-        for name in ("cause", "summary", "comment", "channels", "config", "last_error")
-    },
-}
+def _show(
+    rows: list[dict[str, Any]], table: Callable[[list[dict[str, Any]]], OutputTable], *, as_json: bool
+) -> None:
+    if as_json:
+        typer.echo(json.dumps(rows))
+    else:
+        table(rows).print()
+
+
+_KINDS = {name: long_column(name) for name in ("config", "last_error")}
 
 
 def _print(rows: list[dict[str, Any]], columns: tuple[str, ...], *, as_json: bool) -> None:

@@ -1,0 +1,71 @@
+"""Lists of alerts: a number stands beside the text of its own moment, and times are said in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.alerts.simulation import MINUTE, Simulation, Story
+from tests.alerts.test_days import add_rule
+
+from weir.alerts.records import Records
+from weir.api.alerting import alert_view
+from weir.cli.alert_words import alert_table, rule_table, silence_table
+from weir.control.database import Database
+from weir.model.names import EnvironmentRef
+
+ALERT = {
+    "id": "0198c0de-7aaa-7bbb-8ccc-0123456789ab", "state": "firing", "rule_name": "orders wait",
+    "queue": "orders", "metric": "oldest_age", "value": 190_000.0, "fired_value": 61_000.0,
+    "fired_at_ms": 1_763_337_600_000, "unknown_since_ms": None, "summary": "480 are ready and none runs",
+}  # fmt: skip
+
+
+def printed(table: Any, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    table.print()
+    (line,) = capsys.readouterr().out.splitlines()
+    return line.split("\t")
+
+
+async def test_an_alert_keeps_the_value_that_it_fired_at_beside_the_newest(
+    database: Database, environment: EnvironmentRef
+) -> None:
+    story = Story(depth={"q": lambda at: 500 if at < 10 * MINUTE else 900})
+    simulation = Simulation(database, environment, story)
+    await add_rule(database, environment)
+    await simulation.run(20 * MINUTE)
+    (alert,) = await Records(database).of(environment)
+    assert (alert.fired_value, alert.value) == (500, 900)
+    found = await Records(database).find(environment, alert.id)
+    assert alert_view(found).fired_value == 500
+
+
+def test_the_reason_stands_beside_the_number_of_its_moment(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = printed(alert_table([ALERT]), capsys)
+    assert cells == [
+        "firing", "orders wait", "orders", "1 min 1 s", "3 min 10 s",
+        "oldest_age was 1 min 1 s on 2025-11-17 00:00:00: 480 are ready and none runs", ALERT["id"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "now"), [({"state": "resolved"}, "over"), ({"unknown_since_ms": 1}, "unknown")]
+)
+def test_a_value_that_holds_no_more_is_not_shown_as_now(
+    change: dict[str, Any], now: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert printed(alert_table([{**ALERT, **change}]), capsys)[4] == now
+
+
+def test_rules_and_silences_say_times_as_people_do(capsys: pytest.CaptureFixture[str]) -> None:
+    rule = {
+        "id": "r", "name": "slow", "queue": None, "metric": "latency_p95", "operator": ">",
+        "threshold": 90_000, "window_ms": 300_000, "channels": ["ops", "me"], "enabled": True,
+    }  # fmt: skip
+    assert printed(rule_table([rule]), capsys)[2:4] == ["latency_p95 > 1 min 30 s for 5 min", "ops, me"]
+    silence = {
+        "id": "s", "rule_name": None, "queue": "q", "ends_at_ms": 1_763_337_600_000, "comment": "moving",
+    }  # fmt: skip
+    assert printed(silence_table([silence]), capsys) == [
+        "every rule", "q", "2025-11-17 00:00:00", "moving", "s",
+    ]  # fmt: skip
