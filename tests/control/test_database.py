@@ -7,10 +7,9 @@ import time
 from contextlib import suppress
 
 import pytest
-from psycopg_pool import AsyncConnectionPool
 
 from support.servers import RunningServer
-from weir.control.database import Database
+from weir.control.database import Connection, Database
 from weir.control.sql import Query
 from weir.errors import WeirError
 
@@ -22,14 +21,14 @@ async def test_a_connection_that_was_just_used_may_be_trusted(
     database: Database, monkeypatch: pytest.MonkeyPatch, trusted_s: float, asked: int
 ) -> None:
     checks = 0
-    check = AsyncConnectionPool.check_connection
+    check = Connection.read_clock
 
-    async def counted(connection) -> None:  # type: ignore[no-untyped-def]
+    async def counted(connection: Connection) -> None:
         nonlocal checks
         checks += 1
         await check(connection)
 
-    monkeypatch.setattr(AsyncConnectionPool, "check_connection", staticmethod(counted))
+    monkeypatch.setattr(Connection, "read_clock", counted)
     async with Database(database.url, max_size=1, trusted_s=trusted_s) as trusting:
         for _ in range(3):
             async with trusting.connection() as connection:

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psutil
 
@@ -34,6 +34,26 @@ def frozen(pid: int) -> Iterator[None]:
         yield
     finally:
         cont(pid)
+
+
+@contextmanager
+def frozen_tree(pid: int) -> Iterator[None]:
+    """Keep a process and everything below it frozen inside the block, as a server that hangs."""
+    stop(pid)
+    # Only now: what is frozen starts no more children.
+    below = [process.pid for process in descendants(pid)]
+    _signal_all(below, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        _signal_all(below, signal.SIGCONT)
+        cont(pid)
+
+
+def _signal_all(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def descendants(pid: int) -> list[psutil.Process]:

@@ -19,6 +19,7 @@ _TRANSIENT = (
     pg.InsufficientResources,
     pg.OperatorIntervention,
     pg.ReadOnlySqlTransaction,
+    pg.IdleInTransactionSessionTimeout,
     psycopg.OperationalError,
     psycopg.InterfaceError,
     PoolTimeout,

@@ -20,7 +20,8 @@ from weir.errors import Misconfigured
 
 _FILE = re.compile(r"(?P<number>\d{4})_(?P<name>[a-z0-9_]+)\.sql\Z")
 _LOCK_KEY = 0x77656972
-_LOCK_PATIENCE = "120s"
+_PATIENCE_S = 600.0
+"""For the lock, and for one file: rewriting a large table takes minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,15 +120,13 @@ class PostgresMigrations:
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
-        async with self._database.connection() as connection:
-            await connection.execute(f"SET lock_timeout = '{_LOCK_PATIENCE}'")
+        async with self._database.connection(answer_s=_PATIENCE_S) as connection:
             await connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK_KEY,))
             try:
                 await _make_history(connection)
                 yield
             finally:
                 await connection.execute("SELECT pg_advisory_unlock(%s)", (_LOCK_KEY,))
-                await connection.execute("RESET lock_timeout")
 
     async def applied(self) -> Mapping[int, str]:
         async with self._database.connection() as connection:
@@ -139,7 +138,8 @@ class PostgresMigrations:
             return {row["number"]: row["checksum"] for row in await rows.fetchall()}
 
     async def apply(self, migration: Migration) -> None:
-        async with self._database.transaction() as connection:
+        # Not refused when late, as other commits are: a migration brings the function for that.
+        async with self._database.connection(answer_s=_PATIENCE_S) as connection, connection.transaction():
             await connection.execute(migration.text.encode())
             await connection.execute(
                 "INSERT INTO weir.migrations (number, name, checksum) VALUES (%s, %s, %s)",

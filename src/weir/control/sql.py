@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 _SCOPE = " AND ".join(
     f"(%({name})s::text IS NULL OR {name} = %({name})s)"
@@ -33,6 +34,11 @@ _SCOPE = " AND ".join(
 )
 _PART = re.compile(r"^-- part: (?P<name>[A-Z][A-Z_]*)\n(?P<body>(?:(?!-- ).*\n)+)", re.MULTILINE)
 _MARK = re.compile(r"\$([A-Z][A-Z_]*)\b")
+Row = dict[str, Any]
+"""A row of an answer, by column."""
+
+_IGNORED = re.compile(r"--[^\n]*|'[^']*'")
+_WRITES = re.compile(r"\b(?:INSERT|UPDATE|DELETE|MERGE|TRUNCATE|CREATE|ALTER|DROP|COPY)\b", re.IGNORECASE)
 _HEAD = re.compile(r"^-- name: (?P<name>[a-z][a-z0-9_]*)\s*\n-- (?P<sentence>\S.*)\n", re.MULTILINE)
 
 
@@ -43,6 +49,16 @@ class Query:
     name: str
     sentence: str
     text: str
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may change anything; `FOR UPDATE` counts, which does no harm."""
+        return _writes(self.text)
+
+
+@cache
+def _writes(text: str) -> bool:
+    return _WRITES.search(_IGNORED.sub(" ", text)) is not None
 
 
 def parse_queries(text: str, *, origin: str) -> dict[str, Query]:

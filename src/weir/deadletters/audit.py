@@ -28,6 +28,10 @@ DEFAULT_MAX_LETTERS = 5_000_000
 DEFAULT_KEEP_REPLAYED_MS = 30 * DAY_MS
 FORGET_BATCH = 1_000
 LOOK_S = 15.0
+COUNTING_S = 600.0
+"""For counting one consumer's letters, which may be millions."""
+AUDITING_S = 3_600.0
+"""For all of them, while the lock that lets one process work is held without a word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +76,7 @@ class Auditor:
 
     async def audit(self, *, force: bool = False) -> Audit | None:
         """Check what is due; None while another one works or the interval is not over."""
-        async with self._database.transaction() as guard:
+        async with self._database.transaction(idle_s=AUDITING_S) as guard:
             row = await fetch_one(guard, SQL["try_lock_audit"])
             if row is None or not row["locked"]:
                 return None
@@ -87,7 +91,7 @@ class Auditor:
     async def _checked(self, *, everything: bool) -> Audit:
         """Check consumer by consumer, each in its own transaction, so that counting one locks none."""
         started_at_ms = self._clock.now_ms()
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(answer_s=COUNTING_S) as connection:
             await bootstrap(connection, now_ms=started_at_ms)
         due = await self._due(everything=everything)
         found = [await self._check(key) for key in due]
@@ -100,7 +104,7 @@ class Auditor:
         )
 
     async def _check(self, key: int) -> Found:
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(answer_s=COUNTING_S) as connection:
             await execute(connection, SQL["be_gentle"])
             return await check_consumer(connection, key, now_ms=self._clock.now_ms())
 
