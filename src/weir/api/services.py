@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -26,7 +27,7 @@ from weir.control.system_events import SystemEventKind, SystemEvents
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
 from weir.deadletters.room import DeadLetterRoom
-from weir.errors import Unavailable
+from weir.errors import ControlUnavailable, Unavailable
 from weir.ingress.receive import Receiver
 from weir.model.clock import Clock, SystemClock
 from weir.model.exchange import Pusher, Settler
@@ -121,9 +122,17 @@ def admit(services: Services, kind: OperationType) -> None:
 async def announce(
     services: Services, kind: SystemEventKind, environment: EnvironmentRef, **payload: object
 ) -> None:
-    """Tell every process about a change, this one included."""
+    """Tell every process about a change, this one included. It is made already, and they look for themselves
+    every half second: that nobody could be told must not be the answer."""
     if services.events is not None:
-        await services.events.publish(kind, environment=environment, payload=payload)
+        with suppress(ControlUnavailable):
+            await services.events.publish(kind, environment=environment, payload=payload)
+
+
+def all_or_nothing(services: Services) -> AbstractAsyncContextManager[None]:
+    """One transaction for everything that the block changes in PostgreSQL, its audit record included. What it
+    tells the broker comes last, so that a refusal undoes the rest."""
+    return nullcontext() if services.audit is None else services.audit.together()
 
 
 def present(room: T | None, name: str) -> T:

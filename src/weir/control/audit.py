@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,10 @@ from weir.model.ids import new_id
 from weir.model.names import EnvironmentRef
 
 SQL = load_queries("weir.control", "audit.sql")
+_CHANGE_S = 3.0
+"""For a statement of a change, which may wait for somebody else who changes the same."""
+_ELSEWHERE_S = 60.0
+"""For what a change tells other stores, before it is committed: a large spec defines thousands of queues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +56,10 @@ class AuditLog:
     def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
         self._database = database
         self._clock = clock or SystemClock()
+
+    def together(self) -> AbstractAsyncContextManager[None]:
+        """Let what the block changes and records be one transaction: it is done and recorded, or neither."""
+        return self._database.together(answer_s=_CHANGE_S, idle_s=_ELSEWHERE_S)
 
     async def record(self, change: Change) -> None:
         async with self._database.connection() as connection:

@@ -34,7 +34,7 @@ from weir.api.alerting import (
 )
 from weir.api.auth import Access, Admin, App, Reader, Writer
 from weir.api.responses import problems
-from weir.api.services import Services, present
+from weir.api.services import Services, all_or_nothing, present
 from weir.control.audit import Change
 
 router = APIRouter(prefix="/api/v1", tags=["alerts"])
@@ -61,8 +61,9 @@ async def create_alert_rule(body: RuleBody, access: Writer, services: App) -> Ru
     """Watch something. The queue and the channels that it names have to exist."""
     room, draft = _room(services), body.draft()
     await room.check_references(access.environment, draft)
-    rule = await room.rules.create(access.environment, draft)
-    await _audit(services, access, "alert_rule.create", rule.draft.name)
+    async with all_or_nothing(services):
+        rule = await room.rules.create(access.environment, draft)
+        await _audit(services, access, "alert_rule.create", rule.draft.name)
     return rule_view(rule)
 
 
@@ -76,8 +77,9 @@ async def change_alert_rule(rule_id: str, body: RuleBody, access: Writer, servic
     """Replace what a rule says; its alerts stay open if it still looks at the same."""
     room, draft = _room(services), body.draft()
     await room.check_references(access.environment, draft)
-    rule = await room.rules.change(access.environment, rule_id, draft)
-    await _audit(services, access, "alert_rule.change", rule.draft.name)
+    async with all_or_nothing(services):
+        rule = await room.rules.change(access.environment, rule_id, draft)
+        await _audit(services, access, "alert_rule.change", rule.draft.name)
     return rule_view(rule)
 
 
@@ -89,8 +91,9 @@ async def change_alert_rule(rule_id: str, body: RuleBody, access: Writer, servic
 )
 async def delete_alert_rule(rule_id: str, access: Writer, services: App) -> None:
     """Stop watching; open alerts of the rule are resolved, and their channels are told."""
-    await _room(services).rules.delete(access.environment, rule_id)
-    await _audit(services, access, "alert_rule.delete", rule_id)
+    async with all_or_nothing(services):
+        await _room(services).rules.delete(access.environment, rule_id)
+        await _audit(services, access, "alert_rule.delete", rule_id)
 
 
 @router.get("/alerts", operation_id="list_alerts", responses=problems())
@@ -149,8 +152,9 @@ async def put_alert_channel(name: str, body: ChannelBody, access: Admin, service
     channel = channel_of(
         access.environment, name=name, kind=body.kind, config=body.config, policy=room.policy
     )
-    await room.channels.put(channel)
-    await _audit(services, access, "alert_channel.put", name)
+    async with all_or_nothing(services):
+        await room.channels.put(channel)
+        await _audit(services, access, "alert_channel.put", name)
     return channel_view(channel)
 
 
@@ -162,8 +166,9 @@ async def put_alert_channel(name: str, body: ChannelBody, access: Admin, service
 )
 async def delete_alert_channel(name: str, access: Admin, services: App) -> None:
     """Forget a channel; what is still on its way to it fails."""
-    await _room(services).channels.delete(access.environment, name)
-    await _audit(services, access, "alert_channel.delete", name)
+    async with all_or_nothing(services):
+        await _room(services).channels.delete(access.environment, name)
+        await _audit(services, access, "alert_channel.delete", name)
 
 
 @router.post(
@@ -194,8 +199,11 @@ async def list_alert_silences(access: Reader, services: App) -> SilenceList:
 )
 async def create_alert_silence(body: SilenceBody, access: Writer, services: App) -> SilenceView:
     """Tell nobody for a while; alerts are recorded all the same, and told if they outlast the silence."""
-    silence = await _room(services).silences.add(access.environment, **body.model_dump(), actor=access.actor)
-    await _audit(services, access, "alert_silence.create", silence.id)
+    async with all_or_nothing(services):
+        silence = await _room(services).silences.add(
+            access.environment, **body.model_dump(), actor=access.actor
+        )
+        await _audit(services, access, "alert_silence.create", silence.id)
     return silence_view(silence)
 
 
@@ -207,8 +215,9 @@ async def create_alert_silence(body: SilenceBody, access: Writer, services: App)
 )
 async def end_alert_silence(silence_id: str, access: Writer, services: App) -> None:
     """Speak again at once."""
-    await _room(services).silences.end(access.environment, silence_id)
-    await _audit(services, access, "alert_silence.end", silence_id)
+    async with all_or_nothing(services):
+        await _room(services).silences.end(access.environment, silence_id)
+        await _audit(services, access, "alert_silence.end", silence_id)
 
 
 @router.get("/alert-notifications", operation_id="list_alert_notifications", responses=problems())

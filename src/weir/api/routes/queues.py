@@ -17,7 +17,7 @@ from weir.api.schemas import (
     QueueView,
     RetentionBody,
 )
-from weir.api.services import Services, announce, present
+from weir.api.services import Services, all_or_nothing, announce, present
 from weir.control.audit import Change
 from weir.control.queues import QueueDefinition
 from weir.control.system_events import SystemEventKind
@@ -59,9 +59,10 @@ async def define_queue(queue: str, body: QueueBody, access: Admin, services: App
     if spec.delivery.dead_letter_queue is not None:
         others = await definitions.of(ref.scope)
         check_dead_letter_queue(spec, {one.queue.queue: one.spec for one in others})
-    await definitions.define(ref, spec)
-    await services.broker.define(ref, spec)
-    await _audit(services, access, "queue.define", ref, **body.model_dump(mode="json"))
+    async with all_or_nothing(services):
+        await definitions.define(ref, spec)
+        await _audit(services, access, "queue.define", ref, **body.model_dump(mode="json"))
+        await services.broker.define(ref, spec)
     await announce(services, SystemEventKind.QUEUE_DEFINED, ref.scope, queue=ref.queue)
     return await show_queue(queue, access, services)
 
@@ -75,9 +76,10 @@ async def forget_queue(queue: str, access: Admin, services: App) -> None:
     definitions = present(services.definitions, "PostgreSQL")
     if named_by := await definitions.dying_into(ref):
         raise Conflict(f"`{queue}` is the dead letter queue of `{named_by[0]}`; give that one another first")
-    await services.broker.forget(ref)
-    await definitions.forget(ref)
-    await _audit(services, access, "queue.forget", ref)
+    async with all_or_nothing(services):
+        await definitions.forget(ref)
+        await _audit(services, access, "queue.forget", ref)
+        await services.broker.forget(ref)
     await announce(services, SystemEventKind.QUEUE_FORGOTTEN, ref.scope, queue=ref.queue)
 
 
@@ -95,9 +97,10 @@ async def resume_queue(queue: str, access: Writer, services: App) -> Confirmatio
 
 async def _set_paused(services: Services, access: Access, queue: str, *, paused: bool) -> Confirmation:
     ref = access.environment.queue(queue)
-    await (services.broker.pause(ref) if paused else services.broker.resume(ref))
-    await present(services.definitions, "PostgreSQL").pause(ref, paused=paused)
-    await _audit(services, access, "queue.pause" if paused else "queue.resume", ref)
+    async with all_or_nothing(services):
+        await present(services.definitions, "PostgreSQL").pause(ref, paused=paused)
+        await _audit(services, access, "queue.pause" if paused else "queue.resume", ref)
+        await (services.broker.pause(ref) if paused else services.broker.resume(ref))
     return Confirmation(status="paused" if paused else "running", paused=paused)
 
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from weir.api.auth import Admin, App, Reader
+from weir.api.auth import Access, Admin, App, Reader
 from weir.api.responses import problems
-from weir.api.services import announce, present
+from weir.api.services import Services, all_or_nothing, announce, present
 from weir.control.audit import Change
 from weir.control.specs import AppliedSpec
 from weir.control.system_events import SystemEventKind
@@ -99,17 +99,21 @@ async def apply_spec(body: SpecBody, access: Admin, services: App) -> AppliedVie
     """Make this spec hold, all of it or none; every process follows within a second."""
     app = await asyncio.to_thread(read_spec, body.source, file=body.file)
     scope = access.environment
-    applied = await present(services.specs, "PostgreSQL").apply(
-        scope, app, source=body.source, file=body.file, actor=access.actor
-    )
-    if services.audit is not None:
-        await services.audit.record(
-            Change.inside(
-                scope, actor=access.actor, action="spec.apply", target=app.name, revision=applied.revision
-            )
+    async with all_or_nothing(services):
+        applied = await present(services.specs, "PostgreSQL").apply(
+            scope, app, source=body.source, file=body.file, actor=access.actor
         )
+        await _audit(services, access, app.name, applied.revision)
     await announce(services, SystemEventKind.SPEC_APPLIED, scope, revision=applied.revision)
     return AppliedView(revision=applied.revision, plan=_plan(applied.plan), hooks=applied.addresses(scope))
+
+
+async def _audit(services: Services, access: Access, name: str, revision: int) -> None:
+    if services.audit is not None:
+        change = Change.inside(
+            access.environment, actor=access.actor, action="spec.apply", target=name, revision=revision
+        )
+        await services.audit.record(change)
 
 
 def _view(found: AppliedSpec) -> SpecView:

@@ -7,10 +7,10 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
-from weir.api.auth import Admin, App, Caller
+from weir.api.auth import Access, Admin, App, Caller
 from weir.api.responses import problems
 from weir.api.schemas import AuditList, EnvironmentBody, EnvironmentList, EnvironmentView
-from weir.api.services import present
+from weir.api.services import Services, all_or_nothing, present
 from weir.control.audit import Change
 from weir.control.principals import Role
 from weir.control.tenants import Environment
@@ -31,9 +31,16 @@ async def define_environment(
 ) -> EnvironmentView:
     """Create an environment, or set how many of its messages may be leased at once."""
     tenants = present(services.tenants, "PostgreSQL")
-    await tenants.ensure(access.environment)
-    await tenants.limit(access.environment, body.concurrency)
-    await services.broker.limit(access.environment, body.concurrency)
+    async with all_or_nothing(services):
+        await tenants.ensure(access.environment)
+        await tenants.limit(access.environment, body.concurrency)
+        await _audit(services, access, environment, body)
+        await services.broker.limit(access.environment, body.concurrency)
+    found = await tenants.visible_to(access.principal)
+    return next(_view(one) for one in found if one.ref == access.environment)
+
+
+async def _audit(services: Services, access: Access, environment: str, body: EnvironmentBody) -> None:
     if services.audit is not None:
         change = Change.inside(
             access.environment,
@@ -43,8 +50,6 @@ async def define_environment(
             **body.model_dump(),
         )
         await services.audit.record(change)
-    found = await tenants.visible_to(access.principal)
-    return next(_view(one) for one in found if one.ref == access.environment)
 
 
 @router.get("/audit-log", operation_id="list_audit_log", responses=problems())

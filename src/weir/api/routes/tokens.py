@@ -9,7 +9,7 @@ from fastapi import APIRouter, status
 from weir.api.auth import App, Caller
 from weir.api.responses import problems
 from weir.api.schemas import RotateBody, TokenBody, TokenCreated, TokenList, TokenView
-from weir.api.services import Services, present
+from weir.api.services import Services, all_or_nothing, present
 from weir.control.audit import Change
 from weir.control.principals import Principal, Role
 from weir.control.tokens import NewToken, Token
@@ -37,8 +37,9 @@ async def create_token(body: TokenBody, caller: Caller, services: App) -> TokenC
         environment=caller.environment if body.environment is None else body.environment,
         lifetime_ms=body.lifetime_ms,
     )
-    text, token = await present(services.tokens, "PostgreSQL").create(new, by=caller)
-    await _audit(services, caller, "token.create", token)
+    async with all_or_nothing(services):
+        text, token = await present(services.tokens, "PostgreSQL").create(new, by=caller)
+        await _audit(services, caller, "token.create", token)
     return TokenCreated(**_view(token).model_dump(), token=text)
 
 
@@ -52,9 +53,10 @@ async def rotate_token(token_id: str, body: RotateBody, caller: Caller, services
     """Replace a token by a fresh one of the same scope and role; the old one ends after the grace."""
     caller.demand(Role.ADMIN)
     tokens = present(services.tokens, "PostgreSQL")
-    text, token = await tokens.rotate(token_id, by=caller, grace_ms=body.grace_ms)
+    async with all_or_nothing(services):
+        text, token = await tokens.rotate(token_id, by=caller, grace_ms=body.grace_ms)
+        await _audit(services, caller, "token.rotate", token)
     services.authenticator.forget(token_id)
-    await _audit(services, caller, "token.rotate", token)
     return TokenCreated(**_view(token).model_dump(), token=text)
 
 
@@ -67,9 +69,10 @@ async def rotate_token(token_id: str, body: RotateBody, caller: Caller, services
 async def revoke_token(token_id: str, caller: Caller, services: App) -> None:
     """End a token: at once here, within seconds in other processes."""
     caller.demand(Role.ADMIN)
-    token = await present(services.tokens, "PostgreSQL").revoke(token_id, by=caller)
+    async with all_or_nothing(services):
+        token = await present(services.tokens, "PostgreSQL").revoke(token_id, by=caller)
+        await _audit(services, caller, "token.revoke", token)
     services.authenticator.forget(token_id)
-    await _audit(services, caller, "token.revoke", token)
 
 
 async def _audit(services: Services, caller: Principal, action: str, token: Token) -> None:
