@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -168,6 +170,45 @@ async def test_known_tokens_hold_while_postgres_is_away(
             assert (answer.status_code, answer.json()["code"]) == (503, "control_unavailable")
         now = 101.0
         assert (await client.post("/api/v1/push", json=one(queue))).status_code == 503
+
+
+async def test_a_known_token_waits_once_for_a_postgres_that_hangs_and_is_refreshed_behind_its_back(
+    services: Services, tenant: Tenant
+) -> None:
+    assert services.tokens is not None
+    find, answering, asked, now = services.tokens.find, asyncio.Event(), 0, 0.0
+    answering.set()
+
+    class Register:
+        async def find(self, token_id: str) -> Any:
+            nonlocal asked
+            asked += 1
+            await answering.wait()
+            return await find(token_id)
+
+    authenticator = CachedAuthenticator(
+        Register(),  # type: ignore[arg-type]
+        fresh_s=10,
+        stale_s=100,
+        monotonic=lambda: now,
+    )
+    known = await authenticator.authenticate(tenant.token)
+    answering.clear()
+    now = 20.0
+    waits = []
+    for _ in range(3):
+        started = time.monotonic()
+        assert await authenticator.authenticate(tenant.token) is known
+        waits.append(time.monotonic() - started)
+    assert asked == 2
+    assert 0.4 < waits[0] < 2
+    assert sum(waits[1:]) < 0.4
+    answering.set()
+    async with asyncio.timeout(5):
+        while authenticator._reading:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert await authenticator.authenticate(tenant.token) == known
+    assert asked == 2
 
 
 async def test_use_is_remembered(services: Services, tenant: Tenant) -> None:

@@ -13,11 +13,10 @@ from weir.admission.limit import AdaptiveLimit
 from weir.api.coalesce import CoalescingPusher
 from weir.broker.broker import Gated
 from weir.control.database import Database
-from weir.errors import NotFound, Overloaded, Unavailable
+from weir.errors import NotFound, Overloaded
 from weir.model.exchange import Pushed, Queued, Refused
 from weir.model.ids import new_operation_id
 from weir.model.names import QueueRef
-from weir.operations import writer
 from weir.operations.model import NewOperation
 from weir.operations.queue import Added
 from weir.operations.service import OperationService
@@ -91,22 +90,6 @@ async def test_whoever_queues_again_the_moment_it_was_answered_is_written_too(
     async with asyncio.timeout(10):
         await asyncio.gather(*(producer(name) for name in range(8)))
     assert await service.queue.depth() == 40
-
-
-async def test_nobody_waits_for_ever_to_be_queued(
-    service: OperationService, queue: QueueRef, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def frozen(operations: Sequence[NewOperation]) -> Added:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    service.queue.add = frozen  # type: ignore[method-assign]
-    monkeypatch.setattr(writer, "ANSWER_S", 0.05)
-    busy(service.admission)
-    (answer,) = await service.front().push([item(queue, "1", key="k")])
-    assert isinstance(answer, Refused)
-    assert isinstance(answer.error, Unavailable)
-    assert answer.error.retry_after_s == 1
 
 
 async def test_a_large_push_counts_for_several_on_their_way_into_the_queue() -> None:

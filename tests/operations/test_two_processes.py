@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import signal
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from support.api_process import ApiProcess
 from support.processes import cont, stop
 from support.servers import RunningServer, start_server
 from weir import ApiError, AsyncWeir, OutgoingMessage, Unreachable
@@ -21,7 +19,6 @@ from weir.broker.runner import Connection
 from weir.control.database import Database
 from weir.control.queues import QueueDefinitions
 from weir.control.tokens import Tokens
-from weir.embedded.ports import free_port
 from weir.embedded.redis import RedisServer
 from weir.model.names import QueueRef
 from weir.operations.queue import OperationQueue
@@ -33,44 +30,6 @@ from .conftest import wait_for
 QUEUE = "orders"
 KEYS = ("a", "b", "c")
 SHARDS = 4
-
-
-class Api:
-    """One `weir serve` that can be killed and started again on its port."""
-
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        self.port = free_port()
-        self._folder = folder
-        self._environment = environment
-        self._process: asyncio.subprocess.Process | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    async def start(self) -> None:
-        with (self._folder / f"api-{self.port}.log").open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "weir.cli", "serve",
-                "--data-dir", str(self._folder), "--port", str(self.port),
-                env={**os.environ, **self._environment, "WEIR_API__LOG_LEVEL": "ERROR"},
-                stdout=log, stderr=log,
-            )  # fmt: skip
-
-        async def listening() -> bool:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-            except OSError:
-                return False
-            writer.close()
-            return True
-
-        await wait_for(listening, timeout_s=120)
-
-    async def kill(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            self._process.send_signal(signal.SIGKILL)
-            await self._process.wait()
 
 
 @pytest.fixture
@@ -86,7 +45,7 @@ def own_redis(tmp_path: Path) -> Iterator[RunningServer]:
 @asynccontextmanager
 async def two_processes(
     own_redis: RunningServer, database_url: str, clickhouse_url: str, folder: Path
-) -> AsyncIterator[tuple[list[Api], str, QueueRef]]:
+) -> AsyncIterator[tuple[list[ApiProcess], str, QueueRef]]:
     async with Database(database_url) as database:
         queue = DEFAULT.queue(QUEUE)
         await QueueDefinitions(database).define(queue, QueueSpec(name=QUEUE, ordering=Ordering.PER_KEY))
@@ -97,7 +56,7 @@ async def two_processes(
         "WEIR_CLICKHOUSE_URL": clickhouse_url,
         "WEIR_SHARDS": str(SHARDS),
     }
-    apis = [Api(folder, environment), Api(folder, environment)]
+    apis = [ApiProcess(folder, environment), ApiProcess(folder, environment)]
     try:
         await asyncio.gather(*(api.start() for api in apis))
         yield apis, token, queue
@@ -109,7 +68,7 @@ async def two_processes(
 class Producer:
     """Sends numbered messages one request at a time, to either process, and notes what was accepted."""
 
-    def __init__(self, name: str, apis: list[Api], token: str) -> None:
+    def __init__(self, name: str, apis: list[ApiProcess], token: str) -> None:
         self.accepted: dict[str, list[str]] = {key: [] for key in KEYS}
         self.statuses: set[str] = set()
         self._name = name
@@ -197,7 +156,7 @@ async def scene(
     return set().union(*(producer.statuses for producer in producers))
 
 
-async def inflict(fault: str, apis: list[Api], own_redis: RunningServer) -> None:
+async def inflict(fault: str, apis: list[ApiProcess], own_redis: RunningServer) -> None:
     if fault == "stall":
         stop(own_redis.pid)
         await asyncio.sleep(4)

@@ -160,14 +160,22 @@ class Broker(Protocol):
     async def peek(self, queue: QueueRef, message_id: MessageId) -> Mapping[str, str] | None:
         """The headers of a message that waits or is leased; None if it does neither."""
 
-    async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
+    async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
         """From now on enqueue of these partitions answers GATED, until each closing operation opened it.
 
-        A gate is a hash of operation ids; closing again changes nothing, a done mark included.
+        A gate is a hash of operation ids; closing again changes nothing, a done mark included. Returns those
+        that are void (see `void_gates`); they close nothing.
         """
 
     async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
         """Take these operations off their gates; returns those that still hold them, unless they are many."""
+
+    async def void_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[bool]:
+        """Let these operations never run: for each, whether that came before any of its messages was put in.
+
+        Their gates open, and cannot be closed for them again. Without it a process that does not know whether
+        PostgreSQL took an operation could not say that it will not run. False: it runs, or is finished.
+        """
 
     async def settle_call(self, queue: QueueRef, call: Call) -> list[bool]:
         """For each message of the call, whether it was put in (or was a duplicate) rather than turned away.

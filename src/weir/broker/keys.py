@@ -11,6 +11,7 @@
     weir:{shard-3}:retired               hash    forgotten queue -> its odometers, should it come back
     weir:{shard-3}:direct                string  until when enqueue may go direct; absent: always
     weir:{shard-3}:layouts               hash    layout -> newest version that was announced here
+    weir:{shard-3}:voided                zset    operations that shall never run -> when that was said
     weir:{shard-3}:wake                  channel queues or environments that became servable
     weir:{shard-3}:op:SLOT               string  number and reply of the last call in a slot
     weir:{shard-3}:e:ENV                 hash    limit, depth, running of an environment
@@ -61,6 +62,7 @@ SHARD_PARTS = (
     "retired",
     "direct",
     LAYOUTS,
+    "voided",
     "wake",
 )
 ENVIRONMENT_PARTS = ("active", "queues")

@@ -197,13 +197,17 @@ class Observed:
         with self._heard("peek", 1):
             return await self.inner.peek(queue, message_id)
 
-    async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
+    async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
         with self._heard("close_gates", len(gates)):
-            await self.inner.close_gates(queue, gates)
+            return await self.inner.close_gates(queue, gates)
 
     async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
         with self._heard("open_gates", len(gates)):
             return await self.inner.open_gates(queue, gates)
+
+    async def void_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[bool]:
+        with self._heard("void_gates", len(gates)):
+            return await self.inner.void_gates(queue, gates)
 
     async def settle_call(self, queue: QueueRef, call: Call) -> list[bool]:
         with self._heard("settle_call", 1):

@@ -35,6 +35,8 @@ from weir.telemetry.streams import DEFAULT_MAX_LENGTH
 HEARTBEAT_MS = 5_000
 LONGEST_NAP_S = 5.0
 """A waiting consumer looks again after this long, whatever happened to the wake-ups."""
+VOID_KEPT_MS = 86_400_000
+"""How long an operation stays void: PostgreSQL may hang in the middle of a commit for as long."""
 _STATES_PAGE = 200
 _SWEEP_STEP = 250
 _HEARTBEAT_STEP = 200
@@ -63,7 +65,11 @@ class RedisBroker:
         self._max_payload = max_payload
         self._chance = chance
         self._runner = ScriptRunner(
-            connect(connection), clock=clock, metrics=metrics, stream_length=stream_length
+            connect(connection),
+            patience_s=connection.patience_s,
+            clock=clock,
+            metrics=metrics,
+            stream_length=stream_length,
         )
         self._wakeups = Wakeups(connection)
         self._shard_of_queue = grouping.shard_finder(shards)
@@ -92,11 +98,16 @@ class RedisBroker:
         shard = shard_of(environment, shards=self._shards)
         await self._runner.run("limit", shard, keys.environment_ident(environment), concurrency or 0)
 
-    async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
-        await self._about(queue, "close_gates", *_gate_arguments(gates))
+    async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
+        return replies.gates(await self._about(queue, "close_gates", *_gate_arguments(gates)))
 
     async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
         return replies.gates(await self._about(queue, "open_gates", *_gate_arguments(gates)))
+
+    async def void_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[bool]:
+        shard, ident = self._shard_of_queue(queue), keys.queue_ident(queue)
+        reply = await self._runner.run("void_gates", shard, VOID_KEPT_MS, ident, *_gate_arguments(gates))
+        return replies.flags(reply)
 
     async def settle_call(self, queue: QueueRef, call: Call) -> list[bool]:
         shard = self._shard_of_queue(queue)

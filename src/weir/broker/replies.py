@@ -100,7 +100,7 @@ def headers(reply: Sequence[Any]) -> Mapping[str, str] | None:
 
 
 def gates(reply: Sequence[Any]) -> list[Gated]:
-    """Who still holds which gate."""
+    """The gates that a script names, each with its operation."""
     return [
         Gated(key=reply[at].decode() or None, operation=reply[at + 1].decode())
         for at in range(1, len(reply), 2)

@@ -25,9 +25,10 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 
 from weir.broker import keys, replies
-from weir.broker.failures import is_passing, translate, translated
+from weir.broker.failures import RETRY_AFTER_S, is_passing, translate, translated
 from weir.broker.layout import VERSIONS
 from weir.broker.scripts import Script, script
+from weir.errors import BrokerUnavailable
 from weir.model.clock import Clock
 from weir.telemetry.connection import DRIVER_ERRORS, PatientCluster, is_cluster, node_url
 from weir.telemetry.events import QUEUE
@@ -47,9 +48,15 @@ class Connection:
     """How to reach Redis; the scheme of the URL says whether it is a cluster."""
 
     url: str
-    timeout_s: float = 3.0
+    timeout_s: float = 2.0
+    """For one answer."""
     connect_timeout_s: float = 1.0
     max_connections: int = 64
+
+    @property
+    def patience_s(self) -> float:
+        """For a call with all its tries: a lost answer can be asked for once more."""
+        return 2 * self.timeout_s
 
 
 class _PackedConnection(RedisConnection):
@@ -102,11 +109,13 @@ class ScriptRunner:
         self,
         client: Client,
         *,
+        patience_s: float,
         clock: Clock | None = None,
         metrics: bool = True,
         stream_length: int = DEFAULT_MAX_LENGTH,
     ) -> None:
         self.client = client
+        self._patience_s = patience_s
         self._clock = clock
         self._metrics = metrics
         self._metrics_seen = metrics
@@ -150,9 +159,15 @@ class ScriptRunner:
         keep_ms: int,
         args: Sequence[bytes | int],
     ) -> list[Any]:
-        if shard not in self._announced:
-            await self._announce(shard)
-        return await self._try(wanted, shard, slot=slot, number=number, keep_ms=keep_ms, args=args)
+        try:
+            # Over all tries, and over the waits for a connection.
+            async with asyncio.timeout(self._patience_s):
+                if shard not in self._announced:
+                    await self._announce(shard)
+                return await self._try(wanted, shard, slot=slot, number=number, keep_ms=keep_ms, args=args)
+        except TimeoutError:
+            text = f"Redis did not answer within {self._patience_s:g} s; try again"
+            raise BrokerUnavailable(text, retry_after_s=RETRY_AFTER_S) from None
 
     async def _announce(self, shard: int) -> None:
         """Before the first call to a shard: say which layouts are written, unless a newer program wrote."""

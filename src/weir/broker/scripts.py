@@ -52,6 +52,7 @@ VERBS = (
     "state",
     "sweep",
     "take_dead",
+    "void_gates",
 )
 
 

@@ -1,9 +1,9 @@
 """From the text of a token to its principal, almost always without asking PostgreSQL.
 
-Records are cached: for `fresh_s` they are simply used, and when PostgreSQL is out of reach they are
-used for `stale_s`, so that an outage does not stop traffic; then it is asked again every `_AWAY_S` only, so
-that requests do not queue up behind its time-outs. A revocation therefore takes effect within `fresh_s`
-everywhere and at once in the process that made it.
+Records are cached: for `fresh_s` they are simply used, and while PostgreSQL does not answer they are used for
+`stale_s`, so that neither an outage nor a hanging server stops traffic. A known token waits for it at most
+`_REFRESH_S`, once; from then on it is asked every `_AWAY_S` and nobody waits for that. A revocation therefore
+takes effect within `fresh_s` everywhere while PostgreSQL answers, and at once in the process that made it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from weir.model.clock import Clock, SystemClock
 
 _MAX_ENTRIES = 10_000
 _AWAY_S = 5.0
+_REFRESH_S = 0.5
 
 
 class Authenticator(Protocol):
@@ -62,7 +63,8 @@ class CachedAuthenticator:
         self._entries: dict[str, _Entry] = {}
         self._seen: dict[str, int] = {}
         self._reading: dict[str, asyncio.Task[_Entry]] = {}
-        self._away_until_s = -_AWAY_S
+        self._ask_again_s: float | None = None
+        """When PostgreSQL is asked again; None while it answers."""
 
     async def authenticate(self, text: str) -> Principal:
         parts = parse(text)
@@ -95,19 +97,23 @@ class CachedAuthenticator:
             await self.flush_last_used()
 
     async def _read(self, token_id: str, known: _Entry | None) -> _Entry:
-        """The record from PostgreSQL, asked once for everyone who waits; while it is away, what is known."""
-        usable = known is not None and self._monotonic() - known.read_at_s < self._stale_s
-        if self._monotonic() < self._away_until_s:
-            if known is not None and usable:
-                return known
+        """The record from PostgreSQL, asked once for all who wait; while it is silent, what is known."""
+        if known is None or self._monotonic() - known.read_at_s >= self._stale_s:
+            return await self._read_unknown(token_id)
+        if self._ask_again_s is None:
+            try:
+                async with asyncio.timeout(_REFRESH_S):
+                    return await asyncio.shield(self._shared_read(token_id))
+            except (ControlUnavailable, TimeoutError):
+                self._ask_again_s = self._monotonic() + _AWAY_S
+        elif self._monotonic() >= self._ask_again_s:
+            self._shared_read(token_id)
+        return known
+
+    async def _read_unknown(self, token_id: str) -> _Entry:
+        if self._ask_again_s is not None and self._monotonic() < self._ask_again_s:
             raise ControlUnavailable("PostgreSQL does not answer; try again", retry_after_s=_AWAY_S)
-        try:
-            return await asyncio.shield(self._shared_read(token_id))
-        except ControlUnavailable:
-            self._away_until_s = self._monotonic() + _AWAY_S
-            if known is not None and usable:
-                return known
-            raise
+        return await asyncio.shield(self._shared_read(token_id))
 
     def _shared_read(self, token_id: str) -> asyncio.Task[_Entry]:
         reading = self._reading.get(token_id)
@@ -120,9 +126,11 @@ class CachedAuthenticator:
     def _read_ended(self, token_id: str, reading: asyncio.Task[_Entry]) -> None:
         if self._reading.get(token_id) is reading:
             del self._reading[token_id]
-        if not reading.cancelled():
-            # Whoever asked may have left; the error is theirs alone and must not be reported as lost.
-            reading.exception()
+        if reading.cancelled():
+            return
+        # Whoever asked may have left; the error is theirs alone and must not be reported as lost.
+        silent = isinstance(reading.exception(), ControlUnavailable)
+        self._ask_again_s = self._monotonic() + _AWAY_S if silent else None
 
     async def _find(self, token_id: str) -> _Entry:
         token = await self._tokens.find(token_id)

@@ -103,6 +103,8 @@ class SystemEvents:
         async with self._database.connection() as connection:
             await connection.execute(f"LISTEN {CHANNEL}")
             while True:
+                # A backend that hangs would notify nobody, and nobody would know.
+                await connection.read_clock()
                 await self.catch_up()
                 async for _ in connection.notifies(timeout=self._catch_up_s, stop_after=1):
                     pass

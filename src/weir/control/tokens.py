@@ -17,6 +17,8 @@ from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, check_name, check_tenant
 
 SQL = load_queries("weir.control", "tokens.sql")
+FIND_S = 1.0
+"""How long a request with a token that is not known yet waits for PostgreSQL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,8 @@ class Tokens:
             return await self._insert(connection, new, replaces=None)
 
     async def find(self, token_id: str) -> Token | None:
-        row = await self._database.fetch_one(SQL["find_token"], id=token_id)
+        async with self._database.connection(within_s=FIND_S) as connection:
+            row = await fetch_one(connection, SQL["find_token"], id=token_id)
         return None if row is None else _token(row)
 
     async def inside(self, principal: Principal) -> list[Token]:

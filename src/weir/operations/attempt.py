@@ -17,10 +17,7 @@ from weir.model.names import QueueRef
 from weir.model.tasks import all_of
 from weir.operations.calls import CallLanes
 from weir.operations.model import Reason
-from weir.operations.reach import Reach
-
-DIRECT_TIMEOUT_S = 0.75
-"""After this long without an answer a direct push is queued; whether it took effect is found out later."""
+from weir.operations.reach import BROKER_ANSWER_S, Reach
 
 Answers = dict[int, PushAnswer]
 
@@ -46,7 +43,7 @@ class Attempt:
         shard: Callable[[QueueRef], int],
         reach: Reach,
         calls: CallLanes,
-        timeout_s: float = DIRECT_TIMEOUT_S,
+        timeout_s: float = BROKER_ANSWER_S,
     ) -> None:
         self._broker = broker
         self._shard = shard

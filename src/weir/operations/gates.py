@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from weir.broker.broker import Broker, Gated
 from weir.errors import BrokerUnavailable, NotFound, WeirError
+from weir.model.ids import OperationId
 from weir.model.names import QueueRef
 from weir.model.tasks import all_of
 from weir.operations.model import NewOperation
-from weir.operations.reach import Reach
+from weir.operations.reach import BROKER_ANSWER_S, Reach
 
-CLOSE_TIMEOUT_S = 0.75
 Known = Callable[[QueueRef], Awaitable[bool]]
 """Whether a queue is defined, asked when the broker cannot tell."""
 
@@ -31,7 +31,7 @@ class Gates:
         broker: Broker,
         reach: Reach,
         known: Known | None = None,
-        timeout_s: float = CLOSE_TIMEOUT_S,
+        timeout_s: float = BROKER_ANSWER_S,
     ) -> None:
         self._broker = broker
         self._reach = reach
@@ -51,6 +51,24 @@ class Gates:
                 await self._broker.open_gates(queue, _gated(group))
             except BrokerUnavailable:
                 self._reach.lost(group[0].shard)
+
+    async def void(self, operations: Sequence[NewOperation]) -> dict[OperationId, bool | WeirError]:
+        """Of each operation, whether it will never run; False: it runs. An error: nobody knows."""
+        queues = _by_queue(operations)
+        outcomes = await all_of([self._void(queue, group) for queue, group in queues.items()])
+        return {key: value for outcome in outcomes for key, value in outcome.items()}
+
+    async def _void(self, queue: QueueRef, group: list[NewOperation]) -> dict[OperationId, bool | WeirError]:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                void = await self._broker.void_gates(queue, _gated(group))
+        except (WeirError, TimeoutError) as error:
+            self._reach.lost(group[0].shard)
+            reason = (
+                error if isinstance(error, WeirError) else BrokerUnavailable("the broker does not answer")
+            )
+            return {operation.id: reason for operation in group}
+        return {operation.id: one for operation, one in zip(group, void, strict=True)}
 
     async def _close(self, queue: QueueRef, group: list[NewOperation]) -> bool | WeirError:
         try:

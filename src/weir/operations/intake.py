@@ -7,19 +7,21 @@ broker out of reach the gate stays open and the operation says so; the keeper's 
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 
 from weir.admission.kinds import OperationType
-from weir.broker.broker import Call
+from weir.broker.broker import Broker, Call
 from weir.errors import Overloaded, WeirError
-from weir.model.exchange import PushAnswer, PushItem, Queued, Refused
+from weir.model.exchange import PushAnswer, Pushed, PushItem, Queued, Refused
 from weir.model.names import QueueRef
 from weir.model.tasks import all_of
 from weir.operations.attempt import Answers, Held
 from weir.operations.model import NewOperation, Reason, Ticket, lane_of
 from weir.operations.overflow import Overflow
 from weir.operations.payload import Push, encode_push
+from weir.operations.reach import BROKER_ANSWER_S
 
 Place = tuple[QueueRef, Reason, Call | None]
 """Messages that may share a batch of operations."""
@@ -30,8 +32,9 @@ Partition = list[tuple[int, PushItem, int]]
 class Intake:
     """Queues what is not executed, one for each process."""
 
-    def __init__(self, overflow: Overflow) -> None:
+    def __init__(self, overflow: Overflow, *, broker: Broker) -> None:
         self._overflow = overflow
+        self._broker = broker
 
     async def queue(self, items: Sequence[PushItem]) -> list[PushAnswer]:
         """Queue everything, because this process is busy."""
@@ -72,10 +75,31 @@ class Intake:
         try:
             tickets = await self._overflow.add(operations, reason=reason, must=call is not None)
         except WeirError as error:
-            answers.update((at, Refused(error=error)) for at, _, _ in group)
-            return
+            tickets = [error] * len(operations)
+        refused: Partition = []
         for ticket, part in zip(tickets, partitions.values(), strict=True):
-            answers.update((at, _queued(ticket, item)) for at, item, _ in part)
+            if isinstance(ticket, WeirError):
+                answers.update((at, Refused(error=ticket)) for at, _, _ in part)
+                refused += part
+            else:
+                answers.update((at, _queued(ticket, item)) for at, item, _ in part)
+        if refused and call is not None:
+            await self._settle_attempt(queue, call, refused, answers)
+
+    async def _settle_attempt(
+        self, queue: QueueRef, call: Call, refused: Partition, answers: Answers
+    ) -> None:
+        """Messages that could not be queued, after a direct attempt of unknown outcome: by now the broker may
+        say what it did. What it did not put in, it never will."""
+        try:
+            async with asyncio.timeout(BROKER_ANSWER_S):
+                put_in = await self._broker.settle_call(queue, call)
+        except (WeirError, TimeoutError):
+            return
+        for at, item, place in refused:
+            # One with an idempotency key may be a duplicate of another; its repetition will tell.
+            if place < len(put_in) and put_in[place] and item.message.idempotency_key is None:
+                answers[at] = Pushed(message_id=item.message.id)
 
     def _operation(
         self, queue: QueueRef, key: str | None, part: Partition, call: Call | None

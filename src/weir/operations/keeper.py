@@ -5,6 +5,13 @@ close. Until a keeper has closed it, no process may write directly to that shard
 allowed by lease: a keeper grants it in PostgreSQL, where the same row counts the operations whose gates
 are open, and then in the broker, in absolute time of the broker's own clock that was read *before* the
 grant. The broker's lease has therefore lapsed when PostgreSQL says that it has.
+
+A keeper that PostgreSQL does not answer extends in the broker what it granted last. That is safe:
+
+- Nobody can queue an operation without PostgreSQL, so none comes into being that stands behind an open gate.
+- Of one that was queued before, a keeper hears by being refused; from then on it has no lease to extend.
+- One of which no keeper had heard is not answered before all leases have lapsed that were alive when it was
+  queued, and then only if PostgreSQL answers, or the broker has closed the gate (see `writer`).
 """
 
 from __future__ import annotations
@@ -12,23 +19,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
 
 from weir.broker.broker import Broker, Gated
 from weir.control.database import Database, Row, execute, fetch
 from weir.errors import BrokerUnavailable, WeirError
 from weir.model.names import QueueRef
+from weir.operations.model import LEASE_MS
 from weir.operations.queue import QUERIES, queue_of
 from weir.operations.reach import Reach
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
-LEASE_MS = 2_000
+PATIENCE_S = 0.4
+"""How long either store may take. The lease must outlive a round and the pause before it: 0.4 s for the
+clocks, 0.4 s for the grant and 0.5 s to the next round leave a busy process 0.7 s of a lease of 2 s."""
+_CLOSING_S = 5.0
+"""How long the locks of a keeper that is frozen while it closes gates stand in the way of others."""
 _BATCH = 1_000
 
 
 class Keeper:
-    """Renews the direct lease of every shard, after closing the gates that are still open."""
+    """Renews the direct lease of every shard, and closes the gates that are still open."""
 
     def __init__(
         self,
@@ -44,50 +58,112 @@ class Keeper:
         self._lease_ms = lease_ms
         self._every_s = lease_ms / 4_000
         self._granted: dict[int, int] = {}
+        self._refused: set[int] = set()
+        self._some_refused = asyncio.Event()
+        self._alone = False
+        """Whether the last round did without PostgreSQL."""
 
     async def run(self) -> None:
-        while True:
-            await self.round()
-            await asyncio.sleep(self._every_s)
+        """Renew and close until cancelled, side by side: closing many gates must not let leases lapse."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._renew_again_and_again())
+            tasks.create_task(self._close_again_and_again())
 
     async def round(self) -> None:
-        """One renewal of all shards that can be reached."""
+        """Renew every lease; where a gate is still open, close it first."""
+        await self.renew()
+        if self._refused:
+            await self.close_open_gates()
+            await self.renew()
+
+    async def _renew_again_and_again(self) -> None:
+        while True:
+            await self.renew()
+            await asyncio.sleep(self._every_s)
+
+    async def _close_again_and_again(self) -> None:
+        while True:
+            await self._some_refused.wait()
+            self._some_refused.clear()
+            try:
+                await self.close_open_gates()
+            except WeirError as error:
+                log.warning("gates are left open for now: %s", error)
+            else:
+                await self.renew()
+
+    async def renew(self) -> None:
+        """Extend the lease of every shard that can be reached, as far as PostgreSQL does not refuse it."""
         clocks = await self._clocks()
         if not clocks:
             return
         try:
-            granted = await self._grant(list(clocks))
-        except BrokerUnavailable:
-            return
+            granted = await self._grant(clocks)
         except WeirError as error:
-            log.warning("the direct lease is extended without PostgreSQL: %s", error)
-            granted = [shard for shard, now_ms in clocks.items() if self._granted.get(shard, 0) > now_ms]
+            self._went_alone(error)
+            granted = {shard for shard, now_ms in clocks.items() if self._granted.get(shard, 0) > now_ms}
+        else:
+            self._alone = False
+            self._heard_refusals(clocks.keys() - granted)
         await self._allow({shard: clocks[shard] + self._lease_ms for shard in granted})
+
+    def _went_alone(self, error: WeirError) -> None:
+        if not self._alone:
+            log.warning("direct leases are extended without PostgreSQL: %s", error)
+        self._alone = True
+
+    def _heard_refusals(self, shards: set[int]) -> None:
+        self._refused = shards
+        for shard in shards:
+            self._granted.pop(shard, None)
+        if shards:
+            self._some_refused.set()
 
     async def _clocks(self) -> dict[int, int]:
         """The broker's clock in each shard that answers."""
-        shards = range(self._broker.shards)
-        answers = await asyncio.gather(*map(self._broker.now_ms, shards), return_exceptions=True)
-        clocks: dict[int, int] = {}
-        for shard, answer in zip(shards, answers, strict=True):
-            if isinstance(answer, int):
-                clocks[shard] = answer
-                self._reach.regained(shard)
-            elif isinstance(answer, WeirError):
+        answers = await self._of_each(range(self._broker.shards), self._broker.now_ms)
+        for shard in answers:
+            self._reach.regained(shard)
+        return answers
+
+    async def _grant(self, shards: Iterable[int]) -> set[int]:
+        async with self._database.connection(within_s=PATIENCE_S) as connection:
+            rows = await fetch(
+                connection, QUERIES["grant_direct"], shards=list(shards), lease_ms=self._lease_ms
+            )
+        return {row["shard"] for row in rows}
+
+    async def _allow(self, until: dict[int, int]) -> None:
+        async def allow(shard: int) -> None:
+            await self._broker.allow_direct(shard, until_ms=until[shard])
+
+        for shard in await self._of_each(until, allow):
+            self._granted[shard] = until[shard]
+
+    async def _of_each(self, shards: Iterable[int], ask: Callable[[int], Awaitable[T]]) -> dict[int, T]:
+        """What each shard answers, side by side; one that does not answer soon is out of reach."""
+
+        async def asked(shard: int) -> tuple[int, T] | None:
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    return shard, await ask(shard)
+            except (WeirError, TimeoutError):
                 self._reach.lost(shard)
-            else:
-                raise answer
-        return clocks
+                return None
 
-    async def _grant(self, shards: list[int]) -> list[int]:
-        while await self._close_open_gates(shards) == _BATCH:
-            pass
-        rows = await self._database.fetch(QUERIES["grant_direct"], shards=shards, lease_ms=self._lease_ms)
-        return [row["shard"] for row in rows]
+        answers = await asyncio.gather(*map(asked, shards))
+        return dict(answer for answer in answers if answer is not None)
 
-    async def _close_open_gates(self, shards: list[int]) -> int:
-        async with self._database.transaction() as connection:
-            await fetch(connection, QUERIES["bound_keeper"])
+    async def close_open_gates(self) -> None:
+        """Close the gates of every operation that was queued without one in the shards that were refused."""
+        try:
+            while await self._close_some(sorted(self._refused)) == _BATCH:
+                pass
+        except BrokerUnavailable as error:
+            log.debug("gates are left open while the broker is away: %s", error)
+
+    async def _close_some(self, shards: list[int]) -> int:
+        async with self._database.transaction(idle_s=_CLOSING_S) as connection:
             rows = await fetch(connection, QUERIES["ungated_operations"], shards=shards, limit=_BATCH)
             if rows:
                 await self._close(rows)
@@ -100,12 +176,3 @@ class Keeper:
             gates[queue_of(row)].append(Gated(key=row["partition"], operation=str(row["id"])))
         for queue, closing in gates.items():
             await self._broker.close_gates(queue, closing)
-
-    async def _allow(self, until: dict[int, int]) -> None:
-        for shard, until_ms in until.items():
-            try:
-                await self._broker.allow_direct(shard, until_ms=until_ms)
-            except BrokerUnavailable:
-                self._reach.lost(shard)
-            else:
-                self._granted[shard] = until_ms

@@ -12,6 +12,8 @@ from weir.model.ids import OperationId, new_operation_id
 from weir.model.names import QueueRef
 from weir.model.shards import text_key
 
+LEASE_MS = 2_000
+"""How long producers may write directly before a keeper must have said so again."""
 DEFAULT_TIMEOUT_MS = 30_000
 DEFAULT_MAX_RETRIES = 3
 
@@ -72,6 +74,11 @@ class NewOperation:
     def ordered(self) -> bool:
         """Whether it keeps its place in a partition, behind a gate; settlements need neither."""
         return self.type is OperationType.PUSH
+
+    @property
+    def behind_gate(self) -> bool:
+        """Whether the broker keeps its place and can therefore be told to let it never run."""
+        return self.ordered and self.gated
 
     def without_gate(self) -> NewOperation:
         """The same operation, whose gate could not be closed."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from weir.admission.admission import Admission
 from weir.admission.kinds import OperationType
-from weir.errors import Overloaded
+from weir.errors import Overloaded, WeirError
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
 from weir.operations.estimate import UNKNOWN, Rate
@@ -78,8 +78,8 @@ class Overflow:
 
     async def add(
         self, operations: list[NewOperation], *, reason: Reason, must: bool = False
-    ) -> list[Ticket]:
-        """Queue pushes of one queue, in order with everything else of their partitions.
+    ) -> list[Ticket | WeirError]:
+        """Queue pushes of one queue, in order with everything else of their partitions; an answer for each.
 
         With `must` they are queued however many there are: they may have taken effect already.
         """
@@ -90,11 +90,14 @@ class Overflow:
             written = await self._writer.add(operations)
         if not written.gated:
             reason = Reason.BROKER_UNAVAILABLE
-        return self._tickets(operations, depth=written.depth, reason=reason)
+        tickets = self._tickets(operations, depth=written.depth, reason=reason)
+        return [written.refused.get(ticket.operation_id, ticket) for ticket in tickets]
 
     async def add_alone(self, operation: NewOperation) -> Ticket:
         """Queue an operation that needs neither order nor a gate."""
         written = await self._writer.add([operation])
+        if written.refused:
+            raise written.refused[operation.id]
         return self._tickets([operation], depth=written.depth, reason=Reason.BROKER_UNAVAILABLE)[0]
 
     def _tickets(self, operations: list[NewOperation], *, depth: int, reason: Reason) -> list[Ticket]:

@@ -134,15 +134,22 @@ class Processor:
         return min(self._sizes["total"], math.ceil(MAX_BATCH * len(claimed) / messages))
 
     async def _reclose(self, claimed: Sequence[Claimed], results: list[Settled]) -> list[Settled]:
-        """Operations that were not on their gate: if they are still ours, the broker lost the gate."""
+        """Operations that were not on their gate: if they are still ours, the broker lost the gate, unless
+        they are void."""
         lost = [result.id for result in results if result.error == GateLost.__name__]
         if not lost:
             return results
         mine = await self._queue.still_mine(lost, worker=self.worker)
+        void: set[str] = set()
         for queue, gates in _gates(c for c in claimed if c.id in mine).items():
-            log.warning("closing %d gates of `%s` again that the broker lost", len(gates), queue.queue)
-            await self._broker.close_gates(queue, gates)
-        return [result for result in results if result.id in mine or result.id not in lost]
+            void.update(gate.operation for gate in await self._broker.close_gates(queue, gates))
+        if len(mine) > len(void):
+            log.warning("closed %d gates again that the broker had lost", len(mine) - len(void))
+        return [
+            _voided(result) if result.id in void else result
+            for result in results
+            if result.id in mine or result.id not in lost
+        ]
 
     async def _open(self, finished: list[Claimed]) -> None:
         """Let direct enqueues through again where nothing is queued any more."""
@@ -161,6 +168,11 @@ class Processor:
         if orphans:
             log.warning("opening %d gates of `%s` that nobody holds any more", len(orphans), queue.queue)
             await self._broker.open_gates(queue, orphans)
+
+
+def _voided(result: Settled) -> Settled:
+    text = "its producer was told that it is not queued, because PostgreSQL did not answer in time"
+    return Settled(id=result.id, lane=result.lane, status=Status.CANCELLED, error=text)
 
 
 def _gates(operations: Iterable[Claimed]) -> dict[QueueRef, list[Gated]]:

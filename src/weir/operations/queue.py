@@ -14,13 +14,13 @@ from weir.errors import WeirError
 from weir.model.ids import OperationId
 from weir.model.limits import MAX_BATCH
 from weir.model.names import QueueRef
-from weir.operations.model import Claimed, NewOperation, Settled
+from weir.operations.model import LEASE_MS, Claimed, NewOperation, Settled
 
 QUERIES = load_queries("weir.operations", "queue.sql")
 
 
 class NotQueued(WeirError):
-    """The operation is certainly not in the queue: no connection to PostgreSQL could be had."""
+    """The operation will certainly not run: PostgreSQL never got it, or it was made void."""
 
     code = "control_unavailable"
     title = "Control store unavailable"
@@ -38,8 +38,9 @@ class Added:
 class OperationQueue:
     """The statements that move operations; the caller brings a pool of its own connections."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, lease_ms: int = LEASE_MS) -> None:
         self._database = database
+        self._lease_ms = lease_ms
 
     async def add(self, operations: Sequence[NewOperation]) -> Added:
         """Make the operations durable. Any error but NotQueued leaves open whether they are."""
@@ -53,7 +54,9 @@ class OperationQueue:
                 reached = True
                 added = await fetch_one(connection, QUERIES["add_operations"], **columns)
                 if ungated:
-                    held = await fetch(connection, QUERIES["hold_direct"], shard=ungated)
+                    held = await fetch(
+                        connection, QUERIES["hold_direct"], shard=ungated, lease_ms=self._lease_ms
+                    )
         except WeirError as error:
             if reached:
                 raise
@@ -65,8 +68,10 @@ class OperationQueue:
         row = await self._database.fetch_one(QUERIES["depth"])
         return int(row["depth"]) if row else 0
 
-    async def ping(self) -> None:
-        await self._database.fetch_one(QUERIES["ping"])
+    async def ping(self, *, within_s: float) -> None:
+        """Raise unless PostgreSQL answers within this time."""
+        async with self._database.connection(within_s=within_s) as connection:
+            await fetch_one(connection, QUERIES["ping"])
 
     async def claim(
         self, *, worker: str, lanes: int, run: int, total: int, messages: int = MAX_BATCH

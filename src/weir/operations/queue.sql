@@ -33,9 +33,13 @@ SELECT (SELECT count(*) FROM added)
 WITH input AS (
     SELECT shard, count(*)::int AS n FROM unnest(%(shard)s::int[]) AS t (shard) GROUP BY shard ORDER BY shard
 )
-INSERT INTO weir.direct_leases AS d (shard, ungated)
-SELECT shard, n FROM input
-ON CONFLICT (shard) DO UPDATE SET ungated = d.ungated + excluded.ungated
+INSERT INTO weir.direct_leases AS d (shard, ungated, granted_until_ms)
+SELECT shard, n, weir.clock_ms() + %(lease_ms)s FROM input
+-- The first one waits for a whole lease, whatever was granted: a keeper that could not reach this server may have
+-- extended its lease just now. From then on every keeper that asks is refused.
+ON CONFLICT (shard) DO UPDATE SET ungated = d.ungated + excluded.ungated,
+    granted_until_ms = CASE WHEN d.ungated > 0 THEN d.granted_until_ms
+        ELSE greatest(d.granted_until_ms, weir.clock_ms() + %(lease_ms)s) END
 RETURNING greatest(0, d.granted_until_ms - weir.clock_ms()) AS remaining_ms;
 
 -- name: depth
@@ -129,10 +133,6 @@ WHERE o.id = ANY(%(id)s::uuid[]) AND o.claimed_by = %(worker)s AND o.status = 'p
 -- name: unfinished
 -- Which of these operations are still to be executed.
 SELECT id FROM weir.operations WHERE id = ANY(%(id)s::uuid[]) AND status IN ('pending', 'processing');
-
--- name: bound_keeper
--- Let a keeper that hangs inside its transaction lose it, so that another can go on.
-SELECT set_config('idle_in_transaction_session_timeout', '5s', true);
 
 -- name: ungated_operations
 -- Operations whose gate is still to be closed, oldest first, locked against other keepers.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+BROKER_ANSWER_S = 0.75
+"""After this long without an answer a shard counts as out of reach, and what was asked of it is queued."""
+
 
 class Reach:
     """A shard is out of reach from a failed call on, until the keeper has reached it again."""

@@ -19,8 +19,9 @@ from weir.operations.estimate import RateMeter
 from weir.operations.front import AdmittingPusher
 from weir.operations.gates import Gates, Known
 from weir.operations.intake import Intake
-from weir.operations.keeper import LEASE_MS, Keeper
+from weir.operations.keeper import Keeper
 from weir.operations.maintenance import Cleaner, DepthSampler, LagSampler
+from weir.operations.model import LEASE_MS
 from weir.operations.overflow import Overflow
 from weir.operations.processor import Processor
 from weir.operations.queue import OperationQueue
@@ -50,7 +51,7 @@ class OperationService:
         process = process or new_id()
         self.admission = admission or Admission()
         self.reach = Reach()
-        self.queue = OperationQueue(database)
+        self.queue = OperationQueue(database, lease_ms=lease_ms)
         self.meter = RateMeter()
         self.tally = OperationTally()
         self.pool_state = database.state
@@ -77,7 +78,7 @@ class OperationService:
         self.attempt = Attempt(
             broker=broker, shard=overflow.shard, reach=self.reach, calls=CallLanes(process)
         )
-        self.intake = Intake(overflow)
+        self.intake = Intake(overflow, broker=broker)
         self.settlements = Settlements(broker=broker, overflow=overflow, reach=self.reach)
         self.desk = Desk(database=database, broker=broker)
         self.cleaner = Cleaner(database=database, queue=self.queue)

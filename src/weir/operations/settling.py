@@ -15,18 +15,18 @@ from weir.errors import BrokerUnavailable, WeirError
 from weir.model.exchange import Queued, Refused, SettleAnswer, Settled, SettleItem, Verb
 from weir.model.ids import new_operation_id
 from weir.model.message import Failure, Settlement
-from weir.operations.attempt import DIRECT_TIMEOUT_S, is_unknown
+from weir.operations.attempt import is_unknown
 from weir.operations.model import NewOperation, lane_alone
 from weir.operations.overflow import Overflow
 from weir.operations.payload import Settle, encode_settle
-from weir.operations.reach import Reach
+from weir.operations.reach import BROKER_ANSWER_S, Reach
 
 
 class Settlements:
     """A `Settler` that outlasts the broker."""
 
     def __init__(
-        self, *, broker: Broker, overflow: Overflow, reach: Reach, timeout_s: float = DIRECT_TIMEOUT_S
+        self, *, broker: Broker, overflow: Overflow, reach: Reach, timeout_s: float = BROKER_ANSWER_S
     ) -> None:
         self._broker = broker
         self._overflow = overflow

@@ -1,30 +1,50 @@
-"""Many requests, one commit: operations that arrive together close their gates and are written together."""
+"""Many requests, one commit: operations that arrive together close their gates and are written together.
+
+Every answer is true, also while PostgreSQL hangs:
+
+- Queued means durable, and in its place.
+- Not queued means that the operation never runs. If PostgreSQL was given it and said nothing, it is made void
+  in the broker, whatever PostgreSQL does with it later.
+- Not known is said only where the broker is out of reach as well. PostgreSQL then still drops what it reads
+  too late (see `control.bounded`).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from weir.errors import Unavailable, WeirError
+from weir.errors import ControlUnavailable, Unavailable, WeirError
+from weir.model.ids import OperationId
 from weir.operations.gates import Gates
 from weir.operations.model import NewOperation
 from weir.operations.queue import Added, NotQueued, OperationQueue
 
+log = logging.getLogger(__name__)
+
 MAX_BATCH = 500
 COMMITS = 4
 """Group commits at once: what arrives while they run gathers for the next."""
-ANSWER_S = 8.0
-"""How long anybody waits to be queued: longer than a direct lease, shorter than for ever."""
+GATHER_S = 3.0
+"""How long an operation waits for a commit to take it along, while those before get no answer."""
+CONFIRM_S = 0.5
+"""How long PostgreSQL may take to confirm that it still refuses direct leases."""
+CONFIRMING_S = 2.0
+"""How long confirmation is looked for. An operation that is durable is then answered without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """Operations that are durable: how many are queued now, and whether their gates are closed."""
+    """What became of operations: how many are queued now, and whether the gates of these are closed."""
 
     depth: int
     gated: bool
+    refused: dict[OperationId, WeirError]
+    """Those that are not queued after all."""
 
 
 @dataclass(slots=True)
@@ -38,9 +58,10 @@ class _Waiting:
         if not self.done.done():
             self.done.set_exception(error)
 
-    def succeed(self, depth: int) -> None:
+    def succeed(self, depth: int, refused: dict[OperationId, WeirError] | None = None) -> None:
         if not self.done.done():
-            self.done.set_result(Written(depth=depth, gated=self.operations[0].gated))
+            gated = self.operations[0].gated
+            self.done.set_result(Written(depth=depth, gated=gated, refused=refused or {}))
 
 
 class OperationWriter:
@@ -70,14 +91,14 @@ class OperationWriter:
         if self._commits < COMMITS:
             self._commits += 1
             self._start(self._flush())
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                return await waiting.done
-        except TimeoutError:
-            raise Unavailable(
-                "PostgreSQL does not answer, so whether the operation is queued is not known; try again",
-                retry_after_s=1,
-            ) from None
+        await asyncio.wait({waiting.done}, timeout=GATHER_S)
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
+            raise NotQueued(
+                "PostgreSQL does not answer, so nothing can be queued; try again", retry_after_s=1
+            )
+        # From here on every step is bounded, and its outcome is worth waiting for.
+        return await waiting.done
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -129,11 +150,27 @@ class OperationWriter:
         operations = [operation for waiting in batch for operation in waiting.operations]
         try:
             added = await self._queue.add(operations)
-        except NotQueued:
-            await self._gates.open([one for one in operations if one.ordered and one.gated])
+        except ControlUnavailable as error:
+            await self._make_void(batch, error)
+            return
+        except WeirError:
+            await self._gates.open([one for one in operations if one.behind_gate])
             raise
         self._added(added.depth)
         self._answer(batch, added)
+
+    async def _make_void(self, batch: list[_Waiting], silence: WeirError) -> None:
+        """PostgreSQL may or may not have taken these. Let none of them run, and hear which do already."""
+        behind_gates = [waiting for waiting in batch if waiting.operations[0].behind_gate]
+        void = await self._gates.void([one for waiting in behind_gates for one in waiting.operations])
+        for waiting in batch:
+            fates = [void.get(operation.id, silence) for operation in waiting.operations]
+            refused = {
+                operation.id: _refusal(fate)
+                for operation, fate in zip(waiting.operations, fates, strict=True)
+                if fate is not False
+            }
+            waiting.succeed(len(waiting.operations), refused)
 
     def _answer(self, batch: list[_Waiting], added: Added) -> None:
         if added.hold_ms <= 0:
@@ -142,15 +179,26 @@ class OperationWriter:
         self._start(self._hold(batch, added))
 
     async def _hold(self, batch: list[_Waiting], added: Added) -> None:
-        """Wait until the direct lease lapsed. PostgreSQL must still answer then: a keeper that cannot
-        reach it extends a living lease on its own."""
-        await asyncio.sleep(added.hold_ms / 1000)
+        """Wait until every direct lease has lapsed that was alive at the commit, and no later one can be."""
+        await asyncio.sleep(added.hold_ms / 1_000)
+        give_up_s = time.monotonic() + CONFIRMING_S
+        while not await self._confirmed(batch):
+            if time.monotonic() > give_up_s:
+                log.warning("queued without a gate, and neither store confirms that nothing overtakes it")
+                break
+        _succeed(batch, added.depth)
+
+    async def _confirmed(self, batch: list[_Waiting]) -> bool:
+        """Whether PostgreSQL answers, so that keepers hear of these; if not, whether the gates are closed."""
         try:
-            await self._queue.ping()
-        except WeirError as error:
-            _fail(batch, error)
-        else:
-            _succeed(batch, added.depth)
+            await self._queue.ping(within_s=CONFIRM_S)
+        except WeirError:
+            ungated = [
+                one for waiting in batch for one in waiting.operations if not one.gated and one.ordered
+            ]
+            closed = await self._gates.close(ungated)
+            return all(outcome is True for outcome in closed.values())
+        return True
 
 
 def _succeed(batch: list[_Waiting], depth: int) -> None:
@@ -161,3 +209,12 @@ def _succeed(batch: list[_Waiting], depth: int) -> None:
 def _fail(batch: list[_Waiting], error: WeirError) -> None:
     for waiting in batch:
         waiting.fail(error)
+
+
+def _refusal(fate: bool | WeirError) -> WeirError:
+    if fate is True:
+        return NotQueued("PostgreSQL did not answer, so it is not queued; try again", retry_after_s=1)
+    return Unavailable(
+        "neither store answers, so whether it is queued is not known; repeat it under its idempotency key",
+        retry_after_s=1,
+    )

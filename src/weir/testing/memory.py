@@ -349,12 +349,15 @@ class MemoryBroker:
         entry = self._model(queue).entries.get(message_id)
         return None if entry is None else entry.message.headers
 
-    async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
+    async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
         self._model(queue)
-        self._gates.close(queue, gates)
+        return self._gates.close(queue, gates)
 
     async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
         return self._gates.open(queue, gates)
+
+    async def void_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[bool]:
+        return [self._gates.void(queue, gate) for gate in gates]
 
     async def settle_call(self, queue: QueueRef, call: Call) -> list[bool]:
         return self._gates.settle(self._shard(queue.scope), call)

@@ -18,10 +18,21 @@ class Gates:
         self._held: dict[tuple[QueueRef, str | None], dict[str, int]] = {}
         self._calls: dict[tuple[int, str], tuple[str, list[bool]]] = {}
         self._direct_until: dict[int, int] = {}
+        self._voided: set[str] = set()
 
-    def close(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
+    def close(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
+        void = [gate for gate in gates if gate.operation in self._voided]
         for gate in gates:
-            self._held.setdefault((queue, gate.key), {}).setdefault(gate.operation, 0)
+            if gate not in void:
+                self._held.setdefault((queue, gate.key), {}).setdefault(gate.operation, 0)
+        return void
+
+    def void(self, queue: QueueRef, gate: Gated) -> bool:
+        held = self._held.get((queue, gate.key), {})
+        if held.get(gate.operation) == 0:
+            del held[gate.operation]
+            self._voided.add(gate.operation)
+        return gate.operation in self._voided
 
     def open(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
         left: list[Gated] = []

@@ -47,6 +47,33 @@ class Gates(Promises):
         (answer,) = await broker.enqueue(queue, [message("queued")], operations=["op"])
         assert answer.outcome is Enqueue.ACCEPTED
 
+    async def test_a_void_operation_never_runs_and_holds_no_gate(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        void, other = Gated(key="k", operation=new_id()), Gated(key="k", operation=new_id())
+        assert await broker.close_gates(queue, [void, other]) == []
+        assert await broker.void_gates(queue, [void]) == [True]
+        assert await broker.void_gates(queue, [void]) == [True]
+        assert await broker.close_gates(queue, [void, other]) == [void]
+        (answer,) = await broker.enqueue(queue, [message("void", key="k")], operations=[void.operation])
+        assert answer.outcome is Enqueue.GATED
+        assert await broker.open_gates(queue, [other]) == []
+        (answer,) = await broker.enqueue(queue, [message("direct", key="k")])
+        assert answer.outcome is Enqueue.ACCEPTED
+
+    async def test_an_operation_that_has_begun_or_is_finished_cannot_be_made_void(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        gate = Gated(key=None, operation=new_id())
+        await broker.close_gates(queue, [gate])
+        await broker.enqueue(queue, [message("in")], operations=[gate.operation])
+        assert await broker.void_gates(queue, [gate]) == [False]
+        await broker.open_gates(queue, [gate])
+        assert await broker.void_gates(queue, [gate]) == [False]
+        assert [got.payload for got in await self.take(broker, queue)] == [b"in"]
+
     async def test_an_operation_puts_in_each_of_its_messages_once(
         self, broker: Broker, queue: QueueRef
     ) -> None:

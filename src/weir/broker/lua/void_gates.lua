@@ -1,0 +1,21 @@
+-- void_gates: these operations shall never run; their gates open, and no one can close them for them again.
+-- ARGV  7 how long that is remembered in ms, 8 ident, 9… for each gate its partition ('' for messages without a
+--       key) and the operation
+-- Reply {'ok', one letter per gate: y void, n too late: messages were put in, or the operation is finished}
+--- include "call"
+--- include "clock"
+--- include "keys"
+local now, keys, letters = clock(), queue_keys(ARGV[FIRST_ARGUMENT + 1]), {}
+for at = FIRST_ARGUMENT + 2, #ARGV, 2 do
+  local partition, operation = ARGV[at], ARGV[at + 1]
+  local gate = gate_key(keys, partition)
+  if redis.call('HGET', gate, operation) == '0' then
+    redis.call('ZADD', shard_key.voided, now, operation)
+    redis.call('HDEL', gate, operation)
+    if redis.call('EXISTS', gate) == 0 then redis.call('HDEL', keys.gates, partition) end
+  end
+  letters[#letters + 1] = redis.call('ZSCORE', shard_key.voided, operation) and 'y' or 'n'
+end
+-- Last: a server that is out of memory refuses ZADD only as a first write.
+redis.call('ZREMRANGEBYSCORE', shard_key.voided, '-inf', now - ARGV[FIRST_ARGUMENT])
+return {'ok', table.concat(letters)}
