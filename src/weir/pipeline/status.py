@@ -33,17 +33,17 @@ class PipelineView:
 
 
 def read_pipeline(
-    *, redis_url: str, clickhouse_url: str, metrics: Sequence[str], shards: int
+    *, redis_url: str, clickhouse_url: str, metrics: Sequence[str], shards: int, answer_s: float = 5.0
 ) -> PipelineView:
     """The pipeline as its stores show it; needs neither Spark nor the process that runs it."""
-    store = StreamStore(redis_url)
+    store = StreamStore(redis_url, timeout_s=answer_s)
     now_ms = time.time_ns() // 1_000_000
     try:
         status = read_status(store)
         lags = read_lags(store, metrics=metrics, shards=shards, now_ms=now_ms)
     finally:
         store.close()
-    gaps, rejects = _noted(clickhouse_url)
+    gaps, rejects = _noted(clickhouse_url, answer_s)
     fresh = status is not None and now_ms - status.updated_ms < STALE_MS
     return PipelineView(
         running=fresh and status is not None and status.state in ("starting", "running", "retrying"),
@@ -85,10 +85,10 @@ def _headline(view: PipelineView) -> str:
     )
 
 
-def _noted(url: str) -> tuple[list[GapReport] | None, list[dict[str, Any]] | None]:
+def _noted(url: str, answer_s: float) -> tuple[list[GapReport] | None, list[dict[str, Any]] | None]:
     """What the warehouse knows of gaps and rejects, while it answers."""
     try:
-        connection = Connection(url, timeout_s=5)
+        connection = Connection(url, timeout_s=answer_s, connect_timeout_s=answer_s)
     except WarehouseUnavailable:
         return None, None
     try:

@@ -64,6 +64,8 @@ from weir.workers.timeline import Timelines
 _START_S = 10.0
 CONTROL_WAIT_S = 0.5
 """For a connection of the control plane: a request may need two, and answers 503 within two seconds."""
+OPERATION_ANSWER_S = 3.0
+"""For an answer about operations: a push that is queued waits for one. A group commit takes below 0.1 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +198,7 @@ async def _operations(
         min_size=load.postgres_connections,
         max_size=load.postgres_connections,
         timeout_s=load.postgres_wait_s,
+        answer_s=OPERATION_ANSWER_S,
         trusted_s=1.0,
         name="weir-operations",
     )

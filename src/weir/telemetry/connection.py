@@ -24,6 +24,9 @@ DRIVER_ERRORS: tuple[type[Exception], ...] = (
 
 _CLUSTER = "+cluster://"
 _UNBOUNDED = 1 << 20
+_ANSWER_S = 2
+"""For one answer, and as long again for a free connection."""
+_CONNECT_S = 1
 
 
 def is_cluster(url: str) -> bool:
@@ -56,12 +59,12 @@ class PatientCluster(RedisCluster):
 def connect(url: str, *, max_connections: int = 4) -> Redis | RedisCluster:
     """A client for metric streams; more callers than connections wait their turn."""
     options: dict[str, Any] = {
-        "socket_timeout": 5,
-        "socket_connect_timeout": 2,
+        "socket_timeout": _ANSWER_S,
+        "socket_connect_timeout": _CONNECT_S,
         "retry": Retry(NoBackoff(), 0),
     }
     if is_cluster(url):
-        return PatientCluster.from_url(node_url(url), room=max_connections, patience_s=5, **options)
-    pool = BlockingConnectionPool.from_url(url, max_connections=max_connections, timeout=5, **options)
+        return PatientCluster.from_url(node_url(url), room=max_connections, patience_s=_ANSWER_S, **options)
+    pool = BlockingConnectionPool.from_url(url, max_connections=max_connections, timeout=_ANSWER_S, **options)
     client: Redis = Redis.from_pool(pool)
     return client

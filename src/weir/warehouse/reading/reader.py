@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, TypeVar
 
+from weir.errors import WarehouseUnavailable
+from weir.model.threads import BoundedThreads
 from weir.warehouse.connection import Connection
 from weir.warehouse.reading.series import Columns
 
 T = TypeVar("T")
 Answer = list[dict[str, Any]]
+ANSWER_S = 5.0
+"""The longest question over 100,000 queues takes below a second."""
+THREADS = 8
 READING = {"use_statistics": 0}
 """The primary key finds what is asked for; column statistics would be loaded anew for every question."""
 
@@ -29,16 +32,14 @@ class Question:
 class Reader:
     """A warehouse by URL; it connects at the first question and again after an outage.
 
-    The driver's connection is thread-safe and keeps its own pool of sockets.
+    Nobody waits longer than `answer_s`, however many ask a ClickHouse that hangs. The driver's connection is
+    thread-safe and keeps its own pool of sockets.
     """
 
-    def __init__(
-        self, url: str, *, timeout_s: float = 10, connect_timeout_s: float = 2, threads: int = 8
-    ) -> None:
+    def __init__(self, url: str, *, answer_s: float = ANSWER_S) -> None:
         self._url = url
-        self._timeout_s = timeout_s
-        self._connect_timeout_s = connect_timeout_s
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="weir-warehouse")
+        self._answer_s = answer_s
+        self._threads = BoundedThreads(THREADS, patience_s=answer_s, name="weir-warehouse")
         self._lock = Lock()
         self._connection: Connection | None = None
 
@@ -51,12 +52,17 @@ class Reader:
         return await self._threaded(self._columns, question)
 
     async def aclose(self) -> None:
-        await asyncio.to_thread(self._threads.shutdown)
+        await self._threads.aclose()
         if self._connection is not None:
             self._connection.close()
 
     async def _threaded(self, work: Callable[[Question], T], question: Question) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, question)
+        try:
+            return await self._threads.run(work, question)
+        except TimeoutError as error:
+            raise WarehouseUnavailable(
+                f"ClickHouse does not answer ({error}); try again", retry_after_s=1
+            ) from None
 
     def _rows(self, question: Question) -> Answer:
         return self._connected().rows(question.sql, question.parameters)
@@ -67,10 +73,11 @@ class Reader:
     def _connected(self) -> Connection:
         with self._lock:
             if self._connection is None:
+                # Half the time: making it takes two questions.
                 self._connection = Connection(
                     self._url,
-                    timeout_s=self._timeout_s,
-                    connect_timeout_s=self._connect_timeout_s,
+                    timeout_s=self._answer_s,
+                    connect_timeout_s=self._answer_s / 2,
                     settings=READING,
                 )
             return self._connection
