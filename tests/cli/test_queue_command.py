@@ -89,3 +89,13 @@ def test_an_old_spelling_is_answered_with_the_new_one(old: str, capsys: pytest.C
     with pytest.raises(SystemExit):
         main(["queue", old, "q"])
     assert "is now `weir queue" in capsys.readouterr().err
+
+
+def test_a_full_queue_refuses_and_a_paused_one_keeps_its_messages(queues: Queues) -> None:
+    queues("create", "q", "--max-depth", "1")
+    queues("push", "q", "1")
+    assert "full" in str(queues("push", "q", "2").exception)
+    queues("pause", "q")
+    assert queues("pop", "q").stdout == ""
+    queues("resume", "q")
+    assert queues("pop", "q").stdout.endswith(": 1\n")
