@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "endpoint": ("endpoint", "Receivers that asked for no more: list, enable."),
     "token": ("token", "Who may ask: create, list, rotate, delete, bootstrap."),
     "openapi": ("openapi", "The description of the HTTP API."),
-    "operations": ("operations", "What was queued under load: counts, list, cancel, retry."),
+    "operation": ("operation", "Operations queued under load: stats, list, show, cancel, retry."),
     "dlq": ("dlq", "What died: counts, groups, redrive, purge."),
     "channel": ("channel", "Channels, their consumers and their tokens."),
     "migrate": ("migrate", "Bring PostgreSQL and ClickHouse up to date."),
@@ -117,6 +117,7 @@ RENAMED = {
     ("queue", "forget"): "queue delete",
     ("channel", "put"): "channel create` or `weir channel change",
     ("channel", "remove"): "channel delete",
+    ("operations",): "operation",
 }
 """Old spelling of a command -> the new one, which the old one answers with."""
 
