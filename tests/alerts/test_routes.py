@@ -15,6 +15,7 @@ from weir.alerts.rules import Rules, sync_from_spec
 from weir.api.app import create_app
 from weir.api.direct import DirectPusher, DirectSettler
 from weir.api.services import Services
+from weir.control.audit import AuditLog
 from weir.control.database import Database
 from weir.control.principals import Principal, Role
 from weir.errors import Unauthenticated
@@ -71,6 +72,7 @@ async def client(simulation: Simulation, environment: EnvironmentRef) -> AsyncIt
         pusher=DirectPusher(broker),
         settler=DirectSettler(broker),
         alerts=room,
+        audit=AuditLog(simulation.database, clock=simulation.clock),
         clock=simulation.clock,
     )
     transport = httpx2.ASGITransport(app=create_app(services))
@@ -196,6 +198,33 @@ async def test_another_tenant_sees_and_changes_nothing(
         ("GET", "/queues/q/explain", None),
     ):
         assert (await other(method, path, body)).status_code == 404, (method, path)
+
+
+async def test_the_evaluator_is_shown_and_its_process_to_admins_alone(
+    client: httpx2.AsyncClient, admin: Caller, simulation: Simulation
+) -> None:
+    assert (await admin("GET", "/alert-evaluator")).status_code == 404
+    await simulation.run(MINUTE)
+    found = (await admin("GET", "/alert-evaluator")).json()
+    assert (found["evaluated_at_ms"] > 0, bool(found["holder"])) == (True, True)
+    reader = Caller(client, "read")
+    assert (await reader("GET", "/alert-evaluator")).json() == {**found, "holder": None}
+
+
+async def test_acknowledging_resolving_and_testing_are_on_record(
+    admin: Caller, simulation: Simulation
+) -> None:
+    slack = {"kind": "slack", "config": {"url": "https://hooks.slack.com/services/T"}}
+    await admin("PUT", "/alert-channels/ops", slack)
+    await admin("POST", "/alert-channels/ops/test")
+    await admin("POST", "/alert-rules", RULE)
+    await simulation.run(10 * MINUTE)
+    (alert,) = (await admin("GET", "/alerts")).json()["items"]
+    for verb in ("acknowledge", "resolve"):
+        await admin("POST", f"/alerts/{alert['id']}/{verb}")
+    actions = [entry["action"] for entry in (await admin("GET", "/audit-log")).json()["items"]]
+    assert actions[:2] == ["alert.resolve", "alert.acknowledge"]
+    assert "alert_channel.test" in actions
 
 
 async def test_a_queue_is_explained(admin: Caller) -> None:

@@ -16,6 +16,9 @@ from weir.control.database import Database
 from weir.control.tokens import Tokens
 from weir.serve.bootstrap import OPERATOR
 
+RECEIVER_HOST = "127.0.0.2"
+"""The one private address that the API delivers to; tests listen there."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningApi:
@@ -37,6 +40,7 @@ def running_api(
         "WEIR_POSTGRES_URL": postgres_url,
         "WEIR_CLICKHOUSE_URL": clickhouse_url,
         "WEIR_API__PORT": "0",
+        "WEIR_WORKER__ALLOWED_SUBNETS": f'["{RECEIVER_HOST}/32"]',
     }
     command = [sys.executable, "-m", "weir.cli", "serve", "--data-dir", str(folder)]
     with (folder / "serve.log").open("wb") as log:

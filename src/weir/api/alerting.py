@@ -164,6 +164,16 @@ class NotificationList(BaseModel):
     items: list[dict[str, Any]]
 
 
+class EvaluatorView(BaseModel):
+    """The one process that evaluates the rules of every tenant, as of now."""
+
+    evaluated_at_ms: int | None = Field(description="When the last evaluation ended; null before the first.")
+    age_ms: int | None = Field(description="How long ago that was.")
+    took_ms: int | None = Field(description="How long it took.")
+    holder: str | None = Field(description="Which process holds the right to evaluate; for admins alone.")
+    expires_at_ms: int = Field(description="Until when it holds it, unless it renews.")
+
+
 class ExplanationView(BaseModel):
     queue: str
     cause: str = Field(examples=["limit_reached"])
@@ -243,6 +253,17 @@ def channel_view(channel: Channel) -> ChannelView:
 def silence_view(silence: Silence) -> SilenceView:
     names: Mapping[str, Any] = {name: getattr(silence, name) for name in SilenceView.model_fields}
     return SilenceView(**names)
+
+
+def evaluator_view(lease: Mapping[str, Any], *, now_ms: int, trusted: bool) -> EvaluatorView:
+    evaluated_at_ms = lease["evaluated_at_ms"]
+    return EvaluatorView(
+        evaluated_at_ms=evaluated_at_ms,
+        age_ms=None if evaluated_at_ms is None else max(0, now_ms - evaluated_at_ms),
+        took_ms=lease["took_ms"],
+        holder=lease["holder"] if trusted else None,
+        expires_at_ms=lease["expires_at_ms"],
+    )
 
 
 def explanation_view(found: Explanation) -> ExplanationView:

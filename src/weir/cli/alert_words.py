@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from weir.alerts.metrics import Metric, spoken
+from weir.cli.output import shown_time
 from weir.cli.tables import OutputTable, id_column, long_column, number_column
 from weir.model.wording import duration
 
@@ -32,7 +32,7 @@ def alert_table(alerts: list[dict[str, Any]]) -> OutputTable:
             alert["queue"] or "",
             fired,
             _now(alert),
-            f"{alert['metric']} was {fired} on {moment(alert['fired_at_ms'])}: {alert['summary']}",
+            f"{alert['metric']} was {fired} on {shown_time(alert['fired_at_ms'])}: {alert['summary']}",
             alert["id"],
         )
     return table
@@ -67,12 +67,8 @@ def silence_table(silences: list[dict[str, Any]]) -> OutputTable:
         table.add_row(
             silence["rule_name"] or "every rule",
             silence["queue"] or "every queue",
-            moment(silence["ends_at_ms"]),
+            shown_time(silence["ends_at_ms"]),
             silence["comment"],
             silence["id"],
         )
     return table
-
-
-def moment(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")

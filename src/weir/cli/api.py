@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import wraps
-from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import quote, urlencode
 
 import typer
 
-from weir.cli.options import DataDirOption, settings_with
+from weir.cli.options import DataDirOption, settings_with, with_options
 from weir.cli.running import run_until_done
 from weir.client.errors import ApiError, Unreachable
 from weir.client.options import ClientOptions
@@ -24,7 +21,6 @@ from weir.serve.address import OPERATOR_FILE, known_address, read_token
 from weir.settings import Settings
 
 Result = TypeVar("Result")
-Own = ParamSpec("Own")
 _HEADER = re.compile(r"the header `Weir-(\w+)`", re.IGNORECASE)
 """How the API names a choice for which commands have an option."""
 _TIMEOUT_S = 30.0
@@ -53,9 +49,14 @@ class RefusedByApi(WeirError):
 class ApiSession:
     """Requests of one command. Answers are JSON documents; errors are those of the tree."""
 
-    def __init__(self, *, reading: Transport, changing: Transport) -> None:
-        self._reading = reading
-        self._changing = changing
+    def __init__(self, options: ClientOptions) -> None:
+        self.options = options
+        self._reading = Transport(options)
+        self._changing = Transport(replace(options, retry_attempts=1))
+
+    async def aclose(self) -> None:
+        await self._reading.aclose()
+        await self._changing.aclose()
 
     async def get(self, *path: str, **query: object) -> dict[str, Any]:
         return await self.send("GET", *path, query=query)
@@ -87,35 +88,7 @@ class ApiSession:
             ) from None
 
 
-def about_environment(command: Callable[Concatenate[ApiScope, Own], Result]) -> Callable[..., Result]:
-    """Give a command the options that choose an environment; its first argument is the scope they make."""
-    signature = inspect.signature(command, eval_str=True)
-    _, *own = signature.parameters.values()
-
-    @wraps(command)
-    def run(
-        *,
-        organization: str | None,
-        project: str | None,
-        environment: str | None,
-        data_dir: Path | None,
-        **options: Any,
-    ) -> Result:
-        scope = ApiScope(
-            settings=settings_with(data_dir),
-            organization=organization,
-            project=project,
-            environment=environment,
-        )
-        return cast(Callable[..., Result], command)(scope, **options)
-
-    parameters = [*own, *inspect.signature(_scope_options, eval_str=True).parameters.values()]
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
-    return run
-
-
-def _scope_options(
+def chosen_scope(
     *,
     organization: Annotated[
         str | None, typer.Option("--organization", "-o", help="Organization that owns the environment.")
@@ -127,8 +100,22 @@ def _scope_options(
         str | None, typer.Option("--environment", "-e", help="Environment that the command is about.")
     ] = None,
     data_dir: DataDirOption = None,
-) -> None:
-    """The options of every command that is about an environment."""
+) -> ApiScope:
+    """The scope that the options of a command choose."""
+    return ApiScope(
+        settings=settings_with(data_dir), organization=organization, project=project, environment=environment
+    )
+
+
+def own_scope(*, data_dir: DataDirOption = None) -> ApiScope:
+    """The scope of the token, for commands that are not about one environment."""
+    return ApiScope(settings=settings_with(data_dir))
+
+
+about_environment = with_options(scope=chosen_scope)
+"""Gives a command the options that choose an environment, as its argument `scope`."""
+about_token = with_options(scope=own_scope)
+"""The same for a command that is about everything that the token reaches."""
 
 
 @asynccontextmanager
@@ -144,12 +131,11 @@ async def api_session(scope: ApiScope) -> AsyncIterator[ApiSession]:
         project=scope.project or assumed,
         environment=scope.environment or assumed,
     )
-    reading, changing = Transport(options), Transport(replace(options, retry_attempts=1))
+    session = ApiSession(options)
     try:
-        yield ApiSession(reading=reading, changing=changing)
+        yield session
     finally:
-        await reading.aclose()
-        await changing.aclose()
+        await session.aclose()
 
 
 def ask_api(scope: ApiScope, work: Callable[[ApiSession], Awaitable[Result]]) -> Result:

@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from weir.api.alerting import ExplanationView, explanation_view
-from weir.cli.alert_desk import AlertDesk, at_alerts
+from weir.cli.api import ApiScope, about_environment, ask_api
 from weir.cli.options import JsonOption
-from weir.cli.scope import Place, scoped
-from weir.warehouse.reading.periods import parse_period
+from weir.cli.output import print_json
 
 app = typer.Typer()
 
 
 @app.command()
-@scoped
+@about_environment
 def explain(
-    place: Place,
-    queue: Annotated[str, typer.Argument(help="Which queue.")],
-    recent: Annotated[str, typer.Option(help="What counts as recent; the usual is six times that.")] = "5m",
+    scope: ApiScope,
+    queue: Annotated[str, typer.Argument(help="Name of the queue.")],
+    recent: Annotated[
+        str,
+        typer.Option(
+            help="What counts as recent, `15s` to `15m`; the usual is the six times as long before."
+        ),
+    ] = "5m",
     as_json: JsonOption = False,
 ) -> None:
-    """Say why a queue is as it is, with the evidence."""
-    recent_ms = parse_period(recent)
-
-    async def work(desk: AlertDesk) -> ExplanationView:
-        ref = desk.environment.queue(queue)
-        return explanation_view(await desk.room.explain(ref, recent_ms=recent_ms))
-
-    found = at_alerts(place, work)
-    typer.echo(json.dumps(found.model_dump()) if as_json else _text(found))
+    """Say why a queue is as it is, with the evidence, and where it is heading."""
+    found = ask_api(scope, lambda api: api.get("queues", queue, "explain", recent=recent))
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo(_text(found))
 
 
-def _text(found: ExplanationView) -> str:
-    lines = [f"{found.queue}: {found.cause.replace('_', ' ')}", f"  {found.summary}", ""]
-    lines += [f"  - {line}" for line in found.evidence]
-    lines += [f"  also: {one['cause'].replace('_', ' ')} ({one['summary']})" for one in found.also]
-    drain = "never, at these rates" if found.drain_ms is None else f"in {found.drain_ms / 1_000:,.0f} s"
-    lines += ["", f"  empty {drain}; {found.expiring:,} messages will expire first"]
-    return "\n".join(lines)
+def _text(found: dict[str, Any]) -> str:
+    lines = [f"{found['queue']}: {_words(found['cause'])}", f"  {found['summary']}", ""]
+    lines += [f"  - {line}" for line in found["evidence"]]
+    lines += [f"  also: {_words(one['cause'])} ({one['summary']})" for one in found["also"]]
+    drain_ms = found["drain_ms"]
+    drain = "never, at these rates" if drain_ms is None else f"in {drain_ms / 1_000:,.0f} s"
+    return "\n".join([*lines, "", f"  empty {drain}; {found['expiring']:,} messages will expire first"])
+
+
+def _words(cause: str) -> str:
+    return cause.replace("_", " ")

@@ -8,7 +8,7 @@ import typer
 
 from weir.cli.api import ApiScope, about_environment, ask_api
 from weir.cli.options import JsonOption
-from weir.cli.output import print_fields, print_items, print_json, shown_time
+from weir.cli.output import Columns, print_fields, print_items, print_json, shown_time
 from weir.cli.tables import id_column, long_column, number_column
 from weir.operations.model import Status
 
@@ -25,7 +25,7 @@ def stats(scope: ApiScope, as_json: JsonOption = False) -> None:
     if as_json:
         print_json(found)
         return
-    columns = {
+    columns: Columns = {
         "type": "operation_type",
         "priority": "priority",
         "status": "status",
@@ -53,7 +53,7 @@ def list_operations(
     """List the operations of an environment, newest first."""
     query = {"status": None if status is None else status.value, "queue": queue, "limit": limit}
     found = ask_api(scope, lambda api: api.get("operations", **query))["operations"]
-    columns = {
+    columns: Columns = {
         id_column(): "id",
         "type": "operation_type",
         "status": "status",

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from weir.settings import EmbeddedSettings, Settings, load_settings
 
+Result = TypeVar("Result")
+
 DataDirOption = Annotated[
-    Path | None, typer.Option("--data-dir", help="Where the embedded servers keep their data.")
+    Path | None, typer.Option("--data-dir", help="Folder in which the embedded servers keep their data.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -22,3 +27,36 @@ def settings_with(data_dir: Path | None = None) -> Settings:
         return settings
     embedded = EmbeddedSettings(**{**settings.embedded.model_dump(), "data_dir": data_dir})
     return settings.model_copy(update={"embedded": embedded})
+
+
+def with_options(**makers: Callable[..., Any]) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Give a command the options that are the parameters of each maker.
+
+    The command gets what a maker makes of its options, as the argument that the maker is named for here:
+    `@with_options(scope=chosen_scope)` calls the command with `scope=chosen_scope(…)`.
+    """
+    shared = {name: _parameters(maker) for name, maker in makers.items()}
+
+    def decorate(command: Callable[..., Result]) -> Callable[..., Result]:
+        own = [one for one in _parameters(command) if one.name not in makers]
+
+        @wraps(command)
+        def run(**given: Any) -> Result:
+            made = {
+                name: makers[name](**{one.name: given.pop(one.name) for one in parameters})
+                for name, parameters in shared.items()
+            }
+            return command(**given, **made)
+
+        parameters = [*own, *(one for group in shared.values() for one in group)]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        return run
+
+    return decorate
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters, by keyword alone: so those with a default may stand before those without."""
+    found = inspect.signature(function, eval_str=True).parameters.values()
+    return [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in found]

@@ -10,10 +10,13 @@ from typing import Any
 import typer
 
 from weir.cli.tables import OutputTable, TableColumn
+from weir.model.wording import duration
 
 Document = Mapping[str, Any]
 Cell = str | Callable[[Any], object]
 """The name of a field, or a function that makes the text of a row's cell."""
+Columns = Mapping[TableColumn | str, Cell]
+"""The columns of a table, in order, each with its cells."""
 _FIRST_MOMENT_MS = 10**12
 """A field of so many milliseconds is a moment (2001 or later); fewer are a length of time."""
 
@@ -22,9 +25,7 @@ def print_json(document: object) -> None:
     typer.echo(json.dumps(document))
 
 
-def print_items(
-    items: Sequence[Document], columns: Mapping[TableColumn | str, Cell], *, as_json: bool
-) -> None:
+def print_items(items: Sequence[Document], columns: Columns, *, as_json: bool) -> None:
     """A list: as the API answered it, or as a table of these columns."""
     if as_json:
         print_json(items)
@@ -82,10 +83,16 @@ def shown_time(time_ms: int | None) -> str:
     return "" if time_ms is None else f"{datetime.fromtimestamp(time_ms / 1_000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
+def scope_text(item: Document) -> str:
+    """The tenant that something belongs to, as far as it is named."""
+    names = (item["organization"], item["project"], item["environment"])
+    return " / ".join(name for name in names if name) or "everything"
+
+
 def _cell(item: Document, cell: Cell) -> str:
     return shown(item[cell] if isinstance(cell, str) else cell(item))
 
 
 def _shown_ms(value: int) -> str:
     """A moment or a length of time; the latter is never as long as thirty years."""
-    return shown_time(value) if value >= _FIRST_MOMENT_MS else f"{value / 1_000:,g} s"
+    return shown_time(value) if value >= _FIRST_MOMENT_MS else duration(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from weir.errors import Forbidden, InvalidInput, NotFound
@@ -62,6 +62,21 @@ class Principal:
             environment=_agreed(self.environment, environment, what="environment"),
         )
 
+    def narrowed(
+        self,
+        *,
+        organization: str | None = None,
+        project: str | None = None,
+        environment: str | None = None,
+    ) -> Principal:
+        """The same caller, who reaches no further than these names; NotFound outside of its scope."""
+        return replace(
+            self,
+            organization=_narrower(self.organization, organization, what="organization"),
+            project=_narrower(self.project, project, what="project"),
+            environment=_narrower(self.environment, environment, what="environment"),
+        )
+
     def covers(self, *, organization: str | None, project: str | None, environment: str | None) -> bool:
         """Whether a scope lies inside this principal's own."""
         return (
@@ -72,10 +87,15 @@ class Principal:
 
 
 def _agreed(fixed: str | None, asked: str | None, *, what: str) -> str:
-    if fixed is None and asked is None:
+    chosen = _narrower(fixed, asked, what=what)
+    if chosen is None:
         raise InvalidInput(
             f"this token reaches several {what}s; choose one with the header `Weir-{what.title()}`"
         )
+    return chosen
+
+
+def _narrower(fixed: str | None, asked: str | None, *, what: str) -> str | None:
     if fixed is not None and asked not in (None, fixed):
         raise NotFound(f"there is no such {what} in the scope of this token")
-    return fixed if fixed is not None else str(asked)
+    return asked if fixed is None else fixed

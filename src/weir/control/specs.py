@@ -167,7 +167,7 @@ class Specs:
         known = {row["name"] for row in rows}
         return [
             f"alert `{alert.name}` tells `{channel}`, and there is no such alert channel: "
-            "nobody will hear it until `weir alerts set-channel` makes one"
+            "nobody will hear it until `weir alert-channel create` makes one"
             for alert in app.alerts
             for channel in alert.channels
             if channel not in known

@@ -8,6 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, status
 
 from weir.alerts.channel import channel_of
+from weir.alerts.lease import show_lease
 from weir.alerts.records import State
 from weir.alerts.room import AlertRoom
 from weir.api.alerting import (
@@ -16,6 +17,7 @@ from weir.api.alerting import (
     ChannelBody,
     ChannelList,
     ChannelView,
+    EvaluatorView,
     ExplanationView,
     NotificationList,
     RuleBody,
@@ -28,6 +30,7 @@ from weir.api.alerting import (
     alert_detail,
     alert_view,
     channel_view,
+    evaluator_view,
     explanation_view,
     rule_view,
     silence_view,
@@ -36,6 +39,9 @@ from weir.api.auth import Access, Admin, App, Reader, Writer
 from weir.api.responses import problems
 from weir.api.services import Services, all_or_nothing, present
 from weir.control.audit import Change
+from weir.control.principals import Role
+from weir.errors import NotFound
+from weir.warehouse.reading.periods import parse_period
 
 router = APIRouter(prefix="/api/v1", tags=["alerts"])
 Limit = Annotated[int, Query(ge=1, le=1_000)]
@@ -127,14 +133,18 @@ async def show_alert(alert_id: str, access: Reader, services: App) -> AlertDetai
 @router.post("/alerts/{alert_id}/acknowledge", operation_id="acknowledge_alert", responses=problems())
 async def acknowledge_alert(alert_id: str, access: Writer, services: App) -> AlertDetail:
     """Somebody looks at it."""
-    await _room(services).records.acknowledge(access.environment, alert_id, actor=access.actor)
+    async with all_or_nothing(services):
+        await _room(services).records.acknowledge(access.environment, alert_id, actor=access.actor)
+        await _audit(services, access, "alert.acknowledge", alert_id)
     return await show_alert(alert_id, access, services)
 
 
 @router.post("/alerts/{alert_id}/resolve", operation_id="resolve_alert", responses=problems(409))
 async def resolve_alert(alert_id: str, access: Writer, services: App) -> AlertDetail:
     """End it by hand; if its condition still holds, it fires again after the cooldown."""
-    await _room(services).records.resolve(access.environment, alert_id, actor=access.actor)
+    async with all_or_nothing(services):
+        await _room(services).records.resolve(access.environment, alert_id, actor=access.actor)
+        await _audit(services, access, "alert.resolve", alert_id)
     return await show_alert(alert_id, access, services)
 
 
@@ -181,7 +191,10 @@ async def test_alert_channel(name: str, access: Writer, services: App) -> TestFi
     """Send a test notification the whole way that a real one takes."""
     room = _room(services)
     channel = await room.channels.find(access.environment, name)
-    return TestFired(notification_id=await room.test(channel))
+    async with all_or_nothing(services):
+        notification_id = await room.test(channel)
+        await _audit(services, access, "alert_channel.test", name)
+    return TestFired(notification_id=notification_id)
 
 
 @router.get("/alert-silences", operation_id="list_alert_silences", responses=problems())
@@ -231,10 +244,27 @@ async def list_alert_notifications(
     return NotificationList(items=found)
 
 
+@router.get("/alert-evaluator", operation_id="show_alert_evaluator", responses=problems())
+async def show_alert_evaluator(access: Reader, services: App) -> EvaluatorView:
+    """When the rules of all tenants were last evaluated, how long it took, and by which process."""
+    room = _room(services)
+    lease = await show_lease(room.database)
+    if lease is None:
+        raise NotFound("nothing was ever evaluated; `weir serve` runs the evaluator")
+    trusted = access.principal.role.rank >= Role.ADMIN.rank
+    return evaluator_view(lease, now_ms=room.clock.now_ms(), trusted=trusted)
+
+
 @router.get("/queues/{queue}/explain", operation_id="explain_queue", responses=problems())
-async def explain_queue(queue: str, access: Reader, services: App) -> ExplanationView:
+async def explain_queue(
+    queue: str,
+    access: Reader,
+    services: App,
+    recent: Annotated[str, Query(max_length=16, description="What counts as recent.")] = "5m",
+) -> ExplanationView:
     """Why a queue is as it is: the cause, the evidence, and where it is heading."""
-    return explanation_view(await _room(services).explain(access.environment.queue(queue)))
+    found = await _room(services).explain(access.environment.queue(queue), recent_ms=parse_period(recent))
+    return explanation_view(found)
 
 
 async def _audit(services: Services, access: Access, action: str, target: str) -> None:

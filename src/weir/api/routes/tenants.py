@@ -16,6 +16,7 @@ from weir.control.principals import Role
 from weir.control.tenants import Environment
 
 router = APIRouter(prefix="/api/v1", tags=["tenants"])
+ScopeName = Annotated[str | None, Query(max_length=255, description="Only changes inside of it.")]
 
 
 @router.get("/environments", operation_id="list_environments", responses=problems())
@@ -56,13 +57,17 @@ async def _audit(services: Services, access: Access, environment: str, body: Env
 async def list_audit_log(
     caller: Caller,
     services: App,
+    organization: ScopeName = None,
+    project: ScopeName = None,
+    environment: ScopeName = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     before: UUID | None = None,
 ) -> AuditList:
-    """Who changed what inside the scope of the token, newest first."""
+    """Who changed what inside the scope of the token, or a part of it, newest first."""
     caller.demand(Role.ADMIN)
     audit = present(services.audit, "PostgreSQL")
-    entries = await audit.newest(caller, limit=limit, before=None if before is None else str(before))
+    reach = caller.narrowed(organization=organization, project=project, environment=environment)
+    entries = await audit.newest(reach, limit=limit, before=None if before is None else str(before))
     return AuditList.model_validate({"items": entries})
 
 

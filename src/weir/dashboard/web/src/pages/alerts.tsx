@@ -154,7 +154,7 @@ function Channels({ channels, me }: { channels: AlertChannel[]; me: Me }) {
         empty={
           <>
             <p>Nobody is told yet. Add a channel:</p>
-            <pre>weir alerts channel put ops --kind slack --url https://hooks.slack.com/…</pre>
+            <pre>weir alert-channel create ops slack --url https://hooks.slack.com/…</pre>
           </>
         }
       />

@@ -1,0 +1,43 @@
+"""`weir alert-notification`: what was told through which channel."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weir.cli.api import ApiScope, about_environment, ask_api
+from weir.cli.options import JsonOption
+from weir.cli.output import Columns, print_items, shown_time
+from weir.cli.tables import id_column, long_column, number_column
+
+_HELP = "Alert notifications: what was told through which channel, with every attempt."
+app = typer.Typer(no_args_is_help=True, help=_HELP)
+
+
+@app.callback()
+def alert_notification() -> None:
+    """Alert notifications: what was told through which channel, with every attempt."""
+
+
+@app.command("list")
+@about_environment
+def list_notifications(
+    scope: ApiScope,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Show at most so many.")] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """List the notifications of an environment, newest first."""
+    found = ask_api(scope, lambda api: api.get("alert-notifications", limit=limit))["items"]
+    columns: Columns = {
+        "state": "state",
+        "kind": "kind",
+        "channel": "channel",
+        "rule": "rule_name",
+        number_column("alerts"): "alerts",
+        number_column("attempts"): lambda row: len(row["deliveries"]),
+        long_column("created"): lambda row: shown_time(row["created_at_ms"]),
+        long_column("error"): "last_error",
+        id_column(): "id",
+    }
+    print_items(found, columns, as_json=as_json)

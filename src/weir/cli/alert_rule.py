@@ -1,0 +1,149 @@
+"""`weir alert-rule`: which metric is watched, when it raises an alert, and who is told."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from weir.cli.alert_words import rule_table
+from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
+from weir.cli.options import JsonOption, with_options
+from weir.cli.output import print_fields, print_json
+from weir.errors import NotFound
+from weir.model.durations import duration_ms
+
+app = typer.Typer(no_args_is_help=True, help="Alert rules: what is watched, and when it raises an alert.")
+
+RuleArgument = Annotated[str, typer.Argument(help="Name or id of the rule.")]
+_OPERATORS = "`>`, `>=`, `<` or `<=`; or `gt`, `gte`, `lt`, `lte`, which need no quotes"
+
+
+def _options(
+    queue: Annotated[
+        str | None,
+        typer.Option(help="Queue that is watched; left out or empty: every queue, each on its own."),
+    ] = None,
+    window: Annotated[
+        str | None, typer.Option(help="How long a breach must last, such as `30s`, `5m` or `2h`.")
+    ] = None,
+    cooldown: Annotated[
+        str | None, typer.Option(help="Least time between two alerts of the rule, such as `15m`.")
+    ] = None,
+    clear: Annotated[
+        float | None, typer.Option(help="Value that counts as calm again, for hysteresis.")
+    ] = None,
+    channel: Annotated[
+        list[str] | None,
+        typer.Option(help="Alert channel that is told; repeat it for several, empty for none."),
+    ] = None,
+    auto_resolve: Annotated[
+        bool | None,
+        typer.Option("--auto-resolve/--no-auto-resolve", help="Whether calm resolves alerts by itself."),
+    ] = None,
+    enabled: Annotated[
+        bool | None, typer.Option("--enabled/--disabled", help="Whether the rule is evaluated.")
+    ] = None,
+) -> dict[str, Any]:
+    """What the options say, as the API takes it; what is left out is not in it."""
+    given = _given(
+        window_ms=None if window is None else duration_ms(window),
+        cooldown_ms=None if cooldown is None else duration_ms(cooldown),
+        clear_threshold=clear,
+        channels=[name for name in channel if name] if channel else None,
+        auto_resolve=auto_resolve,
+        enabled=enabled,
+    )
+    # An empty text means every queue, which the API calls null; to leave the option out changes nothing.
+    return given if queue is None else {**given, "queue": queue or None}
+
+
+def _given(**values: object) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+@app.command("list")
+@about_environment
+def list_rules(scope: ApiScope, as_json: JsonOption = False) -> None:
+    """List the rules of an environment by name."""
+    found = ask_api(scope, lambda api: api.get("alert-rules"))["items"]
+    if as_json:
+        print_json(found)
+    else:
+        rule_table(found).print()
+
+
+@app.command()
+@about_environment
+def show(scope: ApiScope, rule: RuleArgument, as_json: JsonOption = False) -> None:
+    """Show everything that one rule says."""
+    print_fields(ask_api(scope, lambda api: _find(api, rule)), as_json=as_json)
+
+
+@app.command()
+@about_environment
+@with_options(options=_options)
+def create(
+    scope: ApiScope,
+    options: dict[str, Any],
+    name: Annotated[str, typer.Argument(help="Name of the rule; its alerts carry it.")],
+    metric: Annotated[str, typer.Argument(help="Metric that is watched, such as `backlog`.")],
+    operator: Annotated[str, typer.Argument(help=f"Comparison: {_OPERATORS}.")],
+    threshold: Annotated[float, typer.Argument(help="Value that the metric is compared with.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Create a rule: `weir alert-rule create deep backlog gt 1000 --window 5m`; prints its id."""
+    body = {"name": name, "metric": metric, "operator": operator, "threshold": threshold, **options}
+    made = ask_api(scope, lambda api: api.post("alert-rules", body=body))
+    if as_json:
+        print_json(made)
+    else:
+        typer.echo(made["id"])
+
+
+@app.command()
+@about_environment
+@with_options(options=_options)
+def change(
+    scope: ApiScope,
+    options: dict[str, Any],
+    rule: RuleArgument,
+    name: Annotated[str | None, typer.Option(help="New name of the rule.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Metric that is watched from now on.")] = None,
+    operator: Annotated[str | None, typer.Option(help=f"Comparison: {_OPERATORS}.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Value that the metric is compared with.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change what a rule says; options that are left out stay as they are."""
+    given = {**_given(name=name, metric=metric, operator=operator, threshold=threshold), **options}
+
+    async def alter(api: ApiSession) -> dict[str, Any]:
+        found = await _find(api, rule)
+        before = {key: value for key, value in found.items() if key not in _SET_BY_WEIR}
+        return await api.put("alert-rules", found["id"], body={**before, **given})
+
+    changed = ask_api(scope, alter)
+    if as_json:
+        print_json(changed)
+
+
+@app.command()
+@about_environment
+def delete(scope: ApiScope, rule: RuleArgument) -> None:
+    """Delete a rule; its open alerts are resolved, and their channels are told."""
+
+    async def remove(api: ApiSession) -> None:
+        await api.delete("alert-rules", (await _find(api, rule))["id"])
+
+    ask_api(scope, remove)
+
+
+_SET_BY_WEIR = frozenset({"id", "origin", "created_at_ms", "updated_at_ms"})
+
+
+async def _find(api: ApiSession, rule: str) -> dict[str, Any]:
+    """A rule by its id or its name, which is unique too."""
+    for found in (await api.get("alert-rules"))["items"]:
+        if rule in (found["id"], found["name"]):
+            return dict(found)
+    raise NotFound(f"there is no alert rule `{rule}`; `weir alert-rule list` shows them")

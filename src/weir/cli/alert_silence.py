@@ -1,0 +1,59 @@
+"""`weir alert-silence`: times in which nobody is told about alerts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weir.cli.alert_words import silence_table
+from weir.cli.api import ApiScope, about_environment, ask_api
+from weir.cli.options import JsonOption
+from weir.cli.output import print_json
+from weir.model.durations import duration_ms
+
+app = typer.Typer(
+    no_args_is_help=True, help="Alert silences: times in which alerts are recorded, and nobody is told."
+)
+
+
+@app.command("list")
+@about_environment
+def list_silences(scope: ApiScope, as_json: JsonOption = False) -> None:
+    """List the silences that are not over."""
+    found = ask_api(scope, lambda api: api.get("alert-silences"))["items"]
+    if as_json:
+        print_json(found)
+    else:
+        silence_table(found).print()
+
+
+@app.command()
+@about_environment
+def create(
+    scope: ApiScope,
+    lasting: Annotated[str, typer.Argument(metavar="DURATION", help="How long, such as `30m` or `4h`.")],
+    rule: Annotated[str | None, typer.Option(help="Name of the silenced rule; left out: every rule.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Silenced queue; left out: every queue.")] = None,
+    comment: Annotated[str, typer.Option(help="Why, for the others.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Tell nobody for a while; alerts that outlast the silence are told at its end. Prints its id."""
+    body = {"for_ms": duration_ms(lasting), "rule_name": rule, "queue": queue, "comment": comment}
+    made = ask_api(scope, lambda api: api.post("alert-silences", body=body))
+    if as_json:
+        print_json(made)
+    else:
+        typer.echo(made["id"])
+
+
+@app.command()
+@about_environment
+def delete(
+    scope: ApiScope,
+    silence_id: Annotated[
+        str, typer.Argument(help="Id of the silence, as `weir alert-silence list` shows it.")
+    ],
+) -> None:
+    """End a silence at once."""
+    ask_api(scope, lambda api: api.delete("alert-silences", silence_id))

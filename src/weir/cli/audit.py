@@ -1,0 +1,44 @@
+"""`weir audit`: who changed what."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weir.cli.api import ApiScope, about_environment, ask_api
+from weir.cli.options import JsonOption
+from weir.cli.output import Columns, print_items, scope_text, shown_time
+from weir.cli.tables import id_column, long_column
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def audit() -> None:
+    """The audit log: who changed what inside the scope of the token."""
+
+
+@app.command("list")
+@about_environment
+def list_changes(
+    scope: ApiScope,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Show at most so many.")] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """List the changes that were asked for, newest first; the names of a tenant narrow them down."""
+    names = {
+        "organization": scope.organization,
+        "project": scope.project,
+        "environment": scope.environment,
+    }
+    found = ask_api(scope, lambda api: api.get("audit-log", limit=limit, **names))["items"]
+    columns: Columns = {
+        "time": lambda row: shown_time(row["at_ms"]),
+        "action": "action",
+        id_column("target"): "target",
+        long_column("scope"): scope_text,
+        long_column("by"): "actor",
+        long_column("details"): lambda row: row["details"] or None,
+    }
+    print_items(found, columns, as_json=as_json)

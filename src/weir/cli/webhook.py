@@ -1,0 +1,41 @@
+"""`weir webhook`: where webhooks are received, and whether their secrets are set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from weir.cli.api import ApiScope, about_environment, ask_api
+from weir.cli.options import JsonOption
+from weir.cli.output import Columns, print_items
+from weir.cli.tables import id_column
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def webhook() -> None:
+    """Webhooks: their addresses, and whether their secrets are set. Specs define them."""
+
+
+@app.command("list")
+@about_environment
+def list_webhooks(scope: ApiScope, as_json: JsonOption = False) -> None:
+    """List the webhooks of an environment, as the process that answers sees them."""
+    found = ask_api(scope, lambda api: api.get("webhooks"))["items"]
+    columns: Columns = {
+        "name": "name",
+        id_column("path"): "path",
+        "queue": "queue",
+        "signed by": lambda row: row["scheme"] or "nobody",
+        "state": _state,
+    }
+    print_items(found, columns, as_json=as_json)
+
+
+def _state(row: dict[str, Any]) -> str:
+    if row["unset_variables"]:
+        verb = "accepts" if row["accepts"] else "refuses everything"
+        return f"{verb}; not set: {', '.join(row['unset_variables'])}"
+    return "accepts"
