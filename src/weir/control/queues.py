@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,11 +72,11 @@ class QueueDefinitions:
             project=environment.project,
             environment=environment.environment,
         )
-        return [_definition(row) for row in rows]
+        return await asyncio.to_thread(_read_all, rows)
 
     async def everything(self) -> list[QueueDefinition]:
         """Every definition of every tenant; for start-up, never for an answer."""
-        return [_definition(row) for row in await self._database.fetch(SQL["all_queues"])]
+        return await asyncio.to_thread(_read_all, await self._database.fetch(SQL["all_queues"]))
 
 
 async def define_queue(connection: Connection, queue: QueueRef, spec: QueueSpec, *, now_ms: int) -> None:
@@ -93,6 +94,11 @@ def queue_names(queue: QueueRef) -> dict[str, Any]:
         "environment": queue.environment,
         "queue": queue.queue,
     }
+
+
+def _read_all(rows: list[Row]) -> list[QueueDefinition]:
+    """For a thread: there may be thousands."""
+    return [_definition(row) for row in rows]
 
 
 def _definition(row: Row) -> QueueDefinition:

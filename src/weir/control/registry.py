@@ -7,7 +7,7 @@ import contextlib
 from typing import Any
 
 from weir.control.database import Database, Row
-from weir.control.queues import QueueDefinitions
+from weir.control.queues import QueueDefinition, QueueDefinitions
 from weir.control.specs import SQL
 from weir.errors import ControlUnavailable
 from weir.model.names import EnvironmentRef
@@ -36,13 +36,11 @@ class SpecRegistry:
         version = await self._database.fetch_one(SQL["specs_version"])
         if version == self._version:
             return False
-        apps = {
-            _environment(row): spec_of(row["spec"])
-            for row in await self._database.fetch(SQL["all_current_specs"])
-        }
+        rows = await self._database.fetch(SQL["all_current_specs"])
         owners = {row["name"]: _environment(row) for row in await self._database.fetch(SQL["hook_names"])}
         definitions = await QueueDefinitions(self._database).everything()
-        self._book = book_of(apps, owners=owners, queues=((one.queue, one.spec) for one in definitions))
+        # Away from the event loop: everybody's specs are read, and one with 5,000 queues takes a second.
+        self._book = await asyncio.to_thread(_book, rows, owners, definitions)
         self._version = version
         self._changed.set()
         self._changed = asyncio.Event()
@@ -58,6 +56,11 @@ class SpecRegistry:
             with contextlib.suppress(ControlUnavailable):
                 await self.refresh()
             await asyncio.sleep(self._every_s)
+
+
+def _book(rows: list[Row], owners: dict[str, EnvironmentRef], definitions: list[QueueDefinition]) -> SpecBook:
+    apps = {_environment(row): spec_of(row["spec"]) for row in rows}
+    return book_of(apps, owners=owners, queues=((one.queue, one.spec) for one in definitions))
 
 
 def _environment(row: Row) -> EnvironmentRef:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ParamSpec, Protocol, TypeVar
 from urllib.parse import quote
 
 from psycopg.types.json import Json
@@ -17,16 +17,21 @@ from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.control.tenants import SQL as TENANTS_SQL
 from weir.control.tenants import ensure_environment
-from weir.errors import Conflict, InvalidInput, WeirError
+from weir.errors import Conflict, InvalidInput, Unavailable, WeirError
 from weir.model.clock import Clock, SystemClock
 from weir.model.message import QueueState
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.threads import BoundedThreads
 from weir.spec.dump import dumped
 from weir.spec.ir import AppSpec, DeliverTo, QueueSpec
-from weir.spec.language import spec_of
+from weir.spec.language import read_spec, spec_of
 from weir.spec.plan import Effect, Holding, Plan, plan
 
 SQL = load_queries("weir.control", "specs.sql")
+THINKING_S = 10.0
+"""For reading, planning or dumping one spec, the wait for others' included."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Queues(Protocol):
@@ -97,20 +102,33 @@ class Specs:
         self._companions = companions
         self._check_target = check_target
         self._clock = clock or SystemClock()
+        # One: what is done in it takes the interpreter from the event loop, a few milliseconds at a time.
+        self._thread = BoundedThreads(1, patience_s=THINKING_S, name="weir-spec")
+
+    async def read(self, text: str, *, file: str) -> AppSpec:
+        """The checked app that a text describes; SpecInvalid shows every mistake at its place."""
+        return await self._thought(read_spec, text, file=file)
 
     async def current(self, environment: EnvironmentRef) -> AppliedSpec | None:
         row = await self._database.fetch_one(SQL["current_spec"], **scope_names(environment))
-        return None if row is None else _applied(row)
+        return None if row is None else await self._thought(_applied, row)
 
     async def history(self, environment: EnvironmentRef, *, limit: int = 50) -> list[AppliedSpec]:
         """The revisions, newest first."""
         rows = await self._database.fetch(SQL["spec_history"], **scope_names(environment), limit=limit)
-        return [_applied(row) for row in rows]
+        return [await self._thought(_applied, row) for row in rows]
+
+    async def _thought(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What takes the processor, away from the event loop and one after the other."""
+        try:
+            return await self._thread.run(work, *args, **kwargs)
+        except TimeoutError:
+            raise Unavailable("this process is busy with large specs; try again", retry_after_s=5) from None
 
     async def plan(self, environment: EnvironmentRef, app: AppSpec) -> Plan:
         """What applying `app` would change, and what stands against it."""
         before = await self._before(environment, app)
-        found = plan(before, app, await self._holdings(environment))
+        found = await self._thought(plan, before, app, await self._holdings(environment))
         return replace(
             found,
             refusals=(*found.refusals, *self._unreachable(app)),
@@ -198,6 +216,7 @@ class Specs:
         actor: str,
     ) -> int:
         now_ms = self._clock.now_ms()
+        document = await self._thought(dumped, app)
         await ensure_environment(connection, environment, now_ms=now_ms)
         row = await fetch_one(connection, SQL["current_spec"], **scope_names(environment))
         revision = 1 if row is None else int(row["revision"]) + 1
@@ -206,7 +225,7 @@ class Specs:
             SQL["store_spec"],
             **scope_names(environment),
             revision=revision,
-            spec=Json(dumped(app)),
+            spec=Json(document),
             source=source,
             file=file,
             actor=actor,

@@ -16,7 +16,7 @@ from weir.model.durations import written_ms
 from weir.spec.problems import Problem, invalid, nearest
 from weir.spec.syntax import Comment, Condition, Document, Entry, Kind, Listing, Scalar, Span
 
-MAX_BYTES = 4 * 1024 * 1024
+MAX_BYTES = 1024 * 1024
 MAX_BRACKETS = 12
 
 _comments: ContextVar[list[Comment]] = ContextVar("comments")

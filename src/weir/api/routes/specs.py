@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
+from starlette.responses import Response
 
 from weir.api.auth import Access, Admin, App, Reader
 from weir.api.responses import problems
@@ -16,7 +18,6 @@ from weir.control.specs import AppliedSpec
 from weir.control.system_events import SystemEventKind
 from weir.errors import NotFound
 from weir.spec.dump import dumped
-from weir.spec.language import read_spec
 from weir.spec.parse import MAX_BYTES
 from weir.spec.plan import Plan
 
@@ -71,41 +72,51 @@ class AppliedView(BaseModel):
     hooks: dict[str, str]
 
 
-@router.get("", operation_id="show_spec", responses=problems())
-async def show_spec(access: Reader, services: App) -> SpecView:
+@router.get("", operation_id="show_spec", response_model=SpecView, responses=problems())
+async def show_spec(access: Reader, services: App) -> Response:
     """The spec that holds in the environment."""
     found = await present(services.specs, "PostgreSQL").current(access.environment)
     if found is None:
         raise NotFound("no spec is applied to this environment yet")
-    return _view(found)
+    return await _written(lambda: _view(found))
 
 
-@router.get("/history", operation_id="list_spec_revisions", responses=problems())
-async def list_revisions(access: Reader, services: App) -> SpecHistory:
+@router.get("/history", operation_id="list_spec_revisions", response_model=SpecHistory, responses=problems())
+async def list_revisions(access: Reader, services: App) -> Response:
     """The last revisions, newest first."""
     found = await present(services.specs, "PostgreSQL").history(access.environment)
-    return SpecHistory(items=[_view(one) for one in found])
+    return await _written(lambda: SpecHistory(items=[_view(one) for one in found]))
 
 
-@router.post("/plan", operation_id="plan_spec", responses=problems())
-async def plan_spec(body: SpecBody, access: Reader, services: App) -> PlanView:
+@router.post("/plan", operation_id="plan_spec", response_model=PlanView, responses=problems())
+async def plan_spec(body: SpecBody, access: Reader, services: App) -> Response:
     """What applying this spec would change; nothing is changed."""
-    app = await asyncio.to_thread(read_spec, body.source, file=body.file)
-    return _plan(await present(services.specs, "PostgreSQL").plan(access.environment, app))
+    specs = present(services.specs, "PostgreSQL")
+    app = await specs.read(body.source, file=body.file)
+    found = await specs.plan(access.environment, app)
+    return await _written(lambda: _plan(found))
 
 
-@router.put("", operation_id="apply_spec", responses=problems(409))
-async def apply_spec(body: SpecBody, access: Admin, services: App) -> AppliedView:
+@router.put("", operation_id="apply_spec", response_model=AppliedView, responses=problems(409))
+async def apply_spec(body: SpecBody, access: Admin, services: App) -> Response:
     """Make this spec hold, all of it or none; every process follows within a second."""
-    app = await asyncio.to_thread(read_spec, body.source, file=body.file)
+    specs = present(services.specs, "PostgreSQL")
+    app = await specs.read(body.source, file=body.file)
     scope = access.environment
     async with all_or_nothing(services):
-        applied = await present(services.specs, "PostgreSQL").apply(
-            scope, app, source=body.source, file=body.file, actor=access.actor
-        )
+        applied = await specs.apply(scope, app, source=body.source, file=body.file, actor=access.actor)
         await _audit(services, access, app.name, applied.revision)
     await announce(services, SystemEventKind.SPEC_APPLIED, scope, revision=applied.revision)
-    return AppliedView(revision=applied.revision, plan=_plan(applied.plan), hooks=applied.addresses(scope))
+    hooks = applied.addresses(scope)
+    return await _written(
+        lambda: AppliedView(revision=applied.revision, plan=_plan(applied.plan), hooks=hooks)
+    )
+
+
+async def _written(view: Callable[[], BaseModel]) -> Response:
+    """The answer, put together away from the event loop: a plan may have thousands of lines."""
+    content = await asyncio.to_thread(lambda: view().model_dump_json())
+    return Response(content, media_type="application/json")
 
 
 async def _audit(services: Services, access: Access, name: str, revision: int) -> None:
