@@ -102,7 +102,7 @@ def problems(lines: Iterator[str] | list[str]) -> dict[str, str]:
 
 def spellings(line: str) -> Iterator[str]:
     """What a line stands for: `a|b` is two commands, `[c]` may be typed, and `…` stands for more."""
-    described = re.split(r"\s{2,}", line.strip())[0]
+    described = re.split(r"\s{2,}", line.replace("\\|", "|").strip())[0]
     words = [re.sub(r"^\[|\]$", "", word) for word in shlex.split(described)]
     choices = [word.split("|") if re.fullmatch(r"[\w|-]+", word) else [word] for word in words]
     for chosen in itertools.product(*choices):
@@ -110,7 +110,7 @@ def spellings(line: str) -> Iterator[str]:
 
 
 def problem_of(spelled: str) -> str | None:
-    words = shlex.split(spelled)
+    words = [word for word in shlex.split(spelled) if word != "--help"]
     command: Any = get_command(app)
     context = command.make_context("weir", [], resilient_parsing=True)
     for depth, word in enumerate(words):

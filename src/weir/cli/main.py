@@ -89,6 +89,17 @@ class LazyGroup(TyperGroup):
         command.name = cmd_name
         return command
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """The commands that begin so. Those of a noun are completed by its own module."""
+        from typer._click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=text) for name, (_, text) in commands().items()]
+        # Typer's group would import every module here to read its help text.
+        options = (
+            super(TyperGroup, self).shell_complete(ctx, incomplete) if incomplete.startswith("-") else []
+        )
+        return [*(one for one in found if one.value.startswith(incomplete)), *options]
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in commands().items()])
@@ -101,7 +112,7 @@ def _see_the_checkout() -> None:
 
 
 # Rich help would import every command to read its text.
-app = typer.Typer(cls=LazyGroup, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+app = typer.Typer(cls=LazyGroup, no_args_is_help=True, rich_markup_mode=None)
 
 
 def _show_version(wanted: bool) -> None:
