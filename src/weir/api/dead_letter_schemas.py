@@ -47,6 +47,26 @@ class DLQStatus(BaseModel):
     consumers: list[ConsumerDeadCount]
 
 
+class DeadCountView(BaseModel):
+    """How many messages of a consumer are dead. A queue without a channel is a consumer of channel ""."""
+
+    channel_id: str
+    channel_name: str
+    consumer_id: str
+    consumer_name: str
+    queue: str
+    dead_count: int
+    last_checked_at_ms: int
+
+
+class DeadCountList(BaseModel):
+    items: list[DeadCountView]
+
+
+class RedrivenView(BaseModel):
+    new_message_id: str = Field(description="The message that the dead letter became.")
+
+
 class DeadLetterView(BaseModel):
     id: str
     queue: str

@@ -2,248 +2,162 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
+from weir.cli.api import ApiScope, about_environment, about_token, ask_api
 from weir.cli.dlq_tasks import tasks_app
-from weir.cli.options import DataDirOption, JsonOption
-from weir.cli.scope import ACTOR, Desk, Place, at_desk, scoped
-from weir.cli.tables import OutputTable, id_column, long_column, number_column
-from weir.deadletters.audit import Auditor
-from weir.deadletters.filters import payload_of
-from weir.deadletters.groups import list_groups
-from weir.deadletters.letters import DeadLetter
-from weir.deadletters.summary import ConsumerStatus, read_summary
+from weir.cli.options import JsonOption
+from weir.cli.output import Columns, print_fields, print_items, print_json, shown_time
+from weir.cli.tables import id_column, long_column, number_column
 from weir.errors import InvalidInput, WeirError
-from weir.serve.bootstrap import DEFAULT
 
 app = typer.Typer(no_args_is_help=True, help="Dead letters: counts, groups, redrive, purge.")
 app.registered_commands += tasks_app.registered_commands
 
-Queue = Annotated[str, typer.Argument(help="The queue.")]
-LetterId = Annotated[str, typer.Argument(help="The id of the dead letter.")]
-Limit = Annotated[int, typer.Option(min=1, max=1_000, help="How many at most.")]
+QueueArgument = Annotated[str, typer.Argument(help="Name of the queue in which it died.")]
+DeadLetterId = Annotated[str, typer.Argument(help="Id of the dead letter, as `weir dlq list` shows it.")]
+Limit = Annotated[int, typer.Option(min=1, max=500, help="Show at most so many.")]
+Row = dict[str, Any]
 
 
 @app.command()
-@scoped
-def status(
-    place: Place,
-    as_json: JsonOption = False,
-) -> None:
-    """How many are dead, by consumer: exact, from the summary."""
-    rows = at_desk(place, _summary)
-    if as_json:
-        typer.echo(json.dumps([asdict(row) for row in rows]))
-        return
-    table = OutputTable("channel", "consumer", "queue", number_column("dead"))
-    for row in rows:
-        table.add_row(row.channel_name, row.consumer_name, row.queue, f"{row.dead_count:,}")
-    table.print()
+@about_environment
+def status(scope: ApiScope, as_json: JsonOption = False) -> None:
+    """Count the dead letters of an environment by consumer; the counts are exact."""
+    found = ask_api(scope, lambda api: api.get("dlq", "consumers"))["items"]
+    columns: Columns = {
+        "channel": "channel_name",
+        "consumer": "consumer_name",
+        "queue": "queue",
+        number_column("dead"): "dead_count",
+    }
+    print_items(found, columns, as_json=as_json)
 
 
 @app.command("list")
-@scoped
-def list_letters(
-    place: Place,
-    queue: Queue,
-    fingerprint: Annotated[str | None, typer.Option(help="Only this group.")] = None,
+@about_environment
+def list_dead_letters(
+    scope: ApiScope,
+    queue: QueueArgument,
+    fingerprint: Annotated[str | None, typer.Option(help="Show only dead letters of this group.")] = None,
     limit: Limit = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """The dead letters of a queue, the newest first."""
-
-    async def work(desk: Desk) -> list[DeadLetter]:
-        ref = desk.environment.queue(queue)
-        return await desk.room.letters.newest(ref, fingerprint=fingerprint, limit=limit)
-
-    letters = at_desk(place, work)
-    if as_json:
-        typer.echo(json.dumps([document(letter) for letter in letters]))
-        return
-    table = OutputTable(id_column(), "died", "attempts", "reason", id_column("group"), long_column("error"))
-    for letter in letters:
-        attempts = f"{letter.attempts}/{letter.max_attempts}"
-        table.add_row(
-            letter.id,
-            _moment(letter.died_at_ms),
-            attempts,
-            letter.reason,
-            letter.fingerprint,
-            letter.error_text[:80],
-        )
-    table.print()
+    """List the dead letters of a queue, those that were enqueued last first."""
+    query = {"queue": queue, "fingerprint": fingerprint, "limit": limit}
+    found = ask_api(scope, lambda api: api.get("dlq", "letters", **query))["items"]
+    columns: Columns = {
+        id_column(): "id",
+        "died": lambda row: shown_time(row["died_at_ms"]),
+        "attempts": lambda row: f"{row['attempts']} of {row['max_attempts']}",
+        "reason": "reason",
+        id_column("group"): "fingerprint",
+        long_column("error"): lambda row: row["error"][:80],
+    }
+    print_items(found, columns, as_json=as_json)
 
 
 @app.command()
-@scoped
-def show(
-    place: Place,
-    queue: Queue,
-    letter_id: LetterId,
-) -> None:
-    """One dead letter, whole, with what became of it, as JSON."""
-
-    async def work(desk: Desk) -> dict[str, Any]:
-        letter = await desk.room.letters.find(desk.environment.queue(queue), letter_id)
-        return {**document(letter), "replay_result": await desk.room.letters.fate_of_replay(letter)}
-
-    typer.echo(json.dumps(at_desk(place, work), indent=2))
+@about_environment
+def show(scope: ApiScope, queue: QueueArgument, letter_id: DeadLetterId, as_json: JsonOption = False) -> None:
+    """Show one dead letter whole, with what became of it."""
+    found = ask_api(scope, lambda api: api.get("dlq", "letters", letter_id, queue=queue))
+    print_fields(found, as_json=as_json)
 
 
 @app.command()
-@scoped
+@about_environment
 def groups(
-    place: Place,
-    queue: Annotated[str | None, typer.Option(help="Only this queue.")] = None,
+    scope: ApiScope,
+    queue: Annotated[str | None, typer.Option(help="Show only groups of this queue.")] = None,
     limit: Limit = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """Errors that look alike, the largest group first."""
-
-    async def work(desk: Desk) -> list[dict[str, Any]]:
-        now_ms = desk.room.clock.now_ms()
-        found = await list_groups(
-            desk.room.database, desk.environment, now_ms=now_ms, queue=queue, limit=limit
-        )
-        return [asdict(group) for group in found]
-
-    found = at_desk(place, work)
-    if as_json:
-        typer.echo(json.dumps(found))
-        return
-    table = OutputTable(
-        id_column("group"),
-        number_column("dead"),
-        number_column("per hour"),
-        "since",
-        "last",
-        "queues",
-        long_column("error"),
-    )
-    for group in found:
-        table.add_row(
-            group["fingerprint"],
-            f"{group['dead_count']:,}",
-            f"{group['rate_per_h']:g}",
-            _moment(group["first_seen_ms"]),
-            _moment(group["last_seen_ms"]),
-            ", ".join(group["queues"][:5]),
-            group["template"],
-        )
-    table.print()
+    """List groups of errors that look alike, the largest first."""
+    found = ask_api(scope, lambda api: api.get("dlq", "groups", queue=queue, limit=limit))["items"]
+    columns: Columns = {
+        id_column("group"): "fingerprint",
+        number_column("dead"): "dead_count",
+        number_column("per hour"): lambda row: f"{row['rate_per_h']:g}",
+        "since": lambda row: shown_time(row["first_seen_ms"]),
+        "last": lambda row: shown_time(row["last_seen_ms"]),
+        "queues": lambda row: row["queues"][:5],
+        long_column("error"): "template",
+    }
+    print_items(found, columns, as_json=as_json)
 
 
 @app.command()
-@scoped
-def replay(
-    place: Place,
-    queue: Queue,
-    letter_id: LetterId,
-) -> None:
+@about_environment
+def replay(scope: ApiScope, queue: QueueArgument, letter_id: DeadLetterId) -> None:
     """Send one dead letter back to its queue; prints the id of the new message."""
-
-    async def work(desk: Desk) -> str:
-        return await desk.room.letters.replay(desk.environment.queue(queue), letter_id, by=ACTOR)
-
-    typer.echo(at_desk(place, work))
+    done = ask_api(scope, lambda api: api.post("dlq", "letters", letter_id, "redrive", queue=queue))
+    typer.echo(done["new_message_id"])
 
 
 @app.command()
-@scoped
+@about_environment
 def delete(
-    place: Place,
-    queue: Queue,
-    letter_id: LetterId,
-    force: Annotated[bool, typer.Option("--force", help="Even if it has attempts left.")] = False,
+    scope: ApiScope,
+    queue: QueueArgument,
+    letter_id: DeadLetterId,
+    force: Annotated[bool, typer.Option("--force", help="Delete it although it has attempts left.")] = False,
 ) -> None:
     """Delete one dead letter."""
-
-    async def work(desk: Desk) -> None:
-        ref = desk.environment.queue(queue)
-        await desk.room.letters.delete(ref, letter_id, by=ACTOR, exhausted_only=not force)
-
-    at_desk(place, work)
+    query = {"queue": queue, "force": "true" if force else None}
+    ask_api(scope, lambda api: api.delete("dlq", "letters", letter_id, **query))
     typer.echo(f"deleted {letter_id}", err=True)
 
 
 @app.command()
-@scoped
+@about_environment
 def check(
-    place: Place,
-    warn: Annotated[int, typer.Option(min=0, help="More dead than this is a warning.")],
-    crit: Annotated[int, typer.Option(min=0, help="More dead than this is critical.")],
-    queue: Annotated[str | None, typer.Option(help="Only this queue; else each of them.")] = None,
+    scope: ApiScope,
+    warn: Annotated[int, typer.Option(min=0, help="More dead letters than this are a warning.")],
+    crit: Annotated[int, typer.Option(min=0, help="More dead letters than this are critical.")],
+    queue: Annotated[str | None, typer.Option(help="Look only at this queue; left out: at each.")] = None,
 ) -> None:
     """A Nagios check: exit status 0 (OK), 1 (WARNING), 2 (CRITICAL) or 3 (UNKNOWN), and performance data."""
     try:
         if crit < warn:
             raise InvalidInput(f"--crit is {crit} and below --warn, which is {warn}; swap them")
-        rows = at_desk(place, _summary)
+        rows = ask_api(scope, lambda api: api.get("dlq", "consumers"))["items"]
     except WeirError as error:
         typer.echo(f"DLQ UNKNOWN - {error}")
         raise typer.Exit(3) from None
-    code, line = verdict([row for row in rows if queue in (None, row.queue)], warn=warn, crit=crit)
+    code, line = verdict([row for row in rows if queue in (None, row["queue"])], warn=warn, crit=crit)
     typer.echo(line)
     raise typer.Exit(code)
 
 
 @app.command()
-def audit(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
+@about_token
+def audit(scope: ApiScope, as_json: JsonOption = False) -> None:
     """Recount every consumer now, repair what differs, and print the drift; exit status 1 if any."""
-
-    async def work(desk: Desk) -> dict[str, Any] | None:
-        found = await Auditor(desk.room.database).audit(force=True)
-        return None if found is None else asdict(found)
-
-    found = at_desk(Place(environment=DEFAULT, data_dir=data_dir), work)
-    if found is None:
-        typer.echo("another audit is at work", err=True)
-        raise typer.Exit(1)
+    found = ask_api(scope, lambda api: api.post("dlq", "audit"))
     if as_json:
-        typer.echo(json.dumps(found))
+        print_json(found)
     else:
-        typer.echo(f"{found['letters']:,} letters of {found['consumers']} consumers, drift {found['drift']}")
+        typer.echo(
+            f"{found['letters']:,} dead letters of {found['consumers']} consumers, drift {found['drift']}"
+        )
     raise typer.Exit(1 if found["drift"] else 0)
 
 
-def verdict(rows: list[ConsumerStatus], *, warn: int, crit: int) -> tuple[int, str]:
+def verdict(rows: list[Row], *, warn: int, crit: int) -> tuple[int, str]:
     """What a monitoring system wants to hear: the worst consumer decides."""
-    worst = max(rows, key=lambda row: row.dead_count, default=None)
-    total = sum(row.dead_count for row in rows)
-    most = 0 if worst is None else worst.dead_count
+    worst = max(rows, key=lambda row: int(row["dead_count"]), default=None)
+    total = sum(row["dead_count"] for row in rows)
+    most = 0 if worst is None else worst["dead_count"]
     code = 2 if most > crit else 1 if most > warn else 0
     word = ("OK", "WARNING", "CRITICAL")[code]
-    data = " ".join(f"'{_label(row)}'={row.dead_count};{warn};{crit};0" for row in rows)
+    data = " ".join(f"'{_label(row)}'={row['dead_count']};{warn};{crit};0" for row in rows)
     which = "" if worst is None or not most else f", most in {_label(worst)} ({most})"
     return code, f"DLQ {word} - {total} dead in {len(rows)} consumers{which} | {data}".rstrip(" |")
 
 
-def document(letter: DeadLetter) -> dict[str, Any]:
-    """A dead letter as JSON."""
-    members = asdict(letter)
-    for internal in ("seq", "consumer_key", "group_key", "position", "payload"):
-        del members[internal]
-    payload = payload_of(letter)
-    return {
-        **members,
-        "queue": letter.queue.queue,
-        "payload": payload if payload is not None else repr(letter.payload),
-    }
-
-
-def _label(row: ConsumerStatus) -> str:
-    text = f"{row.channel_id}/{row.consumer_id}" if row.channel_id else row.consumer_id
-    return text.replace("'", "").replace("=", "_")
-
-
-async def _summary(desk: Desk) -> list[ConsumerStatus]:
-    return await read_summary(desk.room.database, desk.principal)
-
-
-def _moment(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+def _label(row: Row) -> str:
+    text = f"{row['channel_id']}/{row['consumer_id']}" if row["channel_id"] else row["consumer_id"]
+    return str(text).replace("'", "").replace("=", "_")

@@ -5,89 +5,87 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from weir.cli.options import DataDirOption, JsonOption, settings_with
-from weir.cli.scope import ACTOR, Desk, Place, at_desk, scoped
+from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
+from weir.cli.options import DataDirOption, JsonOption, settings_with, with_options
+from weir.cli.output import Columns, print_items, print_json
 from weir.cli.tables import OutputTable, id_column, long_column, number_column
-from weir.deadletters.filters import Filter
-from weir.deadletters.runner import TaskRunner
-from weir.deadletters.tasks import NewTask, Task, TaskKind, TaskState
+from weir.deadletters.tasks import TaskState
 
 tasks_app = typer.Typer()
 
-QueueFilter = Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.")]
-Fingerprint = Annotated[str | None, typer.Option(help="Only this group of errors.")]
-Where = Annotated[str | None, typer.Option(help="CEL over a dead letter, such as `payload.amount > 100`.")]
-Reason = Annotated[str | None, typer.Option(help="attempts, rejected, expired or lapsed.")]
-DiedFrom = Annotated[int | None, typer.Option(help="Died at or after, in ms since the epoch.")]
-DiedTo = Annotated[int | None, typer.Option(help="Died at or before, in ms since the epoch.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
-Rate = Annotated[float | None, typer.Option(help="At most so many a second.")]
+_LOOK_S = 0.2
+TaskDocument = dict[str, Any]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count, and change nothing.")]
+Rate = Annotated[float | None, typer.Option(help="Take at most so many per second.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Leave it to the running servers and return.")]
-TaskId = Annotated[str, typer.Argument(help="The id of the task.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Return at once; the servers do the work.")]
+TaskId = Annotated[str, typer.Argument(help="Id of the task, as `weir dlq tasks` shows it.")]
+
+
+def _filter(
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Take only this queue.")] = None,
+    fingerprint: Annotated[str | None, typer.Option(help="Take only this group of errors.")] = None,
+    where: Annotated[
+        str | None, typer.Option(help="CEL over a dead letter, such as `payload.amount > 100`.")
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option(help="Why it died: attempts, rejected, expired or lapsed.")
+    ] = None,
+    died_from: Annotated[
+        int | None, typer.Option(help="Died at or after this, in ms since the epoch.")
+    ] = None,
+    died_to: Annotated[
+        int | None, typer.Option(help="Died at or before this, in ms since the epoch.")
+    ] = None,
+) -> dict[str, Any]:
+    """The filter that the options say; empty: every dead letter of the environment."""
+    options = {
+        "queue": queue,
+        "fingerprint": fingerprint,
+        "reason": reason,
+        "died_from_ms": died_from,
+        "died_to_ms": died_to,
+        "expression": where,
+    }
+    return {name: value for name, value in options.items() if value is not None}
 
 
 @tasks_app.command()
-@scoped
+@about_environment
+@with_options(chosen=_filter)
 def redrive(
-    place: Place,
-    queue: QueueFilter = None,
-    fingerprint: Fingerprint = None,
-    where: Where = None,
-    reason: Reason = None,
-    died_from: DiedFrom = None,
-    died_to: DiedTo = None,
+    scope: ApiScope,
+    chosen: dict[str, Any],
     dry_run: DryRun = False,
     rate: Rate = None,
     canary: Annotated[int, typer.Option(min=0, max=1_000, help="Send so many first and wait for them.")] = 0,
-    tolerance: Annotated[float, typer.Option(help="The share that may die again.")] = 0.0,
+    tolerance: Annotated[float, typer.Option(help="Share of the canary that may die again.")] = 0.0,
     patch: Annotated[str | None, typer.Option(help="CEL; its answer is merged into each payload.")] = None,
     yes: Yes = False,
     detach: Detach = False,
     as_json: JsonOption = False,
 ) -> None:
     """Send dead letters back to their queues."""
-    chosen = Filter(
-        queue=queue,
-        fingerprint=fingerprint,
-        reason=reason,
-        died_from_ms=died_from,
-        died_to_ms=died_to,
-        expression=where,
-    )
-    new = NewTask(
-        kind=TaskKind.REDRIVE,
-        filter=chosen,
-        everything=chosen.empty,
-        dry_run=dry_run,
-        rate_per_s=rate,
-        canary=canary,
-        canary_tolerance=tolerance,
-        patch=patch,
-    )
-    if chosen.empty and not dry_run and not yes:
-        _ask(f"Send the dead letters of every queue of `{place.environment.environment}` back?")
-    _begin(place, new, detach=detach, as_json=as_json)
+    if not chosen and not dry_run and not yes:
+        _ask(f"Send the dead letters of every queue of {_named(scope)} back?")
+    body = {**_body(chosen, dry_run, rate), "canary": canary, "canary_tolerance": tolerance, "patch": patch}
+    _begin(scope, "redrives", body, detach=detach, as_json=as_json)
 
 
 @tasks_app.command()
-@scoped
+@about_environment
+@with_options(chosen=_filter)
 def purge(
-    place: Place,
-    queue: QueueFilter = None,
-    fingerprint: Fingerprint = None,
-    where: Where = None,
-    reason: Reason = None,
-    died_from: DiedFrom = None,
-    died_to: DiedTo = None,
+    scope: ApiScope,
+    chosen: dict[str, Any],
     everything: Annotated[
-        bool, typer.Option("--include-unexhausted", help="Also those with attempts left.")
+        bool, typer.Option("--include-unexhausted", help="Delete also those with attempts left.")
     ] = False,
     dry_run: DryRun = False,
     rate: Rate = None,
@@ -96,75 +94,50 @@ def purge(
     as_json: JsonOption = False,
 ) -> None:
     """Delete dead letters for good."""
-    chosen = Filter(
-        queue=queue,
-        fingerprint=fingerprint,
-        reason=reason,
-        died_from_ms=died_from,
-        died_to_ms=died_to,
-        expression=where,
-        include_unexhausted=everything,
-    )
-    new = NewTask(
-        kind=TaskKind.PURGE, filter=chosen, everything=chosen.empty, dry_run=dry_run, rate_per_s=rate
-    )
     if not dry_run and not yes:
-        every = f"the dead letters of every queue of `{place.environment.environment}`"
-        _ask(f"Delete {every if chosen.empty else 'these dead letters'} for good?")
-    _begin(place, new, detach=detach, as_json=as_json)
+        every = f"the dead letters of every queue of {_named(scope)}"
+        _ask(f"Delete {'these dead letters' if chosen else every} for good?")
+    body = {**_body(chosen, dry_run, rate), "include_unexhausted": everything}
+    _begin(scope, "purges", body, detach=detach, as_json=as_json)
 
 
 @tasks_app.command()
-@scoped
+@about_environment
 def tasks(
-    place: Place,
-    limit: Annotated[int, typer.Option(min=1, max=500)] = 20,
+    scope: ApiScope,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Show at most so many.")] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """The newest redrives and purges."""
-
-    async def work(desk: Desk) -> list[Task]:
-        return await desk.room.tasks.newest(desk.environment, limit=limit)
-
-    found = at_desk(place, work)
-    if as_json:
-        typer.echo(json.dumps([task.described() for task in found]))
-        return
-    table = OutputTable(id_column(), "kind", "state", long_column("what it did"))
-    for task in found:
-        kind = f"{task.kind} (dry run)" if task.dry_run else str(task.kind)
-        table.add_row(task.id, kind, str(task.state), summed_up(task))
-    table.print()
+    """List the newest redrives and purges."""
+    found = ask_api(scope, lambda api: api.get("dlq", "tasks", limit=limit))["items"]
+    columns: Columns = {
+        id_column(): "id",
+        "kind": lambda task: f"{task['kind']} (dry run)" if task["dry_run"] else task["kind"],
+        "state": "state",
+        long_column("what it did"): summed_up,
+    }
+    print_items(found, columns, as_json=as_json)
 
 
 @tasks_app.command()
-@scoped
-def pause(
-    place: Place,
-    task_id: TaskId,
-) -> None:
+@about_environment
+def pause(scope: ApiScope, task_id: TaskId) -> None:
     """Hold a task; what it did stays done."""
-    _change(place, "pause", task_id)
+    _change(scope, "pause", task_id)
 
 
 @tasks_app.command()
-@scoped
-def resume(
-    place: Place,
-    task_id: TaskId,
-) -> None:
-    """Go on with a task, where it was."""
-    _change(place, "resume", task_id)
+@about_environment
+def resume(scope: ApiScope, task_id: TaskId) -> None:
+    """Go on with a task where it was."""
+    _change(scope, "resume", task_id)
 
 
 @tasks_app.command()
-@scoped
-def cancel(
-    place: Place,
-    task_id: TaskId,
-) -> None:
+@about_environment
+def cancel(scope: ApiScope, task_id: TaskId) -> None:
     """End a task; what it did stays done."""
-    _change(place, "cancel", task_id)
+    _change(scope, "cancel", task_id)
 
 
 @tasks_app.command()
@@ -209,58 +182,56 @@ def _ask(question: str) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
-def _begin(place: Place, new: NewTask, *, detach: bool, as_json: bool) -> None:
-    async def work(desk: Desk) -> Task:
-        task = await desk.room.tasks.create(desk.environment, new, by=ACTOR)
-        return task if detach else await _followed(desk, task, quiet=as_json)
+def _named(scope: ApiScope) -> str:
+    return f"`{scope.environment}`" if scope.environment else "the environment"
 
-    task: Any = at_desk(place, work)
+
+def _body(chosen: dict[str, Any], dry_run: bool, rate: float | None) -> dict[str, Any]:
+    """An empty filter means everything, which has to be said; the command has asked about it."""
+    return {"filter": chosen, "all": not chosen, "dry_run": dry_run, "rate_per_s": rate}
+
+
+def _begin(scope: ApiScope, kind: str, body: dict[str, Any], *, detach: bool, as_json: bool) -> None:
+    async def work(api: ApiSession) -> TaskDocument:
+        task = await api.post("dlq", kind, body=body)
+        return task if detach else await _followed(api, task, quiet=as_json)
+
+    task: TaskDocument | None = ask_api(scope, work)
     if task is None:
-        typer.echo("stopped looking; running servers go on with the task, see `weir dlq tasks`", err=True)
+        typer.echo("stopped looking; the servers go on with the task, see `weir dlq tasks`", err=True)
         raise typer.Exit(130)
     if as_json:
-        typer.echo(json.dumps(task.described()))
+        print_json(task)
     else:
-        typer.echo(f"{task.id} {task.state}: {summed_up(task)}")
-    if task.state in (TaskState.STOPPED_BY_CANARY, TaskState.FAILED):
+        typer.echo(f"{task['id']} {task['state']}: {summed_up(task)}")
+    if task["state"] in (TaskState.STOPPED_BY_CANARY, TaskState.FAILED):
         raise typer.Exit(1)
 
 
-def summed_up(task: Task) -> str:
+def summed_up(task: TaskDocument) -> str:
     """One line on what a task did."""
-    text = f"{task.matched:,} matched of {task.scanned:,}"
-    if not task.dry_run:
-        text += f", {task.done:,} {'deleted' if task.kind is TaskKind.PURGE else 'sent back'}"
-    if task.skipped:
-        text += f", {task.skipped:,} skipped ({task.problem})"
-    if task.died_again:
-        text += f", {task.died_again:,} died again"
-    return f"{text}; {task.note}" if task.note else text
+    text = f"{task['matched']:,} matched of {task['scanned']:,}"
+    if not task["dry_run"]:
+        text += f", {task['done']:,} {'deleted' if task['kind'] == 'purge' else 'sent back'}"
+    if task["skipped"]:
+        text += f", {task['skipped']:,} skipped ({task['problem']})"
+    if task["died_again"]:
+        text += f", {task['died_again']:,} died again"
+    return f"{text}; {task['note']}" if task["note"] else text
 
 
-async def _followed(desk: Desk, task: Task, *, quiet: bool) -> Task:
-    """Work on the task here, beside any server that does, and draw how far it is."""
-    runner = TaskRunner(desk.broker, desk.room.database)
+async def _followed(api: ApiSession, task: TaskDocument, *, quiet: bool) -> TaskDocument:
+    """Look at the task until it is over or paused, and draw how far it is; the servers do the work."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
-        bar = progress.add_task(str(task.kind), total=task.expected)
-        while not task.state.over and task.state is not TaskState.PAUSED:
-            stepped = await runner.step(task.id)
-            if stepped is None:
-                await asyncio.sleep(0.1)
-            task = await desk.room.tasks.find(desk.environment, task.id)
-            progress.update(bar, completed=task.scanned, description=task.note or str(task.kind))
+        bar = progress.add_task(task["kind"], total=task["expected"])
+        while TaskState(task["state"]).live:
+            await asyncio.sleep(_LOOK_S)
+            task = await api.get("dlq", "tasks", task["id"])
+            progress.update(bar, completed=task["scanned"], description=task["note"] or task["kind"])
     return task
 
 
-def _change(
-    place: Place,
-    verb: Literal["pause", "resume", "cancel"],
-    task_id: str,
-) -> None:
-    async def work(desk: Desk) -> Task:
-        changes = {"pause": desk.room.tasks.pause, "resume": desk.room.tasks.resume}
-        change = changes.get(verb, desk.room.tasks.cancel)
-        return await change(desk.environment, task_id, by=ACTOR)
-
-    typer.echo(f"{task_id} {at_desk(place, work).state}")
+def _change(scope: ApiScope, verb: str, task_id: str) -> None:
+    changed = ask_api(scope, lambda api: api.post("dlq", "tasks", task_id, verb))
+    typer.echo(f"{task_id} {changed['state']}")

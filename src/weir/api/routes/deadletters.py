@@ -8,14 +8,18 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Header, Query, Request, Response, status
 
-from weir.api.auth import Access, Admin, App, Reader, Writer, authenticate
+from weir.api.auth import Access, Admin, App, Caller, Reader, Writer, authenticate
 from weir.api.dead_letter_schemas import (
     AuditView,
+    DeadCountList,
+    DeadCountView,
     DeadLetterList,
+    DeadLetterView,
     DLQStatus,
     GroupList,
     PurgeBody,
     RedriveBody,
+    RedrivenView,
     TaskList,
     TaskView,
     group_view,
@@ -27,13 +31,14 @@ from weir.api.responses import problems
 from weir.api.schemas import Name
 from weir.api.services import Services, present
 from weir.control.principals import Principal, Role
-from weir.deadletters.audit import last_audit
+from weir.control.scopes import scope_names
+from weir.deadletters.audit import Auditor, last_audit
 from weir.deadletters.groups import list_groups
 from weir.deadletters.letters import DeadLetter, Position
 from weir.deadletters.room import DeadLetterRoom
 from weir.deadletters.summary import ConsumerStatus, read_summary
 from weir.deadletters.tasks import NewTask
-from weir.errors import InvalidInput, NotFound
+from weir.errors import Conflict, InvalidInput, NotFound
 
 router = APIRouter(tags=["dead letters"])
 
@@ -112,6 +117,53 @@ async def letters(
     )
 
 
+@router.get("/api/v1/dlq/consumers", operation_id="list_dead_counts", responses=problems())
+async def dead_counts(access: Reader, services: App) -> DeadCountList:
+    """How many are dead in the environment, by consumer: exact, from the summary alone."""
+    reach = access.principal.narrowed(**scope_names(access.environment))
+    rows = await read_summary(room_of(services).database, reach)
+    names = DeadCountView.model_fields
+    return DeadCountList(
+        items=[DeadCountView(**{name: getattr(row, name) for name in names}) for row in rows]
+    )
+
+
+@router.get("/api/v1/dlq/letters/{letter_id}", operation_id="show_dead_letter", responses=problems())
+async def dead_letter(
+    letter_id: str, access: Reader, services: App, queue: Annotated[Name, Query()]
+) -> DeadLetterView:
+    """One dead letter of a queue, whole, with what became of it."""
+    letters = room_of(services).letters
+    letter = await letters.find(access.environment.queue(queue), letter_id)
+    return letter_view(letter, replay_result=await letters.fate_of_replay(letter))
+
+
+@router.post(
+    "/api/v1/dlq/letters/{letter_id}/redrive", operation_id="redrive_dead_letter", responses=problems(409)
+)
+async def redrive_one(
+    letter_id: str, access: Writer, services: App, queue: Annotated[Name, Query()]
+) -> RedrivenView:
+    """Send one dead letter back to its queue, at once."""
+    ref = access.environment.queue(queue)
+    new_id = await room_of(services).letters.replay(ref, letter_id, by=access.actor)
+    return RedrivenView(new_message_id=new_id)
+
+
+@router.delete(
+    "/api/v1/dlq/letters/{letter_id}",
+    operation_id="delete_dead_letter",
+    status_code=status.HTTP_204_NO_CONTENT,
+    responses=problems(409),
+)
+async def delete_one(
+    letter_id: str, access: Admin, services: App, queue: Annotated[Name, Query()], force: bool = False
+) -> None:
+    """Delete one dead letter that used up its attempts; any other needs `force`."""
+    ref = access.environment.queue(queue)
+    await room_of(services).letters.delete(ref, letter_id, by=access.actor, exhausted_only=not force)
+
+
 @router.post(
     "/api/v1/dlq/redrives",
     operation_id="redrive",
@@ -180,6 +232,16 @@ async def audit(access: Reader, services: App) -> AuditView:
     found = await last_audit(room_of(services).database)
     if found is None:
         raise NotFound("there was no audit yet")
+    return AuditView(**asdict(found))
+
+
+@router.post("/api/v1/dlq/audit", operation_id="run_dead_letter_audit", responses=problems(409))
+async def run_audit(caller: Caller, services: App) -> AuditView:
+    """Recount every consumer of every tenant now, and repair what differs; for operators."""
+    caller.demand(Role.OPERATOR)
+    found = await Auditor(room_of(services).database).audit(force=True)
+    if found is None:
+        raise Conflict("another audit of the dead letters is at work; try again later")
     return AuditView(**asdict(found))
 
 
