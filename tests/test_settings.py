@@ -49,6 +49,58 @@ def test_a_password_is_masked_where_settings_are_listed(monkeypatch: pytest.Monk
     assert shown["WEIR_DURABLE"] == ("False", "default")
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (
+            "postgresql://h/db?sslmode=require&password=hunter2",
+            "postgresql://h/db?sslmode=require&password=********",
+        ),
+        (
+            "postgresql://u:hunter2@h:5432/db?sslpassword=hunter2",
+            "postgresql://u:********@h:5432/db?sslpassword=********",
+        ),
+        ("postgresql://u:hunter2@h1,h2/db", "postgresql://u:********@h1,h2/db"),
+        ("postgresql://u:hunt@er2@h/db", "postgresql://u:********@h/db"),
+        ("postgresql://u@h/db", "postgresql://u@h/db"),
+    ],
+)
+def test_passwords_are_masked_wherever_they_stand_in_a_url(
+    monkeypatch: pytest.MonkeyPatch, url: str, shown: str
+) -> None:
+    monkeypatch.setenv("WEIR_POSTGRES_URL", url)
+    assert shown_settings()["WEIR_POSTGRES_URL"] == shown
+
+
+def test_a_type_says_what_is_secret_and_not_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_API__METRICS_TOKEN", "hunter2")
+    monkeypatch.setenv("WEIR_TOKEN", "hunter2")
+    shown = shown_settings()
+    assert shown["WEIR_API__TOKEN_FRESH_S"] == "15.0"
+    assert shown["WEIR_API__TOKEN_STALE_S"] == "600.0"
+    assert shown["WEIR_API__METRICS_TOKEN"] == shown["WEIR_TOKEN"] == "********"
+
+
+def shown_settings() -> dict[str, str]:
+    return {variable: value for variable, value, _ in describe(load_settings())}
+
+
+@pytest.mark.parametrize(
+    "value", ["u:hunter2@host/db", "postgresql:/u:hunter2@host", "postgresql://u:hunt/er2@host"]
+)
+def test_a_password_in_what_is_not_a_url_is_not_shown(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("WEIR_POSTGRES_URL", value)
+    with pytest.raises(Misconfigured, match="expected") as caught:
+        load_settings()
+    assert "hunt" not in str(caught.value)
+
+
+def test_a_list_that_is_not_json_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_WORKER__ALLOWED_SUBNETS", "10.0.0.0/8")
+    with pytest.raises(Misconfigured, match="`WEIR_WORKER__ALLOWED_SUBNETS`: expected a JSON list, got `10"):
+        load_settings()
+
+
 def test_an_unknown_name_is_refused_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_EMBEDDED__REDIS_PROT", "1")
     with pytest.raises(Misconfigured, match="did you mean `WEIR_EMBEDDED__REDIS_PORT`"):

@@ -7,6 +7,7 @@ Every setting is an environment variable: `WEIR_` and its name, sections joined 
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,15 +15,15 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from weir.api.limits import Limits
 from weir.errors import Misconfigured
+from weir.model.masking import MASK, masked_attempt, masked_url
 
 PREFIX = "WEIR_"
 _DELIMITER = "__"
 _OF_THE_DOOR = frozenset({"WEIR_VENV", "WEIR_PYTHON"})
-_MASK = "********"
 _RENAMED = {"WEIR_PIPELINE__MAX_LANES": "WEIR_PIPELINE__MAX_READ_TASKS"}
 """Old name of a setting -> the new one, which the old one is answered with."""
 _LIMITS = Limits()
@@ -114,7 +115,7 @@ class ApiSettings(Section):
     )
     postgres_connections: Annotated[int, Field(ge=2)] = 10
     min_free_disk_bytes: Annotated[int, Field(ge=0)] = 67_108_864
-    metrics_token: str | None = Field(default=None, description="shows every tenant in /metrics")
+    metrics_token: SecretStr | None = Field(default=None, description="shows every tenant in /metrics")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
 
@@ -250,6 +251,8 @@ def load_settings(**overrides: Any) -> Settings:
         return Settings(**overrides)
     except ValidationError as error:
         raise Misconfigured(_explained(error)) from None
+    except SettingsError:
+        raise Misconfigured(_not_a_list(os.environ)) from None
 
 
 def secret(name: str) -> str | None:
@@ -259,23 +262,16 @@ def secret(name: str) -> str | None:
 
 def describe(settings: Settings) -> Iterator[tuple[str, str, str]]:
     """Variable, value and origin of every setting; passwords are masked."""
+    given = {name.upper() for name in os.environ}
     for variable, value in _flat(settings):
-        origin = "environment" if variable in os.environ else "default"
-        yield variable, mask(variable, value), origin
+        yield variable, _shown(value), "environment" if variable in given else "default"
 
 
-def mask(variable: str, value: Any) -> str:
-    """The value as text that may be shown."""
+def _shown(value: Any) -> str:
+    """The value as text that may be shown. Its type says what is secret; its name does not."""
     if value is None:
         return ""
-    if any(word in variable.lower() for word in ("secret", "password", "token", "pepper")):
-        return _MASK
-    text = str(value)
-    if "://" in text:
-        parts = urlsplit(text)
-        if parts.password:
-            return text.replace(f":{parts.password}@", f":{_MASK}@", 1)
-    return text
+    return MASK if isinstance(value, SecretStr) else masked_url(str(value))
 
 
 def _flat(value: BaseModel, prefix: str = PREFIX) -> Iterator[tuple[str, Any]]:
@@ -303,4 +299,21 @@ def _explained(error: ValidationError) -> str:
     variable = PREFIX + _DELIMITER.join(str(part) for part in first["loc"]).upper()
     reason = first["msg"].removeprefix("Value error, ")
     reason = (reason[0].lower() + reason[1:]).replace("input should be", "expected")
-    return f"`{variable}`: {reason}, got `{mask(variable, first['input'])}`"
+    return f"`{variable}`: {reason}, got `{masked_attempt(str(first['input']))}`"
+
+
+def _not_a_list(environment: Mapping[str, str]) -> str:
+    """Which list cannot be read; the library only names its section."""
+    given = {name.upper(): value for name, value in environment.items()}
+    for variable, default in _flat(Settings.model_construct()):
+        if isinstance(default, tuple) and not _is_json(given.get(variable, "[]")):
+            return f"`{variable}`: expected a JSON list, got `{given[variable]}`"
+    return "a setting is not JSON where JSON is expected; `weir config show` lists them all"
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

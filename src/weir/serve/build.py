@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields
 
 from prometheus_client import CollectorRegistry
+from pydantic import SecretStr
 
 from weir.admission.admission import Admission
 from weir.admission.kinds import OperationType
@@ -173,7 +174,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
             ),
             pools={"api": database.state, "operations": operations.pool_state},
             pipeline=pipeline_watch(urls, shards=settings.shards),
-            metrics_token=settings.api.metrics_token,
+            metrics_token=_text(settings.api.metrics_token),
         )
         yield Process(services=services, supervisor=supervisor)
 
@@ -264,3 +265,7 @@ def _looked_at(database: Database) -> SamplerProbes:
         pool_size=lambda: database.state().max_size,
         internal_queue=lambda: database.state().waiting,
     )
+
+
+def _text(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
