@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benches.query import IdleTails, fill_recent
+from benches.servers import bench_stack
 from weir.alerts.evaluator import Evaluator
 from weir.alerts.metrics import CATALOGUE, About, Metric
 from weir.alerts.rule import draft_of
@@ -19,7 +20,6 @@ from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection as RedisConnection
 from weir.control.database import Database
 from weir.control.migrate import migrate_postgres
-from weir.embedded.stack import Stack
 from weir.model.names import EnvironmentRef
 from weir.spec.ir import QueueSpec
 from weir.warehouse.connection import Connection
@@ -87,7 +87,7 @@ def _threshold(number: int) -> float:
 
 async def _stores(stack: AsyncExitStack) -> tuple[Database, RedisBroker, Warehouse, str]:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-bench-")))
-    servers = Stack(folder / "data")
+    servers = bench_stack(folder / "data")
     await servers.start()
     stack.push_async_callback(servers.stop)
     urls = servers.urls

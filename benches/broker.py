@@ -16,10 +16,9 @@ import uvloop
 
 from benches import broker_load as load
 from benches import broker_peers as peers
+from benches.servers import bench_redis
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Client, Connection, connect
-from weir.embedded.ports import free_port
-from weir.embedded.redis import RedisServer
 from weir.embedded.supervised import Supervised
 from weir.model.names import EnvironmentRef, QueueRef
 
@@ -32,7 +31,7 @@ def run(*, quick: bool, **_: Any) -> Figures:
     """Weir and its peers on one fresh server; then Weir with every write on disk before its reply."""
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
         server = Supervised(
-            RedisServer(Path(folder) / "redis", port=free_port(), password="bench"),
+            bench_redis(Path(folder) / "redis", password="bench"),
             log=Path(folder) / "redis.log",
             report=lambda _: None,
         )

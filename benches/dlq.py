@@ -23,6 +23,7 @@ import uvloop
 
 from benches.children import child
 from benches.dlq_rows import CONSUMERS, GROUPS, PAYLOAD_BYTES, SQL, Sizes, fill
+from benches.servers import bench_stack
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
 from weir.control.database import Database, fetch
@@ -36,7 +37,6 @@ from weir.deadletters.runner import TaskRunner
 from weir.deadletters.tasks import NewTask, TaskKind
 from weir.embedded.migrations import migrate_stores
 from weir.embedded.ports import free_port
-from weir.embedded.stack import Stack
 from weir.errors import Misconfigured
 from weir.model.message import Failure, NewMessage
 from weir.model.names import QueueRef
@@ -75,7 +75,7 @@ def _check_room(folder: str, rows: int) -> None:
 
 
 async def _run(folder: Path, sizes: Sizes, *, deaths: int, rounds: int) -> dict[str, Any]:
-    async with Stack(folder) as stack:
+    async with bench_stack(folder) as stack:
         await migrate_stores(stack.urls)
         broker = RedisBroker(Connection(url=stack.urls.redis))
         async with Database(stack.urls.postgres, max_size=6, timeout_s=10) as database:

@@ -22,12 +22,12 @@ import uvloop
 from benches.answering import answering
 from benches.children import child
 from benches.http_load import Load, generate, request
+from benches.servers import bench_stack
 from weir.control.database import Database
 from weir.control.queues import QueueDefinitions
 from weir.control.tokens import Tokens
 from weir.embedded.migrations import migrate_stores
 from weir.embedded.ports import free_port
-from weir.embedded.stack import Stack
 from weir.embedded.urls import Urls
 from weir.serve.bootstrap import ADMIN, DEFAULT, keep_token
 from weir.spec.ir import QueueSpec
@@ -52,7 +52,7 @@ def run(*, quick: bool, **_: Any) -> dict[str, Any]:
 async def _run(*, rounds: int, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as name:
         folder = Path(name)
-        async with Stack(folder) as stack:
+        async with bench_stack(folder) as stack:
             await migrate_stores(stack.urls)
             token = await _prepare(stack.urls, folder)
             async with _limit(folder) as limit_url, _api(folder) as api_url:

@@ -37,11 +37,11 @@ from benches.load_house import (
     watch,
 )
 from benches.load_traffic import TIMED_OUT, Generator, Traffic
+from benches.servers import bench_stack
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
 from weir.control.database import Database
 from weir.embedded.migrations import migrate_stores
-from weir.embedded.stack import Stack
 from weir.embedded.urls import Urls
 from weir.operations.queue import OperationQueue
 from weir.serve.bootstrap import DEFAULT
@@ -65,7 +65,7 @@ async def _run(*, quick: bool) -> dict[str, Any]:
     seconds = 6.0 if quick else 60.0
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as name:
         folder = Path(name)
-        async with Stack(folder) as stack:
+        async with bench_stack(folder) as stack:
             await migrate_stores(stack.urls)
             token = await prepare(stack.urls, folder)
             await _without_rewrites(stack.urls)

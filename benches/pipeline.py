@@ -24,9 +24,9 @@ from redis import Redis
 from benches.children import child
 from benches.pipeline_events import Producer
 from benches.pipeline_plain import POLL_S, PlainConsumer, read_per_second
+from benches.servers import bench_redis
 from weir.embedded.clickhouse import ClickHouseServer
 from weir.embedded.ports import free_port
-from weir.embedded.redis import RedisServer
 from weir.embedded.supervised import Supervised
 from weir.pipeline.audit import Auditor
 from weir.telemetry.progress import read_status
@@ -248,7 +248,7 @@ def _until(condition: Callable[[], bool], wait_s: float) -> None:
 @asynccontextmanager
 async def _servers(folder: Path) -> AsyncIterator[tuple[str, str]]:
     servers = (
-        RedisServer(folder / "redis", port=free_port(), password=_SECRET),
+        bench_redis(folder / "redis", password=_SECRET),
         ClickHouseServer(folder / "clickhouse", port=free_port(), password=_SECRET),
     )
     running = [

@@ -14,13 +14,13 @@ import orjson
 
 from benches.answering import answering
 from benches.children import child
+from benches.servers import bench_stack
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
 from weir.control.database import Database
 from weir.embedded.child import Child
 from weir.embedded.migrations import migrate_stores
 from weir.embedded.ports import free_port
-from weir.embedded.stack import Stack
 from weir.serve.bootstrap import DEFAULT
 from weir.serve.hooks import open_specs
 from weir.settings import WorkerSettings
@@ -67,7 +67,7 @@ async def open_house() -> AsyncIterator[House]:
     """Everything up, with the bench's spec applied."""
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as name:
         folder = Path(name)
-        async with Stack(folder) as stack:
+        async with bench_stack(folder) as stack:
             await migrate_stores(stack.urls)
             broker = RedisBroker(Connection(url=stack.urls.redis))
             try:

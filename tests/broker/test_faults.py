@@ -12,10 +12,9 @@ from uuid import uuid4
 
 import pytest
 
-from support.servers import RunningServer, start_server
+from support.servers import RunningServer, redis_server, start_server
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import METRICS_SWITCH, Connection
-from weir.embedded.redis import RedisServer
 from weir.errors import BrokerUnavailable, Unavailable
 from weir.model.message import Enqueue, Failure, NewMessage, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
@@ -33,9 +32,7 @@ CONSUMER = Path(__file__).with_name("fault_consumer.py")
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RunningServer]:
-    running = start_server(
-        lambda port: RedisServer(tmp_path / "redis", port=port, password="p"), log_folder=tmp_path
-    )
+    running = start_server(lambda port: redis_server(tmp_path / "redis", port=port), log_folder=tmp_path)
     yield running
     running.stop()
 

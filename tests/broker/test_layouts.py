@@ -11,12 +11,11 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from support.servers import RunningServer, start_server
+from support.servers import RunningServer, redis_server, start_server
 from weir.broker import keys, layout
 from weir.broker.records import MARK, Record
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
-from weir.embedded.redis import RedisServer
 from weir.errors import BrokerUnavailable, Misconfigured
 from weir.model.message import DeathReason, Delivery, Enqueue, Failure, LeaseRef, NewMessage, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
@@ -35,9 +34,7 @@ SHARD = shard_of(ENVIRONMENT, shards=4)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("layouts")
-    running = start_server(
-        lambda port: RedisServer(folder / "redis", port=port, password="p"), log_folder=folder
-    )
+    running = start_server(lambda port: redis_server(folder / "redis", port=port), log_folder=folder)
     yield running
     running.stop()
 

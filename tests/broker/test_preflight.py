@@ -11,6 +11,7 @@ from weir.broker.preflight import RedisState, check_redis, inspect_redis
 from weir.errors import BrokerUnavailable, Misconfigured
 
 FINE = RedisState(
+    name="Redis",
     version="7.2.1",
     mode="standalone",
     append_only=True,

@@ -12,7 +12,6 @@ import pytest
 
 from support.disks import on_a_small_disk
 from weir.embedded.java import find_java
-from weir.embedded.redis import repair_append_only
 from weir.errors import Misconfigured
 
 WEIR = (sys.executable, "-m", "weir.cli")
@@ -67,14 +66,6 @@ def test_a_damaged_append_only_file(folder: Path) -> None:
     entry = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n"
     (folder / "redis" / "appendonly.aof").write_bytes(entry * 10 + b"\x00junk\x00" + entry * 10)
     assert "--repair-redis" in refusal("up", "--data-dir", str(folder))
-
-
-def test_a_damaged_append_only_file_can_be_cut_at_the_damage(tmp_path: Path) -> None:
-    entry = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n"
-    aof = tmp_path / "appendonly.aof"
-    aof.write_bytes(entry * 10 + b"\x00junk\x00" + entry * 10)
-    assert "Successfully truncated AOF" in repair_append_only(tmp_path)
-    assert aof.read_bytes() == entry * 10
 
 
 def test_an_unknown_command() -> None:

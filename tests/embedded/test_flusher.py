@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from support.servers import start_server
+from support.servers import redis_server, start_server
 from weir.embedded.flusher import Flusher
-from weir.embedded.redis import RedisServer
 
 
 def test_the_files_of_old_and_new_servers_are_flushed(
@@ -49,7 +48,7 @@ def test_redis_never_answers_before_it_writes(
 
     monkeypatch.setattr(os, "fsync", record)
     server = start_server(
-        lambda port: RedisServer(tmp_path / "redis", port=port, password="p", durable=durable),
+        lambda port: redis_server(tmp_path / "redis", port=port, durable=durable),
         log_folder=tmp_path,
     )
     with Redis.from_url(server.url, decode_responses=True) as client:

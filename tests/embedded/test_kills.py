@@ -18,6 +18,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from support.processes import is_alive, kill9
+from support.servers import last_append_only, redis_program
 from weir.embedded.stack import Stack
 
 TIERS = ("landed", "by_ten", "by_hundred")
@@ -168,7 +169,7 @@ async def until(condition: Callable[[], bool], *, timeout_s: float = 30) -> None
 async def kill_while_writing(folder: Path, name: str, *, rounds: int) -> None:
     pids: list[int] = []
     reports: list[str] = []
-    async with Stack(folder, report=reports.append) as stack:
+    async with Stack(folder, redis_program=redis_program(), report=reports.append) as stack:
         child = next(child for child in stack.servers if child.server.name == name)
         store = STORES[name](child.server.url)
         writer = Writer(store)
@@ -210,9 +211,9 @@ async def test_twenty_kills_lose_nothing(folder: Path, name: str) -> None:
 
 async def test_a_server_that_cannot_start_again_is_reported_with_its_last_lines(folder: Path) -> None:
     reports: list[str] = []
-    async with Stack(folder, report=reports.append) as stack:
+    async with Stack(folder, redis_program=redis_program(), report=reports.append) as stack:
         child = next(child for child in stack.servers if child.server.name == "redis")
-        aof = folder / "redis" / "appendonly.aof"
+        aof = last_append_only(folder / "redis")
         store = RedisStore(child.server.url)
         store.write(1)
         store.close()

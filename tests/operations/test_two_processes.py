@@ -12,14 +12,13 @@ import pytest
 
 from support.api_process import ApiProcess
 from support.processes import cont, stop
-from support.servers import RunningServer, start_server
+from support.servers import RunningServer, redis_server, start_server
 from weir import ApiError, AsyncWeir, OutgoingMessage, Unreachable
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
 from weir.control.database import Database
 from weir.control.queues import QueueDefinitions
 from weir.control.tokens import Tokens
-from weir.embedded.redis import RedisServer
 from weir.model.names import QueueRef
 from weir.operations.queue import OperationQueue
 from weir.serve.bootstrap import ADMIN, DEFAULT, keep_token
@@ -35,9 +34,7 @@ SHARDS = 4
 @pytest.fixture
 def own_redis(tmp_path: Path) -> Iterator[RunningServer]:
     """A Redis of the test's own: it is going to be hurt."""
-    server = start_server(
-        lambda port: RedisServer(tmp_path / "redis", port=port, password="p"), log_folder=tmp_path
-    )
+    server = start_server(lambda port: redis_server(tmp_path / "redis", port=port), log_folder=tmp_path)
     yield server
     server.stop()
 

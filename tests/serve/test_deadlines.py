@@ -19,11 +19,10 @@ import pytest
 from serve.routes import REQUESTS, Asked, prepare
 from support.api_process import ApiProcess
 from support.processes import frozen, frozen_tree
-from support.servers import RunningServer, TestServers, start_server
+from support.servers import RunningServer, TestServers, redis_server, start_server
 from weir.api.app import describe
 from weir.control.database import Database
 from weir.control.tokens import Tokens
-from weir.embedded.redis import RedisServer
 from weir.serve.bootstrap import ADMIN, keep_token
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "deadlines.md"
@@ -93,9 +92,7 @@ def test_the_table_names_every_route_and_every_route_is_asked() -> None:
 
 @pytest.fixture
 def own_redis(tmp_path: Path) -> Iterator[RunningServer]:
-    server = start_server(
-        lambda port: RedisServer(tmp_path / "redis", port=port, password="p"), log_folder=tmp_path
-    )
+    server = start_server(lambda port: redis_server(tmp_path / "redis", port=port), log_folder=tmp_path)
     yield server
     server.stop()
 

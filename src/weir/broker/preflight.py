@@ -25,6 +25,8 @@ _Ask = Callable[..., Awaitable[Any]]
 class RedisState:
     """What a Redis says about itself."""
 
+    name: str
+    """Redis or Valkey, each with a version of its own."""
     version: str
     mode: str
     append_only: bool
@@ -40,7 +42,7 @@ class RedisState:
         """Reasons not to start: messages would be lost silently."""
         found = []
         if self.release() < MINIMUM:
-            found.append(f"Redis {self.version} is too old; 6.2 or later is needed")
+            found.append(f"{self.name} {self.version} is too old; 6.2 or later is needed")
         if self.policy not in ("noeviction", _UNKNOWN):
             found.append(
                 f"Redis may evict messages (`maxmemory-policy {self.policy}`); set it to `noeviction`"
@@ -83,9 +85,11 @@ async def inspect_redis(url: str, *, timeout_s: float = 3.0) -> RedisState:
 def _weakest(nodes: Sequence[RedisState]) -> RedisState:
     """The worst of everything that the nodes say."""
     full = max(nodes, key=lambda node: node.used_bytes / node.max_bytes if node.max_bytes else 0)
+    oldest = min(nodes, key=RedisState.release)
     return replace(
         full,
-        version=min(nodes, key=RedisState.release).version,
+        name=oldest.name,
+        version=oldest.version,
         append_only=all(node.append_only for node in nodes),
         policy=min((node.policy for node in nodes), key=lambda policy: policy == "noeviction"),
         last_write_failed=any(node.last_write_failed for node in nodes),
@@ -96,7 +100,9 @@ async def _inspect(ask: _Ask) -> RedisState:
     info = await ask("INFO")
     policy = await _config(ask, "maxmemory-policy")
     return RedisState(
-        version=str(info["redis_version"]),
+        name=str(info.get("server_name", "redis")).capitalize(),
+        # Valkey also tells the version of the Redis that it descends from.
+        version=str(info.get("valkey_version", info["redis_version"])),
         # Valkey calls it by another name.
         mode=str(info.get("redis_mode", info.get("server_mode", "standalone"))),
         append_only=bool(info.get("aof_enabled")),

@@ -10,13 +10,15 @@ import typer
 
 from weir.cli.options import DataDirOption, JsonOption, settings_with
 from weir.cli.running import run_until_done
+from weir.embedded.append_only import repair_append_only
 from weir.embedded.checkup import checkup
 from weir.embedded.datadir import DataDir
-from weir.embedded.redis import repair_append_only
+from weir.embedded.redis_binary import redis_binary
 from weir.errors import Misconfigured
 from weir.settings import Settings
 
 app = typer.Typer()
+_SHOWN = ("name", "version", "port")
 
 
 @app.command()
@@ -43,14 +45,15 @@ def _repair(settings: Settings) -> None:
     directory = DataDir(settings.embedded.data_dir)
     if directory.in_use():
         raise Misconfigured(f"`{directory.path}` is in use; stop what runs there before the repair")
-    typer.echo(repair_append_only(directory.path / "redis"), err=True)
+    server = redis_binary(settings.embedded.redis_server)
+    typer.echo(repair_append_only(directory.path / "redis", server), err=True)
 
 
 def readable(report: dict[str, Any]) -> str:
     lines = []
     for name, section in report.items():
         if isinstance(section, dict):
-            facts = ", ".join(f"{key} {section[key]}" for key in ("version", "port") if key in section)
+            facts = ", ".join(f"{key} {section[key]}" for key in _SHOWN if key in section)
             lines.append(f"{name:<10} {'ok' if section['ok'] else 'NOT OK':<6}  {facts}".rstrip())
     lines += [f"- {problem}" for problem in report["problems"]]
     lines += [f"- note: {note}" for note in report["notes"]]

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from weir.embedded.append_only import SINGLE, SPLIT
+
 PERIOD_S = 1.0
 
 
@@ -41,8 +43,8 @@ class Flusher:
 
     def _files(self) -> Iterator[Path]:
         """One file before Redis 7, a folder of them since."""
-        yield self._folder / "appendonly.aof"
-        yield from (self._folder / "appendonlydir").glob("*.aof")
+        yield self._folder / SINGLE
+        yield from (self._folder / SPLIT).glob("*.aof")
 
 
 def flush(path: Path) -> None:

@@ -16,4 +16,10 @@ def stack_from(settings: Settings, *, report: Callable[[str], None]) -> Stack:
         postgres=embedded.postgres_port or None,
         clickhouse=embedded.clickhouse_port or None,
     )
-    return Stack(embedded.data_dir, ports=ports, durable=settings.durable, report=report)
+    return Stack(
+        embedded.data_dir,
+        ports=ports,
+        durable=settings.durable,
+        redis_program=embedded.redis_server,
+        report=report,
+    )

@@ -38,11 +38,13 @@ class Stack:
         *,
         ports: Ports | None = None,
         durable: bool = False,
+        redis_program: Path | None = None,
         report: Report = lambda _: None,
     ) -> None:
         self.data_dir = DataDir(data_dir)
         self._ports = ports or Ports()
         self._durable = durable
+        self._redis_program = redis_program
         self._report = report
         self._running: list[Supervised] = []
         self._watch: asyncio.Task[None] | None = None
@@ -123,7 +125,13 @@ class Stack:
         self.data_dir.write_json("ports.json", ports)
         password, root = self.data_dir.password(), self.data_dir.path
         return [
-            RedisServer(root / "redis", port=ports["redis"], password=password, durable=self._durable),
+            RedisServer(
+                root / "redis",
+                port=ports["redis"],
+                password=password,
+                durable=self._durable,
+                program=self._redis_program,
+            ),
             PostgresServer(root / "postgres", port=ports["postgres"], password=password),
             ClickHouseServer(root / "clickhouse", port=ports["clickhouse"], password=password),
         ]

