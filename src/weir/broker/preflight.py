@@ -34,6 +34,8 @@ class RedisState:
     used_bytes: int
     max_bytes: int
     last_write_failed: bool
+    loading: bool = False
+    """It reads its data from the disk, and answers nothing about them."""
 
     def release(self) -> tuple[int, ...]:
         return tuple(int(part) for part in self.version.split(".")[:2])
@@ -56,6 +58,8 @@ class RedisState:
             found.append(
                 "Redis keeps no append-only file, so a restart loses messages; `CONFIG SET appendonly yes`"
             )
+        if self.loading:
+            found.append("Redis is loading its data; processes that start now wait for it")
         if self.last_write_failed:
             found.append("Redis could not write its append-only file lately; look at its disk")
         if self.max_bytes and self.used_bytes > 0.9 * self.max_bytes:
@@ -93,6 +97,7 @@ def _weakest(nodes: Sequence[RedisState]) -> RedisState:
         append_only=all(node.append_only for node in nodes),
         policy=min((node.policy for node in nodes), key=lambda policy: policy == "noeviction"),
         last_write_failed=any(node.last_write_failed for node in nodes),
+        loading=any(node.loading for node in nodes),
     )
 
 
@@ -110,6 +115,7 @@ async def _inspect(ask: _Ask) -> RedisState:
         used_bytes=int(info.get("used_memory", 0)),
         max_bytes=int(info.get("maxmemory", 0)),
         last_write_failed=info.get("aof_last_write_status", "ok") != "ok",
+        loading=bool(info.get("loading")),
     )
 
 
@@ -119,6 +125,14 @@ async def check_redis(url: str) -> None:
     refusals = [*wrong_scheme(url, state), *state.refusals()]
     if refusals:
         raise Misconfigured(refusals[0])
+
+
+async def is_loading(url: str) -> bool:
+    """Whether Redis is there and still reads its data; one that is not there is for others to notice."""
+    try:
+        return (await inspect_redis(url)).loading
+    except BrokerUnavailable:
+        return False
 
 
 def wrong_scheme(url: str, state: RedisState) -> list[str]:

@@ -7,9 +7,10 @@ import json
 import typer
 
 from weir.cli.options import DataDirOption, JsonOption, settings_with
-from weir.cli.running import run_until_done
+from weir.cli.running import run_until_done, say
 from weir.embedded.migrations import migrate_stores
 from weir.embedded.urls import resolve_urls
+from weir.serve.ready import postgres_ready
 
 app = typer.Typer()
 
@@ -17,7 +18,9 @@ app = typer.Typer()
 @app.command()
 def migrate(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
     """Apply the migrations that are missing; safe to run twice and by two processes at once."""
-    applied = run_until_done(migrate_stores(resolve_urls(settings_with(data_dir)))) or {}
+    urls = resolve_urls(settings_with(data_dir))
+    run_until_done(postgres_ready(urls.postgres, say=say))
+    applied = run_until_done(migrate_stores(urls)) or {}
     if as_json:
         typer.echo(json.dumps(applied))
         return

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from weir.cli.options import DataDirOption, JsonOption, settings_with
-from weir.cli.running import run_until_done
+from weir.cli.running import run_until_done, say
 from weir.embedded.java import find_java
 from weir.embedded.urls import resolve_urls
 from weir.errors import InvalidInput
@@ -110,7 +110,7 @@ def audit(
     as_json: JsonOption = False,
 ) -> None:
     """Odometers, tiers and live queues side by side; exit status 1 when anything drifted."""
-    report = run_until_done(_audit(settings_with(data_dir), wait_s))
+    report = run_until_done(_audit(_options(settings_with(data_dir)), wait_s))
     if report is None:
         return
     if as_json:
@@ -144,14 +144,17 @@ def pipeline_checkpoint(settings: Settings) -> str:
 
 def _options(settings: Settings) -> Any:
     from weir.serve.pipeline import pipeline_options
+    from weir.serve.ready import redis_ready
 
-    return pipeline_options(settings, resolve_urls(settings))
+    urls = resolve_urls(settings)
+    run_until_done(redis_ready(urls.redis, say=say))
+    return pipeline_options(settings, urls)
 
 
-async def _audit(settings: Settings, wait_s: float) -> Any:
+async def _audit(options: Any, wait_s: float) -> Any:
     from weir.serve.pipeline import audit_pipeline
 
-    return await audit_pipeline(_options(settings), wait_s=wait_s)
+    return await audit_pipeline(options, wait_s=wait_s)
 
 
 def _time_ms(text: str) -> int:

@@ -8,6 +8,8 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
+import typer
+
 Result = TypeVar("Result")
 
 
@@ -18,6 +20,11 @@ def run_until_done(work: Coroutine[Any, Any, Result], *, fast: bool = False) -> 
     """
     with asyncio.Runner(loop_factory=_uvloop if fast else None) as runner:
         return runner.run(_guarded(work))
+
+
+def say(text: str) -> None:
+    """Tell whoever runs the command, beside what it prints."""
+    typer.echo(f"weir: {text}", err=True)
 
 
 def _uvloop() -> asyncio.AbstractEventLoop:

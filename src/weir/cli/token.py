@@ -10,7 +10,7 @@ import typer
 
 from weir.cli.api import ApiScope, ApiSession, ask_api
 from weir.cli.options import DataDirOption, JsonOption, settings_with
-from weir.cli.running import run_until_done
+from weir.cli.running import run_until_done, say
 from weir.cli.tables import OutputTable, id_column, long_column
 from weir.control.principals import Role
 from weir.model.durations import duration_ms
@@ -104,8 +104,11 @@ async def _bootstrap(settings: Settings) -> str:
     from weir.control.tokens import Tokens
     from weir.embedded.urls import resolve_urls
     from weir.serve.bootstrap import OPERATOR
+    from weir.serve.ready import postgres_ready
 
-    async with Database(resolve_urls(settings).postgres, max_size=1) as database:
+    url = resolve_urls(settings).postgres
+    await postgres_ready(url, say=say)
+    async with Database(url, max_size=1) as database:
         text, _ = await Tokens(database).create(OPERATOR)
     return text
 

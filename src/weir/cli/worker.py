@@ -8,6 +8,7 @@ import sys
 from contextlib import AsyncExitStack
 from typing import Annotated
 
+import structlog
 import typer
 
 from weir.api.logs import configure_logs
@@ -22,6 +23,7 @@ from weir.errors import InvalidInput
 from weir.model.names import EnvironmentRef
 from weir.serve.hooks import open_worker
 from weir.serve.loops import Loop, Supervisor
+from weir.serve.ready import stores_ready
 from weir.settings import Settings
 from weir.telemetry.connection import connect
 from weir.telemetry.emitter import MetricsEmitter
@@ -30,6 +32,7 @@ from weir.telemetry.sampler import Probes, ProcessIdentity, ProcessSampler
 from weir.workers.worker import WorkerOptions
 
 app = typer.Typer()
+log = structlog.get_logger("weir.worker")
 _START_S = 10.0
 
 
@@ -70,6 +73,7 @@ def worker(
 
 async def work(settings: Settings, urls: Urls, options: WorkerOptions) -> None:
     """Work until cancelled, with everything that a worker needs around it."""
+    await stores_ready(urls, say=log.warning)
     async with AsyncExitStack() as stack:
         database = Database(urls.postgres, name="weir-worker", max_size=4)
         stack.push_async_callback(database.aclose)

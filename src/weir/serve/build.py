@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields
 
+import structlog
 from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
@@ -50,6 +51,7 @@ from weir.serve.hooks import guard_policy, open_hooks
 from weir.serve.housekeeping import Heart, Sweeper
 from weir.serve.loops import Loop, Supervisor
 from weir.serve.probes import disk_probe, epoch_probe, postgres_probe, redis_probe
+from weir.serve.ready import stores_ready
 from weir.serve.restore import restore
 from weir.serve.watch import pipeline_watch
 from weir.settings import ApiSettings, DeadLetterSettings, LoadSettings, Settings
@@ -62,6 +64,7 @@ from weir.telemetry.tails import RedisTails
 from weir.warehouse.reading.warehouse import open_warehouse
 from weir.workers.timeline import Timelines
 
+log = structlog.get_logger("weir.serve")
 _START_S = 10.0
 CONTROL_WAIT_S = 0.5
 """For a connection of the control plane: a request may need two, and answers 503 within two seconds."""
@@ -81,6 +84,7 @@ class Process:
 async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) -> AsyncIterator[Process]:
     """Everything that the settings describe, connected and restored."""
     async with AsyncExitStack() as stack:
+        await stores_ready(urls, say=log.warning)
         await check_redis(urls.redis)
         database = await _database(stack, settings, urls)
         clock = StoreClock(database)

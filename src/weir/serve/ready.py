@@ -1,0 +1,50 @@
+"""Waiting at start for stores that are there and not ready: Redis reads its file, PostgreSQL recovers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from weir.broker.preflight import is_loading
+from weir.control.starting import is_starting
+from weir.embedded.urls import Urls
+from weir.errors import BrokerUnavailable, ControlUnavailable, Unavailable
+
+PATIENCE_S = 600.0
+"""Loading takes minutes where there is much; longer than this, somebody should look."""
+_LOOK_S = 0.5
+_SAY_S = 10.0
+Say = Callable[[str], None]
+
+
+async def stores_ready(urls: Urls, *, say: Say, patience_s: float = PATIENCE_S) -> None:
+    """Return when neither store is about to be ready; an error after `patience_s`."""
+    await redis_ready(urls.redis, say=say, patience_s=patience_s)
+    await postgres_ready(urls.postgres, say=say, patience_s=patience_s)
+
+
+async def postgres_ready(url: str, *, say: Say, patience_s: float = PATIENCE_S) -> None:
+    """The same for a command that needs PostgreSQL alone."""
+    text = "PostgreSQL is starting up"
+    await _over(lambda: is_starting(url), ControlUnavailable(text), say=say, patience_s=patience_s)
+
+
+async def redis_ready(url: str, *, say: Say, patience_s: float = PATIENCE_S) -> None:
+    """The same for a command that needs Redis alone."""
+    text = "Redis is loading its data"
+    await _over(lambda: is_loading(url), BrokerUnavailable(text), say=say, patience_s=patience_s)
+
+
+async def _over(
+    goes_on: Callable[[], Awaitable[bool]], error: Unavailable, *, say: Say, patience_s: float
+) -> None:
+    started_s, said_s = time.monotonic(), float("-inf")
+    while await goes_on():
+        now_s = time.monotonic()
+        if now_s - started_s > patience_s:
+            raise type(error)(f"{error}, for {patience_s:.0f} s now; look at its log and try again")
+        if now_s - said_s >= _SAY_S:
+            say(f"{error}; waiting for it")
+            said_s = now_s
+        await asyncio.sleep(_LOOK_S)
