@@ -1,0 +1,77 @@
+"""Nothing is declared and never read: fields of specs, settings, fields of events."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import fields, is_dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+import weir
+from weir.settings import Settings
+from weir.spec import ir
+from weir.telemetry import events
+
+SOURCE = Path(weir.__file__).parent
+ROOT = SOURCE.parents[1]
+
+
+@cache
+def texts() -> dict[Path, str]:
+    return {path.relative_to(SOURCE): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
+
+
+@cache
+def attributes_read_by_the_product() -> frozenset[str]:
+    """Every name that is read as an attribute outside of the language. `values.py` checks real messages."""
+    found: set[str] = set()
+    for path, text in texts().items():
+        if path.parts[0] == "spec" and path.name != "values.py":
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                found.add(node.attr)
+    return frozenset(found)
+
+
+@pytest.mark.parametrize(
+    "cls", [one for one in vars(ir).values() if isinstance(one, type) and is_dataclass(one)], ids=str
+)
+def test_every_field_of_a_spec_is_read_outside_of_the_language(cls: type) -> None:
+    unread = {one.name for one in fields(cls)} - attributes_read_by_the_product()  # type: ignore[arg-type]
+    assert unread == set()
+
+
+def test_every_setting_is_read() -> None:
+    read = {
+        match
+        for path, text in texts().items()
+        if path != Path("settings.py")
+        for match in re.findall(r"\.([a-z_0-9]+)\b", text)
+    }
+    assert _setting_names(Settings) - read == set()
+
+
+def test_every_field_of_an_event_is_named_where_events_are_made_or_landed() -> None:
+    """A field that is neither emitted by a script nor by a process is a column of zeros."""
+    everything = "".join(texts().values()) + "".join(
+        path.read_text() for path in SOURCE.rglob("*") if path.suffix in (".lua", ".sql")
+    )
+    for kind in (events.QUEUE, events.WORKER):
+        for field in kind.fields:
+            assert len(re.findall(rf"\b{field.name}\b", everything)) > 1, field.name
+
+
+def _setting_names(model: type[BaseModel]) -> set[str]:
+    names: set[str] = set()
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            names |= _setting_names(inner)
+        else:
+            names.add(name)
+    return names
