@@ -97,7 +97,7 @@ def test_ids_are_whole_on_a_terminal_of_80_columns(system: RunningUp) -> None:
         system.weir("dlq", "redrive", "--queue", "narrow", "--dry-run", "--detach", "--json").stdout
     )
     silence = system.weir("alert-silence", "create", "30m", "--comment", "a long comment " * 9).stdout.strip()
-    listed = {("dlq", "tasks"): task["id"], ("alert-silence", "list"): silence}
+    listed = {("dlq", "task", "list"): task["id"], ("alert-silence", "list"): silence}
     for words, identity in listed.items():
         shown = lines_on_terminal([*WEIR, *words, "--data-dir", str(system.folder)], columns=80)
         assert [identity in line for line in shown].count(True) == 1, shown

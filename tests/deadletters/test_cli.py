@@ -81,13 +81,13 @@ def test_counts_groups_and_letters_are_shown(weir: Commands) -> None:
     ids = weir.kill("orders", 3)
     (row,) = json.loads(weir("status", "--json").stdout)
     assert (row["queue"], row["dead_count"]) == ("orders", 3)
-    (group,) = json.loads(weir("groups", "--json").stdout)
+    (group,) = json.loads(weir("group", "list", "--json").stdout)
     assert (group["template"], group["dead_count"]) == ("order <n> not found", 3)
     letters = json.loads(weir("list", "orders", "--fingerprint", group["fingerprint"], "--json").stdout)
     assert {letter["id"] for letter in letters} == set(ids)
     shown = json.loads(weir("show", "orders", ids[0], "--json").stdout)
     assert (shown["payload"], shown["replay_result"]) == ({"n": 0}, None)
-    for command in (("status",), ("groups",), ("list", "orders"), ("tasks",)):
+    for command in (("status",), ("group", "list"), ("list", "orders"), ("task", "list")):
         assert weir(*command).exit_code == 0
 
 
@@ -97,7 +97,7 @@ def test_letters_are_redriven_purged_replayed_and_deleted(weir: Commands) -> Non
     assert (dry["state"], dry["matched"], dry["done"]) == ("completed", 6, 0)
     done = json.loads(weir("redrive", "--where", "payload.n < 2", "--patch", '{"m": 1}', "--json").stdout)
     assert (done["state"], done["done"]) == ("completed", 2)
-    assert weir("replay", "orders", ids[2]).exit_code == 0
+    assert weir("redrive", "--queue", "orders", "--id", ids[2]).exit_code == 0
     assert weir.waiting("orders") == [0, 1, 2]
     assert weir("delete", "orders", ids[3]).exit_code == 0
     refused = weir("purge", "--queue", "orders")
@@ -105,7 +105,7 @@ def test_letters_are_redriven_purged_replayed_and_deleted(weir: Commands) -> Non
     line = weir("purge", "--queue", "orders", "--yes").stdout
     assert "completed: 2 matched of 2, 2 deleted" in line
     assert json.loads(weir("status", "--json").stdout)[0]["dead_count"] == 0
-    assert len(json.loads(weir("tasks", "--json").stdout)) == 3
+    assert len(json.loads(weir("task", "list", "--json").stdout)) == 3
 
 
 @pytest.mark.parametrize("verb", ["redrive", "purge"])
@@ -114,7 +114,7 @@ def test_everything_at_once_is_asked_about(weir: Commands, verb: str) -> None:
     asked = weir(verb)
     assert asked.exit_code == 1
     assert "of every queue" in asked.output
-    assert json.loads(weir("tasks", "--json").stdout) == []
+    assert json.loads(weir("task", "list", "--json").stdout) == []
     assert json.loads(weir(verb, "--dry-run", "--json").stdout)["matched"] == 3
     assert json.loads(weir(verb, "--yes", "--json").stdout)["done"] == 3
 
@@ -124,9 +124,10 @@ def test_a_detached_task_is_paused_resumed_and_cancelled(weir: Commands) -> None
     slowly = ("redrive", "--queue", "orders", "--rate", "0.001", "--detach", "--json")
     task = json.loads(weir(*slowly).stdout)
     assert task["state"] in ("pending", "running")
-    assert weir("pause", task["id"]).stdout.endswith("paused\n")
-    assert weir("resume", task["id"]).stdout.endswith("running\n")
-    assert weir("cancel", task["id"]).stdout.endswith("cancelled\n")
+    assert json.loads(weir("task", "show", task["id"], "--json").stdout)["kind"] == "redrive"
+    assert weir("task", "pause", task["id"]).stdout.endswith("paused\n")
+    assert weir("task", "resume", task["id"]).stdout.endswith("running\n")
+    assert weir("task", "cancel", task["id"]).stdout.endswith("cancelled\n")
 
 
 def test_bad_input_is_told_with_the_reason(weir: Commands) -> None:

@@ -32,10 +32,12 @@ def list_silences(scope: ApiScope, as_json: JsonOption = False) -> None:
 @about_environment
 def create(
     scope: ApiScope,
-    lasting: Annotated[str, typer.Argument(metavar="DURATION", help="How long, such as `30m` or `4h`.")],
+    lasting: Annotated[
+        str, typer.Argument(metavar="DURATION", help="How long the silence lasts, such as `30m` or `4h`.")
+    ],
     rule: Annotated[str | None, typer.Option(help="Name of the silenced rule; left out: every rule.")] = None,
     queue: Annotated[str | None, typer.Option(help="Silenced queue; left out: every queue.")] = None,
-    comment: Annotated[str, typer.Option(help="Why, for the others.")] = "",
+    comment: Annotated[str, typer.Option(help="Reason for the silence, which others see.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Tell nobody for a while; alerts that outlast the silence are told at its end. Prints its id."""

@@ -14,18 +14,20 @@ from weir.errors import InvalidInput
 
 app = typer.Typer(no_args_is_help=True, help="Channels: one message to many consumers, each with a queue.")
 
-ChannelId = Annotated[str, typer.Argument(help="The id of the channel.")]
-Name = Annotated[str | None, typer.Option(help="Name that people call it by; left out, its id.")]
+ChannelId = Annotated[str, typer.Argument(help="Id of the channel.")]
+Name = Annotated[str | None, typer.Option(help="Name that people call the channel by; left out: its id.")]
 Consumers = Annotated[
     list[str] | None,
-    typer.Option("--consumer", "-c", help="ID=QUEUE, once per consumer; those left out are removed."),
+    typer.Option(
+        "--consumer", "-c", help="Consumer as ID=QUEUE; repeat it for several. Those left out are removed."
+    ),
 ]
 
 
 @app.command("list")
 @about_environment
 def list_channels(scope: ApiScope, as_json: JsonOption = False) -> None:
-    """Every channel with its consumers."""
+    """List the channels of an environment with their consumers."""
     found = ask_api(scope, lambda api: api.get("channels"))["items"]
     if as_json:
         typer.echo(json.dumps(found))
@@ -63,10 +65,10 @@ def token(
     scope: ApiScope,
     channel_id: ChannelId,
     consumer_id: Annotated[
-        str | None, typer.Argument(help="The consumer that the token is for; left out, the channel.")
+        str | None, typer.Argument(help="Consumer that the token is for; left out: the channel.")
     ] = None,
 ) -> None:
-    """A fresh token for a channel or a consumer, shown this once; the old one ends at once."""
+    """Make a fresh token for a channel or a consumer, shown this once; the old one ends at once."""
     path = ("channels", channel_id, *(() if consumer_id is None else ("consumers", consumer_id)), "token")
 
     async def renew(api: ApiSession) -> Any:

@@ -14,7 +14,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def config() -> None:
-    """What is set, to what, and by whom."""
+    """Settings: their values, and where they come from."""
 
 
 @app.command()

@@ -21,8 +21,12 @@ def demo(
     for_s: Annotated[
         float | None, typer.Option("--for", min=0, help="End by itself after so many seconds of full charts.")
     ] = None,
-    speed: Annotated[float, typer.Option(min=0.01, max=100, help="How many times the usual traffic.")] = 1.0,
-    data_dir: Annotated[Path, typer.Option("--data-dir", help="Where the demo keeps its data.")] = _DATA_DIR,
+    speed: Annotated[
+        float, typer.Option(min=0.01, max=100, help="Send so many times the usual traffic.")
+    ] = 1.0,
+    data_dir: Annotated[
+        Path, typer.Option("--data-dir", help="Folder in which the demo keeps its data.")
+    ] = _DATA_DIR,
     as_json: JsonOption = False,
 ) -> None:
     """Start everything, send traffic, say where to look; Ctrl-C leaves no process behind."""

@@ -7,14 +7,22 @@ from typing import Annotated, Any
 import typer
 
 from weir.cli.api import ApiScope, about_environment, about_token, ask_api
-from weir.cli.dlq_tasks import tasks_app
+from weir.cli.dlq_analysis import analyse
+from weir.cli.dlq_tasks import purge, redrive, task_app
 from weir.cli.options import JsonOption
 from weir.cli.output import Columns, print_fields, print_items, print_json, shown_time
 from weir.cli.tables import id_column, long_column, number_column
 from weir.errors import InvalidInput, WeirError
 
-app = typer.Typer(no_args_is_help=True, help="Dead letters: counts, groups, redrive, purge.")
-app.registered_commands += tasks_app.registered_commands
+app = typer.Typer(
+    no_args_is_help=True, help="Dead letters: count them, look at them, send them back, delete them."
+)
+app.command()(redrive)
+app.command()(purge)
+app.command()(analyse)
+app.add_typer(task_app, name="task")
+group_app = typer.Typer(no_args_is_help=True)
+app.add_typer(group_app, name="group")
 
 QueueArgument = Annotated[str, typer.Argument(help="Name of the queue in which it died.")]
 DeadLetterId = Annotated[str, typer.Argument(help="Id of the dead letter, as `weir dlq list` shows it.")]
@@ -67,9 +75,14 @@ def show(scope: ApiScope, queue: QueueArgument, letter_id: DeadLetterId, as_json
     print_fields(found, as_json=as_json)
 
 
-@app.command()
+@group_app.callback()
+def group() -> None:
+    """Groups of dead letters whose errors look alike."""
+
+
+@group_app.command("list")
 @about_environment
-def groups(
+def list_groups(
     scope: ApiScope,
     queue: Annotated[str | None, typer.Option(help="Show only groups of this queue.")] = None,
     limit: Limit = 50,
@@ -87,14 +100,6 @@ def groups(
         long_column("error"): "template",
     }
     print_items(found, columns, as_json=as_json)
-
-
-@app.command()
-@about_environment
-def replay(scope: ApiScope, queue: QueueArgument, letter_id: DeadLetterId) -> None:
-    """Send one dead letter back to its queue; prints the id of the new message."""
-    done = ask_api(scope, lambda api: api.post("dlq", "letters", letter_id, "redrive", queue=queue))
-    typer.echo(done["new_message_id"])
 
 
 @app.command()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,20 +10,21 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
-from weir.cli.options import DataDirOption, JsonOption, settings_with, with_options
-from weir.cli.output import Columns, print_items, print_json
-from weir.cli.tables import OutputTable, id_column, long_column, number_column
+from weir.cli.options import JsonOption, with_options
+from weir.cli.output import Columns, print_fields, print_items, print_json
+from weir.cli.tables import id_column, long_column
 from weir.deadletters.tasks import TaskState
+from weir.errors import InvalidInput
 
-tasks_app = typer.Typer()
+task_app = typer.Typer(no_args_is_help=True, help="Tasks: redrives and purges, and how far they are.")
 
 _LOOK_S = 0.2
 TaskDocument = dict[str, Any]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count, and change nothing.")]
 Rate = Annotated[float | None, typer.Option(help="Take at most so many per second.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Return at once; the servers do the work.")]
-TaskId = Annotated[str, typer.Argument(help="Id of the task, as `weir dlq tasks` shows it.")]
+TaskId = Annotated[str, typer.Argument(help="Id of the task, as `weir dlq task list` shows it.")]
 
 
 def _filter(
@@ -56,7 +55,6 @@ def _filter(
     return {name: value for name, value in options.items() if value is not None}
 
 
-@tasks_app.command()
 @about_environment
 @with_options(chosen=_filter)
 def redrive(
@@ -69,16 +67,22 @@ def redrive(
     patch: Annotated[str | None, typer.Option(help="CEL; its answer is merged into each payload.")] = None,
     yes: Yes = False,
     detach: Detach = False,
+    letter_id: Annotated[
+        str | None,
+        typer.Option("--id", help="Send this one back at once, and print the id of the new message."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send dead letters back to their queues."""
+    if letter_id is not None:
+        _redrive_one(scope, chosen, letter_id, as_json=as_json)
+        return
     if not chosen and not dry_run and not yes:
         _ask(f"Send the dead letters of every queue of {_named(scope)} back?")
     body = {**_body(chosen, dry_run, rate), "canary": canary, "canary_tolerance": tolerance, "patch": patch}
     _begin(scope, "redrives", body, detach=detach, as_json=as_json)
 
 
-@tasks_app.command()
 @about_environment
 @with_options(chosen=_filter)
 def purge(
@@ -101,9 +105,9 @@ def purge(
     _begin(scope, "purges", body, detach=detach, as_json=as_json)
 
 
-@tasks_app.command()
+@task_app.command("list")
 @about_environment
-def tasks(
+def list_tasks(
     scope: ApiScope,
     limit: Annotated[int, typer.Option(min=1, max=500, help="Show at most so many.")] = 20,
     as_json: JsonOption = False,
@@ -119,62 +123,45 @@ def tasks(
     print_items(found, columns, as_json=as_json)
 
 
-@tasks_app.command()
+@task_app.command()
+@about_environment
+def show(scope: ApiScope, task_id: TaskId, as_json: JsonOption = False) -> None:
+    """Show what a redrive or purge was asked to do, and how far it is."""
+    print_fields(ask_api(scope, lambda api: api.get("dlq", "tasks", task_id)), as_json=as_json)
+
+
+@task_app.command()
 @about_environment
 def pause(scope: ApiScope, task_id: TaskId) -> None:
     """Hold a task; what it did stays done."""
     _change(scope, "pause", task_id)
 
 
-@tasks_app.command()
+@task_app.command()
 @about_environment
 def resume(scope: ApiScope, task_id: TaskId) -> None:
     """Go on with a task where it was."""
     _change(scope, "resume", task_id)
 
 
-@tasks_app.command()
+@task_app.command()
 @about_environment
 def cancel(scope: ApiScope, task_id: TaskId) -> None:
     """End a task; what it did stays done."""
     _change(scope, "cancel", task_id)
 
 
-@tasks_app.command()
-def analyse(
-    partitions: Annotated[int, typer.Option(min=1, max=10_000, help="Parts to read side by side.")] = 8,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many groups to print.")] = 20,
-    output: Annotated[Path | None, typer.Option(help="Also write everything there, as Parquet.")] = None,
-    master: Annotated[str | None, typer.Option(help="Spark master.")] = None,
-    data_dir: DataDirOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Regroup the whole table in Spark and show the trends, for tables too large for one query."""
-    from weir.serve.deadletters import analyse_dead_letters
-
-    found = analyse_dead_letters(
-        settings_with(data_dir), partitions=partitions, limit=limit, output=output, master=master
-    )
-    if as_json:
-        typer.echo(json.dumps(found))
-        return
-    table = OutputTable(
-        id_column("group"),
-        *(number_column(name) for name in ("dead", "queues", "tenants", "busiest hour", "trend")),
-        long_column("error"),
-    )
-    for group in found["groups"]:
-        table.add_row(
-            group["fingerprint"],
-            f"{group['dead']:,}",
-            str(group["queues"]),
-            str(group["tenants"]),
-            f"{group['busiest_hour']:,}",
-            f"{group['trend']:+.0%}",
-            group["template"][:80],
+def _redrive_one(scope: ApiScope, chosen: dict[str, Any], letter_id: str, *, as_json: bool) -> None:
+    if chosen.keys() != {"queue"}:
+        raise InvalidInput(
+            "`--id` goes with `--queue`, the queue of the dead letter, and with no other filter"
         )
-    table.print()
-    typer.echo(f"{found['letters']:,} dead letters in {found['kinds']:,} groups", err=True)
+    query = {"queue": chosen["queue"]}
+    done = ask_api(scope, lambda api: api.post("dlq", "letters", letter_id, "redrive", **query))
+    if as_json:
+        print_json(done)
+    else:
+        typer.echo(done["new_message_id"])
 
 
 def _ask(question: str) -> None:
@@ -198,7 +185,7 @@ def _begin(scope: ApiScope, kind: str, body: dict[str, Any], *, detach: bool, as
 
     task: TaskDocument | None = ask_api(scope, work)
     if task is None:
-        typer.echo("stopped looking; the servers go on with the task, see `weir dlq tasks`", err=True)
+        typer.echo("stopped looking; the servers go on with the task, see `weir dlq task list`", err=True)
         raise typer.Exit(130)
     if as_json:
         print_json(task)

@@ -18,7 +18,7 @@ app = typer.Typer(no_args_is_help=True, help="Endpoints of deliveries that answe
 @app.command("list")
 @about_environment
 def list_disabled(scope: ApiScope, as_json: JsonOption = False) -> None:
-    """The endpoints that get nothing now; their queues keep their messages."""
+    """List the endpoints that receive nothing now; their queues keep their messages."""
     found = ask_api(scope, lambda api: api.get("disabled-endpoints"))["items"]
     if as_json:
         typer.echo(json.dumps(found))
@@ -34,7 +34,7 @@ def list_disabled(scope: ApiScope, as_json: JsonOption = False) -> None:
 @about_environment
 def enable(
     scope: ApiScope,
-    url: Annotated[str, typer.Argument(help="The endpoint, as `weir endpoint list` shows it.")],
+    url: Annotated[str, typer.Argument(help="Address of the endpoint, as `weir endpoint list` shows it.")],
 ) -> None:
     """Let an endpoint receive again; workers notice within a second."""
     ask_api(scope, lambda api: api.post("disabled-endpoints", "enable", body={"url": url}))

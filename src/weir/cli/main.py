@@ -18,33 +18,33 @@ from weir import __version__
 from weir.errors import Misconfigured, WeirError
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("demo", "Everything up, with lifelike traffic to look at."),
-    "up": ("up", "The whole embedded system, until Ctrl-C."),
-    "serve": ("serve", "The HTTP API and its loops, until Ctrl-C."),
-    "worker": ("worker", "Work on messages as the specs say, until Ctrl-C."),
-    "spec": ("spec", "What queues and webhooks are: check, fmt, plan, apply, show."),
+    "demo": ("demo", "Run everything with lifelike traffic to look at."),
+    "up": ("up", "Run the whole embedded system until Ctrl-C."),
+    "serve": ("serve", "Serve the HTTP API and run its loops until Ctrl-C."),
+    "worker": ("worker", "Work on messages as the specs say until Ctrl-C."),
+    "spec": ("spec", "Specs of queues and webhooks: check, fmt, plan, apply, show."),
     "queue": ("queue", "Queues: list, show, create, change, delete, push, pop, ack, nack, pause, resume."),
-    "message": ("message", "What happened to one message."),
-    "endpoint": ("endpoint", "Receivers that asked for no more: list, enable."),
-    "token": ("token", "Who may ask: create, list, rotate, delete, bootstrap."),
+    "message": ("message", "Messages and what happened to them: show."),
+    "endpoint": ("endpoint", "Endpoints that answered 410: list, enable."),
+    "token": ("token", "Tokens of the API: list, create, rotate, delete, bootstrap."),
     "environment": ("environment", "Environments of the token: list, create, change."),
     "audit": ("audit", "The audit log, which says who changed what: list."),
     "process": ("process", "Processes that served an environment: list."),
     "webhook": ("webhook", "Webhooks and whether their secrets are set: list."),
-    "openapi": ("openapi", "The description of the HTTP API."),
+    "openapi": ("openapi", "Print the description of the HTTP API."),
     "operation": ("operation", "Operations queued under load: stats, list, show, cancel, retry."),
-    "dlq": ("dlq", "What died: counts, groups, redrive, purge."),
-    "channel": ("channel", "Channels, their consumers and their tokens."),
+    "dlq": ("dlq", "Dead letters: status, check, list, show, redrive, purge, delete, group, task."),
+    "channel": ("channel", "Channels and their consumers: list, create, change, delete, token."),
     "migrate": ("migrate", "Bring PostgreSQL and ClickHouse up to date."),
-    "pipeline": ("pipeline", "Events on their way to the charts: run, status, rebuild, audit."),
+    "pipeline": ("pipeline", "The way of events to the charts: run, status, rebuild, audit."),
     "alert": ("alert", "Alerts: list, show, acknowledge, resolve, status."),
     "alert-rule": ("alert_rule", "Alert rules: list, show, create, change, delete."),
     "alert-channel": ("alert_channel", "Alert channels: list, create, change, delete, test."),
     "alert-silence": ("alert_silence", "Alert silences: list, create, delete."),
     "alert-notification": ("alert_notification", "What was told through which alert channel: list."),
-    "explain": ("explain", "Why a queue is backed up, with the evidence."),
-    "doctor": ("doctor", "What runs, how it is, and what is misconfigured."),
-    "config": ("config", "What is set, to what, and by whom."),
+    "explain": ("explain", "Say why a queue is backed up, with the evidence."),
+    "doctor": ("doctor", "Check what runs, how it is, and what is misconfigured."),
+    "config": ("config", "Settings, their values and where they come from: show."),
 }
 """Command or noun -> (module below `weir.cli`, one line of help). The module's `app` is a Typer app."""
 CHECKOUT_COMMANDS: dict[str, tuple[str, str]] = {
@@ -85,7 +85,10 @@ class LazyGroup(TyperGroup):
             return None
         if cmd_name in CHECKOUT_COMMANDS:
             _see_the_checkout()
-        command = get_command(import_module(known[cmd_name][0]).app)
+        module = import_module(known[cmd_name][0])
+        # Only `weir` itself installs completion; Typer would offer it at every command that stands alone.
+        module.app._add_completion = False
+        command = get_command(module.app)
         command.name = cmd_name
         return command
 
@@ -137,6 +140,12 @@ RENAMED = {
     ("channel", "put"): "channel create` or `weir channel change",
     ("channel", "remove"): "channel delete",
     ("operations",): "operation",
+    ("dlq", "replay"): "dlq redrive --queue QUEUE --id ID",
+    ("dlq", "groups"): "dlq group list",
+    ("dlq", "tasks"): "dlq task list",
+    ("dlq", "pause"): "dlq task pause",
+    ("dlq", "resume"): "dlq task resume",
+    ("dlq", "cancel"): "dlq task cancel",
     ("alerts", "list"): "alert list",
     ("alerts", "show"): "alert show",
     ("alerts", "ack"): "alert acknowledge",

@@ -24,10 +24,10 @@ def message() -> None:
 @about_environment
 def show(
     scope: ApiScope,
-    message_id: Annotated[str, typer.Argument(help="The id that the sender was given.")],
+    message_id: Annotated[str, typer.Argument(help="Id of the message, as the answer to the push gave it.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Receipt, operation, enqueue, attempts with their errors, death and replay, in order."""
+    """Show what happened to a message: receipt, enqueue, attempts with errors, death and redrive."""
     found = ask_api(scope, lambda api: api.get("messages", message_id, "timeline"))
     if as_json:
         typer.echo(json.dumps(found))

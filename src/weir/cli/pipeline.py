@@ -19,13 +19,15 @@ from weir.embedded.urls import resolve_urls
 from weir.errors import InvalidInput
 from weir.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, help="Events on their way to the charts.")
+app = typer.Typer(no_args_is_help=True, help="The pipeline: how events get from the streams to the charts.")
 
 
 @app.command()
 def run(
     master: Annotated[str | None, typer.Option(help="Spark master, such as `spark://host:7077`.")] = None,
-    metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics here.")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Port on which Prometheus metrics are served.")
+    ] = None,
     drain: Annotated[bool, typer.Option("--drain", help="Stop when the streams are empty.")] = False,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -46,11 +48,11 @@ def run(
 
 @app.command()
 def status(
-    watch: Annotated[bool, typer.Option("--watch", help="Again every second.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")] = False,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Offsets, lag in events and seconds, gaps and batch times."""
+    """Show offsets, lag in events and seconds, gaps and batch times."""
     from weir.pipeline.status import read_pipeline, shown
 
     options = _options(settings_with(data_dir))
@@ -70,13 +72,18 @@ def status(
 
 @app.command()
 def rebuild(
-    from_: Annotated[str, typer.Option("--from", help="Start, ISO 8601, UTC; widened to the hour.")],
-    to: Annotated[str, typer.Option("--to", help="End, exclusive; widened to the hour.")],
-    metric: Annotated[list[str] | None, typer.Option(help="Only this metric; may be repeated.")] = None,
+    from_: Annotated[
+        str, typer.Option("--from", help="Start of the span in ISO 8601, UTC; widened to the hour.")
+    ],
+    to: Annotated[str, typer.Option("--to", help="End of the span, exclusive; widened to the hour.")],
+    metric: Annotated[
+        list[str] | None, typer.Option(help="Rebuild only this metric; repeat it for several.")
+    ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also hours of which the archive holds less than the tiers.")
+        bool,
+        typer.Option("--force", help="Rebuild also hours of which the archive holds less than the tiers."),
     ] = False,
-    master: Annotated[str | None, typer.Option(help="Spark master.")] = None,
+    master: Annotated[str | None, typer.Option(help="Spark master, such as `spark://host:7077`.")] = None,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -105,11 +112,13 @@ def rebuild(
 
 @app.command()
 def audit(
-    wait_s: Annotated[float, typer.Option(help="How long to wait until everything has landed.")] = 30,
+    wait_s: Annotated[
+        float, typer.Option(help="Wait at most so many seconds until everything has landed.")
+    ] = 30,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Odometers, tiers and live queues side by side; exit status 1 when anything drifted."""
+    """Compare odometers, tiers and live queues; exit status 1 when anything drifted."""
     report = run_until_done(_audit(_options(settings_with(data_dir)), wait_s))
     if report is None:
         return
@@ -126,8 +135,12 @@ def audit(
 
 @app.command("repair-checkpoint")
 def repair(
-    checkpoint: Annotated[Path | None, typer.Option(help="Which; the pipeline's own by default.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would go.")] = False,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder of the checkpoint; left out: that of the pipeline.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list the files that would be removed.")
+    ] = False,
     data_dir: DataDirOption = None,
 ) -> None:
     """Remove half-written journal entries after a power cut or a full disk. Stop the pipeline first."""

@@ -34,7 +34,7 @@ PriorityOption = Annotated[
 @app.command("list")
 @about_environment
 def list_queues(scope: ApiScope, as_json: JsonOption = False) -> None:
-    """Every queue of an environment, right now."""
+    """List the queues of an environment with their state right now."""
     queues = ask_api(scope, lambda api: api.get("queues"))["items"]
     if as_json:
         typer.echo(json.dumps(queues))
@@ -60,7 +60,7 @@ def list_queues(scope: ApiScope, as_json: JsonOption = False) -> None:
 @app.command()
 @about_environment
 def show(scope: ApiScope, queue: QueueArgument, as_json: JsonOption = False) -> None:
-    """One queue: its gauges, its lifetime totals and what it promises."""
+    """Show one queue: its gauges, its lifetime totals and what it promises."""
     found = ask_api(scope, lambda api: api.get("queues", queue))
     if as_json:
         typer.echo(json.dumps(found))
@@ -110,7 +110,7 @@ def change(
     lease: LeaseOption = None,
     priority: PriorityOption = None,
 ) -> None:
-    """Change what a queue promises from now on; what is not given stays."""
+    """Change what a queue promises; options that are left out stay as they are."""
 
     async def alter(api: ApiSession) -> None:
         before = (await api.get("queues", queue))["definition"] or {}
@@ -132,21 +132,25 @@ def delete(scope: ApiScope, queue: QueueArgument) -> None:
 def push(
     scope: ApiScope,
     queue: QueueArgument,
-    payload: Annotated[str, typer.Argument(help="The payload, as JSON; `-` reads standard input.")],
+    payload: Annotated[
+        str, typer.Argument(help="Payload of the message, as JSON; `-` reads standard input.")
+    ],
     raw: Annotated[
         bool, typer.Option("--raw", help="Send the payload as it is; it need not be JSON.")
     ] = False,
-    key: Annotated[str | None, typer.Option(help="Ordering key.")] = None,
+    key: Annotated[str | None, typer.Option(help="Key that orders the message in a `per_key` queue.")] = None,
     priority: Annotated[
-        int | None, typer.Option(help="0 to 9; 9 is served first. The queue's own unless given.")
+        int | None, typer.Option(help="Priority, 0 to 9; 9 is served first. Left out: that of the queue.")
     ] = None,
-    delay: Annotated[str | None, typer.Option(help="Hand it out after, say, `30s` or `2h`.")] = None,
+    delay: Annotated[
+        str | None, typer.Option(help="Hand the message out only after that, such as `30s` or `2h`.")
+    ] = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="A push with the same key is taken once per window of the queue.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Put one message in."""
+    """Push one message into a queue."""
     data = sys.stdin.buffer.read() if payload == "-" else payload.encode()
     if not raw:
         _check_json(data)
@@ -170,7 +174,7 @@ def push(
 def pop(
     scope: ApiScope,
     queue: QueueArgument,
-    limit: Annotated[int, typer.Option(help="Messages to take at most.")] = 1,
+    limit: Annotated[int, typer.Option(help="Take at most so many messages.")] = 1,
     lease: LeaseOption = None,
     wait: Annotated[str | None, typer.Option(help="Wait that long for the first one, such as `5s`.")] = None,
     as_json: JsonOption = False,
@@ -190,7 +194,7 @@ def pop(
 @app.command()
 @about_environment
 def ack(scope: ApiScope, queue: QueueArgument, message_id: MessageArgument, lease: LeaseArgument) -> None:
-    """Done: remove the message for good."""
+    """Settle a message as done: it is removed for good."""
     body = {"queue": queue, "id": message_id, "lease": lease}
     typer.echo(ask_api(scope, lambda api: api.post("ack", body=body))["status"])
 
@@ -202,9 +206,9 @@ def nack(
     queue: QueueArgument,
     message_id: MessageArgument,
     lease: LeaseArgument,
-    error: Annotated[str, typer.Option(help="Why it failed.")] = "",
+    error: Annotated[str, typer.Option(help="Text of the error, for the record.")] = "",
 ) -> None:
-    """Failed: wait for the next attempt, or die after the last one."""
+    """Settle a message as failed: it waits for its next attempt, or dies after the last."""
     body = {"queue": queue, "id": message_id, "lease": lease, "error": error}
     typer.echo(ask_api(scope, lambda api: api.post("nack", body=body))["status"])
 
@@ -212,14 +216,14 @@ def nack(
 @app.command()
 @about_environment
 def pause(scope: ApiScope, queue: QueueArgument) -> None:
-    """Hand out nothing more until `resume`."""
+    """Pause a queue: no message is handed out until `resume`."""
     ask_api(scope, lambda api: api.post("queues", queue, "pause"))
 
 
 @app.command()
 @about_environment
 def resume(scope: ApiScope, queue: QueueArgument) -> None:
-    """Hand out again."""
+    """Resume a queue: messages are handed out again."""
     ask_api(scope, lambda api: api.post("queues", queue, "resume"))
 
 

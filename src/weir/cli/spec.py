@@ -21,8 +21,10 @@ from weir.spec.plan import Change, Effect, Plan, rendered_plan
 
 app = typer.Typer(no_args_is_help=True, help="Specs: what queues, webhooks, channels and alerts are.")
 
-File = Annotated[Path, typer.Argument(help="`.weir`, `.yaml` or `.json`; `-` reads spec text from stdin.")]
-Files = Annotated[list[Path], typer.Argument(help="Spec files.")]
+File = Annotated[
+    Path, typer.Argument(help="Spec file: `.weir`, `.yaml` or `.json`; `-` reads spec text from stdin.")
+]
+Files = Annotated[list[Path], typer.Argument(help="Spec files; `-` reads spec text from stdin.")]
 
 
 @app.command()

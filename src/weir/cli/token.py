@@ -28,19 +28,21 @@ Environment = Annotated[
     str | None,
     typer.Option("--environment", "-e", help="Environment of the token; left out: every environment."),
 ]
-TokenId = Annotated[str, typer.Argument(help="The id, as `weir token list` shows it.")]
+TokenId = Annotated[str, typer.Argument(help="Id of the token, as `weir token list` shows it.")]
 
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="Name that people will recognise it by.")],
+    name: Annotated[str, typer.Argument(help="Name that people will recognise the token by.")],
     organization: Organization = None,
     project: Project = None,
     environment: Environment = None,
     role: Annotated[
-        Role, typer.Option(help="What it may do; each role includes those before it.")
+        Role, typer.Option(help="What the token may do; each role includes those before it.")
     ] = Role.WRITE,
-    expires: Annotated[str | None, typer.Option(help="Ends after, say, `12h` or `90d`.")] = None,
+    expires: Annotated[
+        str | None, typer.Option(help="How long the token holds, such as `12h` or `90d`; left out: for ever.")
+    ] = None,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -58,7 +60,7 @@ def create(
 
 @app.command("list")
 def list_tokens(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
-    """The tokens inside the scope of yours; an operator sees all."""
+    """List the tokens inside the scope of yours; an operator sees all."""
     scope = ApiScope(settings=settings_with(data_dir))
     tokens = ask_api(scope, lambda api: api.get("tokens"))["items"]
     if as_json:
@@ -70,7 +72,7 @@ def list_tokens(data_dir: DataDirOption = None, as_json: JsonOption = False) -> 
 @app.command()
 def rotate(
     token_id: TokenId,
-    grace: Annotated[str, typer.Option(help="How long the old one holds on.")] = "0s",
+    grace: Annotated[str, typer.Option(help="How long the old token still holds, such as `1h`.")] = "0s",
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:

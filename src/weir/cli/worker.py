@@ -39,16 +39,16 @@ _START_S = 10.0
 @app.command()
 def worker(
     app_target: Annotated[
-        str | None, typer.Option("--app", help="`module:app` with the commands; WEIR_WORKER__APP.")
+        str | None, typer.Option("--app", help="Commands to run, as `module:app`; else WEIR_WORKER__APP.")
     ] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Messages worked on at once.")] = None,
-    prefetch: Annotated[int | None, typer.Option(min=0, help="Messages fetched ahead.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Work on so many messages at once.")] = None,
+    prefetch: Annotated[int | None, typer.Option(min=0, help="Fetch so many messages ahead.")] = None,
     queue: Annotated[
-        list[str] | None, typer.Option(help="Only these queues; may stand several times.")
+        list[str] | None, typer.Option(help="Work only on this queue; repeat it for several.")
     ] = None,
     scope: Annotated[
         tuple[str, str, str] | None,
-        typer.Option("--only", help="Only this environment: organization, project, environment."),
+        typer.Option("--only", help="Work only for this environment: organization, project, environment."),
     ] = None,
     data_dir: DataDirOption = None,
 ) -> None:
