@@ -52,7 +52,9 @@ class Post:
         self.courier = Courier(database, self.broker, self.sender, clock=self.clock)
 
     async def channel(self, kind: str, **config: object) -> Channel:
-        channel = channel_of(self.environment, name="ops", kind=kind, config=config, policy=OPEN)
+        channel = channel_of(
+            self.environment, name="ops", kind=kind, config=config, policy=OPEN, allow_apprise=True
+        )
         await Channels(self.database).put(channel)
         return channel
 
@@ -430,7 +432,7 @@ def test_a_channel_that_could_not_work_or_must_not_is_refused(
     environment: EnvironmentRef, kind: str, config: dict
 ) -> None:
     with pytest.raises(InvalidInput):
-        channel_of(environment, name="c", kind=kind, config=config, policy=CLOSED)
+        channel_of(environment, name="c", kind=kind, config=config, policy=CLOSED, allow_apprise=True)
 
 
 def test_credentials_are_not_shown(environment: EnvironmentRef) -> None:

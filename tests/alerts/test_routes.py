@@ -252,3 +252,10 @@ async def test_rules_follow_the_applied_spec_and_leave_those_of_the_api_alone(
     after = await apply(replace(first, threshold=9))
     assert set(after) == {"by hand", "a"}
     assert (after["a"].id, after["a"].draft.threshold) == (before["a"].id, 9)
+
+
+async def test_an_apprise_channel_is_refused_while_apprise_is_not_allowed(admin: Caller) -> None:
+    body = {"kind": "apprise", "config": {"url": "json://localhost"}}
+    refused = await admin("PUT", "/alert-channels/ops", body)
+    assert (refused.status_code, "WEIR_ALERTS__ALLOW_APPRISE" in refused.text) == (422, True)
+    assert (await admin("GET", "/alert-channels")).json()["items"] == []

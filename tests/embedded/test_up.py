@@ -120,7 +120,7 @@ def test_other_commands_find_the_servers_in_the_directory(shared: Up) -> None:
 
 
 def test_its_files_are_private(shared: Up) -> None:
-    for name in ("secrets.json", "run.json", "redis", "postgres", "clickhouse"):
+    for name in ("secrets.json", "run.json", "redis", "postgres", "clickhouse", "logs", "pipeline"):
         assert (Path(shared.urls["data_dir"]) / name).stat().st_mode & 0o077 == 0
 
 
@@ -154,3 +154,18 @@ def test_nothing_opens_without_the_password(shared: Up) -> None:
     port = urlsplit(shared.urls["redis"]).port
     with redis.Redis(port=port) as client, pytest.raises(redis.exceptions.AuthenticationError):
         client.ping()
+
+
+def test_folders_that_an_older_version_left_open_are_closed(tmp_path: Path) -> None:
+    for name in ("logs", "pipeline"):
+        (tmp_path / name).mkdir(mode=0o755)
+        assert DataDir(tmp_path).folder(name).stat().st_mode & 0o777 == 0o700
+
+
+def test_serve_over_a_fresh_folder_brings_its_stores_up_to_date(up: Up, folder: Path) -> None:
+    command = [*WEIR, "serve", "--port", "0", "--data-dir", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as serving:
+        assert serving.stdout is not None
+        assert serving.stdout.readline().startswith("serving http://")
+        serving.send_signal(signal.SIGTERM)
+        assert serving.wait(timeout=30) == 0

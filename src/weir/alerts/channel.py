@@ -62,11 +62,22 @@ class Channel:
         return shown
 
 
+APPRISE_REFUSED = "Apprise is not allowed here; the operator can allow it (`WEIR_ALERTS__ALLOW_APPRISE`)"
+
+
 def channel_of(
-    environment: EnvironmentRef, *, name: str, kind: str, config: Mapping[str, Any], policy: GuardPolicy
+    environment: EnvironmentRef,
+    *,
+    name: str,
+    kind: str,
+    config: Mapping[str, Any],
+    policy: GuardPolicy,
+    allow_apprise: bool = False,
 ) -> Channel:
     """A checked channel from what a caller sent."""
     chosen = _kind(kind)
+    if chosen is ChannelKind.APPRISE and not allow_apprise:
+        raise InvalidInput(APPRISE_REFUSED)
     check_name(name, what="alert channel")
     required, optional = _FIELDS[chosen]
     missing, unknown = required - config.keys(), config.keys() - required - optional

@@ -43,6 +43,7 @@ class AlertRoom:
     deliveries: DeliveryLog
     situations: Situations
     policy: GuardPolicy
+    allow_apprise: bool
     clock: Clock
 
     async def check_references(self, environment: EnvironmentRef, draft: RuleDraft) -> None:
@@ -77,6 +78,7 @@ def open_alerts(
     warehouse: Warehouse,
     *,
     policy: GuardPolicy | None = None,
+    allow_apprise: bool = False,
     clock: Clock | None = None,
 ) -> AlertRoom:
     """Connect the parts; nothing runs until the loops do."""
@@ -91,5 +93,6 @@ def open_alerts(
         deliveries=DeliveryLog(database),
         situations=Situations(warehouse, broker, database, clock=clock),
         policy=policy or GuardPolicy(),
+        allow_apprise=allow_apprise,
         clock=clock,
     )

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import httpx2
 import orjson
 
-from weir.alerts.channel import Channel, ChannelKind
+from weir.alerts.channel import APPRISE_REFUSED, Channel, ChannelKind
 from weir.alerts.mail import send_mail
 from weir.alerts.notices import Kind
 from weir.alerts.templates import alertmanager_payload, mail_text, slack_message, subject
@@ -88,8 +88,7 @@ class ChannelSender:
         """Apprise does its own HTTP, past the guard, so the operator has to allow it."""
         started = time.monotonic()
         if not self._allow_apprise:
-            error = "Apprise channels are not allowed here; the operator can allow them"
-            return DeliveryOutcome(verdict=Verdict.REFUSED, duration_ms=0, error=error)
+            return DeliveryOutcome(verdict=Verdict.REFUSED, duration_ms=0, error=APPRISE_REFUSED)
         try:
             # Apprise reads all of its services when it meets its first URL.
             notifier = await asyncio.to_thread(_notifier, channel.config["url"])

@@ -9,6 +9,7 @@ import typer
 from weir.api.logs import configure_logs
 from weir.cli.options import DataDirOption, settings_with
 from weir.cli.running import run_until_done
+from weir.embedded.migrations import migrate_stores
 from weir.embedded.urls import resolve_urls, running_urls
 from weir.serve.run import serve as serve_forever
 
@@ -29,11 +30,15 @@ def serve(
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     settings = settings.model_copy(update={"api": settings.api.model_copy(update=given)})
     configure_logs(level=settings.api.log_level)
-    embedded = running_urls(settings.embedded.data_dir) is not None
+    running, urls = running_urls(settings.embedded.data_dir), resolve_urls(settings)
+    embedded = running is not None
+    if running == urls:
+        # The stores of a data directory are ours to bring up to date; others wait for `weir migrate`.
+        run_until_done(migrate_stores(urls))
     run_until_done(
         serve_forever(
             settings,
-            resolve_urls(settings),
+            urls,
             accept_loss=new_epoch,
             token_dir=settings.embedded.data_dir if embedded else None,
             ready=lambda url: typer.echo(f"serving {url}; Ctrl-C stops it"),

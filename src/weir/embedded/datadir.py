@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from weir.embedded.server import make_private
 from weir.errors import Misconfigured
 
 _ORPHAN_PATIENCE_S = 30.0
@@ -30,9 +31,8 @@ class DataDir:
         return self._lock.fileno()
 
     def folder(self, name: str) -> Path:
-        path = self.path / name
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+        """A folder of the directory, closed to other users."""
+        return make_private(self.path / name)
 
     async def open(self) -> None:
         """Make the directory if needed and take it; a second owner is refused."""

@@ -36,6 +36,8 @@ class Server(Protocol):
 
 
 def make_private(folder: Path) -> Path:
-    """Create `folder` for our eyes only."""
+    """Make `folder` for our eyes only, also if it was there and open."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_mode & 0o077:
+        folder.chmod(0o700)
     return folder

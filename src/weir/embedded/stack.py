@@ -53,6 +53,8 @@ class Stack:
         """Take the directory and start every server at the same time; all are well when this returns."""
         await self.data_dir.open()
         try:
+            # Made open to others by earlier versions; the archive holds what tenants sent.
+            self.data_dir.folder("pipeline")
             self._running = [self._supervised(server) for server in self._make_servers()]
             await _all_or_first_error([child.start() for child in self._running])
             publish_urls(self.data_dir, self.urls)

@@ -52,4 +52,6 @@ def open_alerting(
         Loop(name="alert-relay", run=Relay(database, broker, clock=clock).run),
         Loop(name="alert-courier", run=Courier(database, broker, sender, clock=clock).run),
     )
-    return open_alerts(database, broker, warehouse, policy=policy, clock=clock), loops
+    return open_alerts(
+        database, broker, warehouse, policy=policy, allow_apprise=settings.allow_apprise, clock=clock
+    ), loops

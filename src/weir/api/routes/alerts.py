@@ -160,7 +160,12 @@ async def put_alert_channel(name: str, body: ChannelBody, access: Admin, service
     """Create a channel or change it; private addresses are refused unless the operator allows them."""
     room = _room(services)
     channel = channel_of(
-        access.environment, name=name, kind=body.kind, config=body.config, policy=room.policy
+        access.environment,
+        name=name,
+        kind=body.kind,
+        config=body.config,
+        policy=room.policy,
+        allow_apprise=room.allow_apprise,
     )
     async with all_or_nothing(services):
         await room.channels.put(channel)
