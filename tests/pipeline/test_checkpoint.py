@@ -1,13 +1,17 @@
-"""Repairing a checkpoint."""
+"""A checkpoint: repairing it, and having it to oneself."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from weir.errors import InvalidInput, NotFound
+from weir.errors import InvalidInput, Misconfigured, NotFound
 from weir.pipeline.checkpoint import broken_files, repair_checkpoint
+from weir.pipeline.ownership import owned_checkpoint
 
 
 @pytest.fixture
@@ -49,3 +53,30 @@ def test_damage_in_the_middle_is_refused(checkpoint: Path) -> None:
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         repair_checkpoint(tmp_path)
+
+
+def test_a_second_pipeline_on_one_checkpoint_is_refused_with_its_owner(tmp_path: Path) -> None:
+    checkpoint = str(tmp_path / "pipeline" / "checkpoint")
+    with owned_checkpoint(checkpoint):
+        refusal = rf"already runs on `file://{checkpoint}` \(process {os.getpid()} on "
+        with pytest.raises(Misconfigured, match=refusal), owned_checkpoint(f"file://{checkpoint}"):
+            pass
+    with owned_checkpoint(checkpoint):
+        pass
+
+
+def test_the_checkpoint_of_a_killed_pipeline_is_taken_over(tmp_path: Path) -> None:
+    checkpoint = str(tmp_path / "checkpoint")
+    code = (
+        "import sys, time\nfrom weir.pipeline.ownership import owned_checkpoint\n"
+        "with owned_checkpoint(sys.argv[1]):\n    print('owned', flush=True)\n    time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, checkpoint], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"owned\n"
+        with pytest.raises(Misconfigured, match=f"process {owner.pid} on"), owned_checkpoint(checkpoint):
+            pass
+        owner.kill()
+        owner.wait()
+    with owned_checkpoint(checkpoint):
+        pass

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from weir.errors import WarehouseUnavailable, WeirError
 from weir.pipeline.job import Landed, Observe, PipelineOptions, start
 from weir.pipeline.metrics import PipelineMetrics
+from weir.pipeline.ownership import owned_checkpoint
 from weir.pipeline.session import SessionOptions, open_session
 from weir.pipeline.source import settle_planned
 from weir.pipeline.supervisor import Query, Supervisor
@@ -50,7 +51,8 @@ def run_pipeline(
     When the JVM dies, the process replaces itself: nothing of a session survives its JVM.
     """
     try:
-        _run(options, session, metrics_port, available_now, on_started)
+        with owned_checkpoint(options.checkpoint):
+            _run(options, session, metrics_port, available_now, on_started)
     except JvmLost:
         _log.error("the JVM is gone; starting over")
         time.sleep(1)
