@@ -38,7 +38,8 @@ class Up:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, f"`weir up` ended with {self.process.wait()}: {self.process.communicate()[1]}"
-        self.urls: dict[str, Any] = json.loads(line)
+        self.told = line
+        self.urls: dict[str, Any] = {**json.loads(line), **json.loads((folder / "run.json").read_text())}
         self.children = [child.pid for child in psutil.Process(self.process.pid).children(recursive=True)]
 
     def end(self, number: int) -> int:
@@ -122,6 +123,12 @@ def test_other_commands_find_the_servers_in_the_directory(shared: Up) -> None:
 def test_its_files_are_private(shared: Up) -> None:
     for name in ("secrets.json", "run.json", "redis", "postgres", "clickhouse", "logs", "pipeline"):
         assert (Path(shared.urls["data_dir"]) / name).stat().st_mode & 0o077 == 0
+
+
+def test_it_prints_no_password(shared: Up) -> None:
+    secret = json.loads((Path(shared.urls["data_dir"]) / "secrets.json").read_text())["password"]
+    assert secret in shared.urls["redis"]
+    assert secret not in shared.told
 
 
 def test_a_folder_that_was_there_keeps_its_mode(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from weir.cli.options import DataDirOption, JsonOption, settings_with
 from weir.cli.running import run_until_done
 from weir.embedded.java import find_java
 from weir.embedded.open import stack_from
+from weir.embedded.urls import Urls
+from weir.model.masking import masked_url
 from weir.serve.address import ADMIN_FILE
 from weir.serve.system import System, first_ending, pipeline_command, running_api, running_children
 from weir.settings import Settings
@@ -61,7 +63,7 @@ async def _servers(settings: Settings, *, as_json: bool) -> None:
     async with stack_from(settings, report=_report) as stack:
         folder = stack.data_dir.path
         if as_json:
-            typer.echo(json.dumps({"data_dir": str(folder), **asdict(stack.urls)}))
+            typer.echo(json.dumps({"data_dir": str(folder), **_shown(stack.urls)}))
         else:
             typer.echo(f"the servers run in {folder}; other commands find them there. Ctrl-C stops them.")
         await stack.failed()
@@ -79,8 +81,13 @@ async def _system(settings: Settings, *, pipeline: bool, as_json: bool) -> None:
         await first_ending(system.endings())
 
 
+def _shown(urls: Urls) -> dict[str, str]:
+    """The stores without their password, which stands in `run.json` for the owner of the directory."""
+    return {name: masked_url(url) for name, url in asdict(urls).items()}
+
+
 def _document(system: System, folder: Path) -> str:
-    return json.dumps({"data_dir": str(folder), "url": system.url, **asdict(system.stack.urls)})
+    return json.dumps({"data_dir": str(folder), "url": system.url, **_shown(system.stack.urls)})
 
 
 def _welcome(system: System, folder: Path) -> str:
