@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
-from typer.testing import CliRunner
 
 from support.redis_cluster import RunningCluster
 from weir.broker.broker import Call, Shard
 from weir.broker.preflight import check_redis, inspect_redis
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
-from weir.cli.queue import app
 from weir.errors import BrokerUnavailable, Misconfigured
 from weir.model.message import Enqueue, Failure, NewMessage, Settlement
 from weir.model.names import EnvironmentRef
@@ -163,14 +160,3 @@ async def test_the_scheme_of_the_url_must_fit_the_server(
         await check_redis(redis_cluster.url.replace("+cluster", ""))
     with pytest.raises(Misconfigured, match="no cluster"):
         await check_redis(redis_url.replace("redis://", "redis+cluster://"))
-
-
-def test_the_command_line_reaches_a_cluster(
-    redis_cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WEIR_REDIS_URL", redis_cluster.url)
-    organization = uuid4().hex
-    for words in (["define", "work"], ["push", "work", "hello"], ["pop", "work", "--json"]):
-        result = CliRunner().invoke(app, [*words, "-o", organization])
-        assert result.exit_code == 0, result.exception
-    assert json.loads(result.stdout)[0]["payload"] == "hello"
