@@ -27,20 +27,21 @@ class Asked:
     route: str
     path: str
     body: Any = None
+    operator: bool = False
 
     @property
     def method(self) -> str:
         return self.route.split()[0]
 
 
-def asked(route: str, body: Any = None, *, query: str = "", **parts: str) -> Asked:
+def asked(route: str, body: Any = None, *, query: str = "", operator: bool = False, **parts: str) -> Asked:
     path = route.split()[1]
     for name, value in parts.items():
         path = path.replace("{" + name + "}", value)
     path = path.replace("{channelId}", "Events").replace("{consumerId}", "Mail")
     while "{" in path:
         path = path[: path.index("{")] + str(uuid4()) + path[path.index("}") + 1 :]
-    return Asked(route=route, path=path + query, body=body)
+    return Asked(route=route, path=path + query, body=body, operator=operator)
 
 
 HERE = {"organization": "default", "project": "default", "environment": "default"}
@@ -123,6 +124,12 @@ REQUESTS: tuple[Asked, ...] = (
     asked("POST /api/v1/disabled-endpoints/enable", {"url": "https://example.com/x"}),
     asked("GET /dlq-status"),
     asked("GET /api/v1/dlq/audit"),
+    asked("POST /api/v1/dlq/audit", operator=True),
+    asked("GET /api/v1/dlq/consumers"),
+    asked("GET /api/v1/dlq/letters/{letter_id}", query=f"?queue={QUEUE}"),
+    asked("DELETE /api/v1/dlq/letters/{letter_id}", query=f"?queue={QUEUE}"),
+    asked("POST /api/v1/dlq/letters/{letter_id}/redrive", query=f"?queue={QUEUE}"),
+    asked("GET /api/v1/alert-evaluator"),
     asked("GET /api/v1/dlq/groups"),
     asked("GET /api/v1/dlq/letters", query=f"?queue={QUEUE}"),
     asked("POST /api/v1/dlq/purges", {"filter": {"queue": QUEUE, "reason": "expired"}}),

@@ -23,7 +23,7 @@ from support.servers import RunningServer, TestServers, redis_server, start_serv
 from weir.api.app import describe
 from weir.control.database import Database
 from weir.control.tokens import Tokens
-from weir.serve.bootstrap import ADMIN, keep_token
+from weir.serve.bootstrap import ADMIN, OPERATOR, keep_token
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "deadlines.md"
 STORES = ("PostgreSQL", "Redis", "ClickHouse")
@@ -41,6 +41,7 @@ class World:
     """An API process over stores that can be stopped."""
 
     client: httpx2.AsyncClient
+    operator: str
     headers: dict[str, str]
     stops: dict[str, Stop]
 
@@ -103,6 +104,7 @@ async def world(
 ) -> AsyncIterator[World]:
     async with Database(database_url) as database:
         token = await keep_token(Tokens(database), tmp_path / "admin.token", ADMIN)
+        operator = await keep_token(Tokens(database), tmp_path / "operator.token", OPERATOR)
     environment = {
         "WEIR_REDIS_URL": own_redis.url,
         "WEIR_POSTGRES_URL": database_url,
@@ -119,6 +121,7 @@ async def world(
         ) as client:
             yield World(
                 client=client,
+                operator=operator,
                 headers=await prepare(client),
                 stops={
                     "PostgreSQL": lambda: frozen_tree(servers.postgres.pid),
@@ -144,9 +147,10 @@ def _backend(database_url: str) -> int:
 
 async def ask(world: World, request: Asked) -> tuple[int, float]:
     """The status and how long it took to come; of a stream, its beginning."""
+    headers = {**world.headers, **({"authorization": f"Bearer {world.operator}"} if request.operator else {})}
     started = time.monotonic()
     async with world.client.stream(
-        request.method, request.path, json=request.body, headers=world.headers
+        request.method, request.path, json=request.body, headers=headers
     ) as answer:
         return answer.status_code, time.monotonic() - started
 

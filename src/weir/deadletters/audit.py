@@ -56,12 +56,14 @@ class Auditor:
         interval_ms: int = DEFAULT_INTERVAL_MS,
         max_letters: int = DEFAULT_MAX_LETTERS,
         keep_replayed_ms: int = DEFAULT_KEEP_REPLAYED_MS,
+        counting_s: float = COUNTING_S,
     ) -> None:
         self._database = database
         self._clock = clock or SystemClock()
         self._interval_ms = interval_ms
         self._max_letters = max_letters
         self._keep_replayed_ms = keep_replayed_ms
+        self._counting_s = counting_s
 
     async def run(self) -> None:
         while True:
@@ -91,7 +93,7 @@ class Auditor:
     async def _checked(self, *, everything: bool) -> Audit:
         """Check consumer by consumer, each in its own transaction, so that counting one locks none."""
         started_at_ms = self._clock.now_ms()
-        async with self._database.transaction(answer_s=COUNTING_S) as connection:
+        async with self._database.transaction(answer_s=self._counting_s) as connection:
             await bootstrap(connection, now_ms=started_at_ms)
         due = await self._due(everything=everything)
         found = [await self._check(key) for key in due]
@@ -104,7 +106,7 @@ class Auditor:
         )
 
     async def _check(self, key: int) -> Found:
-        async with self._database.transaction(answer_s=COUNTING_S) as connection:
+        async with self._database.transaction(answer_s=self._counting_s) as connection:
             await execute(connection, SQL["be_gentle"])
             return await check_consumer(connection, key, now_ms=self._clock.now_ms())
 

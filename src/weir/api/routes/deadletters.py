@@ -41,6 +41,8 @@ from weir.deadletters.tasks import NewTask
 from weir.errors import Conflict, InvalidInput, NotFound
 
 router = APIRouter(tags=["dead letters"])
+COUNTING_S = 30.0
+"""For the letters of one consumer, where somebody waits for the recount."""
 
 Page = Annotated[int, Query(ge=1, le=500)]
 Before = Annotated[str | None, Query(max_length=80, description="`next_before` of the page before.")]
@@ -239,7 +241,7 @@ async def audit(access: Reader, services: App) -> AuditView:
 async def run_audit(caller: Caller, services: App) -> AuditView:
     """Recount every consumer of every tenant now, and repair what differs; for operators."""
     caller.demand(Role.OPERATOR)
-    found = await Auditor(room_of(services).database).audit(force=True)
+    found = await Auditor(room_of(services).database, counting_s=COUNTING_S).audit(force=True)
     if found is None:
         raise Conflict("another audit of the dead letters is at work; try again later")
     return AuditView(**asdict(found))
