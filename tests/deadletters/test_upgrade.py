@@ -70,7 +70,7 @@ async def test_replays_of_before_are_redriven_in_their_original_order(
     old_database: Database, environment: EnvironmentRef
 ) -> None:
     queue = environment.queue("orders")
-    async with old_database.transaction() as connection:
+    async with old_database.connection() as connection:
         consumer = (await ensure_consumers(connection, [queue], now_ms=0))[queue]
         cursor = await connection.execute(ADD_GROUP, (consumer, new_id()))
         group = (await cursor.fetchone() or {})["group_key"]
@@ -104,7 +104,7 @@ async def test_a_default_age_of_before_deletes_nothing_and_another_one_was_writt
     ages = {"default": 14 * 86_400_000, "written": 7 * 86_400_000}
     app = {"app": "A", "queues": {name: {"retention": {"max_age_ms": ms}} for name, ms in ages.items()}}
     app["queues"]["deep"] = {"retention": {"max_age_ms": 14 * 86_400_000, "max_depth": 5}}
-    async with old_database.transaction() as connection:
+    async with old_database.connection() as connection:
         await ensure_environment(connection, environment, now_ms=0)
         for name, age_ms in ages.items():
             spec = Jsonb({"name": name, "retention": {"max_age_ms": age_ms, "max_depth": None}})

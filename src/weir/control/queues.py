@@ -12,7 +12,6 @@ from pydantic import TypeAdapter
 from weir.control.database import Connection, Database, Row, execute
 from weir.control.sql import load_queries
 from weir.control.tenants import ensure_environment
-from weir.errors import NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import QueueSpec
@@ -44,9 +43,8 @@ class QueueDefinitions:
             await define_queue(connection, queue, spec, now_ms=self._clock.now_ms())
 
     async def pause(self, queue: QueueRef, *, paused: bool) -> None:
-        touched = await self._database.execute(SQL["pause_queue"], paused=paused, **queue_names(queue))
-        if not touched:
-            raise NotFound(f"there is no queue `{queue.queue}`; define it first")
+        """Remember it for a restore. A queue that only the broker knows has nothing here to remember."""
+        await self._database.execute(SQL["pause_queue"], paused=paused, **queue_names(queue))
 
     async def forget(self, queue: QueueRef) -> None:
         await self._database.execute(SQL["forget_queue"], **queue_names(queue))
