@@ -307,7 +307,7 @@ async def test_a_process_is_not_called_silent_when_telemetry_is_behind(lone: Rig
 
 
 async def test_a_warehouse_out_of_reach_is_an_error_of_the_tree(environment: EnvironmentRef) -> None:
-    reader = Reader("http://127.0.0.1:9/weir", answer_s=1)
+    reader = Reader("http://127.0.0.1:9/weir")
     with pytest.raises(WarehouseUnavailable):
         await reader.ask(Question(sql="SELECT 1", parameters={}))
     await reader.aclose()
