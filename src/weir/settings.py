@@ -88,6 +88,12 @@ class ApiSettings(Section):
     max_polls: Annotated[int, Field(ge=1)] = Field(
         default=_LIMITS.max_polls, description="more long polls at once are refused with 503"
     )
+    max_streams: Annotated[int, Field(ge=1)] = Field(
+        default=_LIMITS.max_streams, description="more streams of events at once are refused with 429"
+    )
+    max_streams_per_token: Annotated[int, Field(ge=1)] = Field(
+        default=_LIMITS.max_streams_per_token, description="the same for the tokens of one scope"
+    )
     header_timeout_s: Annotated[float, Field(gt=0)] = Field(
         default=_LIMITS.header_timeout_s,
         description="headers that take longer to arrive are refused with 408",

@@ -16,8 +16,10 @@ from weir.admission.kinds import PRIORITIES, OperationType
 from weir.admission.limit import AdaptiveLimit
 from weir.admission.policy import DEFAULT_THRESHOLDS, Policy
 from weir.admission.pressure import Pressure
+from weir.model.holders import Holder
 
 POLICY = Policy()
+ONE: Holder = ("one", "project", "environment")
 
 
 def at(utilization: float, *, depth: int = 0) -> Pressure:
@@ -100,24 +102,24 @@ def test_exactly_the_limit_is_executed_at_once() -> None:
     admission = Admission(limit=AdaptiveLimit(initial=30))
     decisions = []
     for _ in range(31):
-        decisions.append(admission.decide(OperationType.PUSH))
+        decisions.append(admission.decide(OperationType.PUSH, ONE))
         admission.in_flight += 1
     assert decisions == [Decision.EXECUTE] * 30 + [Decision.QUEUE]
 
 
 def test_at_the_door_those_on_their_way_in_are_seen() -> None:
     admission = Admission(limit=AdaptiveLimit(initial=30))
-    let_in = sum(admission.let_in(OperationType.PUSH) for _ in range(1_000))
+    let_in = sum(admission.let_in(OperationType.PUSH, ONE) for _ in range(1_000))
     assert let_in == admission.arriving == 30 + admission.queueing_limit.limit
     admission.arriving = 0
-    admission.budget.spend(1_000)
-    assert sum(admission.let_in(OperationType.PUSH) for _ in range(1_000)) == 30
+    admission.budget.spend(1_000, ONE)
+    assert sum(admission.let_in(OperationType.PUSH, ONE) for _ in range(1_000)) == 30
 
 
 def test_without_admission_everything_is_executed() -> None:
     admission = Admission(enabled=False)
     admission.in_flight, admission.lag_ms = 100_000, 1e6
-    assert admission.decide(OperationType.PUSH) is Decision.EXECUTE
+    assert admission.decide(OperationType.PUSH, ONE) is Decision.EXECUTE
 
 
 @pytest.mark.parametrize("capacity", [16, 50, 200])
@@ -164,16 +166,16 @@ def test_a_burst_is_queued_and_a_load_that_lasts_is_rejected() -> None:
     admission = Admission(budget=QueueBudget(burst=100, share=0.1, refill_s=10))
     admission.in_flight = 10_000
     queued = 0
-    while admission.decide(OperationType.PUSH) is Decision.QUEUE:
-        assert admission.may_queue(OperationType.PUSH, 1, for_load=True)
+    while admission.decide(OperationType.PUSH, ONE) is Decision.QUEUE:
+        assert admission.may_queue(OperationType.PUSH, 1, ONE, for_load=True)
         queued += 1
     assert queued == 100
-    assert admission.decide(OperationType.PUSH) is Decision.REJECT
+    assert admission.decide(OperationType.PUSH, ONE) is Decision.REJECT
 
 
 def test_under_pressure_the_budget_earns_a_share_of_what_is_executed() -> None:
     budget = QueueBudget(burst=100, share=0.125, refill_s=10)
-    budget.spend(100)
+    budget.spend(100, ONE)
     for _ in range(39):
         budget.executed()
     assert not budget.open
@@ -183,7 +185,7 @@ def test_under_pressure_the_budget_earns_a_share_of_what_is_executed() -> None:
 
 def test_without_pressure_the_budget_is_full_again_after_its_time() -> None:
     admission = Admission(budget=QueueBudget(burst=100, refill_s=10))
-    admission.budget.spend(100)
+    admission.budget.spend(100, ONE)
     admission.in_flight = 60
     admission.rested(100.0)
     assert not admission.budget.open

@@ -184,14 +184,14 @@ async def test_a_body_over_the_limit_is_too_large(services: Services, tenant: Te
 
 async def test_too_many_requests_at_once_are_put_off(services: Services, tenant: Tenant) -> None:
     app = create_app(replace(services, limits=Limits(max_concurrency=1)))
-    app.in_flight = 1
+    app.requests.take(tenant.environment.holder)
     async with make_client(app, tenant.token) as client:
         answer = await client.post("/api/v1/push", json={})
         assert_problem(answer, 429)
         assert int(answer.headers["retry-after"]) >= 1
-        app.in_flight = 0
+        app.requests.shares.give_back(tenant.environment.holder)
         assert_problem(await client.post("/api/v1/push", json={}), 422)
-    assert app.in_flight == 0
+    assert app.requests.shares.total == 0
 
 
 async def test_an_unforeseen_error_is_a_bare_500(services: Services, tenant: Tenant) -> None:

@@ -11,6 +11,7 @@ from weir.api.coalesce import SHARED, Coalescer, CoalescingPusher
 from weir.api.direct import DirectPusher
 from weir.errors import InvalidInput
 from weir.model.exchange import Pushed, PushItem, Refused
+from weir.model.holders import HOLDER
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
 from weir.spec.ir import QueueSpec
@@ -105,3 +106,49 @@ async def test_one_requests_bad_input_is_not_anothers(environment: EnvironmentRe
     assert isinstance(refused, Refused)
     assert isinstance(refused.error, InvalidInput)
     assert (await broker.state(queue)).depth == 3
+
+
+async def test_holders_take_turns_in_a_shared_call_and_keep_their_own_order() -> None:
+    calls: list[list[str]] = []
+    go = asyncio.Event()
+
+    async def execute(items: Sequence[str]) -> list[str]:
+        calls.append(list(items))
+        await go.wait()
+        return list(items)
+
+    coalescer: Coalescer[str, str] = Coalescer(execute, lanes=1)
+
+    async def submit(who: str, number: int) -> None:
+        HOLDER.set((who, None, None))
+        await coalescer.submit([f"{who}{number}"] * 50)
+
+    waiting = [asyncio.create_task(submit("loud", number)) for number in range(20)]
+    waiting += [asyncio.create_task(submit("quiet", number)) for number in range(2)]
+    await asyncio.sleep(0)
+    go.set()
+    await asyncio.gather(*waiting)
+    assert calls[0][0] == "loud0"
+    assert calls[1][::50] == ["loud1", "quiet0", "loud2", "quiet1", "loud3"]
+    assert [name for call in calls for name in call[::50] if name.startswith("loud")] == [
+        f"loud{number}" for number in range(20)
+    ]
+
+
+async def test_a_large_request_keeps_no_small_one_waiting() -> None:
+    begun: list[int] = []
+    go = asyncio.Event()
+
+    async def execute(items: Sequence[int]) -> list[int]:
+        begun.append(len(items))
+        if len(items) >= SHARED:
+            await go.wait()
+        return list(items)
+
+    coalescer: Coalescer[int, int] = Coalescer(execute, lanes=1)
+    large = [asyncio.create_task(coalescer.submit([0] * SHARED)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert await coalescer.submit([1]) == [1]
+    go.set()
+    await asyncio.gather(*large)
+    assert begun == [SHARED] * 3 + [1]

@@ -14,6 +14,7 @@ from weir.api.services import Services
 from weir.broker.broker import Broker
 from weir.control.database import Database, PoolState
 from weir.errors import BrokerUnavailable, ControlUnavailable
+from weir.model.holders import STRANGERS
 from weir.operations.desk import MOST_PARTITIONS
 from weir.operations.exposition import operation_families
 from weir.operations.service import OperationService
@@ -100,7 +101,7 @@ async def test_a_full_operation_queue_and_a_spent_budget_are_told_apart(
     admission.depth = 1_000_000
     assert (await push(client, queue, "a")).json()["reason"] == "operation_queue_full"
     admission.depth = 0
-    admission.budget.spend(1_000)
+    admission.budget.spend(1_000, STRANGERS)
     assert (await push(client, queue, "a")).json()["reason"] == "burst_spent"
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx2
+import pytest
 
 from weir.api.services import Services
 from weir.model.message import NewMessage
+from weir.model.names import EnvironmentRef
 
 from .harness import Tenant, define
 
@@ -62,3 +66,34 @@ async def test_a_shutdown_ends_the_live_stream(
         assert (await anext(stream))[0] == "snapshot"
         services.stopping.set()
         assert [name async for name, _ in stream] == []
+
+
+async def test_many_streams_of_an_environment_ask_the_broker_once_a_look(
+    base_url: str, tenant: Tenant, services: Services, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    states = services.broker.states
+
+    async def counted(environment: EnvironmentRef) -> Any:
+        nonlocal asked
+        asked += 1
+        return await states(environment)
+
+    monkeypatch.setattr(services.broker, "states", counted)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(
+            httpx2.AsyncClient(base_url=base_url, headers={"authorization": f"Bearer {tenant.token}"})
+        )
+        streams = []
+        for _ in range(20):
+            response = await stack.enter_async_context(client.stream("GET", "/api/v1/live"))
+            streams.append(events(response))
+            assert (await anext(streams[-1]))[0] == "snapshot"
+        await services.broker.enqueue(tenant.environment.queue(queue), [NewMessage(payload=b"1")])
+        for stream in streams:
+            name, change = await anext(stream)
+            assert (name, [one["depth"] for one in change["changed"]]) == ("change", [1])
+        assert asked < 15
+    async with asyncio.timeout(10):
+        while any(task.get_name() == "live-queues" for task in asyncio.all_tasks()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)

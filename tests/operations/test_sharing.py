@@ -15,6 +15,7 @@ from weir.broker.broker import Gated
 from weir.control.database import Database
 from weir.errors import NotFound, Overloaded
 from weir.model.exchange import Pushed, Queued, Refused
+from weir.model.holders import STRANGERS
 from weir.model.ids import new_operation_id
 from weir.model.names import QueueRef
 from weir.operations.model import NewOperation
@@ -94,7 +95,7 @@ async def test_whoever_queues_again_the_moment_it_was_answered_is_written_too(
 
 async def test_a_large_push_counts_for_several_on_their_way_into_the_queue() -> None:
     admission = Admission()
-    with admission.entering(messages=200), admission.entering(messages=1):
+    with admission.entering(200, STRANGERS), admission.entering(1, STRANGERS):
         assert admission.queueing == 5
     assert admission.queueing == 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,12 +17,28 @@ from weir.api.hot import Call, HotRoute, HotRoutes
 from weir.api.instruments import Instruments
 from weir.api.reply import Reply
 from weir.api.services import Services
+from weir.control.principals import Principal, Role
 from weir.errors import Overloaded
+from weir.model.holders import HOLDER, STRANGERS
 from weir.operations.tally import OperationTally
 from weir.serve.protocol import LimitedProtocol
 from weir.serve.server import bind, listening
 
 BODY = b'{"items":[]}'
+
+
+class Tokens:
+    """Knows tokens by the name of their organization; those that are known were verified already."""
+
+    known = ("loud", "quiet")
+
+    async def authenticate(self, text: str) -> Principal:
+        return Principal(token_id=text, role=Role.WRITE, organization=text)
+
+    def recall(self, text: str) -> tuple[Principal, bool] | None:
+        if text not in self.known:
+            return None
+        return Principal(token_id=text, role=Role.WRITE, organization=text), True
 
 
 class Pushes:
@@ -36,7 +52,9 @@ class Pushes:
 
     async def push(self, call: Call) -> Reply:
         self.begun += 1
-        with self.admission.executing():
+        if "authorization" in call.headers:
+            await call.access(Role.WRITE)
+        with self.admission.executing(HOLDER.get()):
             await call.body()
             await self.go.wait()
         return Reply.json({}, status=201)
@@ -56,7 +74,7 @@ async def port(pushes: Pushes) -> AsyncIterator[int]:
     )
     operations: Any = SimpleNamespace(admission=pushes.admission, intake=intake, tally=pushes.tally)
     services = Services(
-        broker=cast(Any, None), authenticator=cast(Any, None), pusher=cast(Any, None),
+        broker=cast(Any, None), authenticator=cast(Any, Tokens()), pusher=cast(Any, None),
         settler=cast(Any, None), operations=operations,
     )  # fmt: skip
     routes = HotRoutes((HotRoute(path="/api/v1/push", endpoints={"POST": pushes.push}),))
@@ -102,7 +120,7 @@ async def peer(port: int) -> AsyncIterator[Peer]:
 
 def overload(admission: Admission) -> None:
     admission.in_flight = 10_000
-    admission.budget.spend(10_000)
+    admission.budget.spend(10_000, STRANGERS)
 
 
 async def test_a_push_that_is_turned_away_is_a_problem_and_the_connection_serves_the_next_one(
@@ -148,8 +166,8 @@ async def test_whoever_asks_to_close_is_turned_away_and_hung_up(port: int, pushe
 
 
 async def test_those_that_arrive_together_are_seen_together(port: int, pushes: Pushes) -> None:
-    """No more begin than may be executed, though all have knocked before the first one began."""
-    pushes.admission.budget.spend(10_000)
+    """No more begin than may be executed, though all have arrived before the first one began."""
+    pushes.admission.budget.spend(10_000, STRANGERS)
     limit = pushes.admission.limit.limit
     peers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * limit)]
     everyone = [Peer(*streams) for streams in peers]
@@ -226,3 +244,65 @@ async def test_two_pushes_in_one_piece_are_both_answered(port: int, pushes: Push
         head = f"POST /api/v1/push HTTP/1.1\r\nhost: x\r\ncontent-length: {len(BODY)}\r\n\r\n".encode()
         one.writer.write(2 * (head + BODY))
         assert [(await one.answer())[0] for _ in range(2)] == [429, 429]
+
+
+ELSEWHERE = "weir-project: p\r\nweir-environment: e\r\n"
+
+
+def sent_by(token: str, extra: str = ELSEWHERE) -> str:
+    return f"Authorization: Bearer {token}\r\n{extra}"
+
+
+async def fill(port: int, pushes: Pushes, stack: AsyncExitStack) -> None:
+    """One tenant has as many pushes in progress as the process takes."""
+    pushes.admission.budget.spend(10_000, STRANGERS)
+    limit = pushes.admission.limit.limit
+    for _ in range(limit):
+        one = await stack.enter_async_context(peer(port))
+        one.send(headers=sent_by("loud"))
+    async with asyncio.timeout(5):
+        while pushes.begun < limit:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_a_quiet_tenant_is_let_in_while_another_is_turned_away(port: int, pushes: Pushes) -> None:
+    async with AsyncExitStack() as stack:
+        await fill(port, pushes, stack)
+        loud, quiet = [await stack.enter_async_context(peer(port)) for _ in range(2)]
+        for _ in range(3):
+            # The first is parsed; then the process is shedding, and what comes in one piece is not.
+            loud.send(headers=sent_by("loud"))
+            assert (await loud.answer())[0] == 429
+        before = pushes.begun
+        quiet.send(headers=sent_by("quiet"))
+        async with asyncio.timeout(5):
+            while pushes.begun == before:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        loud.send(headers=sent_by("loud"))
+        assert (await loud.answer())[0] == 429
+        pushes.go.set()
+        assert (await quiet.answer())[0] == 201
+    assert pushes.admission.shares.total == pushes.admission.in_flight == pushes.admission.beyond == 0
+
+
+@pytest.mark.parametrize("token", ["loud", "made-up"])
+async def test_what_a_request_says_about_itself_gives_it_no_share(
+    port: int, pushes: Pushes, token: str
+) -> None:
+    """Neither other environments of a wide token nor tokens that nobody verified."""
+    async with AsyncExitStack() as stack:
+        await fill(port, pushes, stack)
+        limit, before = pushes.admission.limit.limit, pushes.begun
+        peers = [await stack.enter_async_context(peer(port)) for _ in range(2 * limit)]
+        for number, one in enumerate(peers):
+            name = token if token == "loud" else f"{token}{number}"
+            one.send(headers=sent_by(name, f"weir-project: p\r\nweir-environment: e{number}\r\n"))
+        answers = [asyncio.create_task(one.answer()) for one in peers]
+        most = 0 if token == "loud" else limit // 2
+        async with asyncio.timeout(5):
+            while sum(task.done() for task in answers) < len(peers) - most:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert {task.result()[0] for task in answers if task.done()} == {429}
+        assert pushes.begun - before == most
+        pushes.go.set()
+        await asyncio.gather(*answers)

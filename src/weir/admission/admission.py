@@ -5,18 +5,28 @@ from __future__ import annotations
 import time
 
 from weir.admission.budget import QueueBudget
-from weir.admission.decide import Decision, Rejection, decide, full, rejection
+from weir.admission.decide import Decision, Rejection, decide, deep, rejection
 from weir.admission.kinds import OperationType
 from weir.admission.limit import AdaptiveLimit
 from weir.admission.policy import KNEE, Policy
 from weir.admission.pressure import Pressure
+from weir.admission.shares import FairShares
+from weir.model.holders import Holder
+from weir.model.tasks import AT_ONCE
 
 MESSAGES_PER_WEIGHT = 50
 """A push on its way into the queue counts as one operation per 50 messages."""
 
+CALLS_PER_WEIGHT = 8
+"""An operation in flight counts as one per 8 calls of the broker: a batch for 1,000 queues makes 1,000."""
+
 
 class Admission:
-    """Holds what others measured (lag, depth, connections) and counts what is in flight itself."""
+    """Holds what others measured (lag, depth, connections) and counts what is in flight itself.
+
+    Under pressure a holder that is below its fair share is executed all the same, so that it never pays for
+    another one's load. As many as the limit says may be in flight beyond it for that reason.
+    """
 
     def __init__(
         self,
@@ -31,9 +41,15 @@ class Admission:
         self.queueing_limit = AdaptiveLimit(initial=16, minimum=4, target_ms=40.0)
         self.budget = budget or QueueBudget()
         self.enabled = enabled
+        self.shares = FairShares()
+        """What is in flight or arriving, for each holder."""
         self.in_flight = 0
+        self.beyond = 0
+        """How many of those in flight began when the limit was reached."""
         self.arriving = 0
         self.queueing = 0
+        self.queueing_shares = FairShares()
+        """What is on its way into the operation queue, for each holder."""
         self.lag_ms = 0.0
         self.depth = 0
         self.busy_connections = 0
@@ -73,26 +89,34 @@ class Admission:
         """Whether what can wait should."""
         return self.enabled and not self._calm_with(self.in_flight + 1)
 
-    def decide(self, kind: OperationType) -> Decision:
-        decision = self._last[kind] = self.peek(kind)
-        return decision
+    def decide(self, kind: OperationType, holder: Holder) -> Decision:
+        """What becomes of one more, under the pressure that executing it would make."""
+        # Remembered without the holder's share: an exception for one does not end the shedding of others.
+        decision = self._last[kind] = self._decided(kind, self.in_flight + 1, self.queueing)
+        return self._shared(decision, holder)
 
-    def peek(self, kind: OperationType) -> Decision:
-        """What would be decided now, without deciding it: under the pressure that executing it would make."""
-        return self._decided(kind, self.in_flight + 1, self.queueing)
+    def peek(self, kind: OperationType, holder: Holder) -> Decision:
+        """What would be decided now, without deciding it."""
+        return self._shared(self._decided(kind, self.in_flight + 1, self.queueing), holder)
 
-    def let_in(self, kind: OperationType) -> bool:
+    def let_in(self, kind: OperationType, holder: Holder) -> bool:
         """Whether one more may come in beside those that are on their way in already; if so, it is too."""
-        if not self.has_room(kind):
+        if not self.has_room(kind, holder):
             return False
         self.arriving += 1
+        self.shares.take(holder)
         return True
 
-    def has_room(self, kind: OperationType) -> bool:
+    def arrived(self, holder: Holder) -> None:
+        """One that was let in has begun."""
+        self.arriving -= 1
+        self.shares.give_back(holder)
+
+    def has_room(self, kind: OperationType, holder: Holder) -> bool:
         """Whether one more could come in now."""
         coming = self.in_flight + self.arriving
         queueing = self.queueing + max(0, coming - self.limit.limit)
-        return self._decided(kind, coming + 1, queueing) is not Decision.REJECT
+        return self._shared(self._decided(kind, coming + 1, queueing), holder) is not Decision.REJECT
 
     def _decided(self, kind: OperationType, in_flight: int, queueing: int) -> Decision:
         if not self.enabled or self._calm_with(in_flight):
@@ -104,49 +128,82 @@ class Admission:
         pressure = self._pressure(self.in_flight + 1, self.queueing)
         return rejection(kind, pressure, self.policy, last=self._last[kind])
 
-    def may_queue(self, kind: OperationType, operations: int, *, for_load: bool) -> bool:
+    def _shared(self, decision: Decision, holder: Holder) -> Decision:
+        """The decision, unless the holder is below its share."""
+        if decision is Decision.EXECUTE or self.beyond >= self.limit.limit:
+            return decision
+        # A process that cannot keep up executes only so many; of those everyone has a share.
+        capacity = self.policy.floor if self.lag_ms > self._calm_lag_ms else self.limit.limit
+        return Decision.EXECUTE if self.shares.allows(holder, capacity) else decision
+
+    def may_queue(self, kind: OperationType, operations: int, holder: Holder, *, for_load: bool) -> bool:
         """Whether operations may enter the queue; those that do for load are taken from the budget."""
         if not self.enabled:
             return True
-        if full(kind, self.pressure, self.policy, last=self._last[kind]):
+        if deep(kind, self.pressure, self.policy, last=self._last[kind]) or not self._may_enter(holder):
             return False
         if for_load:
-            if not self.budget.open:
+            if not self.budget.open and not self._may_overspend(holder):
                 return False
-            self.budget.spend(operations)
+            self.budget.spend(operations, holder)
         return True
+
+    def _may_enter(self, holder: Holder) -> bool:
+        """Whether one more may be on its way into the queue; beyond the limit, only below its share."""
+        limit = self.queueing_limit.limit
+        return self.queueing < limit or self.queueing_shares.allows(holder, limit)
+
+    def _may_overspend(self, holder: Holder) -> bool:
+        """Whether a holder may queue though the budget is spent: others spent it."""
+        return self.shares.has_others(holder) and self.budget.owes_little(holder)
 
     def rested(self, seconds: float) -> None:
         """Some time has passed; without pressure it fills the budget."""
+        self.budget.passed(seconds)
         if self.depth == 0 and self.in_flight <= self.limit.limit / 4:
             self.budget.rested(seconds)
 
-    def entering(self, messages: int) -> Entering:
+    def entering(self, messages: int, holder: Holder) -> Entering:
         """Count operations on their way into the operation queue, a large one for several."""
-        return Entering(self, max(1, messages // MESSAGES_PER_WEIGHT))
+        return Entering(self, max(1, messages // MESSAGES_PER_WEIGHT), holder)
 
-    def executing(self) -> Executing:
-        """Count one direct operation in flight and learn from how long it took."""
-        return Executing(self)
+    def executing(self, holder: Holder, *, calls: int = 1) -> Executing:
+        """Count one direct operation in flight, of so many calls, and learn from how long it took.
+
+        An operation of many calls counts for several, but never for more than the limit.
+        """
+        return Executing(self, holder, calls)
 
 
 class Executing:
     """One direct operation in flight, while the block runs."""
 
-    __slots__ = ("_admission", "_running", "_started")
+    __slots__ = ("_admission", "_beyond", "_calls", "_holder", "_running", "_started", "_weight")
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, holder: Holder, calls: int) -> None:
         self._admission = admission
+        self._holder = holder
+        self._calls = calls
 
     def __enter__(self) -> None:
-        self._admission.in_flight += 1
-        self._running, self._started = self._admission.in_flight, time.perf_counter()
+        admission = self._admission
+        self._weight = (
+            1 if self._calls == 1 else min(admission.limit.limit, -(-self._calls // CALLS_PER_WEIGHT))
+        )
+        admission.shares.take(self._holder, self._weight)
+        admission.in_flight += self._weight
+        self._beyond = admission.in_flight > admission.limit.limit
+        admission.beyond += self._beyond
+        self._running, self._started = admission.in_flight, time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
         admission = self._admission
-        admission.in_flight -= 1
+        admission.in_flight -= self._weight
+        admission.beyond -= self._beyond
+        admission.shares.give_back(self._holder, self._weight)
         # The request waited in the event loop before the timer started, so add how late the loop is.
-        took_ms = (time.perf_counter() - self._started) * 1000 + admission.lag_ms
+        turns = -(-self._calls // AT_ONCE)
+        took_ms = (time.perf_counter() - self._started) * 1000 / turns + admission.lag_ms
         admission.limit.observe(latency_ms=took_ms, in_flight=self._running)
         admission.budget.executed()
 
@@ -154,18 +211,21 @@ class Executing:
 class Entering:
     """Operations of one request on their way into the operation queue, while the block runs."""
 
-    __slots__ = ("_admission", "_running", "_started", "_weight")
+    __slots__ = ("_admission", "_holder", "_running", "_started", "_weight")
 
-    def __init__(self, admission: Admission, weight: int) -> None:
+    def __init__(self, admission: Admission, weight: int, holder: Holder) -> None:
         self._admission = admission
         self._weight = weight
+        self._holder = holder
 
     def __enter__(self) -> None:
         self._admission.queueing += self._weight
+        self._admission.queueing_shares.take(self._holder, self._weight)
         self._running, self._started = self._admission.queueing, time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
         admission = self._admission
         admission.queueing -= self._weight
+        admission.queueing_shares.give_back(self._holder, self._weight)
         took_ms = (time.perf_counter() - self._started) * 1000
         admission.queueing_limit.observe(latency_ms=took_ms, in_flight=self._running)

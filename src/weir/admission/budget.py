@@ -2,10 +2,13 @@
 
 A queued push costs about twice a direct one, and drains through the same broker, so a queue absorbs a burst
 but cannot carry a load that lasts. Whoever queued for load has spent from the budget; it fills again while
-there is no pressure, and under pressure only by a share of what is executed.
+there is no pressure, and under pressure only by a share of what is executed. What each holder spent is
+remembered for as long as a whole budget takes to fill, so that a spent one is not held against others.
 """
 
 from __future__ import annotations
+
+from weir.model.holders import Holder
 
 
 class QueueBudget:
@@ -18,15 +21,28 @@ class QueueBudget:
         later ones of its partition queue as well, so a few bursts cost less than many single ones."""
         self._left = self._burst
         self._spent = False
+        self._debts: dict[Holder, float] = {}
 
     @property
     def open(self) -> bool:
         """Whether an operation may be queued for load."""
         return not self._spent
 
-    def spend(self, operations: int) -> None:
-        self._left -= operations
+    def owes_little(self, holder: Holder) -> bool:
+        """Whether one more keeps the holder within its share, of a burst that others spent some of."""
+        debt = self._debts.get(holder, 0.0)
+        return not debt or (debt + 1) * max(2, len(self._debts)) <= self._burst
+
+    def spend(self, operations: int, holder: Holder) -> None:
+        self._left = max(-self._burst, self._left - operations)
         self._spent = self._spent or self._left < 1
+        self._debts[holder] = self._debts.get(holder, 0.0) + operations
+
+    def passed(self, seconds: float) -> None:
+        """Some time has passed, with pressure or without."""
+        if self._debts:
+            paid = self._per_s * seconds / len(self._debts)
+            self._debts = {holder: debt - paid for holder, debt in self._debts.items() if debt > paid}
 
     def executed(self) -> None:
         """An operation was executed under pressure."""

@@ -74,6 +74,11 @@ def lagging(kind: OperationType, pressure: Pressure, policy: Policy, *, last: De
 
 
 def full(kind: OperationType, pressure: Pressure, policy: Policy, *, last: Decision) -> bool:
-    """Whether the operation queue has no room left for this kind."""
+    """Whether the operation queue has no room left for this kind, or too many are on their way into it."""
+    return deep(kind, pressure, policy, last=last) or pressure.queueing >= pressure.queueing_limit
+
+
+def deep(kind: OperationType, pressure: Pressure, policy: Policy, *, last: Decision) -> bool:
+    """Whether too many operations are queued for one more of this kind."""
     share = policy.release if last is Decision.REJECT else 1.0
-    return pressure.depth > policy.of(kind).depth * share or pressure.queueing >= pressure.queueing_limit
+    return pressure.depth > policy.of(kind).depth * share

@@ -9,16 +9,19 @@ from urllib.parse import unquote_to_bytes
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from weir.api.edge import REQUEST_ID, Edge, internal
 from weir.api.hot import HotRoute, HotRoutes
 from weir.api.instruments import Instruments
+from weir.api.live import LiveQueues
 from weir.api.openapi import complete
 from weir.api.problems import from_status, from_validation, problem_response
-from weir.api.routes.table import HOT, ROUTERS
+from weir.api.routes.table import HOT, ROUTERS, STREAMS
 from weir.api.services import Services
+from weir.api.wire import status_of_loss
 from weir.errors import Malformed, WeirError
 
 TITLE = "Weir"
@@ -37,7 +40,13 @@ def create_app(
     instruments = Instruments()
     control = create_control(services, routers=routers, instruments=instruments)
     control.router.routes.extend(routes)
-    return Edge(services, hot=HotRoutes((*HOT, *hot)), control=control, instruments=instruments)
+    return Edge(
+        services,
+        hot=HotRoutes((*HOT, *hot)),
+        control=control,
+        instruments=instruments,
+        streams=STREAMS,
+    )
 
 
 def create_control(
@@ -57,10 +66,12 @@ def create_control(
             WeirError: _on_weir_error,
             RequestValidationError: _on_validation_error,
             HTTPException: _on_http_error,
+            ClientDisconnect: _on_loss,
             Exception: _on_any_error,
         },
     )
     app.state.services = services
+    app.state.live = LiveQueues(services)
     app.state.instruments = instruments or Instruments()
     for router in (*ROUTERS, *routers):
         app.include_router(router)
@@ -110,6 +121,11 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
         instance=request.scope.get(REQUEST_ID),
         headers=dict(error.headers or {}),
     )
+
+
+async def _on_loss(request: Request, _: Exception) -> Response:
+    """Nobody reads this; its status is what is counted."""
+    return Response(status_code=status_of_loss(request.scope))
 
 
 async def _on_any_error(request: Request, _: Exception) -> Response:

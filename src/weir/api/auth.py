@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from fastapi import Depends, Header, Request
 
 from weir.api.services import Services
+from weir.api.wire import PRINCIPAL, note_principal
 from weir.control.authentication import Authenticator
 from weir.control.principals import Principal, Role
 from weir.errors import InvalidInput, Unauthenticated
@@ -48,9 +49,8 @@ async def authenticate(headers: Mapping[str, str], authenticator: Authenticator)
     return await authenticator.authenticate(text.strip())
 
 
-async def access(headers: Mapping[str, str], services: Services, *, role: Role) -> Access:
+def access(principal: Principal, headers: Mapping[str, str], services: Services, *, role: Role) -> Access:
     """What a request of the hot path may do; the control plane comes through `require` instead."""
-    principal = await authenticate(headers, services.authenticator)
     principal.demand(role)
     found = _chosen(
         principal,
@@ -100,7 +100,11 @@ async def services_of(request: Request) -> Services:
 
 async def principal_of(request: Request, services: Annotated[Services, Depends(services_of)]) -> Principal:
     """Who asks, whatever environment it is about."""
-    return await authenticate(request.headers, services.authenticator)
+    principal: Principal | None = request.scope.get(PRINCIPAL)
+    if principal is None:
+        principal = await authenticate(request.headers, services.authenticator)
+        note_principal(request.scope, principal)
+    return principal
 
 
 Scope = Annotated[str | None, Header(max_length=1024)]

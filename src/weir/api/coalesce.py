@@ -1,5 +1,7 @@
 """Many small requests, few broker calls: what arrives while a call runs goes out together in the next one.
 
+Holders take turns in it, so that one who sends much does not hold up one who sends little.
+
 Nothing waits for company: a request that finds a free lane goes at once. Under load the lanes are busy,
 and the broker's cost of a call is shared by everything that gathered meanwhile. Answers stay per item.
 """
@@ -14,6 +16,7 @@ from typing import Generic, TypeVar
 
 from weir.errors import InvalidInput, KeyReused
 from weir.model.exchange import PushAnswer, Pusher, PushItem, Refused, SettleAnswer, SettleItem, Settler
+from weir.model.holders import HOLDER, Holder
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -30,21 +33,27 @@ class _Waiting(Generic[Item, Answer]):
 
 
 class Coalescer(Generic[Item, Answer]):
-    """Runs at most `lanes` calls at once, each with everything that waits, in order of arrival."""
+    """Runs at most `lanes` shared calls at once, each with everything that waits."""
 
     def __init__(
         self, execute: Callable[[Sequence[Item]], Awaitable[list[Answer]]], *, lanes: int = LANES
     ) -> None:
         self._execute = execute
         self._free = lanes
-        self._waiting: deque[_Waiting[Item, Answer]] = deque()
+        self._waiting: dict[Holder, deque[_Waiting[Item, Answer]]] = {}
+        """Those who wait, by holder; the holder whose turn is next stands first."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def submit(self, items: Sequence[Item]) -> list[Answer]:
-        """The answers to these items, whichever call carried them."""
+        """The answers to these items, whichever call carried them.
+
+        What fills a call by itself has nothing to share, and would keep small requests out of a lane.
+        """
+        if len(items) >= SHARED:
+            return await self._execute(items)
         if not self._free:
             one: _Waiting[Item, Answer] = _Waiting(items, asyncio.get_running_loop().create_future())
-            self._waiting.append(one)
+            self._waiting.setdefault(HOLDER.get(), deque()).append(one)
             return await one.answered
         self._free -= 1
         try:
@@ -63,10 +72,17 @@ class Coalescer(Generic[Item, Answer]):
         task.add_done_callback(self._tasks.discard)
 
     def _next_group(self) -> list[_Waiting[Item, Answer]]:
+        """What fits into one call: one request of each holder in turn, each holder's in order of arrival."""
         group: list[_Waiting[Item, Answer]] = []
         size = 0
-        while self._waiting and (not group or size + len(self._waiting[0].items) <= SHARED):
-            one = self._waiting.popleft()
+        while self._waiting:
+            holder, own = next(iter(self._waiting.items()))
+            if group and size + len(own[0].items) > SHARED:
+                return group
+            del self._waiting[holder]
+            one = own.popleft()
+            if own:
+                self._waiting[holder] = own
             if not one.answered.done():
                 group.append(one)
                 size += len(one.items)

@@ -1,33 +1,39 @@
-"""The outermost layer: request ids, the limit of concurrency, timing, and problems for every error.
+"""The outermost layer: request ids, the limits of concurrency, timing, and problems for every error.
 
-Hot routes are answered here, without a framework; everything else goes on to the control plane.
+Hot routes are answered here, without a framework; everything else goes on to the control plane. A request
+takes its slot when its token is verified and its last byte is here.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import structlog
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from weir.api.auth import authenticate
 from weir.api.bodies import check_json_type, read_body
-from weir.api.door import LET_IN, Door
 from weir.api.hot import Call, HotRoute, HotRoutes
 from weir.api.instruments import Instruments
+from weir.api.limits import Limits
+from weir.api.load_shedder import LoadShedder
 from weir.api.problems import MethodNotAllowed, error_reply
 from weir.api.reply import Reply
 from weir.api.services import Services
-from weir.api.wire import ENDED_BY
-from weir.errors import Overloaded, Unavailable, WeirError
+from weir.api.slots import Capacity, RequestSlot
+from weir.api.wire import ADMITTED, PRINCIPAL, SLOT, note_principal, status_of_loss
+from weir.errors import Overloaded, Unauthenticated, Unavailable, WeirError
 from weir.model.ids import new_id
 
 REQUEST_ID = "weir.request_id"
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_WITH_TOKEN = ("/api/", "/admin/")
+"""Routes that all ask for a token: a stranger goes no further than here."""
+_OTHER_CREDENTIALS = ("/hook/", "/channel/")
+"""Routes with signatures of the body, and with tokens of channels."""
 _SLOW_S = 1.0
-CLIENT_LEFT = 499
-"""The status under which a request is counted that nobody waits for any more."""
 log = structlog.get_logger("weir.api")
 
 
@@ -35,22 +41,31 @@ class Edge:
     """An ASGI application around the hot routes and the control plane."""
 
     def __init__(
-        self, services: Services, *, hot: HotRoutes, control: ASGIApp, instruments: Instruments
+        self,
+        services: Services,
+        *,
+        hot: HotRoutes,
+        control: ASGIApp,
+        instruments: Instruments,
+        streams: Collection[str] = (),
     ) -> None:
+        limits = services.limits
         self._services = services
         self._hot = hot
         self._control = control
         self._instruments = instruments
-        self.door = Door(services, instruments)
-        self.in_flight = 0
-        self.polls = 0
+        self._stream_paths = frozenset(streams)
+        self.shedder = LoadShedder(services, instruments)
+        self.requests = Capacity(limits.max_concurrency, _too_many_requests)
+        self.polls = Capacity(limits.max_polls, _too_many_polls)
+        self.streams = Capacity(limits.max_streams, _too_many_streams, most_each=limits.max_streams_per_token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._control(scope, receive, send)
             return
-        if LET_IN in scope:
-            self.door.entered()
+        if ADMITTED in scope:
+            self.shedder.begun(scope[ADMITTED])
         scope[REQUEST_ID] = request_id = new_id()
         path = raw_path(scope)
         found = self._hot.find(path)
@@ -62,31 +77,28 @@ class Edge:
         reply = await self._answer_hot(scope, receive, route=route, parameters=parameters)
         if reply is not None:
             await _send(send, reply, request_id)
-        status = _status_of_loss(scope) if reply is None else reply.status
+        status = status_of_loss(scope) if reply is None else reply.status
         self._finish(scope, route.path, status, time.perf_counter() - started, hot=True)
 
     async def _answer_hot(
         self, scope: Scope, receive: Receive, *, route: HotRoute, parameters: Mapping[str, str]
     ) -> Reply | None:
         request_id = scope[REQUEST_ID]
+        endpoint = route.endpoints.get(scope["method"])
+        if endpoint is None:
+            return _not_allowed(route, request_id)
+        slot = scope[SLOT] = RequestSlot(self.polls if route.poll else self.requests)
+        call = Call(
+            services=self._services,
+            scope=scope,
+            receive=receive,
+            headers=_text_headers(scope),
+            request_id=request_id,
+            slot=slot,
+            parameters=parameters,
+        )
         try:
-            endpoint = route.endpoints.get(scope["method"])
-            if endpoint is None:
-                return _not_allowed(route, request_id)
-            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-            call = Call(
-                services=self._services,
-                scope=scope,
-                receive=receive,
-                headers=headers,
-                request_id=request_id,
-                parameters=parameters,
-            )
-            self._enter(poll=route.poll)
-            try:
-                return await endpoint(call)
-            finally:
-                self._leave(poll=route.poll)
+            return await endpoint(call)
         except WeirError as error:
             return error_reply(error, request_id)
         except ClientDisconnect:
@@ -94,58 +106,63 @@ class Edge:
         except Exception:
             log.exception("request failed", request_id=request_id, path=route.path)
             return error_reply(internal(), request_id)
+        finally:
+            slot.release()
 
     async def _answer_control(self, scope: Scope, receive: Receive, send: Send, *, path: str) -> None:
         request_id = scope[REQUEST_ID]
         started = time.perf_counter()
         watch = _Watch(send, request_id)
         scope["path"] = path
+        slot = scope[SLOT] = RequestSlot(self.streams if path in self._stream_paths else self.requests)
         try:
-            self._enter(poll=False)
-            try:
-                receive = await self._bounded(scope, receive)
-                await self._control(scope, receive, watch)
-            finally:
-                self._leave(poll=False)
+            receive = await self._entered(scope, receive, slot)
+            await self._control(scope, receive, watch)
         except WeirError as error:
             await _send(send, error_reply(error, request_id), request_id)
             watch.status = error.status
         except ClientDisconnect:
-            watch.status = watch.status or _status_of_loss(scope)
+            watch.status = watch.status or status_of_loss(scope)
         except Exception:
             log.exception("request failed", request_id=request_id, path=path)
             if not watch.status:
                 await _send(send, error_reply(internal(), request_id), request_id)
             watch.status = 500
+        finally:
+            slot.release()
         template = getattr(scope.get("route"), "path", "unmatched")
         self._finish(scope, template, watch.status, time.perf_counter() - started, hot=False)
 
-    async def _bounded(self, scope: Scope, receive: Receive) -> Receive:
-        """Read the body under the limits, then hand it on in one piece."""
+    async def _entered(self, scope: Scope, receive: Receive, slot: RequestSlot) -> Receive:
+        """Verify the token, read the body under the limits, take the slot; the body goes on in one piece."""
+        headers = _text_headers(scope)
+        await self._recognize(scope, headers)
         if scope["method"] not in _WITH_BODY:
+            slot.take()
             return receive
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        if scope["path"].startswith(_OTHER_CREDENTIALS):
+            return _LazyBody(self._services.limits, headers, receive, slot)
+        if PRINCIPAL not in scope:
+            # Whatever route this is, a stranger's body is not read for it.
+            slot.take()
+            return _Replay(b"", receive)
         body = await read_body(headers, receive, self._services.limits)
+        slot.take()
         if body and scope["path"].startswith(("/api/", "/admin/")):
             check_json_type(headers)
         return _Replay(body, receive)
 
-    def _enter(self, *, poll: bool) -> None:
-        limits = self._services.limits
-        if poll:
-            if self.polls >= limits.max_polls:
-                raise Unavailable("too many long polls are in progress; try again", retry_after_s=1)
-            self.polls += 1
+    async def _recognize(self, scope: Scope, headers: Mapping[str, str]) -> None:
+        """Note who asks. Elsewhere than where all need a token, a credential that does not hold or cannot be
+        checked makes a stranger; whether that matters is for the route to say."""
+        demanded = scope["path"].startswith(_WITH_TOKEN)
+        if not demanded and "authorization" not in headers:
             return
-        if self.in_flight >= limits.max_concurrency:
-            raise Overloaded("too many requests are in progress; try again", retry_after_s=1)
-        self.in_flight += 1
-
-    def _leave(self, *, poll: bool) -> None:
-        if poll:
-            self.polls -= 1
-        else:
-            self.in_flight -= 1
+        try:
+            note_principal(scope, await authenticate(headers, self._services.authenticator))
+        except (Unauthenticated, Unavailable):
+            if demanded:
+                raise
 
     def _finish(self, scope: Scope, route: str, status: int, took_s: float, *, hot: bool) -> None:
         self._instruments.observe(method=scope["method"], route=route, status=status, took_s=took_s)
@@ -176,6 +193,27 @@ class _Replay:
         return {"type": "http.request", "body": body, "more_body": False}
 
 
+class _LazyBody:
+    """A `receive` that reads the whole body when it is asked for, after the route has verified its caller."""
+
+    def __init__(
+        self, limits: Limits, headers: Mapping[str, str], receive: Receive, slot: RequestSlot
+    ) -> None:
+        self._limits = limits
+        self._headers = headers
+        self._receive = receive
+        self._slot = slot
+        self._asked = False
+
+    async def __call__(self) -> Message:
+        if self._asked:
+            return await self._receive()
+        self._asked = True
+        body = await read_body(self._headers, self._receive, self._limits)
+        self._slot.take()
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
 class _Watch:
     """A `send` that adds the request id and remembers the status."""
 
@@ -200,10 +238,20 @@ def raw_path(scope: Scope) -> str:
     return str(raw.partition(b"?")[0].decode("ascii", errors="replace"))
 
 
-def _status_of_loss(scope: Scope) -> int:
-    """What to note for a request whose client left, or was told by the server that it was too slow."""
-    error: WeirError | None = scope.get(ENDED_BY)
-    return CLIENT_LEFT if error is None else error.status
+def _text_headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _too_many_requests() -> WeirError:
+    return Overloaded("too many requests are in progress; try again", retry_after_s=1)
+
+
+def _too_many_polls() -> WeirError:
+    return Unavailable("too many long polls are in progress; try again", retry_after_s=1)
+
+
+def _too_many_streams() -> WeirError:
+    return Overloaded("too many streams are open; close some, or try again", retry_after_s=5)
 
 
 def internal() -> WeirError:

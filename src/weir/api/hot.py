@@ -1,7 +1,8 @@
 """The hot path: plain ASGI endpoints without a framework between them and the socket.
 
 An endpoint is `async def (Call) -> Reply`. Authentication is its first line, so that nothing is read or
-parsed for a stranger; errors of the tree are raised and become problems at the edge.
+parsed for a stranger. Then it reads its body, or enters if it has none: from there on it takes a slot. Errors
+of the tree are raised and become problems at the edge.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 from starlette.types import Receive, Scope
 
-from weir.api.auth import Access, access
+from weir.api.auth import Access, access, authenticate
 from weir.api.bodies import check_json_type, read_body
+from weir.api.limits import Limits
 from weir.api.payloads import parse_json
 from weir.api.reply import Reply
 from weir.api.services import Services
-from weir.control.principals import Role
+from weir.api.slots import RequestSlot
+from weir.api.wire import PRINCIPAL, note_principal
+from weir.control.principals import Principal, Role
 from weir.errors import InvalidInput, Malformed
 
 
@@ -31,14 +35,26 @@ class Call:
     receive: Receive
     headers: Mapping[str, str]
     request_id: str
+    slot: RequestSlot
     parameters: Mapping[str, str] = field(default_factory=dict)
     """Parts of the path, percent-decoded by `decoded`."""
 
     async def access(self, role: Role) -> Access:
-        return await access(self.headers, self.services, role=role)
+        principal: Principal | None = self.scope.get(PRINCIPAL)
+        if principal is None:
+            principal = await authenticate(self.headers, self.services.authenticator)
+        note_principal(self.scope, principal)
+        return access(principal, self.headers, self.services, role=role)
 
-    async def body(self) -> bytes:
-        return await read_body(self.headers, self.receive, self.services.limits)
+    async def body(self, limits: Limits | None = None) -> bytes:
+        """The whole body; the request takes its slot when the last byte is here."""
+        body = await read_body(self.headers, self.receive, limits or self.services.limits)
+        self.slot.take()
+        return body
+
+    def enter(self) -> None:
+        """Take the slot of a request without a body."""
+        self.slot.take()
 
     async def json_body(self) -> tuple[bytes, dict[str, Any]]:
         """The body as it is, and the object that it says."""

@@ -16,6 +16,10 @@ class Limits:
     """Requests in progress, long polls and streams aside."""
     max_polls: int = 10_000
     """Long polls in progress."""
+    max_streams: int = 1_000
+    """Streams of server-sent events that are open."""
+    max_streams_per_token: int = 100
+    """Of those, for the tokens of one scope."""
     max_header_bytes: int = 65_536
     """Request line and headers together. Trailers and chunk extensions together may take as much again."""
     max_headers: int = 128

@@ -114,7 +114,7 @@ class Services:
 
 
 def admit(services: Services, kind: OperationType) -> None:
-    """Refuse with 429 what this process has no room for, before it costs anything."""
+    """Refuse with 429 what this process has no room for, before anything is read for it."""
     if services.operations is not None:
         services.operations.admit(kind)
 

@@ -19,10 +19,15 @@ from typing import Protocol
 from weir.control.principals import Principal
 from weir.control.secrets import TokenText, parse
 from weir.control.tokens import Token, Tokens
-from weir.errors import ControlUnavailable, Unauthenticated
+from weir.errors import ControlUnavailable, Overloaded, Unauthenticated
 from weir.model.clock import Clock, SystemClock
 
 _MAX_ENTRIES = 10_000
+"""Known tokens, and as many that are not known: anyone can make up ids, and must not push out real ones."""
+_LOOKUPS = 4
+"""Unknown tokens that PostgreSQL is asked for at once. Anyone can send them; the connections are for all."""
+_MAX_WAITING = 1_000
+"""Unknown tokens that wait for that."""
 _AWAY_S = 5.0
 _REFRESH_S = 0.5
 
@@ -31,6 +36,9 @@ class Authenticator(Protocol):
     """Turns a credential into a principal, or refuses it."""
 
     async def authenticate(self, text: str) -> Principal: ...
+
+    def recall(self, text: str) -> tuple[Principal, bool] | None:
+        """The principal, if the credential was verified lately, and whether it need not be verified again."""
 
     def forget(self, token_id: str) -> None:
         """Use nothing that is remembered about a token."""
@@ -61,6 +69,8 @@ class CachedAuthenticator:
         self._clock = clock or SystemClock()
         self._monotonic = monotonic
         self._entries: dict[str, _Entry] = {}
+        self._unknown: dict[str, _Entry] = {}
+        self._lookups = asyncio.Semaphore(_LOOKUPS)
         self._seen: dict[str, int] = {}
         self._reading: dict[str, asyncio.Task[_Entry]] = {}
         self._ask_again_s: float | None = None
@@ -70,14 +80,29 @@ class CachedAuthenticator:
         parts = parse(text)
         if parts is None:
             raise _refusal()
-        entry = self._entries.get(parts.id)
+        entry = self._entries.get(parts.id) or self._unknown.get(parts.id)
         if entry is None or self._monotonic() - entry.read_at_s >= self._fresh_s:
             entry = await self._read(parts.id, entry)
         return self._checked(entry, parts)
 
+    def recall(self, text: str) -> tuple[Principal, bool] | None:
+        """The principal, if the credential was verified lately, and whether it need not be verified again."""
+        parts = parse(text)
+        entry = self._entries.get(parts.id) if parts is not None else None
+        if parts is None or entry is None:
+            return None
+        age_s = self._monotonic() - entry.read_at_s
+        if age_s >= max(self._fresh_s, self._stale_s):
+            return None
+        try:
+            return self._checked(entry, parts), age_s < self._fresh_s
+        except Unauthenticated:
+            return None
+
     def forget(self, token_id: str) -> None:
         """Ask PostgreSQL again the next time this token is used."""
         self._entries.pop(token_id, None)
+        self._unknown.pop(token_id, None)
         self._reading.pop(token_id, None)
 
     async def flush_last_used(self) -> None:
@@ -111,13 +136,18 @@ class CachedAuthenticator:
         return known
 
     async def _read_unknown(self, token_id: str) -> _Entry:
+        self._check_silence()
+        return await asyncio.shield(self._shared_read(token_id))
+
+    def _check_silence(self) -> None:
         if self._ask_again_s is not None and self._monotonic() < self._ask_again_s:
             raise ControlUnavailable("PostgreSQL does not answer; try again", retry_after_s=_AWAY_S)
-        return await asyncio.shield(self._shared_read(token_id))
 
     def _shared_read(self, token_id: str) -> asyncio.Task[_Entry]:
         reading = self._reading.get(token_id)
         if reading is None:
+            if len(self._reading) >= _MAX_WAITING and token_id not in self._entries:
+                raise Overloaded("too many unknown tokens are being looked up; try again", retry_after_s=1)
             reading = asyncio.create_task(self._find(token_id))
             self._reading[token_id] = reading
             reading.add_done_callback(partial(self._read_ended, token_id))
@@ -133,12 +163,21 @@ class CachedAuthenticator:
         self._ask_again_s = self._monotonic() + _AWAY_S if silent else None
 
     async def _find(self, token_id: str) -> _Entry:
-        token = await self._tokens.find(token_id)
+        if token_id in self._entries:
+            return self._remember(token_id, await self._tokens.find(token_id))
+        async with self._lookups:
+            self._check_silence()
+            return self._remember(token_id, await self._tokens.find(token_id))
+
+    def _remember(self, token_id: str, token: Token | None) -> _Entry:
         principal = None if token is None else token.principal
         entry = _Entry(token=token, principal=principal, read_at_s=self._monotonic())
-        if len(self._entries) >= _MAX_ENTRIES:
-            self._entries.pop(next(iter(self._entries)))
-        self._entries[token_id] = entry
+        self._entries.pop(token_id, None)
+        self._unknown.pop(token_id, None)
+        entries = self._unknown if token is None else self._entries
+        if len(entries) >= _MAX_ENTRIES:
+            entries.pop(next(iter(entries)))
+        entries[token_id] = entry
         return entry
 
     def _checked(self, entry: _Entry, parts: TokenText) -> Principal:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from weir.errors import Forbidden, InvalidInput, NotFound
+from weir.model.holders import Holder
 from weir.model.names import EnvironmentRef
 
 
@@ -38,6 +39,11 @@ class Principal:
     organization: str | None
     project: str | None = None
     environment: str | None = None
+
+    @property
+    def holder(self) -> Holder:
+        """Whose share of a process its requests take."""
+        return self.organization, self.project, self.environment
 
     def demand(self, role: Role) -> None:
         """Forbidden unless this principal's role includes `role`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from secrets import token_hex
@@ -22,6 +22,7 @@ from weir.ingress.signatures import verify
 from weir.ingress.tally import Tally
 from weir.model.clock import Clock, SystemClock
 from weir.model.exchange import PushAnswer, Pushed, Pusher, PushItem, Queued, Refused
+from weir.model.holders import Holder
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.receipts import HOOK, RECEIVED_AT, SOURCE_IP
@@ -122,23 +123,40 @@ class Receiver:
         return self._specs.book.hooks_by_environment.values()
 
     async def receive(
-        self, hook: Hook | None, *, headers: Mapping[str, str], body: bytes, source_ip: str
+        self,
+        hook: Hook | None,
+        *,
+        headers: Mapping[str, str],
+        body: bytes,
+        source_ip: str,
+        verified: Callable[[Holder], None] = lambda _: None,
     ) -> Received:
-        """Answer one request. Unknown webhooks and bad signatures get the same refusal."""
+        """Answer one request. Unknown webhooks and bad signatures get the same refusal.
+
+        `verified` is told whose webhook it is once a signature holds.
+        """
         try:
-            found = await self._receive(hook, headers=headers, body=body, source_ip=source_ip)
+            known = self._verified(hook, headers=headers, body=body)
+            if known.webhook.verification is not None:
+                verified(known.environment.holder)
+            found = await self._receive(known, headers=headers, body=body, source_ip=source_ip)
         except WeirError as error:
             self.tally.count(hook, error.code)
             raise
         self.tally.count(hook, found.outcome)
         return found
 
-    async def _receive(
-        self, hook: Hook | None, *, headers: Mapping[str, str], body: bytes, source_ip: str
-    ) -> Received:
+    def _verified(self, hook: Hook | None, *, headers: Mapping[str, str], body: bytes) -> Hook:
+        """The webhook, if this request may use it."""
         now_ms = self._clock.now_ms()
         if not self._authentic(hook, headers=headers, body=body, now_ms=now_ms) or hook is None:
             raise Unauthenticated(_STRANGER)
+        return hook
+
+    async def _receive(
+        self, hook: Hook, *, headers: Mapping[str, str], body: bytes, source_ip: str
+    ) -> Received:
+        now_ms = self._clock.now_ms()
         if len(body) > hook.webhook.max_body_bytes:
             raise TooLarge(
                 f"the body is over the limit of {hook.webhook.max_body_bytes} bytes here; send less at once"

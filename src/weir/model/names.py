@@ -6,6 +6,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from weir.errors import InvalidInput
+from weir.model.holders import Holder
 from weir.model.limits import MAX_NAME_BYTES
 
 SYSTEM_ORGANIZATION = "weir"
@@ -49,6 +50,11 @@ class EnvironmentRef:
         check_name(self.organization, what="organization")
         check_name(self.project, what="project")
         check_name(self.environment, what="environment")
+
+    @property
+    def holder(self) -> Holder:
+        """Whose share of a process its requests take."""
+        return self.organization, self.project, self.environment
 
     def queue(self, name: str) -> QueueRef:
         return QueueRef(

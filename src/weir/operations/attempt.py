@@ -14,7 +14,7 @@ from weir.errors import BrokerUnavailable, Unavailable, WeirError
 from weir.model.exchange import PushAnswer, PushItem, Refused, push_answer
 from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
-from weir.model.tasks import all_of
+from weir.model.tasks import in_turns
 from weir.operations.calls import CallLanes
 from weir.operations.model import Reason
 from weir.operations.reach import BROKER_ANSWER_S, Reach
@@ -59,7 +59,7 @@ class Attempt:
         for at, item in enumerate(items):
             groups.setdefault(item.queue, []).append(at)
         answers: Answers = {}
-        await all_of([self._group(queue, items, group, answers) for queue, group in groups.items()])
+        await in_turns([self._group(queue, items, group, answers) for queue, group in groups.items()])
         return [answers[at] for at in range(len(items))]
 
     async def _group(

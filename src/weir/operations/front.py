@@ -8,6 +8,7 @@ from weir.admission.admission import Admission
 from weir.admission.decide import Decision
 from weir.admission.kinds import OperationType
 from weir.model.exchange import PushAnswer, Pusher, PushItem
+from weir.model.holders import HOLDER
 from weir.operations.attempt import Held
 from weir.operations.intake import Intake
 
@@ -26,9 +27,10 @@ class AdmittingPusher:
 
     async def push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
         """Answer for each item in order; Overloaded if none may enter."""
-        decision = self._admission.decide(OperationType.PUSH)
+        holder = HOLDER.get()
+        decision = self._admission.decide(OperationType.PUSH, holder)
         if decision is Decision.EXECUTE:
-            with self._admission.executing():
+            with self._admission.executing(holder, calls=_calls(items)):
                 answers = await self._attempt.push(items)
             if any(isinstance(answer, Held) for answer in answers):
                 return await self._intake.keep(items, answers)
@@ -36,3 +38,9 @@ class AdmittingPusher:
         if decision is Decision.QUEUE:
             return await self._intake.queue(items)
         raise self._intake.overloaded()
+
+
+def _calls(items: Sequence[PushItem]) -> int:
+    """How many calls of the broker they take: one for each queue."""
+    # By identity: references to queues are cached, and hashing them would cost a batch a few per cent.
+    return 1 if len(items) == 1 else len({id(item.queue) for item in items})

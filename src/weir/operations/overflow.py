@@ -10,6 +10,7 @@ from collections.abc import Callable
 from weir.admission.admission import Admission
 from weir.admission.kinds import OperationType
 from weir.errors import Overloaded, WeirError
+from weir.model.holders import HOLDER
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
 from weir.operations.estimate import UNKNOWN, Rate
@@ -84,9 +85,12 @@ class Overflow:
         With `must` they are queued however many there are: they may have taken effect already.
         """
         for_load = reason is not Reason.BROKER_UNAVAILABLE
-        if not must and not self._admission.may_queue(OperationType.PUSH, len(operations), for_load=for_load):
+        admission, holder = self._admission, HOLDER.get()
+        if not must and not admission.may_queue(
+            OperationType.PUSH, len(operations), holder, for_load=for_load
+        ):
             raise self.overloaded()
-        with self._admission.entering(sum(operation.messages for operation in operations)):
+        with admission.entering(sum(operation.messages for operation in operations), holder):
             written = await self._writer.add(operations)
         if not written.gated:
             reason = Reason.BROKER_UNAVAILABLE

@@ -11,6 +11,7 @@ from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.model.exchange import Pusher, Settler
+from weir.model.holders import HOLDER
 from weir.model.ids import new_id
 from weir.operations.attempt import Attempt
 from weir.operations.calls import CallLanes
@@ -98,7 +99,7 @@ class OperationService:
 
     def admit(self, kind: OperationType) -> None:
         """Turn an operation away before anything is read or parsed for it, if that is what would happen."""
-        if self.admission.peek(kind) is Decision.REJECT:
+        if self.admission.peek(kind, HOLDER.get()) is Decision.REJECT:
             error = self.intake.overloaded()
             if kind is OperationType.PUSH:
                 self.tally.turned_away(error)

@@ -7,6 +7,7 @@ some comparisons here.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 from enum import IntEnum
 from typing import Any
 
@@ -15,8 +16,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from weir.api.limits import Limits
 from weir.api.problems import MEDIA_TYPE, HeadersTooLarge, TargetTooLong, problem, problem_headers
-from weir.api.wire import ENDED_BY
+from weir.api.wire import ARRIVAL, ENDED_BY
 from weir.errors import Malformed, WeirError
+from weir.model.holders import Holder
 from weir.model.ids import new_id
 from weir.serve.transport import PoliteTransport
 from weir.serve.unfinished import UnfinishedRequests, client_of
@@ -46,7 +48,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, limits: Limits, unfinished: UnfinishedRequests, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.limits = limits
-        self.client_key: Any = None
+        self.client_key: Hashable = None
+        self._address: Hashable = None
         self.verified = False
         self.bytes_held = 0
         self._unfinished = unfinished
@@ -93,7 +96,7 @@ class LimitedProtocol(HttpToolsProtocol):
             transport, unfinished=self._is_unfinished, send_timeout_s=self.limits.send_timeout_s
         )
         super().connection_made(self._outlet)  # type: ignore[arg-type]
-        self.client_key = client_of(self.client[0]) if self.client else None
+        self.client_key = self._address = client_of(self.client[0]) if self.client else None
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -144,7 +147,12 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._phase = Phase.HEAD
+        self.client_key, self.verified = self._address, False
         super().on_message_begin()
+        self.scope[ARRIVAL] = self  # type: ignore[literal-required]
+
+    def belongs_to(self, holder: Holder) -> None:
+        self.client_key, self.verified = holder, True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._phase is Phase.BODY:

@@ -1,11 +1,13 @@
-"""HTTP that turns pushes away before they become requests, when the application's door says so."""
+"""HTTP that turns pushes away before they become requests, when the application's load shedder says so."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from weir.api.door import LET_IN, Door
+from weir.api.load_shedder import LoadShedder
+from weir.api.wire import ADMITTED, PRINCIPAL
+from weir.model.holders import STRANGERS
 from weir.serve.protocol import LimitedProtocol
 
 _SMALL = 1_048_576
@@ -14,15 +16,16 @@ _SMALL = 1_048_576
 
 _PUSH_LINE = b"POST /api/v1/push HTTP/1.1\r\n"
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,7})(?=\r\n)")
+_CREDENTIAL = re.compile(rb"\r\nauthorization: *([^\r\n]*)", re.IGNORECASE)
 _UNUSUAL = re.compile(rb"\r\n(?:transfer-encoding|expect|upgrade|connection(?!: *keep-alive\r\n))")
 
 
 class SheddingProtocol(LimitedProtocol):
-    """Asks the door once the headers are there; the body of whoever is turned away is skipped, not kept."""
+    """Asks the load shedder once the headers are there. The body of a push that is refused is skipped."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._door: Door | None = getattr(self.app, "door", None)
+        self._shedder: LoadShedder | None = getattr(self.app, "shedder", None)
         self._refusal: bytes | None = None
 
     @property
@@ -30,11 +33,12 @@ class SheddingProtocol(LimitedProtocol):
         return self._refusal is None
 
     def data_received(self, data: bytes) -> None:
-        if self._door is not None and self._door.shedding and self._turned_away(data, self._door):
+        shedder = self._shedder
+        if shedder is not None and shedder.shedding and self._refuse_unparsed(data, shedder):
             return
         super().data_received(data)
 
-    def _turned_away(self, data: bytes, door: Door) -> bool:
+    def _refuse_unparsed(self, data: bytes, shedder: LoadShedder) -> bool:
         """Refuse a whole push that came in one piece, unparsed: while many are refused, that is most of the
         work. Anything else about it that is not plain goes the long way."""
         if not self.idle or not data.startswith(_PUSH_LINE):
@@ -46,7 +50,11 @@ class SheddingProtocol(LimitedProtocol):
             return False
         if end > self.limits.max_header_bytes or head.count(b"\r\n") > self.limits.max_headers:
             return False
-        refusal = door.refusal("/api/v1/push")
+        credentials = _CREDENTIAL.findall(data, 0, end)
+        if len(credentials) > 1:
+            return False
+        known = shedder.recall_credential(credentials[0]) if credentials else None
+        refusal = shedder.refusal("/api/v1/push", STRANGERS if known is None else known[0].holder)
         if refusal is None:
             return False
         self._unset_keepalive_if_required()
@@ -55,14 +63,24 @@ class SheddingProtocol(LimitedProtocol):
         return True
 
     def start_request(self) -> None:
-        door = self._door
-        route = door.route(self.parser.get_method(), self.url) if door is not None else None
-        if door is not None and route is not None and self._may_shed():
-            self._refusal = door.knock(route)
+        shedder = self._shedder
+        route = shedder.route(self.parser.get_method(), self.url) if shedder is not None else None
+        if shedder is not None and route is not None and self._may_shed():
+            self._refusal = self._check(shedder, route)
             if self._refusal is not None:
                 return
-            self.scope[LET_IN] = True  # type: ignore[literal-required]
         super().start_request()
+
+    def _check(self, shedder: LoadShedder, route: str) -> bytes | None:
+        """Admit the push, and say so in its scope; or the refusal."""
+        known = shedder.recall(self.headers)
+        holder = STRANGERS if known is None else known[0].holder
+        refusal = shedder.check(route, holder)
+        if refusal is None:
+            self.scope[ADMITTED] = holder  # type: ignore[literal-required]
+            if known is not None and known[1]:
+                self.scope[PRINCIPAL] = known[0]  # type: ignore[literal-required]
+        return refusal
 
     def on_body(self, body: bytes) -> None:
         if self._refusal is None:

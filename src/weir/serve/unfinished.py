@@ -18,6 +18,9 @@ from weir.api.problems import RequestTimeout
 from weir.errors import Overloaded, WeirError
 
 TICK_S = 0.25
+ENDED_PER_LOOK = 64
+"""Requests that are ended in one look, or a quarter of the surplus: who is ended comes back at once, and a
+thousand that come back together would hold up everyone else."""
 GRACE_TICKS = 4
 """Over the number allowed, only requests are ended that have been arriving for this long. Clients that send
 headers and body one after the other are in the middle of a request for a moment, hundreds of them at once."""
@@ -124,7 +127,7 @@ class UnfinishedRequests:
         """End the oldest of them that had their grace."""
         if surplus > 0:
             old = [one for one in requests if self._tick - self._since.get(one, self._tick) >= GRACE_TICKS]
-            for request in old[:surplus]:
+            for request in old[: min(surplus, max(ENDED_PER_LOOK, surplus // 4))]:
                 request.refuse(_too_many())
 
     def _shrink(self, requests: Iterable[Arriving], most_bytes: int) -> None:

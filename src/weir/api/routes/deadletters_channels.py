@@ -26,6 +26,7 @@ from weir.api.responses import problems
 from weir.api.routes.deadletters import Before, ChannelToken, Page, next_page, position, room_of
 from weir.api.routes.deadletters_admin import Done, Replayed
 from weir.api.services import Services
+from weir.api.wire import note_holder
 from weir.deadletters.channels import Channel, Consumer
 from weir.deadletters.filters import Filter
 from weir.deadletters.publish import Publication, publish
@@ -56,22 +57,28 @@ class Published(BaseModel):
 
 async def channel_of(
     channelId: str,  # noqa: N803
+    request: Request,
     services: App,
     x_broker_channel_token: ChannelToken = None,
 ) -> Channel:
-    return await room_of(services).channels.channel_by_token(channelId, x_broker_channel_token)
+    channel = await room_of(services).channels.channel_by_token(channelId, x_broker_channel_token)
+    note_holder(request.scope, channel.environment.holder)
+    return channel
 
 
 async def consumer_of(
     channelId: str,  # noqa: N803
     consumerId: str,  # noqa: N803
+    request: Request,
     services: App,
     x_broker_channel_token: ChannelToken = None,
     x_broker_consumer_token: ConsumerToken = None,
 ) -> Consumer:
-    return await room_of(services).channels.consumer_by_tokens(
+    consumer = await room_of(services).channels.consumer_by_tokens(
         channelId, consumerId, channel_token=x_broker_channel_token, consumer_token=x_broker_consumer_token
     )
+    note_holder(request.scope, consumer.channel.environment.holder)
+    return consumer
 
 
 Producer = Annotated[Channel, Depends(channel_of)]

@@ -7,6 +7,7 @@ webhook's own limit, and an unknown webhook is answered like a bad signature.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
@@ -14,12 +15,12 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from weir.api.auth import App, Reader, note_served
-from weir.api.bodies import read_body
 from weir.api.hot import Call, HotRoute, decoded
 from weir.api.limits import Limits
 from weir.api.reply import Reply
 from weir.api.responses import problems
 from weir.api.services import Services, present
+from weir.api.wire import note_holder
 from weir.ingress.handshakes import permission
 from weir.ingress.receive import Received, Receiver
 from weir.model.names import EnvironmentRef
@@ -80,10 +81,14 @@ async def receive(call: Call) -> Reply:
     """The hot path: the short address."""
     receiver: Receiver = present(call.services.receiver, "webhooks")
     hook = receiver.find(decoded(call.parameters["name"]))
-    body = await read_body(call.headers, call.receive, _limits(call.services, hook))
+    body = await call.body(_limits(call.services, hook))
     client = call.scope.get("client")
     found = await receiver.receive(
-        hook, headers=call.headers, body=body, source_ip=client[0] if client else ""
+        hook,
+        headers=call.headers,
+        body=body,
+        source_ip=client[0] if client else "",
+        verified=partial(note_holder, call.scope),
     )
     if hook is not None:
         note_served(call.services, hook.environment)
@@ -92,6 +97,7 @@ async def receive(call: Call) -> Reply:
 
 async def handshake(call: Call) -> Reply:
     """The CloudEvents handshake: this address takes events from whoever asks, if they are signed."""
+    call.enter()
     return Reply(body=b"", headers=permission(call.headers))
 
 
@@ -118,7 +124,13 @@ async def receive_long(
     body = await request.body()
     source_ip = request.client.host if request.client else ""
     hook = receiver.find_in(scope, name)
-    found = await receiver.receive(hook, headers=headers, body=body, source_ip=source_ip)
+    found = await receiver.receive(
+        hook,
+        headers=headers,
+        body=body,
+        source_ip=source_ip,
+        verified=partial(note_holder, request.scope),
+    )
     if hook is not None:
         note_served(services, hook.environment)
     return Response(

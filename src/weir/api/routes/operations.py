@@ -12,6 +12,7 @@ from weir.api.auth import App, Reader, Writer
 from weir.api.responses import problems
 from weir.api.services import Services, present
 from weir.control.audit import Change
+from weir.model.holders import HOLDER
 from weir.operations.desk import MOST_PARTITIONS
 from weir.operations.model import Status
 from weir.operations.service import OperationService
@@ -175,7 +176,7 @@ def _health(services: Services, service: OperationService) -> SystemHealth:
         event_loop_lag_ms=round(pressure.lag_ms, 2),
         queue_depth=pressure.depth,
         drain_per_second=round(service.sampler.rate.per_s, 1),
-        decision=admission.peek(OperationType.PUSH).value,
+        decision=admission.peek(OperationType.PUSH, HOLDER.get()).value,
     )
 
 

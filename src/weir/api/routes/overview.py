@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
-from weir.api.auth import Access, App, Caller, Reader
+from weir.api.auth import App, Caller, Reader
 from weir.api.history import Period, QueueRank, period_document, rank_document
+from weir.api.live import LiveQueues
 from weir.api.responses import problems
 from weir.api.routes.history import asked_window, warehouse_of
-from weir.api.routes.queues import queue_view
 from weir.api.schemas import EnvironmentView
-from weir.api.services import Services, present
+from weir.api.services import present
 from weir.control.principals import Role
-from weir.errors import WeirError
 from weir.warehouse.reading.periods import Window
 from weir.warehouse.reading.top import MAX_QUEUES, By
 from weir.warehouse.reading.warehouse import Warehouse
 
-router = APIRouter(prefix="/api/v1", tags=["overview"])
-
-LIVE_INTERVAL_S = 1.0
-LIVE_MAX_S = 3600.0
-"""After this a stream ends and the client connects again, so that a revoked token does not watch for ever."""
+_PREFIX = "/api/v1"
+LIVE_PATH = f"{_PREFIX}/live"
+router = APIRouter(prefix=_PREFIX, tags=["overview"])
 
 
 class Me(BaseModel):
@@ -97,57 +93,21 @@ async def show_queue_overview(
 
 
 @router.get(
-    "/live",
+    LIVE_PATH.removeprefix(_PREFIX),
     operation_id="watch_queues",
     responses={
         200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "The stream."},
         **problems(),
     },
 )
-async def watch_queues(access: Reader, services: App) -> Response:
+async def watch_queues(access: Reader, request: Request) -> Response:
     """Server-sent events: a `snapshot` of all queues, then a `change` whenever some changed.
 
     Each carries `{"changed": [queue, …], "removed": [name, …]}` with queues as `list_queues` shows them.
     """
-    first = await _views(services, access)
+    live: LiveQueues = request.app.state.live
     return StreamingResponse(
-        _events(services, access, first),
+        await live.open(access.environment),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
-
-
-Views = dict[str, dict[str, Any]]
-
-
-async def _views(services: Services, access: Access) -> Views:
-    states = await services.broker.states(access.environment)
-    return {state.queue.queue: queue_view(state).model_dump() for state in states}
-
-
-async def _events(services: Services, access: Access, known: Views) -> AsyncIterator[bytes]:
-    yield _event("snapshot", changed=list(known.values()), removed=[])
-    deadline = asyncio.get_running_loop().time() + LIVE_MAX_S
-    while not await _stopped(services) and asyncio.get_running_loop().time() < deadline:
-        try:
-            now = await _views(services, access)
-        except WeirError:
-            return  # The client sees the end, says that its numbers are old, and connects again.
-        changed = [view for name, view in now.items() if known.get(name) != view]
-        removed = [name for name in known if name not in now]
-        known = now
-        # A comment keeps proxies from closing a quiet stream, and shows a gone client.
-        yield _event("change", changed=changed, removed=removed) if changed or removed else b": quiet\n\n"
-
-
-async def _stopped(services: Services) -> bool:
-    """Wait for the next round; True if the process shuts down meanwhile."""
-    try:
-        await asyncio.wait_for(services.stopping.wait(), LIVE_INTERVAL_S)
-    except TimeoutError:
-        return False
-    return True
-
-
-def _event(name: str, **data: Any) -> bytes:
-    return b"event: " + name.encode() + b"\ndata: " + orjson.dumps(data) + b"\n\n"

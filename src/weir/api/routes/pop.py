@@ -30,15 +30,16 @@ _NUMBERS = ("limit", "wait_ms", "lease_ms")
 
 async def pop_by_query(call: Call) -> Reply:
     """`GET /api/v1/pop`: what to pop stands in the query."""
-    admit(call.services, OperationType.POP)
     access = await call.access(Role.WRITE)
+    admit(call.services, OperationType.POP)
+    call.enter()
     return await _popped(call, access, Fields(query_document(call.query(), numbers=_NUMBERS), "query"))
 
 
 async def pop(call: Call) -> Reply:
     """`POST /api/v1/pop`: what to pop stands in the body."""
-    admit(call.services, OperationType.POP)
     access = await call.access(Role.WRITE)
+    admit(call.services, OperationType.POP)
     _, document = await call.json_body()
     return await _popped(call, access, Fields(document))
 

@@ -27,8 +27,8 @@ BINARY = "application/octet-stream"
 
 async def push(call: Call) -> Reply:
     """`POST /api/v1/push`: a mixed batch."""
-    admit(call.services, OperationType.PUSH)
     access = await call.access(Role.WRITE)
+    admit(call.services, OperationType.PUSH)
     key = header_key(call.headers)
     body, document = await call.json_body()
     fields = Fields(document)
@@ -44,8 +44,8 @@ async def push(call: Call) -> Reply:
 
 async def push_raw(call: Call) -> Reply:
     """`POST /api/v1/queues/{queue}/messages`: the body is the payload, byte for byte."""
-    admit(call.services, OperationType.PUSH)
     access = await call.access(Role.WRITE)
+    admit(call.services, OperationType.PUSH)
     key = header_key(call.headers)
     kind = call.headers.get("content-type", BINARY).partition(";")[0].strip().lower()
     options = Fields(

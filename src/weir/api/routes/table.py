@@ -51,3 +51,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     health.router,
 )
 """The control plane."""
+
+STREAMS = frozenset({overview.LIVE_PATH})
+"""Answers that go on until one side ends them: they have a capacity of their own."""

@@ -1,21 +1,24 @@
-"""The door of the hot path: pushes that would be rejected are answered here, before there is a request.
+"""Turns pushes away before they become requests, when admission would reject them.
 
-Whoever speaks HTTP asks when the headers have arrived. A refusal costs a tenth of what an application
-costs, and those that are let in count from then on, so that many which arrive together are seen together.
+The HTTP server asks when the headers have arrived. A refusal costs a tenth of what an application costs, and
+those that are admitted count from then on, so that many which arrive together are seen together. Who sends a
+push is known by its token alone, and only if that was verified lately; everyone else is a stranger.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from weir.admission.kinds import OperationType
 from weir.api.instruments import Instruments
 from weir.api.problems import error_reply
 from weir.api.services import Services
+from weir.control.principals import Principal
 from weir.errors import Overloaded
+from weir.model.holders import Holder
 from weir.model.ids import new_id
 from weir.operations.service import OperationService
 
-LET_IN = "weir.let_in"
-"""Marks the scope of a request that is counted as arriving."""
 _PUSH = b"/api/v1/push"
 _RAW_PREFIX, _RAW_SUFFIX = b"/api/v1/queues/", b"/messages"
 
@@ -24,43 +27,64 @@ _SAME_REFUSAL = 8
 _ID = "00000000-0000-0000-0000-000000000000"
 
 
-class Door:
-    """Answers for whom there is no room, and counts who is on the way in."""
+class LoadShedder:
+    """Answers pushes that would be rejected, and counts those that are on their way in."""
 
     def __init__(self, services: Services, instruments: Instruments) -> None:
         self._services = services
         self._instruments = instruments
         self.shedding = False
-        """Whether the last that knocked was turned away."""
+        """Whether the last push that was checked was turned away."""
         self._refusals_left = 0
         self._refused_with: Overloaded | None = None
         self._pieces: list[bytes] = []
 
     def route(self, method: bytes, target: bytes) -> str | None:
         """The route of a push; None if it is something else, which is not asked here."""
-        path = target.partition(b"?")[0]
         if method != b"POST":
             return None
+        path = target.partition(b"?")[0]
         if path == _PUSH:
             return "/api/v1/push"
         raw = path.startswith(_RAW_PREFIX) and path.endswith(_RAW_SUFFIX)
         return "/api/v1/queues/{queue}/messages" if raw else None
 
-    def knock(self, route: str) -> bytes | None:
-        """Let one push in (None), or the whole answer that turns it away."""
+    def recall(self, headers: Iterable[tuple[bytes, bytes]]) -> tuple[Principal, bool] | None:
+        """Who sends these headers, if that is known without asking a store, and whether it holds for now."""
+        # As in the application, the last one counts.
+        value = None
+        for name, text in headers:
+            if name == b"authorization":
+                value = text
+        return None if value is None else self.recall_credential(value)
+
+    def recall_credential(self, value: bytes) -> tuple[Principal, bool] | None:
+        """The same for the value of the header alone."""
+        scheme, _, text = value.partition(b" ")
+        if scheme.lower() != b"bearer":
+            return None
+        return self._services.authenticator.recall(text.strip().decode("latin-1"))
+
+    def check(self, route: str, holder: Holder) -> bytes | None:
+        """Admit one push (None), which counts as arriving from now on; or the answer that refuses it."""
         operations = self._services.operations
-        if operations is None or operations.admission.let_in(OperationType.PUSH):
+        if operations is None or operations.admission.let_in(OperationType.PUSH, holder):
             self.shedding = False
             return None
         self.shedding = True
         return self._refused(operations, route)
 
-    def refusal(self, route: str) -> bytes | None:
-        """The whole answer that turns one push away; None if there may be room, and it should knock."""
+    def refusal(self, route: str, holder: Holder) -> bytes | None:
+        """The whole answer that turns one push away; None if there may be room, and it should be checked."""
         operations = self._services.operations
-        if operations is None or operations.admission.has_room(OperationType.PUSH):
+        if operations is None or operations.admission.has_room(OperationType.PUSH, holder):
             return None
         return self._refused(operations, route)
+
+    def begun(self, holder: Holder) -> None:
+        """A push that was admitted is now a request."""
+        if self._services.operations is not None:
+            self._services.operations.admission.arrived(holder)
 
     def _refused(self, operations: OperationService, route: str) -> bytes:
         self._instruments.observe(method="POST", route=route, status=429, took_s=0.0)
@@ -71,11 +95,6 @@ class Door:
         self._refusals_left -= 1
         operations.tally.turned_away(self._refused_with)
         return new_id().encode().join(self._pieces)
-
-    def entered(self) -> None:
-        """One that was let in has begun."""
-        if self._services.operations is not None:
-            self._services.operations.admission.arriving -= 1
 
 
 def _pieces(error: Overloaded) -> list[bytes]:
