@@ -18,7 +18,9 @@ from weir.control.database import Database
 from weir.control.system_events import SystemEvent, SystemEventKind, SystemEvents
 from weir.embedded.ports import free_port
 from weir.model.ids import new_id
+from weir.operations.payload import decode_push
 from weir.operations.service import OperationService
+from weir.workers.timeline import Timelines
 
 from .harness import Tenant, make_client
 
@@ -39,6 +41,7 @@ def services(services: Services, operations: OperationService, database: Databas
         settler=operations.settlements,
         operations=operations,
         events=SystemEvents(database=database),
+        timelines=Timelines(database, services.broker),
     )
 
 
@@ -69,6 +72,55 @@ async def test_a_queued_push_is_a_202_with_position_location_and_later_a_result(
         {"id": item["id"], "status": "accepted"}
     ]
     assert (await push(client, queue)).status_code == 201
+
+
+async def test_a_queued_push_with_a_key_has_no_id_until_its_operation_names_the_first(
+    client: httpx2.AsyncClient, queue: str, operations: OperationService, database: Database
+) -> None:
+    items = [{"queue": queue, "payload": 1, "idempotency_key": "once"}]
+    operations.admission.in_flight = 10_000
+    answers = [await client.post("/api/v1/push", json={"items": items}) for _ in range(2)]
+    operations.admission.in_flight = 0
+    assert [answer.status_code for answer in answers] == [202, 202]
+    assert all("id" not in answer.json()["items"][0] for answer in answers)
+    queued = [answer.json()["items"][0]["operation_id"] for answer in answers]
+    made = await ids_in_operations(database, queued)
+    waiting = (await client.get(f"/api/v1/messages/{made[0]}/timeline")).json()
+    assert [moment["what"] for moment in waiting["moments"]] == ["operation PUSH"]
+    while (await client.get(answers[1].headers["location"])).json()["status"] != "completed":
+        await operations.processor.round()
+    results = [(await client.get(answer.headers["location"])).json()["result"] for answer in answers]
+    assert [result["messages"] for result in results] == [
+        [{"id": made[0], "status": "accepted", "idempotency_key": "once"}],
+        [{"id": made[0], "status": "duplicate", "idempotency_key": "once"}],
+    ]
+    told = (await client.get(f"/api/v1/messages/{made[0]}/timeline")).json()
+    assert [moment["what"] for moment in told["moments"]] == ["enqueued", "operation PUSH"]
+    assert (await client.get(f"/api/v1/messages/{made[1]}/timeline")).status_code == 404
+    again = await client.post("/api/v1/push", json={"items": items})
+    assert again.json()["items"] == [{"status": "duplicate", "id": made[0]}]
+
+
+async def ids_in_operations(database: Database, operations: list[str]) -> list[str]:
+    """The ids that the messages of operations were given on the way in."""
+    async with database.connection() as connection:
+        rows = await connection.execute("SELECT id::text, payload FROM weir.operations")
+        payloads = {row["id"]: bytes(row["payload"]) for row in await rows.fetchall()}
+    return [decode_push(payloads[one]).messages[0].id for one in operations]
+
+
+async def test_a_repeat_of_what_is_in_the_queue_is_answered_though_others_are_queued_ahead(
+    client: httpx2.AsyncClient, queue: str, operations: OperationService
+) -> None:
+    items = [{"queue": queue, "payload": 1, "idempotency_key": "once"}]
+    first = await client.post("/api/v1/push", json={"items": items})
+    operations.admission.in_flight = 10_000
+    ahead = await client.post("/api/v1/push", json={"items": [{"queue": queue, "payload": 2}]})
+    assert ahead.status_code == 202
+    operations.admission.in_flight = 0
+    again = await client.post("/api/v1/push", json={"items": items})
+    assert again.status_code == 201
+    assert again.json()["items"] == [{"status": "duplicate", "id": first.json()["items"][0]["id"]}]
 
 
 async def test_a_busy_process_rejects_with_the_fields_that_say_when_to_come_back(

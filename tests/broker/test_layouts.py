@@ -13,6 +13,7 @@ from redis.exceptions import ResponseError
 
 from support.servers import RunningServer, redis_server, start_server
 from weir.broker import keys, layout
+from weir.broker.broker import Call, Gated
 from weir.broker.records import MARK, Record
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection
@@ -152,8 +153,33 @@ async def test_promises_of_before_versions_hold(broker: RedisBroker) -> None:
     assert [one.outcome for one in await broker.enqueue(queue("plain"), [again])] == [Enqueue.DUPLICATE]
     fresh = NewMessage(payload=b"no room")
     assert [one.outcome for one in await broker.enqueue(queue("plain"), [fresh])] == [Enqueue.FULL]
+    await broker.ack([one.lease for one in await pop(broker, "plain", limit=2)])
     behind_gate = NewMessage(payload=b"x", key="customer-2")
     assert [one.outcome for one in await broker.enqueue(queue("plain"), [behind_gate])] == [Enqueue.GATED]
+    operation = "0198c0de-0000-7000-8000-000000000001"
+    assert await broker.stale_gates(SHARD, older_ms=0) == [
+        (queue("plain"), Gated(key="customer-2", operation=operation))
+    ]
+    (answer,) = await broker.enqueue(queue("plain"), [behind_gate], operations=[operation])
+    assert answer.outcome is Enqueue.ACCEPTED
+    await broker.open_gates(queue("plain"), [Gated(key="customer-2", operation=operation)])
+    (answer,) = await broker.enqueue(queue("plain"), [NewMessage(payload=b"y", key="customer-2")])
+    assert answer.outcome is Enqueue.ACCEPTED
+
+
+async def test_calls_of_before_versions_are_known_and_forgotten_in_time(
+    broker: RedisBroker, redis: Redis, clock: ManualClock
+) -> None:
+    known = await broker.settle_call(queue("plain"), Call(lane="other/1", id="c"))
+    assert [one.settled for one in known] == [True, True, False, False]
+    assert await broker.idle_calls(SHARD, idle_ms=60_000) == []
+    clock.advance(60_000)
+    lanes = await broker.idle_calls(SHARD, idle_ms=60_000)
+    assert lanes == ["other/1", "process-of-old/1"]
+    known = await broker.settle_call(queue("plain"), Call(lane="other/1", id="c"))
+    assert [one.settled for one in known] == [True, True, False, False]
+    assert await broker.forget_calls(SHARD, lanes, idle_ms=60_000) == 2
+    assert redis.exists(keys.shard_key(SHARD, "calls")) == 0
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -172,7 +172,7 @@ class Brokers(RuleBasedStateMachine):
             "direct": {},
             "through": {"through_gate": True},
             "call": {"call": Call(lane="lane" + uuid4().hex, id="1")},
-            "operations": {"operations": [f"op{n % 2}" for n in range(len(messages))]},
+            "operations": {"operations": [self.named(f"op{n % 2}") for n in range(len(messages))]},
         }[how]
         self.same("enqueue", self.queue(name), messages, **options)
         if how in ("call", "operations"):
@@ -263,12 +263,29 @@ class Brokers(RuleBasedStateMachine):
     @rule(
         key=KEYS,
         operation=st.sampled_from(["op0", "op1"]),
-        verb=st.sampled_from(["close_gates", "close_gates", "open_gates", "void_gates"]),
+        messages=st.sampled_from([0, 1, 3, 20]),
+        within_room=st.booleans(),
+        lost=st.booleans(),
     )
-    def gate(self, key: str | None, operation: str, verb: str) -> None:
-        # Void operations are remembered for the whole shard, which this server shares with other examples.
-        named = f"{self.queue('plain').organization}/{operation}"
-        self.same(verb, self.queue("plain"), [Gated(key=key, operation=named)])
+    def close_gate(
+        self, key: str | None, operation: str, messages: int, within_room: bool, lost: bool
+    ) -> None:
+        self.lossy.lose = int(lost)
+        gates = [Gated(key=key, operation=self.named(operation), messages=messages)]
+        self.same("close_gates", self.queue("plain"), gates, within_room=within_room)
+        self.lossy.lose = 0
+
+    @rule(
+        key=KEYS,
+        operation=st.sampled_from(["op0", "op1"]),
+        verb=st.sampled_from(["open_gates", "open_gates", "void_gates"]),
+    )
+    def leave_gate(self, key: str | None, operation: str, verb: str) -> None:
+        self.same(verb, self.queue("plain"), [Gated(key=key, operation=self.named(operation))])
+
+    def named(self, operation: str) -> str:
+        """Void operations are remembered for the whole shard, which other examples share."""
+        return f"{self.environment.organization}/{operation}"
 
     @rule()
     def sweep(self) -> None:

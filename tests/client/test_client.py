@@ -158,6 +158,33 @@ async def test_a_queued_push_is_waited_for_when_asked_to() -> None:
     assert result.status == "duplicate"
 
 
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"id": "first", "status": "duplicate"}, ("duplicate", "first")),
+        ({"id": "m2", "status": "accepted"}, ("accepted", "m2")),
+    ],
+)
+async def test_a_queued_push_learns_its_id_from_the_operation(
+    row: dict[str, str], told: tuple[str, str]
+) -> None:
+    queued = {"items": [{name: value for name, value in QUEUED["items"][0].items() if name != "id"}]}
+    done = operation("completed", result={"messages": [{**row, "idempotency_key": "k"}]})
+    script = Script(httpx2.Response(202, json=queued), done)
+    async with client(script, queued_operation_behavior="poll", poll_interval=0.001) as weir:
+        result = await weir.push("q", 1, idempotency_key="k")
+    assert (result.status, result.id) == told
+
+
+async def test_a_queued_push_whose_key_was_used_before_is_refused() -> None:
+    row = {"id": "first", "status": "key_reused", "idempotency_key": "k"}
+    script = Script(httpx2.Response(202, json=QUEUED), operation("completed", result={"messages": [row]}))
+    async with client(script, queued_operation_behavior="poll", poll_interval=0.001) as weir:
+        with pytest.raises(ApiError) as refused:
+            await weir.push("q", 1, idempotency_key="k")
+    assert (refused.value.status, refused.value.code) == (422, "key_reused")
+
+
 async def test_waiting_ends_when_the_operation_fails_or_takes_too_long() -> None:
     async with client(Script(operation("failed", error_message="poison"))) as weir:
         with pytest.raises(OperationFailed, match="poison"):

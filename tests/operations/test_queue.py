@@ -20,6 +20,7 @@ from weir.model.names import EnvironmentRef, QueueRef
 from weir.operations.estimate import Rate, RateMeter
 from weir.operations.maintenance import Cleaner
 from weir.operations.model import Status
+from weir.operations.orphans import OrphanGates
 from weir.operations.reach import Reach
 from weir.operations.service import OperationService
 from weir.spec.ir import QueueSpec, Retention
@@ -122,9 +123,11 @@ async def test_an_operation_waits_for_room_and_goes_on_where_it_stopped(
     small = QueueSpec(name=queue.queue, retention=Retention(max_depth=2))
     narrow = queue.scope.queue("narrow")
     await broker.define(narrow, small)
-    busy(service.admission)
+    for shard in range(broker.shards):
+        service.reach.lost(shard)
     answers = await service.front().push([item(narrow, str(n)) for n in range(5)])
     assert len({answer.operation_id for answer in answers if isinstance(answer, Queued)}) == 1
+    await service.keeper.round()
     seen: list[str] = []
     for _ in range(3):
         async with database.connection() as connection:
@@ -212,13 +215,26 @@ def _lease(queue: QueueRef) -> LeaseRef:
 async def test_gates_that_a_dead_process_left_closed_are_opened(
     service: OperationService, broker: MemoryBroker, queue: QueueRef
 ) -> None:
-    orphan = "01900000-0000-7000-8000-000000000000"
-    await broker.close_gates(queue, [Gated(key="a", operation=orphan)])
-    (answer,) = await service.front().push([item(queue, "1", key="a")])
-    assert isinstance(answer, Queued)
-    await service.processor.round()
+    living = await queued(service, queue, "1", key="b")
+    orphans = [Gated(key="a", operation=new_id(), messages=3) for _ in range(5)]
+    await broker.close_gates(queue, orphans)
+    sweeper = OrphanGates(queue=service.queue, broker=broker, older_ms=0, page=2)
+    opened = [await sweeper.sweep() for _ in range(4)]
+    assert sum(opened) == 5
     (answer,) = await service.front().push([item(queue, "2", key="a")])
     assert isinstance(answer, Pushed)
+    (behind,) = await service.front().push([item(queue, "3", key="b")])
+    assert isinstance(behind, Queued)
+    assert behind.operation_id != living.operation_id
+
+
+async def test_a_gate_that_was_just_closed_is_nobodys_orphan(
+    service: OperationService, broker: MemoryBroker, queue: QueueRef
+) -> None:
+    await broker.close_gates(queue, [Gated(key="a", operation=new_id())])
+    assert await service.orphans.sweep() == 0
+    (answer,) = await service.front().push([item(queue, "1", key="a")])
+    assert isinstance(answer, Queued)
 
 
 async def test_a_gate_that_the_broker_lost_is_closed_again(

@@ -33,9 +33,11 @@ class Counting:
         self._broker = broker
         self.closings: list[int] = []
 
-    async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
+    async def close_gates(
+        self, queue: QueueRef, gates: Sequence[Gated], *, within_room: bool = False
+    ) -> list[int]:
         self.closings.append(len(gates))
-        await self._broker.close_gates(queue, gates)
+        return await self._broker.close_gates(queue, gates, within_room=within_room)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._broker, name)

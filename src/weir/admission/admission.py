@@ -157,6 +157,11 @@ class Admission:
         """Whether a holder may queue though the budget is spent: others spent it."""
         return self.shares.has_others(holder) and self.budget.owes_little(holder)
 
+    def not_queued(self, operations: int, holder: Holder) -> None:
+        """Operations that were taken from the budget did not enter the queue after all."""
+        if self.enabled and operations:
+            self.budget.give_back(operations, holder)
+
     def rested(self, seconds: float) -> None:
         """Some time has passed; without pressure it fills the budget."""
         self.budget.passed(seconds)

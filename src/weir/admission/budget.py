@@ -44,6 +44,11 @@ class QueueBudget:
             paid = self._per_s * seconds / len(self._debts)
             self._debts = {holder: debt - paid for holder, debt in self._debts.items() if debt > paid}
 
+    def give_back(self, operations: int, holder: Holder) -> None:
+        """So many of a holder's were not queued after all."""
+        self._debts[holder] = max(0.0, self._debts.get(holder, 0.0) - operations)
+        self._earn(operations)
+
     def executed(self) -> None:
         """An operation was executed under pressure."""
         self._earn(self._share)

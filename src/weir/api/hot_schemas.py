@@ -50,7 +50,11 @@ class PushAnswerBody(BaseModel):
     """What became of one item."""
 
     status: Literal["accepted", "duplicate", "queued", "refused"]
-    id: str | None = Field(default=None, description="The message's id.", examples=[EXAMPLE_ID])
+    id: str | None = Field(
+        default=None,
+        description="The message's id. A queued one with an idempotency key is named by its operation.",
+        examples=[EXAMPLE_ID],
+    )
     operation_id: str | None = None
     position: int | None = None
     estimated_wait_ms: int | None = None

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from weir.model.ids import MessageId
+from weir.model.limits import MAX_BATCH
 from weir.model.message import (
     DeadMessage,
     Delivery,
+    Enqueue,
     Enqueued,
     Failure,
     LeaseRef,
@@ -54,18 +56,35 @@ class Gated:
 
     key: str | None
     operation: str
+    messages: int = 0
+    """How many it will bring."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """Names one enqueue call, so that it takes effect at most once however late its bytes arrive.
 
-    A caller uses a lane for one call at a time and takes a fresh one after a call of unknown outcome;
-    so one remembered id a lane (a field of one hash a shard) is enough, for any length of outage.
+    A caller uses a lane for one call at a time and takes a fresh one after a call of unknown outcome; so one
+    remembered id per lane (a field of one hash per shard) is enough, for any length of outage. A lane is
+    forgotten once nobody can ask about its call any more (see `idle_calls`).
     """
 
     lane: str
     id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallAnswer:
+    """What a named call did with one message."""
+
+    outcome: Enqueue
+    first_id: MessageId | None = None
+    """Of a DUPLICATE or KEY_REUSED: the message that came first under its key."""
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is left to do for it."""
+        return self.outcome not in (Enqueue.FULL, Enqueue.GATED)
 
 
 class Broker(Protocol):
@@ -160,15 +179,20 @@ class Broker(Protocol):
     async def peek(self, queue: QueueRef, message_id: MessageId) -> Mapping[str, str] | None:
         """The headers of a message that waits or is leased; None if it does neither."""
 
-    async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
+    async def close_gates(
+        self, queue: QueueRef, gates: Sequence[Gated], *, within_room: bool = False
+    ) -> list[int | None]:
         """From now on enqueue of these partitions answers GATED, until each closing operation opened it.
 
-        A gate is a hash of operation ids; closing again changes nothing, a done mark included. Returns those
-        that are void (see `void_gates`); they close nothing.
+        The messages of an operation count as waiting until it put them in or opened its gate, so that a queue
+        is FULL for everybody else at `max_depth`. The answer is how many messages each operation may bring:
+        all, or with `within_room` as many as there is room for; one that may bring none does not close its
+        gate, and those that may not come are counted as refused. Closing again changes nothing. None: the
+        operation is void (see `void_gates`), and closes nothing.
         """
 
-    async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
-        """Take these operations off their gates; returns those that still hold them, unless they are many."""
+    async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
+        """Take these operations off their gates; what they did not put in will not come."""
 
     async def void_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[bool]:
         """Let these operations never run: for each, whether that came before any of its messages was put in.
@@ -177,10 +201,24 @@ class Broker(Protocol):
         PostgreSQL took an operation could not say that it will not run. False: it runs, or is finished.
         """
 
-    async def settle_call(self, queue: QueueRef, call: Call) -> list[bool]:
-        """For each message of the call, whether it was put in (or was a duplicate) rather than turned away.
+    async def stale_gates(
+        self, shard: int, *, older_ms: int, skip: int = 0, limit: int = MAX_BATCH
+    ) -> list[tuple[QueueRef, Gated]]:
+        """Gates that were closed at least so long ago and still are, the oldest first."""
+
+    async def settle_call(self, queue: QueueRef, call: Call) -> list[CallAnswer]:
+        """What the call did with each of its messages.
 
         Empty if the call never arrived; then it never will: its lane remembers it as void.
+        """
+
+    async def idle_calls(self, shard: int, *, idle_ms: int) -> list[str]:
+        """Lanes whose last call was at least so long ago, by the broker's clock."""
+
+    async def forget_calls(self, shard: int, lanes: Sequence[str], *, idle_ms: int) -> int:
+        """Forget these lanes, unless they were used again meanwhile; how many.
+
+        The caller knows that nobody will ask about their calls, and that no bytes of them are on their way.
         """
 
     async def now_ms(self, shard: int) -> int:

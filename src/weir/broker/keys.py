@@ -7,9 +7,10 @@
     weir:{shard-3}:touched               zset    non-empty queues -> when they last emitted an event
     weir:{shard-3}:outbox                zset    ids of dead messages -> when they died
     weir:{shard-3}:dead                  hash    id -> packed dead message
-    weir:{shard-3}:calls                 hash    lane of a named call -> packed id and outcome
+    weir:{shard-3}:calls                 hash    lane of a named call -> packed time, id and outcome
     weir:{shard-3}:retired               hash    forgotten queue -> its odometers, should it come back
     weir:{shard-3}:direct                string  until when enqueue may go direct; absent: always
+    weir:{shard-3}:gate_times            zset    closed gates (queue, operation, partition) -> since when
     weir:{shard-3}:layouts               hash    layout -> newest version that was announced here
     weir:{shard-3}:voided                zset    operations that shall never run -> when that was said
     weir:{shard-3}:wake                  channel queues or environments that became servable
@@ -32,7 +33,7 @@
     weir:{shard-3}:q:QUEUE:seen          hash    idempotency key -> packed answer
     weir:{shard-3}:q:QUEUE:seen_until    zset    idempotency key -> end of its window
     weir:{shard-3}:q:QUEUE:gates         hash    partitions whose gate is closed -> 1
-    weir:{shard-3}:q:QUEUE:gate:KEY      hash    operations that hold one gate -> messages put in so far
+    weir:{shard-3}:q:QUEUE:gate:KEY      hash    operations that hold one gate -> messages put in / in all
 
 The metric stream of a shard is spelled in `telemetry.streams` and carries the same hash tag, so a
 script never leaves its cluster slot. ENV and QUEUE are idents: the three or four names, each after one
@@ -61,6 +62,7 @@ SHARD_PARTS = (
     "calls",
     "retired",
     "direct",
+    "gate_times",
     LAYOUTS,
     "voided",
     "wake",

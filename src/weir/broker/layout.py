@@ -52,9 +52,10 @@ PROMISES = Record(
 
 _FIRST_COUNTERS = ("enqueued", "dequeued", "acked", "nacked", "dead", "expired", "lapsed", "refused")
 _MARKS = ("sequence", "top_available", "top_expires", "alarm_set", "touched")
-STATE = Record(name="STATE", added=(_wide(*_FIRST_COUNTERS, *_MARKS), ()))
+STATE = Record(name="STATE", added=(_wide(*_FIRST_COUNTERS, *_MARKS), (), _wide("reserved")))
 """Odometers; the last sequence number; latest available and expires of the members that `expiry` does not
-list; the alarm that was set; when the queue was last noted as touched. Version 1 only says its version."""
+list; the alarm that was set; when the queue was last noted as touched. Version 1 only says its version.
+Version 2: how many messages the operations behind closed gates will bring."""
 
 DEAD = Record(
     name="DEAD",

@@ -15,9 +15,10 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.metrics_core import Metric
 
-from weir.broker.broker import Broker, Call, Gated, Source, Swept
+from weir.broker.broker import Broker, Call, CallAnswer, Gated, Source, Swept
 from weir.errors import WeirError
 from weir.model.ids import MessageId
+from weir.model.limits import MAX_BATCH
 from weir.model.message import (
     DeadMessage,
     Delivery,
@@ -197,21 +198,37 @@ class Observed:
         with self._heard("peek", 1):
             return await self.inner.peek(queue, message_id)
 
-    async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
+    async def close_gates(
+        self, queue: QueueRef, gates: Sequence[Gated], *, within_room: bool = False
+    ) -> list[int | None]:
         with self._heard("close_gates", len(gates)):
-            return await self.inner.close_gates(queue, gates)
+            return await self.inner.close_gates(queue, gates, within_room=within_room)
 
-    async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
+    async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
         with self._heard("open_gates", len(gates)):
-            return await self.inner.open_gates(queue, gates)
+            await self.inner.open_gates(queue, gates)
 
     async def void_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[bool]:
         with self._heard("void_gates", len(gates)):
             return await self.inner.void_gates(queue, gates)
 
-    async def settle_call(self, queue: QueueRef, call: Call) -> list[bool]:
+    async def stale_gates(
+        self, shard: int, *, older_ms: int, skip: int = 0, limit: int = MAX_BATCH
+    ) -> list[tuple[QueueRef, Gated]]:
+        with self._heard("stale_gates", 1):
+            return await self.inner.stale_gates(shard, older_ms=older_ms, skip=skip, limit=limit)
+
+    async def settle_call(self, queue: QueueRef, call: Call) -> list[CallAnswer]:
         with self._heard("settle_call", 1):
             return await self.inner.settle_call(queue, call)
+
+    async def idle_calls(self, shard: int, *, idle_ms: int) -> list[str]:
+        with self._heard("idle_calls", 1):
+            return await self.inner.idle_calls(shard, idle_ms=idle_ms)
+
+    async def forget_calls(self, shard: int, lanes: Sequence[str], *, idle_ms: int) -> int:
+        with self._heard("forget_calls", len(lanes)):
+            return await self.inner.forget_calls(shard, lanes, idle_ms=idle_ms)
 
     async def now_ms(self, shard: int) -> int:
         with self._heard("now_ms", 1):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weir.broker import checks, grouping, keys, layout, replies
-from weir.broker.broker import Call, Gated, Source, Swept
+from weir.broker.broker import Call, CallAnswer, Gated, Source, Swept
 from weir.broker.failures import translated
 from weir.broker.runner import Connection, ScriptRunner, connect
 from weir.broker.waiting import Wakeups
@@ -40,6 +40,7 @@ VOID_KEPT_MS = 86_400_000
 _STATES_PAGE = 200
 _SWEEP_STEP = 250
 _HEARTBEAT_STEP = 200
+_CALLS_STEP = 500
 """What one script does at most, so that none holds the server for long."""
 
 
@@ -98,21 +99,52 @@ class RedisBroker:
         shard = shard_of(environment, shards=self._shards)
         await self._runner.run("limit", shard, keys.environment_ident(environment), concurrency or 0)
 
-    async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
-        return replies.gates(await self._about(queue, "close_gates", *_gate_arguments(gates)))
+    async def close_gates(
+        self, queue: QueueRef, gates: Sequence[Gated], *, within_room: bool = False
+    ) -> list[int | None]:
+        arguments: list[bytes | int] = [keys.queue_ident(queue), b"1" if within_room else b"0"]
+        for gate in gates:
+            arguments += ((gate.key or "").encode(), gate.operation.encode(), gate.messages)
+        reply = await self._runner.change("close_gates", self._shard_of_queue(queue), *arguments)
+        return replies.granted(replies.check(reply, queue=queue.queue))
 
-    async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
-        return replies.gates(await self._about(queue, "open_gates", *_gate_arguments(gates)))
+    async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
+        await self._about(queue, "open_gates", *_gate_names(gates))
 
     async def void_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[bool]:
         shard, ident = self._shard_of_queue(queue), keys.queue_ident(queue)
-        reply = await self._runner.run("void_gates", shard, VOID_KEPT_MS, ident, *_gate_arguments(gates))
+        reply = await self._runner.run("void_gates", shard, VOID_KEPT_MS, ident, *_gate_names(gates))
         return replies.flags(reply)
 
-    async def settle_call(self, queue: QueueRef, call: Call) -> list[bool]:
+    async def stale_gates(
+        self, shard: int, *, older_ms: int, skip: int = 0, limit: int = MAX_BATCH
+    ) -> list[tuple[QueueRef, Gated]]:
+        checks.check_shard(shard, shards=self._shards)
+        return replies.gates(await self._runner.run("stale_gates", shard, older_ms, skip, limit))
+
+    async def settle_call(self, queue: QueueRef, call: Call) -> list[CallAnswer]:
         shard = self._shard_of_queue(queue)
         reply = await self._runner.run("settle_call", shard, call.lane.encode(), call.id.encode())
-        return replies.flags(reply)
+        return replies.call_answers(reply)
+
+    async def idle_calls(self, shard: int, *, idle_ms: int) -> list[str]:
+        checks.check_shard(shard, shards=self._shards)
+        # A lane that moves within the hash during the scan may be told twice.
+        lanes: set[str] = set()
+        cursor = b"0"
+        while True:
+            _, cursor, *found = await self._runner.run("idle_calls", shard, idle_ms, cursor, _CALLS_STEP)
+            lanes.update(lane.decode() for lane in found)
+            if cursor == b"0":
+                return sorted(lanes)
+
+    async def forget_calls(self, shard: int, lanes: Sequence[str], *, idle_ms: int) -> int:
+        checks.check_shard(shard, shards=self._shards)
+        forgotten = 0
+        for at in range(0, len(lanes), _CALLS_STEP):
+            step = [lane.encode() for lane in lanes[at : at + _CALLS_STEP]]
+            forgotten += (await self._runner.run("forget_calls", shard, idle_ms, *step))[1]
+        return forgotten
 
     async def allow_direct(self, shard: int, *, until_ms: int) -> None:
         checks.check_shard(shard, shards=self._shards)
@@ -334,7 +366,7 @@ class RedisBroker:
         await self._runner.aclose()
 
 
-def _gate_arguments(gates: Sequence[Gated]) -> list[bytes]:
+def _gate_names(gates: Sequence[Gated]) -> list[bytes]:
     return [part.encode() for gate in gates for part in (gate.key or "", gate.operation)]
 
 

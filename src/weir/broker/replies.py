@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from weir.broker import layout
-from weir.broker.broker import Gated, Swept
+from weir.broker.broker import CallAnswer, Gated, Swept
 from weir.broker.keys import queue_of
 from weir.errors import BrokerUnavailable, Conflict, Misconfigured, NotFound
 from weir.model.ids import MessageId
@@ -94,16 +94,38 @@ def flags(reply: Sequence[Any]) -> list[bool]:
     return [letter == ord("y") for letter in reply[1]]
 
 
+def call_answers(reply: Sequence[Any]) -> list[CallAnswer]:
+    """What a named call did with each message; those of duplicates name the first message."""
+    firsts = iter(range(0, len(reply[2]), 16))
+    answers = []
+    for letter in reply[1]:
+        first_id = None
+        if letter in _NAMES_ANOTHER:
+            start = next(firsts)
+            first_id = MessageId(layout.id_text(reply[2][start : start + 16]))
+        answers.append(CallAnswer(outcome=_OUTCOMES[letter], first_id=first_id))
+    return answers
+
+
 def headers(reply: Sequence[Any]) -> Mapping[str, str] | None:
     """The headers in the body of one message, if there is one."""
     return layout.unpack_body(reply[1], 0)[2] if reply[1] else None
 
 
-def gates(reply: Sequence[Any]) -> list[Gated]:
-    """The gates that a script names, each with its operation."""
+_VOID = (1 << 32) - 1
+
+
+def granted(reply: Sequence[Any]) -> list[int | None]:
+    """How many messages may come through each gate; None for an operation that is void."""
+    numbers = (int.from_bytes(reply[1][at : at + 4], "big") for at in range(0, len(reply[1]), 4))
+    return [None if number == _VOID else number for number in numbers]
+
+
+def gates(reply: Sequence[Any]) -> list[tuple[QueueRef, Gated]]:
+    """Closed gates and who holds them."""
     return [
-        Gated(key=reply[at].decode() or None, operation=reply[at + 1].decode())
-        for at in range(1, len(reply), 2)
+        (queue_of(reply[at]), Gated(key=reply[at + 1].decode() or None, operation=reply[at + 2].decode()))
+        for at in range(1, len(reply), 3)
     ]
 
 

@@ -21,10 +21,10 @@ from weir.client.values import (
     OutgoingMessage,
     Payload,
     PushResult,
-    PushStatus,
     ReceivedMessage,
     SettleStatus,
 )
+from weir.errors import KeyReused
 from weir.model.durations import Duration, to_ms, to_seconds
 from weir.model.ids import new_id
 from weir.model.limits import MAX_BATCH
@@ -167,7 +167,7 @@ class AsyncWeir:
         for at in range(0, len(messages), MAX_BATCH):
             results += await self._push_batch(messages[at : at + MAX_BATCH])
         if self.options.queued_operation_behavior == "poll":
-            return await self._settled(results)
+            return await self._settled(messages, results)
         return results
 
     async def _push_batch(self, messages: Sequence[OutgoingMessage]) -> list[PushResult]:
@@ -180,13 +180,17 @@ class AsyncWeir:
             answer = await self._transport.send("POST", "/api/v1/push", body=body)
         return [PushResult.of(item) for item in answer["items"]]
 
-    async def _settled(self, results: list[PushResult]) -> list[PushResult]:
-        """Wait for the queued ones; each then says what became of it."""
+    async def _settled(
+        self, messages: Sequence[OutgoingMessage], results: list[PushResult]
+    ) -> list[PushResult]:
+        """Wait for the queued ones; each then says what became of it, and under which id."""
         waiting = {result.operation_id for result in results if result.operation_id is not None}
         ended = {one: await self.wait_for_operation(one) for one in sorted(waiting)}
         return [
-            _after(result, ended[result.operation_id]) if result.operation_id else result
-            for result in results
+            _after(result, ended[result.operation_id], key=message.idempotency_key)
+            if result.operation_id
+            else result
+            for message, result in zip(messages, results, strict=True)
         ]
 
     # out
@@ -380,9 +384,24 @@ def _operation_path(operation_id: str) -> str:
     return f"/api/v1/operations/{quote(operation_id, safe='')}"
 
 
-def _after(result: PushResult, operation: Operation) -> PushResult:
-    """What became of a message whose operation has ended."""
-    rows = (operation.result or {}).get("messages", [])
-    found = {row["id"]: row["status"] for row in rows}
-    status: PushStatus = found.get(result.id, "accepted")
-    return replace(result, status=status)
+def _after(result: PushResult, operation: Operation, *, key: str) -> PushResult:
+    """What became of a message whose operation has ended; the operation alone knows its id."""
+    for row in (operation.result or {}).get("messages", []):
+        # A server of before tells the id in its first answer, and no keys in the operation's result.
+        if key == row.get("idempotency_key") or row["id"] == result.id:
+            reused = row["status"] == "key_reused"
+            return replace(
+                result,
+                status="refused" if reused else row["status"],
+                id=None if reused else row["id"],
+                problem=_KEY_REUSED if reused else None,
+            )
+    return replace(result, status="accepted")
+
+
+_KEY_REUSED = {
+    "status": KeyReused.status,
+    "code": KeyReused.code,
+    "title": KeyReused.title,
+    "detail": "the idempotency key was used with another payload; use a new one",
+}

@@ -64,7 +64,8 @@ class PushResult:
 
     - `accepted`: it is in the queue.
     - `duplicate`: it already was, under this idempotency key.
-    - `queued`: the server is busy and has stored the operation `operation_id`, which puts it there later.
+    - `queued`: the server is busy and has stored the operation `operation_id`, which puts it there later. The
+      result of that operation names the message's `id`, which is None until then.
     - `refused`: `problem` says why.
 
     ```python

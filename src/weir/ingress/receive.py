@@ -276,7 +276,7 @@ def _document(event: Event, answer: PushAnswer) -> dict[str, Any]:
     """The same for the first request and for every repeat of it."""
     if isinstance(answer, Refused):
         raise answer.error
-    document: dict[str, Any] = {"id": answer.message_id}
+    document: dict[str, Any] = {} if answer.message_id is None else {"id": answer.message_id}
     return document if event.id is None else {**document, "idempotency_key": event.id}
 
 

@@ -92,6 +92,10 @@ class Settler(Protocol):
         """Answer for each item in order."""
 
 
+def queue_full(queue: QueueRef) -> QueueFull:
+    return QueueFull(f"the queue `{queue.queue}` is full; try again", retry_after_s=1)
+
+
 def push_answer(queue: QueueRef, enqueued: Enqueued) -> PushAnswer:
     """What the broker did with one message, in the words of the seam."""
     match enqueued.outcome:
@@ -104,7 +108,7 @@ def push_answer(queue: QueueRef, enqueued: Enqueued) -> PushAnswer:
                 error=KeyReused("the idempotency key was used with another payload; use a new one")
             )
         case Enqueue.FULL:
-            return Refused(error=QueueFull(f"the queue `{queue.queue}` is full; try again", retry_after_s=1))
+            return Refused(error=queue_full(queue))
         case Enqueue.GATED:
             text = f"operations of `{queue.queue}` are queued ahead of this one; try again"
             return Refused(error=Unavailable(text, retry_after_s=1))

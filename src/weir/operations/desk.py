@@ -118,7 +118,7 @@ class Desk:
             raise Conflict(
                 f"the operation `{found['id']}` is {found['status']}; only a failed one can be retried"
             )
-        gate = Gated(key=found["partition"], operation=found["id"])
+        gate = Gated(key=found["partition"], operation=found["id"], messages=found["messages"])
         if found["type"] == "PUSH":
             await self._broker.close_gates(environment.queue(found["queue"]), [gate])
         row = await self._database.fetch_one(
@@ -129,7 +129,7 @@ class Desk:
         return await self.read(environment, found["id"])
 
     async def _let_go(self, environment: EnvironmentRef, row: Row, operation: OperationId) -> None:
-        """Open the gate. With the broker away it stays closed until the processor finds it an orphan."""
+        """Open the gate. With the broker away it stays closed until it is found an orphan."""
         gate = Gated(key=row["partition"], operation=operation)
         try:
             await self._broker.open_gates(environment.queue(row["queue"]), [gate])

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from weir.admission.kinds import OperationType
-from weir.broker.broker import Broker
+from weir.broker.broker import Broker, CallAnswer
 from weir.errors import BrokerUnavailable, InvalidInput, Unavailable, WeirError
 from weir.model.limits import MAX_BATCH
 from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
 from weir.operations.model import Claimed, Settled, Status
-from weir.operations.payload import decode_push, decode_settle
+from weir.operations.payload import Push, decode_push, decode_settle
 from weir.operations.settling import settle_through
 
 OUTAGE_DELAY_MS = 250
@@ -35,7 +35,10 @@ class _Ready:
 
     claimed: Claimed
     messages: tuple[NewMessage, ...]
-    total: int
+    """Those that are still to be put in."""
+    push: Push
+    done: Mapping[int, CallAnswer]
+    """What the earlier attempt did with the others, by their places in the push."""
 
 
 async def execute(broker: Broker, claimed: Sequence[Claimed]) -> list[Settled]:
@@ -86,13 +89,14 @@ async def _pushes(broker: Broker, queue: QueueRef, operations: list[Claimed]) ->
 
 async def _prepare(broker: Broker, operation: Claimed) -> _Ready:
     push = decode_push(operation.payload)
-    messages = push.messages
+    done: dict[int, CallAnswer] = {}
     if push.call is not None:
-        put_in = await broker.settle_call(operation.queue, push.call)
-        if put_in:
-            messages = tuple(m for m, n in zip(messages, push.places, strict=True) if not put_in[n])
-    messages = tuple(_waited(message, operation.age_ms) for message in messages)
-    return _Ready(claimed=operation, messages=messages, total=len(push.messages))
+        told = await broker.settle_call(operation.queue, push.call)
+        places = enumerate(push.places) if told else ()
+        done = {at: told[place] for at, place in places if told[place].settled}
+    left = (message for at, message in enumerate(push.messages) if at not in done)
+    messages = tuple(_waited(message, operation.age_ms) for message in left)
+    return _Ready(claimed=operation, messages=messages, push=push, done=done)
 
 
 def _waited(message: NewMessage, age_ms: int) -> NewMessage:
@@ -166,8 +170,26 @@ def _result(one: _Ready, answer: list[Enqueued] | WeirError, stopped: dict[int, 
     if Enqueue.FULL in outcomes:
         text = f"the queue `{operation.queue.queue}` is full; the operation waits for room"
         return _again(operation, delay_ms=FULL_DELAY_MS, error=text)
-    rows = [{"id": e.message_id, "status": e.outcome.value} for e in answer]
-    return _completed(operation, {"messages": rows} if rows else {"messages": [], "executed": one.total})
+    return _completed(operation, {"messages": _rows(one, iter(answer))})
+
+
+def _rows(one: _Ready, put_in: Iterator[Enqueued]) -> list[dict[str, str]]:
+    """Every message of the operation in its order, each by the id under which it is in the queue."""
+    rows = []
+    for at, message in enumerate(one.push.messages):
+        told = one.done.get(at)
+        if told is None:
+            enqueued = next(put_in)
+            outcome, message_id = enqueued.outcome, enqueued.message_id
+        else:
+            outcome, message_id = told.outcome, told.first_id or message.id
+        # It was put in by an earlier attempt, and is not a duplicate of another.
+        accepted = outcome is Enqueue.DUPLICATE and message_id == message.id
+        row = {"id": message_id, "status": Enqueue.ACCEPTED.value if accepted else outcome.value}
+        if message.idempotency_key is not None:
+            row["idempotency_key"] = message.idempotency_key
+        rows.append(row)
+    return rows
 
 
 def _completed(operation: Claimed, result: dict[str, Any]) -> Settled:

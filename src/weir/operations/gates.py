@@ -11,6 +11,7 @@ from weir.errors import BrokerUnavailable, NotFound, WeirError
 from weir.model.ids import OperationId
 from weir.model.names import QueueRef
 from weir.model.tasks import all_of
+from weir.operations.attempt import is_unknown
 from weir.operations.model import NewOperation
 from weir.operations.reach import BROKER_ANSWER_S, Reach
 
@@ -20,6 +21,11 @@ Known = Callable[[QueueRef], Awaitable[bool]]
 
 async def _trusted(_: QueueRef) -> bool:
     return True
+
+
+Closed = dict[OperationId, int | WeirError | None]
+"""How many messages of each operation may be queued, or why it cannot be queued at all. None: its gate could
+not be closed, because the broker is out of reach."""
 
 
 class Gates:
@@ -38,15 +44,18 @@ class Gates:
         self._known = known or _trusted
         self._timeout_s = timeout_s
 
-    async def close(self, operations: Sequence[NewOperation]) -> dict[QueueRef, bool | WeirError]:
-        """For each queue, whether its gates are closed now, or why its operations cannot be queued."""
-        queues = _by_queue(operations)
-        outcomes = await all_of([self._close(queue, group) for queue, group in queues.items()])
-        return dict(zip(queues, outcomes, strict=True))
+    async def close(self, operations: Sequence[NewOperation], *, however_full: bool = False) -> Closed:
+        """Close the gates of operations, as far as their queues have room for them."""
+        closed: Closed = {}
+        places = _by_place(operations).items()
+        await all_of(
+            [self._close(queue, must or however_full, group, closed) for (queue, must), group in places]
+        )
+        return closed
 
     async def open(self, operations: Sequence[NewOperation]) -> None:
         """Take back gates of operations that were not queued after all."""
-        for queue, group in _by_queue(operations).items():
+        for (queue, _), group in _by_place(operations).items():
             try:
                 await self._broker.open_gates(queue, _gated(group))
             except BrokerUnavailable:
@@ -54,8 +63,8 @@ class Gates:
 
     async def void(self, operations: Sequence[NewOperation]) -> dict[OperationId, bool | WeirError]:
         """Of each operation, whether it will never run; False: it runs. An error: nobody knows."""
-        queues = _by_queue(operations)
-        outcomes = await all_of([self._void(queue, group) for queue, group in queues.items()])
+        places = _by_place(operations)
+        outcomes = await all_of([self._void(queue, group) for (queue, _), group in places.items()])
         return {key: value for outcome in outcomes for key, value in outcome.items()}
 
     async def _void(self, queue: QueueRef, group: list[NewOperation]) -> dict[OperationId, bool | WeirError]:
@@ -70,35 +79,47 @@ class Gates:
             return {operation.id: reason for operation in group}
         return {operation.id: one for operation, one in zip(group, void, strict=True)}
 
-    async def _close(self, queue: QueueRef, group: list[NewOperation]) -> bool | WeirError:
+    async def _close(self, queue: QueueRef, must: bool, group: list[NewOperation], closed: Closed) -> None:
         try:
-            if await self._closed(queue, group):
-                return True
-            if await self._known(queue):
-                return False
+            granted = await self._granted(queue, group, must=must)
+            if granted is None and not await self._known(queue):
+                raise NotFound(f"there is no queue `{queue.queue}`; define it first")
         except WeirError as error:
-            return error
-        return NotFound(f"there is no queue `{queue.queue}`; define it first")
+            closed.update((operation.id, error) for operation in group)
+            return
+        for at, operation in enumerate(group):
+            closed[operation.id] = None if granted is None else granted[at] or 0
 
-    async def _closed(self, queue: QueueRef, group: list[NewOperation]) -> bool:
+    async def _granted(
+        self, queue: QueueRef, group: list[NewOperation], *, must: bool
+    ) -> list[int | None] | None:
+        """How many messages of each the broker takes; None if it is out of reach."""
         shard = group[0].shard
         if not self._reach.reachable(shard):
-            return False
+            return None
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._broker.close_gates(queue, _gated(group))
-        except (BrokerUnavailable, TimeoutError):
+                return await self._broker.close_gates(queue, _gated(group), within_room=not must)
+        except TimeoutError:
             self._reach.lost(shard)
-            return False
-        return True
+            return None
+        except BrokerUnavailable as error:
+            # It said that it will not, so the caller hears that, unless it may have done it before.
+            if not is_unknown(error) and not must:
+                raise
+            self._reach.lost(shard)
+            return None
 
 
-def _by_queue(operations: Sequence[NewOperation]) -> dict[QueueRef, list[NewOperation]]:
-    queues: dict[QueueRef, list[NewOperation]] = defaultdict(list)
+def _by_place(operations: Sequence[NewOperation]) -> dict[tuple[QueueRef, bool], list[NewOperation]]:
+    """Operations that can be gated in one call: of one queue, and all bound by its room or none."""
+    places: dict[tuple[QueueRef, bool], list[NewOperation]] = defaultdict(list)
     for operation in operations:
-        queues[operation.queue].append(operation)
-    return queues
+        places[operation.queue, operation.must].append(operation)
+    return places
 
 
 def _gated(group: list[NewOperation]) -> list[Gated]:
-    return [Gated(key=operation.key, operation=operation.id) for operation in group]
+    return [
+        Gated(key=operation.key, operation=operation.id, messages=operation.messages) for operation in group
+    ]

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker, Call
 from weir.errors import Overloaded, WeirError
-from weir.model.exchange import PushAnswer, Pushed, PushItem, Queued, Refused
+from weir.model.exchange import PushAnswer, PushItem, Queued, Refused, push_answer, queue_full
+from weir.model.message import Enqueued
 from weir.model.names import QueueRef
 from weir.model.tasks import all_of
 from weir.operations.attempt import Answers, Held
@@ -81,8 +82,10 @@ class Intake:
             if isinstance(ticket, WeirError):
                 answers.update((at, Refused(error=ticket)) for at, _, _ in part)
                 refused += part
-            else:
-                answers.update((at, _queued(ticket, item)) for at, item, _ in part)
+                continue
+            for number, (at, item, _) in enumerate(part):
+                fits = number < ticket.messages
+                answers[at] = _queued(ticket, item) if fits else Refused(error=queue_full(queue))
         if refused and call is not None:
             await self._settle_attempt(queue, call, refused, answers)
 
@@ -93,13 +96,13 @@ class Intake:
         say what it did. What it did not put in, it never will."""
         try:
             async with asyncio.timeout(BROKER_ANSWER_S):
-                put_in = await self._broker.settle_call(queue, call)
+                told = await self._broker.settle_call(queue, call)
         except (WeirError, TimeoutError):
             return
         for at, item, place in refused:
-            # One with an idempotency key may be a duplicate of another; its repetition will tell.
-            if place < len(put_in) and put_in[place] and item.message.idempotency_key is None:
-                answers[at] = Pushed(message_id=item.message.id)
+            if place < len(told) and told[place].settled:
+                message_id = told[place].first_id or item.message.id
+                answers[at] = push_answer(queue, Enqueued(outcome=told[place].outcome, message_id=message_id))
 
     def _operation(
         self, queue: QueueRef, key: str | None, part: Partition, call: Call | None
@@ -117,6 +120,7 @@ class Intake:
             shard=self._overflow.shard(queue),
             payload=encode_push(push),
             messages=len(part),
+            call_lane=None if call is None else call.lane,
         )
 
 
@@ -126,5 +130,6 @@ def _queued(ticket: Ticket, item: PushItem) -> Queued:
         position=ticket.position,
         estimated_wait_ms=ticket.estimated_wait_ms,
         reason=ticket.reason.value,
-        message_id=item.message.id,
+        # Whether it is the first with its key only the broker knows, once it is put in.
+        message_id=item.message.id if item.message.idempotency_key is None else None,
     )

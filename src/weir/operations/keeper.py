@@ -173,6 +173,7 @@ class Keeper:
     async def _close(self, rows: Sequence[Row]) -> None:
         gates: dict[QueueRef, list[Gated]] = defaultdict(list)
         for row in rows:
-            gates[queue_of(row)].append(Gated(key=row["partition"], operation=str(row["id"])))
+            gate = Gated(key=row["partition"], operation=str(row["id"]), messages=row["messages"])
+            gates[queue_of(row)].append(gate)
         for queue, closing in gates.items():
             await self._broker.close_gates(queue, closing)

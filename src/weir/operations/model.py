@@ -62,6 +62,8 @@ class NewOperation:
     messages: int
     gated: bool = True
     """False when the gate of its partition could not be closed: the broker is out of reach."""
+    call_lane: str | None = None
+    """Lane of a direct call of unknown outcome that it repeats: it may have taken effect already."""
     id: OperationId = field(default_factory=new_operation_id)
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     max_retries: int = DEFAULT_MAX_RETRIES
@@ -69,6 +71,11 @@ class NewOperation:
     @property
     def priority(self) -> int:
         return PRIORITIES[self.type]
+
+    @property
+    def must(self) -> bool:
+        """Queued however full its queue is, because it may have taken effect already."""
+        return self.call_lane is not None
 
     @property
     def ordered(self) -> bool:
@@ -95,6 +102,8 @@ class Ticket:
     estimated_wait_ms: int | None
     """None while nothing drains, as when the broker is out of reach: nobody knows."""
     reason: Reason
+    messages: int
+    """How many of its messages are queued, the first ones; for the others its queue has no room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,12 @@ from weir.admission.admission import Admission
 from weir.admission.kinds import OperationType
 from weir.errors import Overloaded, WeirError
 from weir.model.holders import HOLDER
+from weir.model.ids import OperationId
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
 from weir.operations.estimate import UNKNOWN, Rate
 from weir.operations.model import NewOperation, Reason, Ticket
-from weir.operations.writer import OperationWriter
+from weir.operations.writer import OperationWriter, Written
 
 REFUSALS_PER_S = 300
 """How many refusals a second a process wants to give; with more, callers are asked to stay away longer."""
@@ -82,7 +83,8 @@ class Overflow:
     ) -> list[Ticket | WeirError]:
         """Queue pushes of one queue, in order with everything else of their partitions; an answer for each.
 
-        With `must` they are queued however many there are: they may have taken effect already.
+        A ticket says how many messages it is for: those for which the queue has room. With `must` they are
+        queued however many there are: they may have taken effect already.
         """
         for_load = reason is not Reason.BROKER_UNAVAILABLE
         admission, holder = self._admission, HOLDER.get()
@@ -92,27 +94,30 @@ class Overflow:
             raise self.overloaded()
         with admission.entering(sum(operation.messages for operation in operations), holder):
             written = await self._writer.add(operations)
+        if for_load and not must:
+            admission.not_queued(len(written.refused), holder)
         if not written.gated:
             reason = Reason.BROKER_UNAVAILABLE
-        tickets = self._tickets(operations, depth=written.depth, reason=reason)
-        return [written.refused.get(ticket.operation_id, ticket) for ticket in tickets]
+        tickets = self._tickets(written, reason=reason)
+        return [written.refused.get(one.id) or tickets[one.id] for one in operations]
 
     async def add_alone(self, operation: NewOperation) -> Ticket:
         """Queue an operation that needs neither order nor a gate."""
         written = await self._writer.add([operation])
         if written.refused:
             raise written.refused[operation.id]
-        return self._tickets([operation], depth=written.depth, reason=Reason.BROKER_UNAVAILABLE)[0]
+        return self._tickets(written, reason=Reason.BROKER_UNAVAILABLE)[operation.id]
 
-    def _tickets(self, operations: list[NewOperation], *, depth: int, reason: Reason) -> list[Ticket]:
+    def _tickets(self, written: Written, *, reason: Reason) -> dict[OperationId, Ticket]:
         rate = UNKNOWN if reason is Reason.BROKER_UNAVAILABLE else self._rate()
-        first = max(1, depth - len(operations) + 1)
-        return [
-            Ticket(
+        first = max(1, written.depth - len(written.operations) + 1)
+        return {
+            operation.id: Ticket(
                 operation_id=operation.id,
                 position=position,
                 estimated_wait_ms=rate.wait_ms(position),
                 reason=reason,
+                messages=operation.messages,
             )
-            for position, operation in enumerate(operations, start=first)
-        ]
+            for position, operation in enumerate(written.operations, start=first)
+        }

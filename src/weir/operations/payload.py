@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -59,6 +59,12 @@ def decode_push(data: bytes) -> Push:
         return Push(messages=tuple(messages), call=Call(lane=lane, id=call_id), places=tuple(places))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _unreadable(error) from None
+
+
+def first_messages(data: bytes, count: int) -> bytes:
+    """A push without those of its messages for which there is no room."""
+    push = decode_push(data)
+    return encode_push(replace(push, messages=push.messages[:count], places=push.places[:count]))
 
 
 def encode_settle(settle: Settle) -> bytes:

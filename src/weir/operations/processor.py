@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from weir.broker.broker import Broker, Gated
 from weir.errors import WeirError
-from weir.model.clock import Clock, SystemClock
-from weir.model.ids import id_time_ms, new_id
+from weir.model.ids import new_id
 from weir.model.limits import MAX_BATCH
 from weir.model.names import QueueRef
 from weir.operations.estimate import RateMeter
@@ -40,8 +39,6 @@ PACE_S = 0.02
 fifty, so waiting makes the rounds fuller and leaves more time for requests that are executed directly."""
 SMALL_ROUND = 100
 """Operations of one round under pressure."""
-ORPHAN_MS = 30_000
-"""After this long a gate whose operation is not in PostgreSQL was left by a process that died."""
 
 
 class Processor:
@@ -54,7 +51,6 @@ class Processor:
         broker: Broker,
         meter: RateMeter,
         worker: str | None = None,
-        clock: Clock | None = None,
         lanes: int = MAX_PARTITIONS,
         run: int = MAX_RUN,
         total: int = MAX_OPERATIONS,
@@ -65,7 +61,6 @@ class Processor:
         self._broker = broker
         self._meter = meter
         self.worker = worker or new_id()
-        self._clock = clock or SystemClock()
         self._sizes = {"lanes": lanes, "run": run, "total": total}
         self._pressed = pressed
         self._tally = tally or OperationTally()
@@ -142,7 +137,8 @@ class Processor:
         mine = await self._queue.still_mine(lost, worker=self.worker)
         void: set[str] = set()
         for queue, gates in _gates(c for c in claimed if c.id in mine).items():
-            void.update(gate.operation for gate in await self._broker.close_gates(queue, gates))
+            granted = await self._broker.close_gates(queue, gates)
+            void.update(gate.operation for gate, one in zip(gates, granted, strict=True) if one is None)
         if len(mine) > len(void):
             log.warning("closed %d gates again that the broker had lost", len(mine) - len(void))
         return [
@@ -154,20 +150,7 @@ class Processor:
     async def _open(self, finished: list[Claimed]) -> None:
         """Let direct enqueues through again where nothing is queued any more."""
         for queue, gates in _gates(c for c in finished if c.type == "PUSH").items():
-            left = await self._broker.open_gates(queue, gates)
-            old = [gate for gate in left if self._is_old(gate.operation)]
-            if old:
-                await self._open_orphans(queue, old)
-
-    def _is_old(self, operation: str) -> bool:
-        return id_time_ms(operation) < self._clock.now_ms() - ORPHAN_MS
-
-    async def _open_orphans(self, queue: QueueRef, gates: list[Gated]) -> None:
-        alive = await self._queue.unfinished([gate.operation for gate in gates])
-        orphans = [gate for gate in gates if gate.operation not in alive]
-        if orphans:
-            log.warning("opening %d gates of `%s` that nobody holds any more", len(orphans), queue.queue)
-            await self._broker.open_gates(queue, orphans)
+            await self._broker.open_gates(queue, gates)
 
 
 def _voided(result: Settled) -> Settled:
@@ -178,5 +161,6 @@ def _voided(result: Settled) -> Settled:
 def _gates(operations: Iterable[Claimed]) -> dict[QueueRef, list[Gated]]:
     gates: dict[QueueRef, list[Gated]] = defaultdict(list)
     for operation in operations:
-        gates[operation.queue].append(Gated(key=operation.key, operation=operation.id))
+        gate = Gated(key=operation.key, operation=operation.id, messages=operation.messages)
+        gates[operation.queue].append(gate)
     return gates

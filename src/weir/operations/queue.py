@@ -108,6 +108,11 @@ class OperationQueue:
         rows = await self._database.fetch(QUERIES["unfinished"], id=list(ids))
         return {str(row["id"]) for row in rows}
 
+    async def asked_about(self, lanes: Sequence[str]) -> set[str]:
+        """The lanes of calls that an operation will still ask about."""
+        rows = await self._database.fetch(QUERIES["asked_about"], lanes=list(lanes))
+        return {str(row["call_lane"]) for row in rows}
+
     async def publish_rate(self, *, process: str, per_s: float, floor_ms: float) -> None:
         await self._database.execute(QUERIES["publish_rate"], process=process, per_s=per_s, floor_ms=floor_ms)
 
@@ -139,6 +144,7 @@ def _columns(operations: Sequence[NewOperation]) -> dict[str, list[Any]]:
         "gated": [operation.gated for operation in operations],
         "timeout_ms": [operation.timeout_ms for operation in operations],
         "max_retries": [operation.max_retries for operation in operations],
+        "call_lane": [operation.call_lane for operation in operations],
     }
 
 

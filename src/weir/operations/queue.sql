@@ -5,9 +5,9 @@ WITH input AS (
         %(id)s::uuid[], %(organization)s::text[], %(project)s::text[], %(environment)s::text[],
         %(queue)s::text[], %(partition)s::text[], %(shard)s::int[], %(lane)s::bigint[], %(type)s::text[],
         %(priority)s::smallint[], %(payload)s::bytea[], %(messages)s::int[], %(gated)s::boolean[],
-        %(timeout_ms)s::int[], %(max_retries)s::int[]
+        %(timeout_ms)s::int[], %(max_retries)s::int[], %(call_lane)s::text[]
     ) WITH ORDINALITY AS t (id, organization, project, environment, queue, partition, shard, lane, type,
-        priority, payload, messages, gated, timeout_ms, max_retries, n)
+        priority, payload, messages, gated, timeout_ms, max_retries, call_lane, n)
 ), lanes AS (
     INSERT INTO weir.operation_lanes AS l (lane, priority, pending)
     SELECT lane, min(priority), count(*)::int FROM input GROUP BY lane ORDER BY lane
@@ -17,9 +17,9 @@ WITH input AS (
     SELECT count(*) FROM lanes
 ), added AS (
     INSERT INTO weir.operations (id, organization, project, environment, queue, partition, shard, lane, type,
-        priority, payload, messages, size_bytes, gated, timeout_ms, max_retries)
+        priority, payload, messages, size_bytes, gated, timeout_ms, max_retries, call_lane)
     SELECT id, organization, project, environment, queue, partition, shard, lane, type, priority, payload,
-        messages, length(payload), gated, timeout_ms, max_retries
+        messages, length(payload), gated, timeout_ms, max_retries, call_lane
     FROM input CROSS JOIN counted
     ORDER BY n
     RETURNING id
@@ -134,9 +134,14 @@ WHERE o.id = ANY(%(id)s::uuid[]) AND o.claimed_by = %(worker)s AND o.status = 'p
 -- Which of these operations are still to be executed.
 SELECT id FROM weir.operations WHERE id = ANY(%(id)s::uuid[]) AND status IN ('pending', 'processing');
 
+-- name: asked_about
+-- Which of these lanes an operation will still ask about; a failed one may be tried again.
+SELECT DISTINCT call_lane FROM weir.operations
+WHERE call_lane = ANY(%(lanes)s::text[]) AND status IN ('pending', 'processing', 'failed');
+
 -- name: ungated_operations
 -- Operations whose gate is still to be closed, oldest first, locked against other keepers.
-SELECT id, organization, project, environment, queue, partition, shard
+SELECT id, organization, project, environment, queue, partition, shard, messages
 FROM weir.operations
 WHERE NOT gated AND shard = ANY(%(shards)s::int[])
 ORDER BY position LIMIT %(limit)s

@@ -14,7 +14,7 @@ from weir.model.exchange import Pusher, Settler
 from weir.model.holders import HOLDER
 from weir.model.ids import new_id
 from weir.operations.attempt import Attempt
-from weir.operations.calls import CallLanes
+from weir.operations.calls import CallLanes, IdleCalls
 from weir.operations.desk import Desk
 from weir.operations.estimate import RateMeter
 from weir.operations.front import AdmittingPusher
@@ -23,6 +23,7 @@ from weir.operations.intake import Intake
 from weir.operations.keeper import Keeper
 from weir.operations.maintenance import Cleaner, DepthSampler, LagSampler
 from weir.operations.model import LEASE_MS
+from weir.operations.orphans import OrphanGates
 from weir.operations.overflow import Overflow
 from weir.operations.processor import Processor
 from weir.operations.queue import OperationQueue
@@ -81,6 +82,8 @@ class OperationService:
         )
         self.intake = Intake(overflow, broker=broker)
         self.settlements = Settlements(broker=broker, overflow=overflow, reach=self.reach)
+        self.orphans = OrphanGates(queue=self.queue, broker=broker)
+        self.idle_calls = IdleCalls(queue=self.queue, broker=broker)
         self.desk = Desk(database=database, broker=broker)
         self.cleaner = Cleaner(database=database, queue=self.queue)
         self._lag = LagSampler(self.admission)
@@ -113,6 +116,8 @@ class OperationService:
         """Everything that runs beside the requests, by name."""
         loops: dict[str, Callable[[], Awaitable[None]]] = {
             "keeper": self.keeper.run,
+            "orphan-gates": self.orphans.run,
+            "idle-calls": self.idle_calls.run,
             "operation-depth": self.sampler.run,
             "operation-cleaner": self.cleaner.run,
             "event-loop-lag": self._lag.run,

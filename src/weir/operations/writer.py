@@ -15,13 +15,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weir.errors import ControlUnavailable, Unavailable, WeirError
+from weir.model.exchange import queue_full
 from weir.model.ids import OperationId
-from weir.operations.gates import Gates
+from weir.operations.gates import Closed, Gates
 from weir.operations.model import NewOperation
+from weir.operations.payload import first_messages
 from weir.operations.queue import Added, NotQueued, OperationQueue
 
 log = logging.getLogger(__name__)
@@ -39,10 +41,14 @@ CONFIRMING_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What became of operations: how many are queued now, and whether the gates of these are closed."""
+    """What became of operations that should be queued."""
 
+    operations: list[NewOperation]
+    """Those that are durable now, each with as many of its messages as its queue has room for."""
     depth: int
+    """How many operations are queued now."""
     gated: bool
+    """Whether their gates are closed."""
     refused: dict[OperationId, WeirError]
     """Those that are not queued after all."""
 
@@ -53,6 +59,8 @@ class _Waiting:
 
     operations: list[NewOperation]
     done: asyncio.Future[Written]
+    full: dict[OperationId, WeirError] = field(default_factory=dict)
+    """Those for which their queue has no room at all."""
 
     def fail(self, error: WeirError) -> None:
         if not self.done.done():
@@ -60,8 +68,32 @@ class _Waiting:
 
     def succeed(self, depth: int, refused: dict[OperationId, WeirError] | None = None) -> None:
         if not self.done.done():
-            gated = self.operations[0].gated
-            self.done.set_result(Written(depth=depth, gated=gated, refused=refused or {}))
+            gated = all(operation.gated for operation in self.operations)
+            self.done.set_result(
+                Written(
+                    operations=self.operations,
+                    depth=depth,
+                    gated=gated,
+                    refused={**self.full, **(refused or {})},
+                )
+            )
+
+    def close(self, closed: Closed) -> None:
+        """Keep what may be queued, now that gates are closed."""
+        outcomes = {operation.id: closed[operation.id] for operation in self.operations}
+        failed = next((one for one in outcomes.values() if isinstance(one, WeirError)), None)
+        if failed is not None:
+            self.fail(failed)
+            return
+        full = [operation for operation in self.operations if outcomes[operation.id] == 0]
+        self.full = {operation.id: queue_full(operation.queue) for operation in full}
+        self.operations = [
+            _within(operation, outcomes[operation.id])
+            for operation in self.operations
+            if operation.id not in self.full
+        ]
+        if not self.operations:
+            self.succeed(0)
 
 
 class OperationWriter:
@@ -139,11 +171,7 @@ class OperationWriter:
         ordered = [waiting for waiting in batch if waiting.operations[0].ordered]
         closed = await self._gates.close([one for waiting in ordered for one in waiting.operations])
         for waiting in ordered:
-            outcome = closed[waiting.operations[0].queue]
-            if isinstance(outcome, WeirError):
-                waiting.fail(outcome)
-            elif not outcome:
-                waiting.operations = [operation.without_gate() for operation in waiting.operations]
+            waiting.close(closed)
         return [waiting for waiting in batch if not waiting.done.done()]
 
     async def _write(self, batch: list[_Waiting]) -> None:
@@ -196,9 +224,18 @@ class OperationWriter:
             ungated = [
                 one for waiting in batch for one in waiting.operations if not one.gated and one.ordered
             ]
-            closed = await self._gates.close(ungated)
-            return all(outcome is True for outcome in closed.values())
+            closed = await self._gates.close(ungated, however_full=True)
+            return all(isinstance(outcome, int) for outcome in closed.values())
         return True
+
+
+def _within(operation: NewOperation, granted: int | WeirError | None) -> NewOperation:
+    """The operation with as many messages as were granted; without a gate, all of them."""
+    if granted is None:
+        return operation.without_gate()
+    if not isinstance(granted, int) or granted >= operation.messages:
+        return operation
+    return replace(operation, payload=first_messages(operation.payload, granted), messages=granted)
 
 
 def _succeed(batch: list[_Waiting], depth: int) -> None:

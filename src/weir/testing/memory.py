@@ -16,15 +16,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from weir.broker import checks
-from weir.broker.broker import Call, Gated, Shard, Source, Swept
+from weir.broker.broker import Call, CallAnswer, Gated, Shard, Source, Swept
 from weir.errors import Conflict, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, new_id
-from weir.model.limits import MAX_PAYLOAD_BYTES
+from weir.model.limits import MAX_BATCH, MAX_PAYLOAD_BYTES
 from weir.model.message import (
     DeadMessage,
     Delivery,
-    Enqueue,
     Enqueued,
     Failure,
     LeaseRef,
@@ -144,18 +143,27 @@ class MemoryBroker:
             return known
         if operations is not None:
             answers = self._gates.put_for(
-                queue, messages, operations, lambda message: model.enqueue(message, now, counts)
+                queue,
+                messages,
+                operations,
+                put=lambda message: model.enqueue(message, now, counts),
+                first_id=lambda message: model.first_id(message, now),
             )
         else:
             lapsed = call is not None and self._gates.lapsed(shard, now_ms=now)
+            reserved = self._gates.reserved(queue)
             answers = [
-                Enqueued(outcome=Enqueue.GATED, message_id=message.id)
-                if not through_gate and (lapsed or self._gates.closed(queue, message.key))
-                else model.enqueue(message, now, counts)
+                model.enqueue(
+                    message,
+                    now,
+                    counts,
+                    gated=not through_gate and (lapsed or self._gates.closed(queue, message.key)),
+                    reserved=reserved,
+                )
                 for message in messages
             ]
         if call is not None:
-            self._gates.remember(shard, call, answers)
+            self._gates.remember(shard, call, answers, now_ms=now)
         self._settle_call(model, QueueOperation.ENQUEUE, counts)
         return answers
 
@@ -349,18 +357,41 @@ class MemoryBroker:
         entry = self._model(queue).entries.get(message_id)
         return None if entry is None else entry.message.headers
 
-    async def close_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
-        self._model(queue)
-        return self._gates.close(queue, gates)
+    async def close_gates(
+        self, queue: QueueRef, gates: Sequence[Gated], *, within_room: bool = False
+    ) -> list[int | None]:
+        model, counts = self._model(queue), Counts()
+        room = model.room_for(self._gates.reserved(queue)) if within_room else math.inf
+        answers, refused = self._gates.close(queue, gates, room=room, now_ms=self._clock.now_ms())
+        for _ in range(refused):
+            model.count(counts, "refused")
+        self._settle_call(model, QueueOperation.ENQUEUE, counts)
+        return answers
 
-    async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
-        return self._gates.open(queue, gates)
+    async def open_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
+        self._gates.open(queue, gates)
 
     async def void_gates(self, queue: QueueRef, gates: Sequence[Gated]) -> list[bool]:
         return [self._gates.void(queue, gate) for gate in gates]
 
-    async def settle_call(self, queue: QueueRef, call: Call) -> list[bool]:
-        return self._gates.settle(self._shard(queue.scope), call)
+    async def stale_gates(
+        self, shard: int, *, older_ms: int, skip: int = 0, limit: int = MAX_BATCH
+    ) -> list[tuple[QueueRef, Gated]]:
+        checks.check_shard(shard, shards=self._shards)
+        found = self._gates.stale(before_ms=self._clock.now_ms() - older_ms)
+        mine = [(queue, gate) for queue, gate in found if self._shard(queue.scope) == shard]
+        return mine[skip : skip + limit]
+
+    async def settle_call(self, queue: QueueRef, call: Call) -> list[CallAnswer]:
+        return self._gates.settle(self._shard(queue.scope), call, now_ms=self._clock.now_ms())
+
+    async def idle_calls(self, shard: int, *, idle_ms: int) -> list[str]:
+        checks.check_shard(shard, shards=self._shards)
+        return self._gates.idle_calls(shard, before_ms=self._clock.now_ms() - idle_ms)
+
+    async def forget_calls(self, shard: int, lanes: Sequence[str], *, idle_ms: int) -> int:
+        checks.check_shard(shard, shards=self._shards)
+        return self._gates.forget_calls(shard, lanes, before_ms=self._clock.now_ms() - idle_ms)
 
     async def now_ms(self, shard: int) -> int:
         checks.check_shard(shard, shards=self._shards)

@@ -3,47 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from weir.broker.broker import Call, Gated
+from weir.broker.broker import Call, CallAnswer, Gated
+from weir.model.ids import MessageId
 from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
 
 Put = Callable[[NewMessage], Enqueued]
 
 
+@dataclass(slots=True, kw_only=True)
+class _Held:
+    """One operation on a gate."""
+
+    total: int
+    """How many messages it was to bring."""
+    closed_at_ms: int
+    put: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Remembered:
+    """The last call of a lane."""
+
+    id: str
+    answers: list[CallAnswer]
+    """Empty for a void call."""
+    at_ms: int
+
+
+_NAME_ANOTHER = (Enqueue.DUPLICATE, Enqueue.KEY_REUSED)
+
+
 class Gates:
     """Which operations hold which gates, and how many of their messages were put in."""
 
     def __init__(self) -> None:
-        self._held: dict[tuple[QueueRef, str | None], dict[str, int]] = {}
-        self._calls: dict[tuple[int, str], tuple[str, list[bool]]] = {}
+        self._held: dict[tuple[QueueRef, str | None], dict[str, _Held]] = {}
+        self._calls: dict[tuple[int, str], _Remembered] = {}
         self._direct_until: dict[int, int] = {}
         self._voided: set[str] = set()
 
-    def close(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
-        void = [gate for gate in gates if gate.operation in self._voided]
+    def close(
+        self, queue: QueueRef, gates: Sequence[Gated], *, room: float, now_ms: int
+    ) -> tuple[list[int | None], int]:
+        """How many messages may come through each gate (None: void), and how many may not."""
+        answers: list[int | None] = []
+        refused = 0
         for gate in gates:
-            if gate not in void:
-                self._held.setdefault((queue, gate.key), {}).setdefault(gate.operation, 0)
-        return void
+            held = self._held.setdefault((queue, gate.key), {})
+            if gate.operation in self._voided:
+                answers.append(None)
+                continue
+            if gate.operation in held:
+                answers.append(held[gate.operation].total)
+                continue
+            granted = int(max(0, min(gate.messages, room)))
+            refused += gate.messages - granted
+            if granted or not gate.messages:
+                held[gate.operation] = _Held(total=granted, closed_at_ms=now_ms)
+                room -= granted
+            answers.append(granted)
+        return answers, refused
 
     def void(self, queue: QueueRef, gate: Gated) -> bool:
         held = self._held.get((queue, gate.key), {})
-        if held.get(gate.operation) == 0:
+        if gate.operation in held and held[gate.operation].put == 0:
             del held[gate.operation]
             self._voided.add(gate.operation)
         return gate.operation in self._voided
 
-    def open(self, queue: QueueRef, gates: Sequence[Gated]) -> list[Gated]:
-        left: list[Gated] = []
+    def open(self, queue: QueueRef, gates: Sequence[Gated]) -> None:
         for gate in gates:
             self._held.get((queue, gate.key), {}).pop(gate.operation, None)
-        for key in dict.fromkeys(gate.key for gate in gates):
-            left += [Gated(key=key, operation=held) for held in self._held.get((queue, key), {})]
-        return left
 
     def closed(self, queue: QueueRef, key: str | None) -> bool:
         return bool(self._held.get((queue, key)))
+
+    def reserved(self, queue: QueueRef) -> int:
+        """How many messages the operations behind closed gates will bring."""
+        mine = (held for (ref, _), gate in self._held.items() if ref == queue for held in gate.values())
+        return sum(max(0, held.total - held.put) for held in mine)
+
+    def stale(self, *, before_ms: int) -> list[tuple[QueueRef, Gated]]:
+        found = [
+            (held.closed_at_ms, queue, Gated(key=key, operation=operation))
+            for (queue, key), gate in self._held.items()
+            for operation, held in gate.items()
+            if held.closed_at_ms <= before_ms
+        ]
+        return [(queue, gate) for _, queue, gate in sorted(found, key=lambda one: one[0])]
 
     def allow(self, shard: int, *, until_ms: int) -> None:
         self._direct_until[shard] = max(until_ms, self._direct_until.get(shard, 0))
@@ -53,28 +103,45 @@ class Gates:
 
     def repeated(self, shard: int, call: Call, messages: Sequence[NewMessage]) -> list[Enqueued] | None:
         """The answers to a call that its lane remembers; None if it is new."""
-        remembered, put_in = self._calls.get((shard, call.lane), ("", []))
-        if remembered != call.id:
+        known = self._calls.get((shard, call.lane))
+        if known is None or known.id != call.id:
             return None
-        known = put_in or [False] * len(messages)
-        return [
-            Enqueued(outcome=Enqueue.DUPLICATE if was_in else Enqueue.GATED, message_id=message.id)
-            for message, was_in in zip(messages, known, strict=True)
+        answers = known.answers or [CallAnswer(outcome=Enqueue.GATED)] * len(messages)
+        return [_again(message, answer) for message, answer in zip(messages, answers, strict=True)]
+
+    def remember(self, shard: int, call: Call, answers: Sequence[Enqueued], *, now_ms: int) -> None:
+        noted = [
+            CallAnswer(outcome=one.outcome, first_id=one.message_id if one.outcome in _NAME_ANOTHER else None)
+            for one in answers
         ]
+        self._calls[shard, call.lane] = _Remembered(id=call.id, answers=noted, at_ms=now_ms)
 
-    def remember(self, shard: int, call: Call, answers: Sequence[Enqueued]) -> None:
-        turned_away = (Enqueue.FULL, Enqueue.GATED)
-        self._calls[shard, call.lane] = (call.id, [a.outcome not in turned_away for a in answers])
-
-    def settle(self, shard: int, call: Call) -> list[bool]:
-        remembered, put_in = self._calls.get((shard, call.lane), ("", []))
-        if remembered == call.id:
-            return put_in
-        self.remember(shard, call, [])
+    def settle(self, shard: int, call: Call, *, now_ms: int) -> list[CallAnswer]:
+        known = self._calls.get((shard, call.lane))
+        if known is not None and known.id == call.id:
+            return known.answers
+        self.remember(shard, call, [], now_ms=now_ms)
         return []
 
+    def idle_calls(self, shard: int, *, before_ms: int) -> list[str]:
+        return sorted(
+            lane for (at, lane), known in self._calls.items() if at == shard and known.at_ms <= before_ms
+        )
+
+    def forget_calls(self, shard: int, lanes: Sequence[str], *, before_ms: int) -> int:
+        idle = set(self.idle_calls(shard, before_ms=before_ms)) & set(lanes)
+        for lane in idle:
+            del self._calls[shard, lane]
+        return len(idle)
+
     def put_for(
-        self, queue: QueueRef, messages: Sequence[NewMessage], operations: Sequence[str], put: Put
+        self,
+        queue: QueueRef,
+        messages: Sequence[NewMessage],
+        operations: Sequence[str],
+        *,
+        put: Put,
+        first_id: Callable[[NewMessage], MessageId],
     ) -> list[Enqueued]:
         """Put in what each operation has not put in yet, until there is no room for it."""
         answers: list[Enqueued] = []
@@ -85,8 +152,8 @@ class Gates:
             seen[operation] = seen.get(operation, 0) + 1
             if operation not in held:
                 answers.append(Enqueued(outcome=Enqueue.GATED, message_id=message.id))
-            elif seen[operation] <= held[operation]:
-                answers.append(Enqueued(outcome=Enqueue.DUPLICATE, message_id=message.id))
+            elif seen[operation] <= held[operation].put:
+                answers.append(Enqueued(outcome=Enqueue.DUPLICATE, message_id=first_id(message)))
             elif operation in stopped:
                 answers.append(Enqueued(outcome=Enqueue.FULL, message_id=message.id))
             else:
@@ -94,5 +161,13 @@ class Gates:
                 if answer.outcome is Enqueue.FULL:
                     stopped.add(operation)
                 else:
-                    held[operation] = seen[operation]
+                    held[operation].put = seen[operation]
         return answers
+
+
+def _again(message: NewMessage, answer: CallAnswer) -> Enqueued:
+    """A message that was put in is a duplicate of itself, and one that was turned away must queue."""
+    if answer.outcome in _NAME_ANOTHER:
+        return Enqueued(outcome=answer.outcome, message_id=answer.first_id or message.id)
+    outcome = Enqueue.DUPLICATE if answer.settled else Enqueue.GATED
+    return Enqueued(outcome=outcome, message_id=message.id)

@@ -7,10 +7,12 @@ in as an argument; nothing here waits, and nothing here knows of other queues.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from weir.model.handling import error_text
+from weir.model.ids import MessageId
 from weir.model.message import (
     DeadMessage,
     DeathReason,
@@ -139,19 +141,32 @@ class QueueModel:
 
     # in
 
-    def enqueue(self, message: NewMessage, now: int, counts: Counts) -> Enqueued:
+    def room_for(self, reserved: int) -> float:
+        """How many messages there is room for beside those that queued operations will bring."""
+        max_depth = self.spec.retention.max_depth
+        return math.inf if max_depth is None else max_depth - self.depth - reserved
+
+    def enqueue(
+        self, message: NewMessage, now: int, counts: Counts, *, gated: bool = False, reserved: int = 0
+    ) -> Enqueued:
         first = self._first_with_key(message, now)
         if first is not None:
             return first
-        if message.id in self.entries:
+        if not gated and message.id in self.entries:
             return Enqueued(outcome=Enqueue.DUPLICATE, message_id=message.id)
-        max_depth = self.spec.retention.max_depth
-        if max_depth is not None and self.depth >= max_depth:
+        if self.room_for(reserved) < 1:
             self.count(counts, "refused")
             return Enqueued(outcome=Enqueue.FULL, message_id=message.id)
+        if gated:
+            return Enqueued(outcome=Enqueue.GATED, message_id=message.id)
         self._accept(message, now)
         self.count(counts, "enqueued")
         return Enqueued(outcome=Enqueue.ACCEPTED, message_id=message.id)
+
+    def first_id(self, message: NewMessage, now: int) -> MessageId:
+        """The id of the first message with its idempotency key; its own if none is known."""
+        first = self._first_with_key(message, now)
+        return message.id if first is None else first.message_id
 
     def _first_with_key(self, message: NewMessage, now: int) -> Enqueued | None:
         """The answer for a message whose idempotency key was used within the window."""

@@ -73,7 +73,13 @@ class Timelines:
         if not rows and held_in is None:
             raise NotFound(f"nothing is known about message `{message_id}` here")
         receipt = await self._receipt(scope, held_in, MessageId(message_id), attempts)
-        beginning = [*receipt, *_beginning(created_ms, attempts, origin, queue or held_in)]
+        # While it stands in an operation that is not executed, it is not in the queue.
+        executed = any(row["status"] == "completed" for row in operations)
+        arrived = bool(attempts or death or origin or held_in or executed)
+        beginning = [
+            *receipt,
+            *(_beginning(created_ms, attempts, origin, queue or held_in) if arrived else ()),
+        ]
         work = [
             *(moment for row in attempts for moment in _attempt(row)),
             *(_delivery(row) for row in deliveries),
@@ -131,7 +137,7 @@ def _ordered(
     beginning: list[Moment], operations: list[Moment], work: list[Moment], death: list[tuple[int, Moment]]
 ) -> tuple[Moment, ...]:
     """In order of time, but no work before the beginning: the clocks of machines differ."""
-    begun_ms = max(moment.at_ms for moment in beginning)
+    begun_ms = max((moment.at_ms for moment in beginning), default=0)
     timed = [(moment.at_ms, moment) for moment in (*beginning, *operations)]
     timed += [(max(moment.at_ms, begun_ms), moment) for moment in work]
     timed += [(max(at_ms, begun_ms), moment) for at_ms, moment in death]

@@ -12,15 +12,19 @@ WHERE l.id = %(message_id)s::uuid AND c.organization = %(organization)s AND c.pr
 SELECT c.queue, l.id::text AS letter_id, l.replayed_at_ms
 FROM weir.dead_letters AS l
 JOIN weir.consumers AS c USING (consumer_key)
-WHERE l.replay_id = %(message_id)s::uuid AND l.replayed_at_ms >= %(created_ms)s AND c.organization = %(organization)s AND c.project = %(project)s
+WHERE l.replay_id = %(message_id)s::uuid AND l.replayed_at_ms >= %(created_ms)s - 86400000 AND c.organization = %(organization)s AND c.project = %(project)s
   AND c.environment = %(environment)s
 
 -- name: operations_of_message
--- The queued operations that carried a message, found by the time at which it was made.
+-- The queued operations that put a message in or will, found by about the time at which it was made.
 SELECT id::text, type, queue, status, created_ms, started_ms, finished_ms, retry_count, error
 FROM weir.operations
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
-  AND created_ms BETWEEN %(created_ms)s - 60000 AND %(created_ms)s + 86400000
+  -- The id has the time by the clock of its maker.
+  AND created_ms BETWEEN %(created_ms)s - 86400000 AND %(created_ms)s + 86400000
   AND position(convert_to(%(message_id)s, 'UTF8') IN payload) > 0
+  -- One whose result names other messages only found this a duplicate, so it never was.
+  AND (result -> 'messages' IS NULL OR result -> 'executed' IS NOT NULL
+    OR result -> 'messages' @> jsonb_build_array(jsonb_build_object('id', %(message_id)s::text)))
 ORDER BY created_ms
 LIMIT 20

@@ -12,6 +12,7 @@
 --- include "recorded"
 --- include "record"
 --- include "named_call"
+--- include "answer_again"
 --- include "remember_call"
 --- include "load_queue"
 --- include "depth"
@@ -30,22 +31,18 @@ local now = clock()
 local ids = {}
 for at = first, #ARGV, stride do ids[#ids + 1] = string.sub(ARGV[at], 1, 16) end
 
-local known = lane ~= '' and named_call(lane, call_id)
-if known then
-  local letters, originals = {}, {}
-  for i, id in ipairs(ids) do
-    letters[i] = string.sub(known, i, i) == 'y' and 'd' or 'g'
-    if letters[i] == 'd' then originals[#originals + 1] = id end
-  end
-  return {'ok', table.concat(letters) .. table.concat(originals)}
+if lane ~= '' then
+  local known, firsts = named_call(lane, call_id)
+  if known then return {'ok', answer_again(ids, known, firsts)} end
 end
 
--- Decide first, write after.
+-- Decide first, write after. What queued operations will bring takes room from everybody but them.
 local present = redis.call('HMGET', q.key.bodies, unpack(ids))
-local gates = gate_watch(q.key, mode, now)
-local room = q.max_depth > 0 and q.max_depth - depth(q) or math.huge
+local gates = gate_watch(q, mode, now)
+local waiting = depth(q) + (mode == '2' and 0 or q.reserved)
+local room = q.max_depth > 0 and q.max_depth - waiting or math.huge
 local span = q.ttl > 0 and math.min(q.ttl, q.max_age) or q.max_age
-local sub, gate_before, gate_after = string.sub, gates.before, gates.after
+local sub, gated, gate_before, gate_after = string.sub, gates.closed, gates.before, gates.after
 local letters, originals, bodies, arrivals, seen, named, refused, accepted = {}, {}, {}, {}, {}, {}, 0, 0
 for i, id in ipairs(ids) do
   local at = first + stride * (i - 1)
@@ -61,13 +58,16 @@ for i, id in ipairs(ids) do
       digest = sub(head, rest + key_size + idempotency_size)
     end
   end
+  local answer = idempotency and (seen[idempotency] or redis.call('HGET', q.key.seen, idempotency))
+  if answer and struct.unpack('>I8', answer) <= now then answer = nil end
+  local original = answer and sub(answer, 9, 24) or id
   local letter = gate_before and gate_before(key, operation)
-  local original = id
   if not letter then
-    local answer = idempotency and (seen[idempotency] or redis.call('HGET', q.key.seen, idempotency))
-    if answer and struct.unpack('>I8', answer) <= now then answer = nil end
     if answer then
-      letter, original = sub(answer, 25) == digest and 'd' or 'k', sub(answer, 9, 24)
+      letter = sub(answer, 25) == digest and 'd' or 'k'
+    elseif gated and gated(key) then
+      letter = room < 1 and 'f' or 'g'
+      if letter == 'f' then refused = refused + 1 end
     elseif present[i] or named[id] then
       letter = 'd'
     elseif room < 1 then
@@ -93,12 +93,12 @@ end
 local counts = {}
 admit(q, now, arrivals, bodies, seen, counts)
 tally(q, counts, 'refused', refused)
-if gates.save then gates.save() end
+local moved = gates.save and gates.save()
 local answer = table.concat(letters)
 if lane ~= '' then
-  remember_call(lane, call_id, (string.gsub(string.gsub(answer, '[adk]', 'y'), '[fg]', 'n')))
+  remember_call(lane, call_id, answer, table.concat(originals), now)
 end
-if #arrivals + refused > 0 then finish(q, 'enqueue', counts, {}, now) end
+if moved or #arrivals + refused > 0 then finish(q, 'enqueue', counts, {}, now) end
 local reply = answer .. table.concat(originals)
 record(reply)
 return {'ok', reply}

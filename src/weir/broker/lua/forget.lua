@@ -5,7 +5,7 @@
 -- Reply {'ok'} | {'busy', how many messages it holds}
 --- include "call"
 --- include "keys"
---- include "state_record"
+--- include "retire"
 --- include "load_queue"
 --- include "depth"
 local ident = ARGV[FIRST_ARGUMENT]
@@ -20,10 +20,9 @@ redis.call('ZREM', shard_key.touched, ident)
 if redis.call('EXISTS', q.environment_key.active) == 0 then
   redis.call('ZREM', shard_key.active, q.environment)
 end
-if q.enqueued + q.refused > 0 then
+if q.enqueued + q.refused + q.reserved > 0 then
   q.sequence, q.top_available, q.top_expires, q.alarm_set, q.touched = 0, 0, 0, 0, 0
-  -- Without the zeros at its end it is too short for a program that knows no versions, which would misread it.
-  redis.call('HSET', shard_key.retired, ident, (string.gsub(pack_state(q), '%z+$', '')))
+  retire(ident, q)
 end
 redis.call('DEL', q.key.base)
 for part in pairs(queue_suffixes) do

@@ -1,24 +1,26 @@
--- open_gates: these operations no longer hold their gates.
+-- open_gates: these operations no longer hold their gates, and what they did not bring will not come.
 -- ARGV  7 ident, 8… for each gate its partition ('' for messages without a key) and the operation
--- Reply {'ok', then partition and operation of everyone who still holds one of these gates, unless they
---       are many}
+-- Reply {'ok'}
 --- include "call"
+--- include "clock"
 --- include "keys"
-local keys, reply, asked = queue_keys(ARGV[FIRST_ARGUMENT]), {'ok'}, {}
+--- include "allow_draining"
+--- include "gate_state"
+--- include "gate_time"
+--- include "unreserve"
+local ident = ARGV[FIRST_ARGUMENT]
+local keys, missing = queue_keys(ident), 0
+allow_draining()
 for at = FIRST_ARGUMENT + 1, #ARGV, 2 do
-  redis.call('HDEL', gate_key(keys, ARGV[at]), ARGV[at + 1])
-end
-for at = FIRST_ARGUMENT + 1, #ARGV, 2 do
-  local partition = ARGV[at]
-  if not asked[partition] then
-    asked[partition] = true
-    local gate = gate_key(keys, partition)
-    local count = redis.call('HLEN', gate)
-    if count == 0 then redis.call('HDEL', keys.gates, partition) end
-    for _, operation in ipairs(count <= 100 and redis.call('HKEYS', gate) or {}) do
-      reply[#reply + 1] = partition
-      reply[#reply + 1] = operation
-    end
+  local partition, operation = ARGV[at], ARGV[at + 1]
+  local gate = gate_key(keys, partition)
+  local put, total = gate_state(gate, operation)
+  if put then
+    missing = missing + math.max(0, total - put)
+    redis.call('HDEL', gate, operation)
+    redis.call('ZREM', shard_key.gate_times, gate_time(ident, partition, operation))
+    if redis.call('EXISTS', gate) == 0 then redis.call('HDEL', keys.gates, partition) end
   end
 end
-return reply
+unreserve(ident, missing, clock())
+return {'ok'}

@@ -1,13 +1,15 @@
--- settle_call: which messages of a named call were put in; a call that never arrived becomes void.
+-- settle_call: what became of the messages of a named call; one that never arrived becomes void.
 -- ARGV  7 lane, 8 id of the call
--- Reply {'ok', one letter a message: y put in, n turned away; empty if it never arrived}
+-- Reply {'ok', a letter for each message as enqueue answered, empty if it never arrived, the 16-byte ids of the
+--       first messages of all d and k, in order}
 --- include "call"
+--- include "clock"
 --- include "named_call"
 --- include "remember_call"
 local lane, id = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1]
-local known = named_call(lane, id)
-if not known then
-  remember_call(lane, id, '')
-  known = ''
+local letters, originals = named_call(lane, id)
+if not letters then
+  remember_call(lane, id, '', '', clock())
+  return {'ok', '', ''}
 end
-return {'ok', known}
+return {'ok', letters, originals}

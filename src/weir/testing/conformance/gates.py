@@ -30,9 +30,9 @@ class Gates(Promises):
         gated = [Enqueue.GATED, Enqueue.ACCEPTED, Enqueue.ACCEPTED]
         assert await outcomes() == gated
         assert await outcomes(through_gate=True) == [Enqueue.ACCEPTED] * 3
-        assert await broker.open_gates(queue, [one]) == [two]
+        await broker.open_gates(queue, [one])
         assert await outcomes() == gated
-        assert await broker.open_gates(queue, [one, two]) == []
+        await broker.open_gates(queue, [one, two])
         assert await outcomes() == [Enqueue.ACCEPTED] * 3
         await broker.close_gates(queue, [Gated(key=None, operation="3")])
         assert await outcomes() == [Enqueue.ACCEPTED, Enqueue.ACCEPTED, Enqueue.GATED]
@@ -52,13 +52,13 @@ class Gates(Promises):
     ) -> None:
         await broker.define(queue, PLAIN)
         void, other = Gated(key="k", operation=new_id()), Gated(key="k", operation=new_id())
-        assert await broker.close_gates(queue, [void, other]) == []
+        assert await broker.close_gates(queue, [void, other]) == [0, 0]
         assert await broker.void_gates(queue, [void]) == [True]
         assert await broker.void_gates(queue, [void]) == [True]
-        assert await broker.close_gates(queue, [void, other]) == [void]
+        assert await broker.close_gates(queue, [void, other]) == [None, 0]
         (answer,) = await broker.enqueue(queue, [message("void", key="k")], operations=[void.operation])
         assert answer.outcome is Enqueue.GATED
-        assert await broker.open_gates(queue, [other]) == []
+        await broker.open_gates(queue, [other])
         (answer,) = await broker.enqueue(queue, [message("direct", key="k")])
         assert answer.outcome is Enqueue.ACCEPTED
 
@@ -94,6 +94,85 @@ class Gates(Promises):
         assert await push() == [Enqueue.DUPLICATE] * 4
         await broker.open_gates(queue, gates)
         assert await push() == [Enqueue.GATED] * 4
+
+    async def test_what_queued_operations_will_bring_takes_room_from_everybody_but_them(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, replace(PLAIN, retention=Retention(max_depth=5)))
+        await self.put(broker, queue, "a", "b")
+        gates = [
+            Gated(key=key, operation=key, messages=count) for key, count in (("x", 2), ("y", 4), ("z", 1))
+        ]
+        assert await broker.close_gates(queue, gates, within_room=True) == [2, 1, 0]
+        assert (await broker.state(queue)).odometers["refused"] == 4
+
+        async def outcomes(*names: str, **options: Any) -> list[Enqueue]:
+            batch = [message(name, key=name[0]) for name in names]
+            return [answer.outcome for answer in await broker.enqueue(queue, batch, **options)]
+
+        assert await outcomes("x9", "y9", "z9", "other") == [Enqueue.FULL] * 4
+        assert await outcomes("x9", through_gate=True) == [Enqueue.FULL]
+        assert await outcomes("x1", "x2", "y1", operations=["x", "x", "y"]) == [Enqueue.ACCEPTED] * 3
+        assert await outcomes("z9") == [Enqueue.FULL]
+        await broker.ack([one.lease for one in await self.take(broker, queue, limit=2)])
+        assert await outcomes("x9", "z1") == [Enqueue.GATED, Enqueue.ACCEPTED]
+        await broker.open_gates(queue, gates)
+        assert await outcomes("x3", "x4") == [Enqueue.ACCEPTED, Enqueue.FULL]
+
+    async def test_an_operation_that_gives_up_gives_its_room_back(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        spec = replace(PLAIN, retention=Retention(max_depth=3))
+        await broker.define(queue, spec)
+        gate = Gated(key="k", operation="op", messages=9)
+        assert await broker.close_gates(queue, [gate]) == [9]
+        assert await broker.close_gates(queue, [gate], within_room=True) == [9]
+        await broker.enqueue(queue, [message("a", key="k")], operations=["op"])
+        await broker.ack([one.lease for one in await self.take(broker, queue)])
+        await broker.forget(queue)
+        await broker.define(queue, spec)
+        assert [one.outcome for one in await broker.enqueue(queue, [message("b")])] == [Enqueue.FULL]
+        await broker.forget(queue)
+        await broker.open_gates(queue, [gate])
+        await broker.define(queue, spec)
+        await self.put(broker, queue, "b", "c", "d")
+
+    async def test_a_repeated_key_is_answered_though_the_gate_is_closed(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        first, again = message("a", idempotency_key="i"), message("a", idempotency_key="i")
+        other = message("b", idempotency_key="i")
+        await broker.enqueue(queue, [first])
+        await broker.close_gates(queue, [Gated(key=None, operation="op", messages=1)])
+        answers = await broker.enqueue(queue, [again, other, message("c")])
+        assert [one.outcome for one in answers] == [Enqueue.DUPLICATE, Enqueue.KEY_REUSED, Enqueue.GATED]
+        assert answers[0].message_id == first.id
+
+    async def test_gates_that_stay_closed_are_found_by_the_brokers_clock(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        shard = shard_of(queue.scope, shards=broker.shards)
+        old, opened, young = (Gated(key=key, operation=f"op {key}") for key in ("k", None, "ü"))
+
+        async def stale() -> list[Gated]:
+            found, skip = [], 0
+            while page := await broker.stale_gates(shard, older_ms=30_000, skip=skip, limit=2):
+                found += [gate for ref, gate in page if ref == queue]
+                skip += len(page)
+            return found
+
+        await broker.close_gates(queue, [old, opened])
+        manual_clock.advance(10_000)
+        await broker.close_gates(queue, [young, old])
+        manual_clock.advance(20_000)
+        assert await stale() == [old, opened]
+        await broker.open_gates(queue, [opened])
+        assert await stale() == [old]
+        manual_clock.advance(10_000)
+        assert await stale() == [old, young]
+        await broker.open_gates(queue, [old, young])
 
     async def test_direct_entry_is_allowed_until_the_stated_time(
         self, broker: Broker, queue: QueueRef, manual_clock: ManualClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weir.broker.broker import Broker, Call
+from weir.broker.broker import Broker, Call, CallAnswer
 from weir.model.ids import new_id
 from weir.model.message import DeathReason, Enqueue, Failure
 from weir.model.names import QueueRef
@@ -113,8 +113,44 @@ class Room(Promises):
         again = await broker.enqueue(queue, batch, call=call)
         assert [answer.outcome for answer in again] == [Enqueue.DUPLICATE, Enqueue.GATED]
         assert [answer.message_id for answer in again] == [one.id for one in batch]
-        assert await broker.settle_call(queue, call) == [True, False]
+        answers = [CallAnswer(outcome=Enqueue.ACCEPTED), CallAnswer(outcome=Enqueue.FULL)]
+        assert await broker.settle_call(queue, call) == answers
         assert (await broker.state(queue)).odometers["enqueued"] == 1
+
+    async def test_a_named_call_remembers_which_message_came_first(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        call, first = Call(lane=new_id(), id=new_id()), message("a", idempotency_key="i")
+        await broker.enqueue(queue, [first])
+        batch = [message("b"), message("a", idempotency_key="i"), message("c", idempotency_key="i")]
+        told = await broker.enqueue(queue, batch, call=call)
+        assert await broker.settle_call(queue, call) == [
+            CallAnswer(outcome=Enqueue.ACCEPTED),
+            CallAnswer(outcome=Enqueue.DUPLICATE, first_id=first.id),
+            CallAnswer(outcome=Enqueue.KEY_REUSED, first_id=first.id),
+        ]
+        again = await broker.enqueue(queue, batch, call=call)
+        assert again == [replace(told[0], outcome=Enqueue.DUPLICATE), *told[1:]]
+
+    async def test_lanes_are_forgotten_only_after_they_were_idle(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        shard = shard_of(queue.scope, shards=broker.shards)
+        calls = [Call(lane=new_id(), id=new_id()) for _ in range(3)]
+        await broker.enqueue(queue, [message("a")], call=calls[0])
+        await broker.settle_call(queue, calls[1])
+        manual_clock.advance(1_000)
+        await broker.enqueue(queue, [message("b")], call=calls[2])
+        idle = set(await broker.idle_calls(shard, idle_ms=1_000))
+        assert [call.lane in idle for call in calls] == [True, True, False]
+        await broker.enqueue(queue, [message("c")], call=replace(calls[0], id=new_id()))
+        assert await broker.forget_calls(shard, [call.lane for call in calls], idle_ms=1_000) == 1
+        assert calls[1].lane not in await broker.idle_calls(shard, idle_ms=0)
+        (answer,) = await broker.enqueue(queue, [message("d")], call=calls[1])
+        assert answer.outcome is Enqueue.ACCEPTED
+        assert await broker.settle_call(queue, calls[2]) == [CallAnswer(outcome=Enqueue.ACCEPTED)]
 
     async def test_a_named_call_that_was_settled_before_it_arrived_is_void(
         self, broker: Broker, queue: QueueRef

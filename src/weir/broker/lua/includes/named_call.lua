@@ -1,9 +1,11 @@
 --- include "keys"
--- What the lane remembers of this very call, a letter a message, or nil if it is new.
+--- include "remembered_call"
+-- What the lane remembers of this very call: a letter for each message, and the ids of the first messages of all
+-- d and k. Nil if it is new.
 local function named_call(lane, id)
   local known = redis.call('HGET', shard_key.calls, lane)
   if not known then return nil end
-  local size, start = struct.unpack('>I2', known)
-  if string.sub(known, start, start + size - 1) ~= id then return nil end
-  return string.sub(known, start + size)
+  local _, remembered, letters, originals = remembered_call(known)
+  if remembered ~= id then return nil end
+  return letters, originals
 end

@@ -21,7 +21,7 @@ local function save_queue(q, now)
     q.touched = now
   end
   redis.call('HSET', q.key.base, 'state', pack_state(q))
-  if q.version_0 then upgrade_queue(q) end
+  if q.version_0 then upgrade_queue(q, now) end
   local base = q.environment_key.base
   if holds ~= q.depth_before then redis.call('HINCRBY', base, 'depth', holds - q.depth_before) end
   if q.running ~= q.running_before then

@@ -1,0 +1,13 @@
+--- include "mark"
+-- What a lane remembers, unpacked: when the call was (nil if an older program noted it), its id, a letter for each
+-- of its messages, and the ids of the first messages of all d and k. Older programs noted only y and n.
+local function remembered_call(packed)
+  if string.byte(packed) < MARK then
+    local size, start = struct.unpack('>I2', packed)
+    local letters = string.gsub(string.gsub(string.sub(packed, start + size), 'y', 'a'), 'n', 'g')
+    return nil, string.sub(packed, start, start + size - 1), letters, ''
+  end
+  local _, at, size, count, start = struct.unpack('>I1I8I2I2', packed)
+  local id, rest = string.sub(packed, start, start + size - 1), start + size
+  return at, id, string.sub(packed, rest, rest + count - 1), string.sub(packed, rest + count)
+end
