@@ -66,6 +66,9 @@ class IdleTails:
     async def tails(self, metric: str) -> Mapping[int, Position]:
         return {}
 
+    async def switched_off(self, metric: str) -> bool:
+        return False
+
 
 def run(*, quick: bool, **_: Any) -> dict[str, Any]:
     """Fill the tiers, ask, and report the 95th percentile of each question."""

@@ -14,7 +14,9 @@ from weir.errors import WarehouseUnavailable
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.testing.clocks import ManualClock
 from weir.testing.memory import MemoryBroker
+from weir.warehouse.reading.flows import FlowReader
 from weir.warehouse.reading.freshness import Freshness, Gap
+from weir.warehouse.reading.pace import Pace
 from weir.warehouse.reading.series import Span
 from weir.warehouse.reading.windows import Frame, Levels, Percentiles, Sums
 
@@ -77,6 +79,9 @@ class StoryWindows:
     async def percentiles(self, *_: Any) -> dict[QueueRef, Percentiles]:
         return {}
 
+    async def paces(self, *_: Any, **__: Any) -> dict[QueueRef, Pace]:
+        return {}
+
     async def worker_lag(self, _: Frame) -> Levels | None:
         return None
 
@@ -90,6 +95,7 @@ class StoryWarehouse:
         self._story, self._clock = story, clock
         self.windows = StoryWindows(story, environment, clock)
         self.freshness = self.gaps = self.reader = self
+        self.flows = FlowReader(self)
 
     async def of(self, _: str) -> Freshness:
         now_ms = self._clock.now_ms()

@@ -40,7 +40,7 @@ from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 from weir.warehouse.reading.warehouse import Warehouse, open_warehouse
 
 SHARDS = 4
-RECENT_MS = 10_000
+RECENT_MS = 15_000
 
 
 def tenant_of_shard(shard: int) -> EnvironmentRef:

@@ -14,7 +14,7 @@ import pytest
 
 from support.servers import RunningServer, redis_server, start_server
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import METRICS_SWITCH, Connection
+from weir.broker.runner import Connection
 from weir.errors import BrokerUnavailable, Unavailable
 from weir.model.message import Enqueue, Failure, NewMessage, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
@@ -22,7 +22,7 @@ from weir.model.shards import shard_of
 from weir.spec.ir import DeliveryPolicy, QueueSpec
 from weir.telemetry.codec import unpack
 from weir.telemetry.events import QUEUE, STREAM_FIELD, QueueOperation
-from weir.telemetry.streams import stream_key
+from weir.telemetry.streams import METRICS_SWITCH, stream_key
 from weir.testing.clocks import ManualClock
 from weir.testing.ledger import Ledger
 

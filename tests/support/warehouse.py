@@ -20,9 +20,13 @@ class FixedTails:
 
     def __init__(self) -> None:
         self.by_shard: dict[int, Position] = {}
+        self.off = False
 
     async def tails(self, metric: str) -> Mapping[int, Position]:
         return self.by_shard
+
+    async def switched_off(self, metric: str) -> bool:
+        return self.off
 
 
 class WarehouseRig:

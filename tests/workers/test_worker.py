@@ -355,3 +355,38 @@ async def test_a_worker_knows_how_much_room_it_has_left(rig):
         gate.set()
         await until(lambda: worker.free_slots == 3)
         assert worker.fetched_ahead == 0
+
+
+async def test_an_attempt_takes_as_long_as_its_handler_and_not_as_its_wait_for_a_slot(rig):
+    @rig.commands.command("Thing.Do")
+    async def do(**inputs: object) -> None:
+        await asyncio.sleep(0.1)
+
+    await rig.apply(SPEC)
+    await rig.put("Q", *[b'{"id": 1}'] * 4)
+    async with rig.working(concurrency=1, prefetch=10):
+        await until(lambda: rig.endings() == ["done"] * 4)
+    for attempt in rig.journal.attempts:
+        assert 95 <= attempt.finished_at_ms - attempt.started_at_ms < 195
+
+
+async def test_a_worker_describes_what_runs_and_what_it_only_fetched_ahead(rig):
+    free = asyncio.Event()
+
+    @rig.commands.command("Thing.Do")
+    async def do(**inputs: object) -> None:
+        await free.wait()
+
+    await rig.apply(SPEC)
+    await rig.put("Q", *[b'{"id": 1}'] * 5)
+    async with rig.working(concurrency=2, prefetch=3) as worker:
+        await until(lambda: sum(load.held for load in worker.described().loads) == 5)
+        seen = worker.described()
+        (load,) = seen.loads
+        assert (load.queue.queue, load.running, seen.slots, seen.free_slots) == ("Q", 2, 2, 0)
+        assert seen.takes(rig.environment.queue("Q"))
+        await until(lambda: worker.described().loads[0].running_ms > load.running_ms)
+        free.set()
+        await until(lambda: rig.endings() == ["done"] * 5)
+        assert worker.described().loads == ()
+    assert not worker.described().takes(rig.environment.queue("Q")), "it drained"

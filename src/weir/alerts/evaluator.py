@@ -12,19 +12,20 @@ import structlog
 from weir.alerts.lease import Deposed, EvaluatorLease, Term
 from weir.alerts.machine import Happened
 from weir.alerts.measure import Lifetimes, Measured, Source, measure, measure_nothing, source_of
-from weir.alerts.metrics import spoken
+from weir.alerts.metrics import Metric, spoken
 from weir.alerts.operations import operation_figures
 from weir.alerts.round import Change, Kept, Key, evaluate
 from weir.alerts.rule import Rule
 from weir.alerts.rules import Rules
 from weir.alerts.situations import Situations
-from weir.alerts.verdict import Cause, Verdict, explain
+from weir.alerts.verdict import Cause, Verdict, explain_window
 from weir.alerts.writing import Journal, Outcome, load_memories
 from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.errors import NotFound, Unavailable, WarehouseUnavailable
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import QueueRef
+from weir.telemetry.live_workers import WorkerRegister
 from weir.warehouse.reading.warehouse import Warehouse
 
 log = structlog.get_logger("weir.alerts")
@@ -44,6 +45,7 @@ class Evaluator:
         lease: EvaluatorLease | None = None,
         clock: Clock | None = None,
         interval_ms: int = INTERVAL_MS,
+        workers: WorkerRegister | None = None,
     ) -> None:
         self._database = database
         self._warehouse = warehouse
@@ -53,7 +55,7 @@ class Evaluator:
         self._interval_ms = interval_ms
         self._lease = lease or EvaluatorLease(database, ttl_ms=3 * interval_ms)
         self._rules = Rules(database, clock=self._clock)
-        self._situations = Situations(warehouse, broker, database, clock=self._clock)
+        self._situations = Situations(warehouse, broker, database, clock=self._clock, workers=workers)
         self._journal = Journal(database)
         self._answered_ms = self._clock.now_ms()
 
@@ -81,8 +83,8 @@ class Evaluator:
         rules = await self._rules.enabled()
         kept = await load_memories(self._database)
         measured = await self._measured(rules, now_ms=now_ms)
-        depths = {} if measured.blind else await self._depths(_silent(rules, kept, measured))
-        changes = list(evaluate(rules, kept, measured, live_depths=depths))
+        live = {} if measured.blind else await self._live(_silent(rules, kept, measured))
+        changes = list(evaluate(rules, kept, measured, live=live))
         verdicts = await self._verdicts([one for one in changes if Happened.FIRED in one.happened])
         took_ms = round((time.monotonic() - started) * 1_000)
         await self._journal.write(changes, verdicts, term=term, now_ms=now_ms, took_ms=took_ms)
@@ -115,15 +117,17 @@ class Evaluator:
             log.warning("evaluation failed", code=error.code, error=str(error))
         return term
 
-    async def _depths(self, queues: Sequence[QueueRef]) -> dict[QueueRef, int]:
-        """How deep queues with open alerts are right now, of which telemetry says nothing any more."""
-        depths: dict[QueueRef, int] = {}
+    async def _live(self, queues: Sequence[QueueRef]) -> dict[QueueRef, Mapping[Metric, float]]:
+        """The levels right now of queues of which telemetry says nothing, though they are watched by name."""
+        found: dict[QueueRef, Mapping[Metric, float]] = {}
         for queue in queues:
             try:
-                depths[queue] = (await self._broker.state(queue)).depth
+                state = await self._broker.state(queue)
+                levels = {Metric.BACKLOG: state.depth, Metric.OLDEST_AGE: state.oldest_age_ms}
             except NotFound:
-                depths[queue] = 0
-        return depths
+                levels = {Metric.BACKLOG: 0, Metric.OLDEST_AGE: 0}
+            found[queue] = {metric: float(value) for metric, value in levels.items()}
+        return found
 
     async def _verdicts(self, fired: Sequence[Change]) -> dict[Key, Verdict]:
         """Why each of these fired; a cause that cannot be had must not keep the alert back."""
@@ -139,21 +143,25 @@ class Evaluator:
             return verdicts
         for change in fired:
             if change.queue is not None:
-                verdicts[change.key] = explain(situations[change.queue])
+                verdicts[change.key] = explain_window(situations[change.queue])
         return verdicts
 
 
 def _silent(rules: Sequence[Rule], kept: Mapping[Key, Kept], measured: Measured) -> list[QueueRef]:
-    """Queues with open alerts about a level that have not been heard of in the window or before it."""
+    """Queues that a rule about a level names, or has an open alert for, and that have not been heard of."""
     levels = {rule.id: rule for rule in rules if source_of(rule.draft.metric) is Source.LEVELS}
-    found = []
-    for (rule_id, name), one in kept.items():
-        if one.memory.open and rule_id in levels:
-            rule = levels[rule_id]
-            queue = rule.environment.queue(name)
-            if queue not in measured.levels.get(rule.draft.window_ms, {}):
-                found.append(queue)
-    return found
+    watched = [(rule, rule.draft.queue) for rule in levels.values() if rule.draft.queue is not None]
+    watched += [
+        (levels[rule_id], name)
+        for (rule_id, name), one in kept.items()
+        if one.memory.open and rule_id in levels
+    ]
+    found = {
+        rule.environment.queue(name)
+        for rule, name in watched
+        if rule.environment.queue(name) not in measured.levels.get(rule.draft.window_ms, {})
+    }
+    return sorted(found)
 
 
 def _beyond_queues(change: Change) -> Verdict:

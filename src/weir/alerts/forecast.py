@@ -1,8 +1,49 @@
-"""Where a queue is heading if the rates of the last minutes go on. Pure."""
+"""Where a queue is heading if the rates of now go on. Pure."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+
+from weir.alerts.situation import Situation
+from weir.model.wording import amount, duration, rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What happens if the rates of now go on."""
+
+    drain_ms: float
+    """Infinite if the backlog does not shrink."""
+    arriving_per_s: float
+    leaving_per_s: float
+    expiring: int
+    """Waiting messages that will expire before their turn comes."""
+
+    @property
+    def summary(self) -> str:
+        """One sentence for people."""
+        rates = f"{rate(self.arriving_per_s)} arrive, {rate(self.leaving_per_s)} leave"
+        if self.drain_ms == 0:
+            return f"empty now; {rates}"
+        drain = f"empty in {duration(self.drain_ms)}" if math.isfinite(self.drain_ms) else "does not drain"
+        expiring = f"; {amount(self.expiring, 'message')} will expire first" if self.expiring else ""
+        return f"{drain} at the rates of now: {rates}{expiring}"
+
+
+def outlook_of(situation: Situation, *, ttl_ms: int | None) -> Outlook:
+    pace = situation.pace
+    return Outlook(
+        drain_ms=pace.drain_ms(situation.depth),
+        arriving_per_s=pace.arriving,
+        leaving_per_s=pace.leaving,
+        expiring=expiring(
+            backlog=situation.depth,
+            oldest_age_ms=situation.oldest_age_ms,
+            served_per_s=pace.taken,
+            ttl_ms=ttl_ms,
+        ),
+    )
 
 
 def expiring(*, backlog: int, oldest_age_ms: float, served_per_s: float, ttl_ms: float | None) -> int:

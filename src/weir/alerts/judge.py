@@ -10,6 +10,7 @@ from weir.alerts.machine import Level, Sight
 from weir.alerts.metrics import Metric
 from weir.alerts.rule import RuleDraft
 from weir.warehouse.reading.arithmetic import drain_ms, error_rate, mean, per_second
+from weir.warehouse.reading.pace import Pace
 from weir.warehouse.reading.windows import Levels, Percentiles, Sums
 
 
@@ -74,8 +75,15 @@ def _judge_figure(draft: RuleDraft, seen: Figure) -> Sight:
     return Sight(level=Level.CLEAR if draft.is_clear(seen.value) else Level.PARTIAL, value=seen.value)
 
 
-def from_sums(metric: Metric, sums: Sums, *, span_ms: int, ttl_ms: int | None = None) -> Figure:
-    """The figure of a metric that adds up over a window."""
+def from_sums(
+    metric: Metric, sums: Sums, *, span_ms: int, ttl_ms: int | None = None, pace: Pace | None = None
+) -> Figure:
+    """The figure of a metric that adds up over a window.
+
+    A forecast is the calmer one of two: by the rates of the window, in which a burst that is over still
+    counts, and by the rates of now (`pace`), in which a short stall counts for too much.
+    """
+    pace = pace or Pace()
     counts = sums.counts
     at_rest = sums.backlog == 0 and sums.running == 0
     left = counts["acked"] + counts["dead"] + counts["expired"]
@@ -93,13 +101,16 @@ def from_sums(metric: Metric, sums: Sums, *, span_ms: int, ttl_ms: int | None = 
         case Metric.THROUGHPUT:
             value = per_second(counts["acked"], span_ms)
         case Metric.DRAIN_TIME:
-            value = drain_ms(backlog=sums.backlog, arrived=counts["enqueued"], left=left, span_ms=span_ms)
+            value = min(
+                drain_ms(backlog=sums.backlog, arrived=counts["enqueued"], left=left, span_ms=span_ms),
+                pace.drain_ms(sums.backlog),
+            )
         case Metric.EXPIRING:
             value = float(
                 expiring(
                     backlog=sums.backlog,
                     oldest_age_ms=sums.oldest_age_ms,
-                    served_per_s=per_second(counts["dequeued"], span_ms),
+                    served_per_s=max(per_second(counts["dequeued"], span_ms), pace.taken),
                     ttl_ms=ttl_ms,
                 )
             )

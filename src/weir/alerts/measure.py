@@ -16,6 +16,7 @@ from weir.alerts.rule import Rule
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.warehouse.reading.freshness import Freshness, Gap
+from weir.warehouse.reading.pace import Pace
 from weir.warehouse.reading.warehouse import Warehouse
 from weir.warehouse.reading.windows import Frame, Levels, Percentiles, Sums, frame_for
 
@@ -71,6 +72,8 @@ class Measured:
     sums: Mapping[int, Mapping[QueueRef, Sums]]
     percentiles: Mapping[int, Mapping[QueueRef, Percentiles]]
     workers: Mapping[int, Levels | None]
+    paces: Mapping[QueueRef, Pace]
+    """The rates right now of the queues that forecasts are about and in which something waits."""
     ttls_ms: Mapping[QueueRef, int]
     operations: Mapping[Watched, OperationFigures] = field(default_factory=dict)
     blind: bool = False
@@ -138,9 +141,12 @@ class Measured:
     def _figure(self, metric: Metric, queue: QueueRef, window_ms: int) -> Figure:
         sums = self.sums[window_ms].get(queue, _NO_SUMS)
         span_ms = self.frames[window_ms].span_ms
-        return from_sums(metric, sums, span_ms=span_ms, ttl_ms=self.ttls_ms.get(queue))
+        return from_sums(
+            metric, sums, span_ms=span_ms, ttl_ms=self.ttls_ms.get(queue), pace=self.paces.get(queue)
+        )
 
 
+_FORECASTS = (Metric.DRAIN_TIME, Metric.EXPIRING)
 _NO_SUMS = Sums(
     counts=dict.fromkeys(
         ("enqueued", "dequeued", "acked", "nacked", "dead", "expired", "lapsed", "refused"), 0
@@ -182,7 +188,8 @@ async def measure(
     def spans(source: Source) -> list[int]:
         return [window_ms for kind, window_ms in wanted if kind is source]
 
-    forecasts = sorted({rule.environment for rule in rules if rule.draft.metric is Metric.EXPIRING})
+    expiries = sorted({rule.environment for rule in rules if rule.draft.metric is Metric.EXPIRING})
+    forecasts = sorted({rule.environment for rule in rules if rule.draft.metric in _FORECASTS})
     return Measured(
         now_ms=now_ms,
         freshness=fresh,
@@ -194,7 +201,8 @@ async def measure(
         sums=await _together(sums, spans(Source.SUMS)),
         percentiles=await _together(percentiles, spans(Source.PERCENTILES)),
         workers=await _together(workers, spans(Source.WORKERS)),
-        ttls_ms=await lifetimes.ttls_ms(forecasts) if forecasts else {},
+        paces=await windows.paces(forecasts, end_ms=end_ms) if forecasts else {},
+        ttls_ms=await lifetimes.ttls_ms(expiries) if expiries else {},
     )
 
 
@@ -217,6 +225,7 @@ def measure_nothing(*, now_ms: int, since_ms: int, shards: int) -> Measured:
         sums={},
         percentiles={},
         workers={},
+        paces={},
         ttls_ms={},
         blind=True,
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from weir.alerts.channel import Channel
 from weir.alerts.channels import Channels
 from weir.alerts.delivery import DeliveryLog
+from weir.alerts.forecast import Outlook, outlook_of
 from weir.alerts.notices import Kind
-from weir.alerts.outlook import Outlook, outlook_of
 from weir.alerts.records import Records
 from weir.alerts.rule import RuleDraft
 from weir.alerts.rules import Rules
@@ -22,6 +22,7 @@ from weir.errors import InvalidInput, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.outbound.guard import GuardPolicy
+from weir.telemetry.live_workers import WorkerRegister
 from weir.warehouse.reading.warehouse import Warehouse
 
 
@@ -80,6 +81,7 @@ def open_alerts(
     policy: GuardPolicy | None = None,
     allow_apprise: bool = False,
     clock: Clock | None = None,
+    workers: WorkerRegister | None = None,
 ) -> AlertRoom:
     """Connect the parts; nothing runs until the loops do."""
     clock = clock or SystemClock()
@@ -91,7 +93,7 @@ def open_alerts(
         channels=Channels(database, clock=clock),
         silences=Silences(database, clock=clock),
         deliveries=DeliveryLog(database),
-        situations=Situations(warehouse, broker, database, clock=clock),
+        situations=Situations(warehouse, broker, database, clock=clock, workers=workers),
         policy=policy or GuardPolicy(),
         allow_apprise=allow_apprise,
         clock=clock,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from weir.alerts.judge import Seen, Trustworthiness, judge
 from weir.alerts.machine import Happened, Level, Memory, Policy, Sight, is_forgettable, step
 from weir.alerts.measure import Measured
-from weir.alerts.metrics import CATALOGUE, About
+from weir.alerts.metrics import CATALOGUE, About, Metric
 from weir.alerts.rule import Rule
 from weir.model.names import QueueRef
 from weir.warehouse.reading.windows import Levels
@@ -63,11 +63,11 @@ def evaluate(
     kept: Mapping[Key, Kept],
     measured: Measured,
     *,
-    live_depths: Mapping[QueueRef, int],
+    live: Mapping[QueueRef, Mapping[Metric, float]],
 ) -> Iterator[Change]:
     """Every change of one evaluation; rules about which nothing is remembered or seen yield none.
 
-    `live_depths` are the depths of queues with open alerts of which telemetry says nothing any more.
+    `live` are the levels right now of queues that are watched by name and of which telemetry says nothing.
     """
     remembered: dict[str, list[str]] = {}
     for rule_id, name in kept:
@@ -75,7 +75,7 @@ def evaluate(
     for rule in rules:
         trust = measured.trust(rule)
         for queue in _subjects(rule, measured, remembered.get(rule.id, ())):
-            change = _change(rule, queue, kept, measured, live_depths, trust=trust)
+            change = _change(rule, queue, kept, measured, live, trust=trust)
             if change.before is not None or not change.forget:
                 yield change
 
@@ -94,7 +94,7 @@ def _change(
     queue: QueueRef | None,
     kept: Mapping[Key, Kept],
     measured: Measured,
-    live_depths: Mapping[QueueRef, int],
+    live: Mapping[QueueRef, Mapping[Metric, float]],
     *,
     trust: Trustworthiness,
 ) -> Change:
@@ -103,7 +103,7 @@ def _change(
     if trust.stale:
         sight = Sight(level=Level.UNKNOWN)
     else:
-        seen = _seen(rule, queue, measured, live_depths)
+        seen = _seen(rule, queue, measured, live)
         sight = judge(rule.draft, seen, trust=trust, now_ms=measured.now_ms)
     memory, happened = step(policy, before.memory if before else Memory(), sight, now_ms=measured.now_ms)
     return Change(
@@ -118,10 +118,10 @@ def _change(
 
 
 def _seen(
-    rule: Rule, queue: QueueRef | None, measured: Measured, live_depths: Mapping[QueueRef, int]
+    rule: Rule, queue: QueueRef | None, measured: Measured, live: Mapping[QueueRef, Mapping[Metric, float]]
 ) -> Seen:
     seen = measured.seen(rule, queue)
-    if queue is not None and queue in live_depths and isinstance(seen, Levels) and seen.high == 0:
-        depth = float(live_depths[queue])
-        return Levels(low=depth, high=depth, now=depth)
+    if queue is not None and queue in live and isinstance(seen, Levels) and seen.high == 0:
+        level = live[queue][rule.draft.metric]
+        return Levels(low=level, high=level, now=level)
     return seen

@@ -1,51 +1,92 @@
-"""Gathering what a verdict looks at: the queue now, its flows, its recent deaths, and telemetry's own lag."""
+"""Gathering what a verdict looks at: the queue now, who works on it, what it did, what its attempts said."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from weir.alerts.verdict import Errors, Flow, Situation
+from weir.alerts.attempts import AttemptReader
+from weir.alerts.situation import Errors, Flow, Handlers, Situation, workforce_of
 from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.control.queues import QueueDefinition, QueueDefinitions
-from weir.control.scopes import scope_names
-from weir.control.sql import load_queries
-from weir.errors import NotFound, Unavailable
+from weir.errors import InvalidInput, NotFound, Unavailable
 from weir.model.clock import Clock
+from weir.model.durations import MINUTE_MS
 from weir.model.message import QueueState
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
+from weir.model.wording import duration
 from weir.spec.ir import DeliverTo
 from weir.telemetry.events import QUEUE_COUNTERS
+from weir.telemetry.live_workers import LiveWorker, WorkerRegister
 from weir.warehouse.reading.arithmetic import mean
-from weir.warehouse.reading.periods import Resolution
-from weir.warehouse.reading.questions import ask_tenant
-from weir.warehouse.reading.queues import table_of
+from weir.warehouse.reading.flows import NOW_SPAN_MS, Cuts, FlowPart, QueueFlows, cuts_for
+from weir.warehouse.reading.pace import Pace
+from weir.warehouse.reading.periods import parse_period
 from weir.warehouse.reading.warehouse import Warehouse
-from weir.warehouse.tables import QUEUES
 
-SQL = load_queries("weir.alerts", "situations.sql")
-DEFAULT_RECENT_MS = 5 * 60_000
-_MIN_RECENT_MS = 10_000
-_MAX_RECENT_MS = 15 * 60_000
-_USUAL = 6
-"""The usual is this many times as long as the recent past, and right before it."""
+DEFAULT_RECENT_MS = 5 * MINUTE_MS
+MIN_RECENT_MS = NOW_SPAN_MS
+MAX_RECENT_MS = 15 * MINUTE_MS
 _ONE_BY_ONE = 20
+
+
+def parse_recent(text: str) -> int:
+    """What counts as recent, in milliseconds, from a text such as `90s` or `5m`."""
+    recent_ms = parse_period(text)
+    if not MIN_RECENT_MS <= recent_ms <= MAX_RECENT_MS:
+        least, most = duration(MIN_RECENT_MS), duration(MAX_RECENT_MS)
+        raise InvalidInput(f"`{text:.32}` is out of range; the recent past is {least} to {most}")
+    return recent_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    """What PostgreSQL knows about the queues of one environment."""
+
+    definitions: Mapping[QueueRef, QueueDefinition]
+    errors: Mapping[str, tuple[Errors, ...]]
+    handlers: Mapping[str, Handlers]
+    disabled: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Around:
+    """What is known about the queues of one environment."""
+
+    cuts: Cuts
+    lag_ms: int
+    complete_ms: int
+    telemetry_off: bool
+    states: Mapping[QueueRef, QueueState] | None
+    """None if Redis does not answer."""
+    flows: Mapping[str, QueueFlows]
+    alive: Sequence[LiveWorker] | None
+    stored: _Stored
 
 
 class Situations:
     """Everything that is known about queues at this moment; what cannot be had is left empty."""
 
-    def __init__(self, warehouse: Warehouse, broker: Broker, database: Database, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        broker: Broker,
+        database: Database,
+        *,
+        clock: Clock,
+        workers: WorkerRegister | None = None,
+    ) -> None:
         self._warehouse = warehouse
         self._broker = broker
-        self._database = database
         self._definitions = QueueDefinitions(database)
+        self._attempts = AttemptReader(database, broker)
         self._clock = clock
+        self._workers = workers
 
     async def of(self, queue: QueueRef, *, recent_ms: int = DEFAULT_RECENT_MS) -> Situation:
         return (await self.of_all([queue], recent_ms=recent_ms))[queue]
@@ -53,49 +94,74 @@ class Situations:
     async def of_all(
         self, queues: Sequence[QueueRef], *, recent_ms: int = DEFAULT_RECENT_MS
     ) -> dict[QueueRef, Situation]:
-        """The situations of many queues: one question an environment, one look at each queue."""
-        recent_ms = min(max(recent_ms, _MIN_RECENT_MS), _MAX_RECENT_MS)
+        """The situations of many queues: one question per environment, one look at each queue."""
+        recent_ms = min(max(recent_ms, MIN_RECENT_MS), MAX_RECENT_MS)
         by_environment: dict[EnvironmentRef, list[QueueRef]] = defaultdict(list)
         for queue in queues:
             by_environment[queue.scope].append(queue)
         found: dict[QueueRef, Situation] = {}
         for environment, members in by_environment.items():
-            found.update(await self._of_environment(environment, members, recent_ms=recent_ms))
+            around = await self._around(environment, members, recent_ms=recent_ms)
+            found.update({queue: _situation(queue, around) for queue in members})
         return found
 
-    async def _of_environment(
+    async def _around(
         self, environment: EnvironmentRef, queues: Sequence[QueueRef], *, recent_ms: int
-    ) -> dict[QueueRef, Situation]:
-        states, flows, definitions, lag_ms, errors = await asyncio.gather(
+    ) -> _Around:
+        shard = shard_of(environment, shards=self._warehouse.shards)
+        fresh, now_ms = await asyncio.gather(self._warehouse.freshness.of("queue"), self._now_ms(environment))
+        complete_ms = min(fresh.behind.get(shard, now_ms), now_ms)
+        cuts = cuts_for(end_ms=now_ms, complete_ms=complete_ms, recent_ms=recent_ms)
+        names = [queue.queue for queue in queues]
+        states, alive, flows, stored = await asyncio.gather(
             self._states(environment, queues),
-            self._flows(environment, queues, recent_ms=recent_ms),
-            self._definitions.of(environment),
-            self._lag_ms(environment),
-            self._errors(environment, queues, recent_ms=recent_ms),
+            self._alive(),
+            self._warehouse.flows.of(environment, names, cuts),
+            self._stored(environment, names, cuts=cuts),
         )
-        actions = {one.queue: _endpoint(one) for one in definitions}
-        return {
-            queue: _situation(
-                states.get(queue),
-                flows=flows.get(queue.queue, {}),
-                recent_ms=recent_ms,
-                errors=tuple(errors.get(queue.queue, ())),
-                delivers_to=actions.get(queue),
-                lag_ms=lag_ms,
-            )
-            for queue in queues
-        }
+        return _Around(
+            cuts=cuts,
+            lag_ms=fresh.lag_ms(shard),
+            complete_ms=complete_ms,
+            telemetry_off=fresh.switched_off,
+            states=states,
+            flows=flows,
+            alive=alive,
+            stored=stored,
+        )
+
+    async def _stored(self, environment: EnvironmentRef, names: Sequence[str], *, cuts: Cuts) -> _Stored:
+        """One after the other: a look at a queue takes one connection to PostgreSQL, not four."""
+        return _Stored(
+            definitions={one.queue: one for one in await self._definitions.of(environment)},
+            errors=await self._attempts.errors(environment, names, cuts=cuts),
+            handlers=await self._attempts.handlers(environment, names, cuts=cuts),
+            disabled=await self._attempts.disabled_endpoints(environment),
+        )
+
+    async def _now_ms(self, environment: EnvironmentRef) -> int:
+        """Redis' time, which telemetry is stamped with; this host's only while Redis is away."""
+        try:
+            return await self._broker.now_ms(shard_of(environment, shards=self._broker.shards))
+        except Unavailable:
+            return self._clock.now_ms()
+
+    async def _alive(self) -> Sequence[LiveWorker] | None:
+        try:
+            return None if self._workers is None else await self._workers.alive()
+        except Unavailable:
+            return None
 
     async def _states(
         self, environment: EnvironmentRef, queues: Sequence[QueueRef]
-    ) -> dict[QueueRef, QueueState]:
+    ) -> dict[QueueRef, QueueState] | None:
         """The queues now; many of them are had by asking for all of the environment."""
         try:
             if len(queues) > _ONE_BY_ONE:
                 return {state.queue: state for state in await self._broker.states(environment)}
             found = await asyncio.gather(*(self._state(queue) for queue in queues))
         except Unavailable:
-            return {}
+            return None
         return {state.queue: state for state in found if state is not None}
 
     async def _state(self, queue: QueueRef) -> QueueState | None:
@@ -103,55 +169,6 @@ class Situations:
             return await self._broker.state(queue)
         except NotFound:
             return None
-
-    async def _lag_ms(self, environment: EnvironmentRef) -> int:
-        shard = shard_of(environment, shards=self._warehouse.shards)
-        return (await self._warehouse.freshness.of("queue")).lag_ms(shard)
-
-    async def _flows(
-        self, environment: EnvironmentRef, queues: Sequence[QueueRef], *, recent_ms: int
-    ) -> dict[str, dict[bool, Flow]]:
-        """The recent past and the usual, by queue name."""
-        step_ms = Resolution.FIVE_SECONDS.step_ms
-        end_ms = self._clock.now_ms() // step_ms * step_ms + step_ms
-        split_ms = end_ms - -(-recent_ms // step_ms) * step_ms
-        start_ms = split_ms - _USUAL * (end_ms - split_ms)
-        rows = await self._warehouse.reader.ask(
-            ask_tenant(
-                "queue_flows",
-                environment,
-                table=table_of(QUEUES, Resolution.FIVE_SECONDS),
-                queues=[queue.queue for queue in queues],
-                start_s=start_ms // 1_000,
-                split_s=split_ms // 1_000,
-                end_s=end_ms // 1_000,
-            )
-        )
-        flows: dict[str, dict[bool, Flow]] = defaultdict(dict)
-        for row in rows:
-            recent = bool(row["recent"])
-            # A queue that is younger than the span is not diluted by the time before it.
-            begun_ms = split_ms if recent else max(int(row["first_ms"]), start_ms)
-            flows[row["queue"]][recent] = _flow(row, span_ms=(end_ms if recent else split_ms) - begun_ms)
-        return flows
-
-    async def _errors(
-        self, environment: EnvironmentRef, queues: Sequence[QueueRef], *, recent_ms: int
-    ) -> dict[str, list[Errors]]:
-        """What messages of the queues died of lately, the most frequent first, by queue name."""
-        now_ms = self._clock.now_ms()
-        rows = await self._database.fetch(
-            SQL["recent_errors"],
-            queues=[queue.queue for queue in queues],
-            now_ms=now_ms,
-            since_ms=now_ms - max(2 * recent_ms, 60_000),
-            **scope_names(environment),
-        )
-        errors: dict[str, list[Errors]] = defaultdict(list)
-        for row in rows:
-            deaths = max(math.ceil(row["heat"]), 1)
-            errors[row["queue"]].append(Errors(sample=row["sample_error"], deaths=deaths))
-        return errors
 
 
 class DefinedLifetimes:
@@ -169,47 +186,86 @@ class DefinedLifetimes:
         return found
 
 
-def _endpoint(definition: QueueDefinition) -> str | None:
-    action = definition.spec.action
-    return action.url if isinstance(action, DeliverTo) else None
-
-
-def _flow(row: Mapping[str, Any], *, span_ms: int) -> Flow:
-    return Flow(
-        span_ms=span_ms,
-        counts={name: int(row[name]) for name in QUEUE_COUNTERS},
-        running_mean=row["running_mean"],
-        running_max=row["running_max"],
-        wait_mean_ms=mean(row["wait_sum_ms"], row["wait_count"]),
+def _situation(queue: QueueRef, around: _Around) -> Situation:
+    flows = around.flows.get(queue.queue, QueueFlows())
+    state = None if around.states is None else around.states.get(queue)
+    late = _late(state, flows)
+    definition = around.stored.definitions.get(queue)
+    action = None if definition is None else definition.spec.action
+    endpoint = action.url if isinstance(action, DeliverTo) else None
+    return Situation(
+        reachable=around.states is not None,
+        **_live(state),
+        now=_now(flows, late, cuts=around.cuts),
+        recent=_recent(flows, late, cuts=around.cuts),
+        before=_before(flows, cuts=around.cuts),
+        pace=_pace(flows, late, around=around),
+        errors=around.stored.errors.get(queue.queue, ()),
+        handlers=around.stored.handlers.get(queue.queue, Handlers()),
+        has_work=action is not None,
+        workforce=None if around.alive is None else workforce_of(queue, around.alive),
+        delivers_to=endpoint,
+        disabled_reason=None if endpoint is None else around.stored.disabled.get(endpoint),
+        telemetry_lag_ms=around.lag_ms,
+        telemetry_off=around.telemetry_off,
     )
 
 
-def _situation(
-    state: QueueState | None,
-    *,
-    flows: Mapping[bool, Flow],
-    recent_ms: int,
-    errors: tuple[Errors, ...],
-    delivers_to: str | None,
-    lag_ms: int,
-) -> Situation:
-    common: dict[str, Any] = {
-        "recent": flows.get(True, Flow(span_ms=recent_ms)),
-        "before": flows.get(False),
-        "errors": errors,
-        "delivers_to": delivers_to,
-        "telemetry_lag_ms": lag_ms,
-    }
+def _live(state: QueueState | None) -> dict[str, Any]:
     if state is None:
-        return Situation(depth=0, **common)
-    return Situation(
-        depth=state.depth,
-        delayed=state.delayed,
-        running=state.running,
-        limit=state.limit,
-        environment_running=state.environment_running,
-        environment_limit=state.environment_limit,
-        paused=state.paused,
-        oldest_age_ms=state.oldest_age_ms,
-        **common,
+        return {"depth": 0}
+    return {
+        "depth": state.depth,
+        "delayed": state.delayed,
+        "running": state.running,
+        "limit": state.limit,
+        "environment_running": state.environment_running,
+        "environment_limit": state.environment_limit,
+        "paused": state.paused,
+        "oldest_age_ms": state.oldest_age_ms,
+    }
+
+
+def _late(state: QueueState | None, flows: QueueFlows) -> Mapping[str, int]:
+    """What happened and has not landed yet: the odometers now, less those in the newest event that landed."""
+    if state is None or not flows.totals:
+        return dict.fromkeys(QUEUE_COUNTERS, 0)
+    return {name: max(state.odometers[name] - flows.totals[name], 0) for name in QUEUE_COUNTERS}
+
+
+def _now(flows: QueueFlows, late: Mapping[str, int], *, cuts: Cuts) -> Flow:
+    return _flow(flows, (FlowPart.NOW,), late, span_ms=cuts.end_ms - cuts.now_ms)
+
+
+def _recent(flows: QueueFlows, late: Mapping[str, int], *, cuts: Cuts) -> Flow:
+    return _flow(flows, (FlowPart.RECENT, FlowPart.NOW), late, span_ms=cuts.end_ms - cuts.recent_ms)
+
+
+def _before(flows: QueueFlows, *, cuts: Cuts) -> Flow | None:
+    part = flows.parts.get(FlowPart.BEFORE)
+    if part is None:
+        return None
+    # A queue that is younger than the span is not diluted by the time before it.
+    return _flow(flows, (FlowPart.BEFORE,), {}, span_ms=cuts.recent_ms - max(part.first_ms, cuts.start_ms))
+
+
+def _flow(flows: QueueFlows, parts: Sequence[FlowPart], late: Mapping[str, int], *, span_ms: int) -> Flow:
+    found = [flows.parts[part] for part in parts if part in flows.parts]
+    buckets = sum(part.buckets for part in found)
+    return Flow(
+        span_ms=span_ms,
+        counts={
+            name: sum(part.counts[name] for part in found) + late.get(name, 0) for name in QUEUE_COUNTERS
+        },
+        running_max=max((part.running_max for part in found), default=0),
+        running_mean=mean(sum(part.running_sum for part in found), buckets) or 0.0,
+    )
+
+
+def _pace(flows: QueueFlows, late: Mapping[str, int], *, around: _Around) -> Pace:
+    left = late["acked"] + late["dead"] + late["expired"]
+    return flows.paces.pace(
+        end_ms=around.cuts.end_ms,
+        late=(late["enqueued"], left, late["dequeued"]),
+        late_from_ms=around.complete_ms,
     )

@@ -1,110 +1,70 @@
 """Why a queue is backed up: a pure function from the figures around a moment to a cause with evidence.
 
 Several causes may hold at once. The first in the order below is the cause, the others are named as well:
-what explains the rest comes before what follows from it. A paused queue has no throughput, a refusing
-downstream makes every limit look reached, and slow handlers reach a limit that was wide enough yesterday.
+what explains the rest comes before what follows from it. A paused queue has no throughput, a queue that
+nobody serves has no errors, a refusing downstream makes every limit look reached, and slow handlers reach a
+limit that was wide enough yesterday.
+
+A finding rests on what is known at this moment: the queue's state and odometers, the notes of live workers
+and their newest attempts. Telemetry adds what is usual. So a cause is told within twenty seconds of its
+begin, and no longer than that after its end.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from weir.warehouse.reading.arithmetic import error_rate, mean, per_second, utilization_pct
-from weir.warehouse.reading.freshness import STALE_AFTER_MS
+from weir.alerts.evidence import errors_of, figures_of
+from weir.alerts.situation import Flow, Situation
+from weir.model.durations import DAY_MS
+from weir.model.wording import amount, duration, rate, share
+from weir.warehouse.reading.arithmetic import utilization_pct
 
-NEVER_MS = 10 * 366 * 24 * 3_600_000
+STALE_AFTER_MS = 20_000
+"""Telemetry further behind than this does not say what is usual. Rules are more patient: see `freshness`."""
+NEVER_MS = 10 * 366 * DAY_MS
 SPIKE = 2.0
 """Arrivals this many times the usual are a spike."""
 SLOWER = 2.0
 """Handlers this many times slower than usual are slow."""
 BRIEF_MS = 100.0
-"""Attempts that usually take less than this are called slow only beyond twice this."""
-REFUSING = 0.5
-"""Above this share of failed attempts it is not single messages any more."""
+"""Handlers that usually take less than this are called slow only beyond twice this."""
+FAILING = 0.5
+"""From this share of failed attempts on it is not single messages any more."""
 POISONED = 0.05
+"""A smaller share of failed attempts, or of lapsed leases, does not back a queue up."""
+ENOUGH = 5
+"""With fewer settled attempts just now, a longer span says how many fail."""
+CHANCE = 3.0
+"""More standard deviations above the usual than chance brings."""
 
 
 class Cause(StrEnum):
     PAUSED = "paused"
-    TELEMETRY_STALE = "telemetry_stale"
-    DOWNSTREAM_REFUSING = "downstream_refusing"
-    POISON_MESSAGES = "poison_messages"
     NO_WORKERS = "no_workers"
+    """Messages are ready and nobody asks for them."""
+    DOWNSTREAM_REFUSING = "downstream_refusing"
+    """Attempts fail, and the errors speak of what is behind the handlers."""
+    HANDLERS_FAILING = "handlers_failing"
+    """Most attempts fail, and the errors speak of the handlers."""
+    POISON_MESSAGES = "poison_messages"
+    """Some attempts fail while others go through."""
+    LEASES_LAPSED = "leases_lapsed"
+    """Consumers died, or held messages longer than their lease."""
     SLOW_HANDLERS = "slow_handlers"
     ARRIVAL_SPIKE = "arrival_spike"
     LIMIT_REACHED = "limit_reached"
+    TOO_FEW_WORKERS = "too_few_workers"
+    """Everything works, and more arrives than is done."""
+    TELEMETRY_STALE = "telemetry_stale"
     HEALTHY = "healthy"
     """Nothing waits, or what waits is being worked off."""
     UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
-    """What a queue did over a span."""
-
-    span_ms: int
-    counts: Mapping[str, int] = field(default_factory=dict)
-    running_mean: float = 0.0
-    running_max: int = 0
-    wait_mean_ms: float | None = None
-
-    def count(self, name: str) -> int:
-        return self.counts.get(name, 0)
-
-    def rate(self, name: str) -> float:
-        return per_second(self.count(name), self.span_ms)
-
-    @property
-    def finished(self) -> int:
-        """Attempts that came to an end."""
-        return sum(self.count(name) for name in ("acked", "nacked", "dead", "lapsed"))
-
-    @property
-    def error_rate(self) -> float | None:
-        return error_rate(
-            acked=self.count("acked"),
-            nacked=self.count("nacked"),
-            dead=self.count("dead"),
-            lapsed=self.count("lapsed"),
-        )
-
-    @property
-    def handler_ms(self) -> float | None:
-        """How long an attempt runs, by Little's law: those running, over those finishing a second."""
-        return mean(self.running_mean * self.span_ms, self.finished)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Errors:
-    """A kind of error that messages of the queue died of, lately."""
-
-    sample: str
-    deaths: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
-    """Everything that is known about one queue at one moment."""
-
-    depth: int
-    delayed: int = 0
-    running: int = 0
-    limit: int | None = None
-    environment_running: int = 0
-    environment_limit: int | None = None
-    paused: bool = False
-    oldest_age_ms: int = 0
-    recent: Flow = field(default_factory=lambda: Flow(span_ms=0))
-    before: Flow | None = None
-    """The usual: a longer span right before `recent`; None if nothing is known of it."""
-    errors: tuple[Errors, ...] = ()
-    delivers_to: str | None = None
-    """The endpoint that the queue's messages are pushed to, if they are."""
-    telemetry_lag_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +94,10 @@ class Verdict:
 
 
 def explain(situation: Situation) -> Verdict:
-    """The cause, with what shows it, and what else holds."""
+    """The cause that holds now, with what shows it, and what else holds."""
+    if not situation.reachable:
+        text = "Redis does not answer; what the queue does now is not known"
+        return Verdict(cause=Cause.UNKNOWN, summary=text, evidence={})
     findings = [finding for look in _LOOKS for finding in look(situation)]
     if findings:
         first, *others = findings
@@ -142,166 +105,281 @@ def explain(situation: Situation) -> Verdict:
     return _without_findings(situation)
 
 
+def explain_window(situation: Situation) -> Verdict:
+    """The cause that holds now, or else the one that held over the recent past.
+
+    For an alert about a window: what made it fire may be over by the time it does.
+    """
+    verdict = explain(situation)
+    if verdict.cause not in (Cause.HEALTHY, Cause.UNKNOWN):
+        return verdict
+    wider = explain(replace(situation, now=situation.recent))
+    return verdict if wider.cause in (Cause.HEALTHY, Cause.UNKNOWN) else wider
+
+
 def _without_findings(situation: Situation) -> Verdict:
-    evidence = _figures(situation)
-    ready = situation.depth - situation.delayed
-    if ready <= 0 or situation.recent.count("dequeued") > 0:
-        text = f"{ready} messages are ready and {situation.running} run; nothing holds them up"
-        return Verdict(cause=Cause.HEALTHY, summary=text, evidence=evidence)
-    text = f"{ready} messages are ready and none was handed out; the figures do not say why"
-    return Verdict(cause=Cause.UNKNOWN, summary=text, evidence=evidence)
+    ready, evidence = situation.ready, figures_of(situation)
+    if situation.depth == 0:
+        text = "nothing waits"
+    elif ready == 0:
+        text = f"{amount(situation.delayed, 'message')} wait for their time or for a retry; none is ready"
+    elif situation.now.count("dequeued") > 0 or (situation.workforce and situation.workforce.handling):
+        text = f"{amount(ready, 'message')} {_are(ready)} ready and being worked off; nothing holds them up"
+    else:
+        text = (
+            f"{amount(ready, 'message')} {_are(ready)} ready and none was handed out;"
+            " the figures do not say why"
+        )
+        return Verdict(cause=Cause.UNKNOWN, summary=text, evidence=evidence)
+    return Verdict(cause=Cause.HEALTHY, summary=text, evidence=evidence)
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _paused(situation: Situation) -> Iterator[Finding]:
     if situation.paused:
-        text = f"the queue is paused; {situation.depth} messages wait for `resume`"
-        yield Finding(cause=Cause.PAUSED, summary=text, evidence=_figures(situation))
+        waiting = amount(situation.depth, "message")
+        text = f"the queue is paused; {waiting} wait{'s' if situation.depth == 1 else ''} for `resume`"
+        yield Finding(cause=Cause.PAUSED, summary=text, evidence=figures_of(situation))
+
+
+def _disabled(situation: Situation) -> Iterator[Finding]:
+    """Workers leave the messages of a disabled endpoint in their queue."""
+    if situation.disabled_reason is not None and situation.ready > 0:
+        text = (
+            f"the endpoint `{situation.delivers_to}` is disabled ({situation.disabled_reason});"
+            " its messages wait until it is enabled"
+        )
+        yield Finding(cause=Cause.DOWNSTREAM_REFUSING, summary=text, evidence=figures_of(situation))
+
+
+def _no_workers(situation: Situation) -> Iterator[Finding]:
+    if situation.ready == 0 or situation.paused or situation.by_workers or not _untouched(situation):
+        return
+    if situation.has_work and situation.workforce is not None:
+        text = f"no worker is alive for this queue; {_waiting(situation)}{_leased(situation)}"
+        yield Finding(cause=Cause.NO_WORKERS, summary=text, evidence=figures_of(situation))
+    elif situation.running == 0 and _fresh(situation) and not situation.environment_is_full:
+        text = f"{_waiting(situation)} and nobody asks for {'it' if situation.ready == 1 else 'them'}"
+        yield Finding(cause=Cause.NO_WORKERS, summary=text, evidence=figures_of(situation))
+
+
+def _untouched(situation: Situation) -> bool:
+    """Whether nothing was handed out just now.
+
+    While telemetry is stale, what was handed out may have been long ago; the attempts that ended are not.
+    """
+    known = situation.has_work and situation.workforce is not None and not _fresh(situation)
+    return situation.now.count("dequeued") == 0 or (known and situation.handlers.ended == 0)
+
+
+def _waiting(situation: Situation) -> str:
+    return f"{amount(situation.ready, 'message')} wait{'s' if situation.ready == 1 else ''}"
+
+
+def _leased(situation: Situation) -> str:
+    """What consumers hold that may be gone."""
+    running = situation.running
+    if not running:
+        return ""
+    return f", and {running:,} more {_are(running)} still leased until the leases lapse"
+
+
+def _failing(situation: Situation) -> Iterator[Finding]:
+    """Refused by what is behind the handlers, by the handlers, or for some messages themselves."""
+    flow = _attempts_to_judge(situation)
+    share_failed = _share_failed(situation, flow)
+    if share_failed is None or share_failed < POISONED:
+        return
+    evidence = figures_of(situation, flow, error_rate=share_failed, errors=errors_of(situation))
+    part = f"{share(share_failed)} of the attempts fail"
+    if _speaks_of_the_other_side(situation, share_failed):
+        target = f" `{situation.delivers_to}`" if situation.delivers_to else ""
+        text = f"{part} because the downstream{target} refuses or does not answer"
+        yield Finding(cause=Cause.DOWNSTREAM_REFUSING, summary=text, evidence=evidence)
+    elif share_failed >= FAILING:
+        text = f"{part}, and not because the downstream refuses; {flow.count('dead'):,} died"
+        yield Finding(cause=Cause.HANDLERS_FAILING, summary=text, evidence=evidence)
+    else:
+        through = amount(flow.count("acked"), "message")
+        text = f"{part} while {through} went through; {flow.count('dead'):,} died"
+        yield Finding(cause=Cause.POISON_MESSAGES, summary=text, evidence=evidence)
+
+
+def _share_failed(situation: Situation, flow: Flow) -> float | None:
+    """By what the queue counted. While telemetry is stale that reaches back too far; workers know better."""
+    handlers = situation.handlers
+    if handlers.ended and not _fresh(situation):
+        return handlers.failed / handlers.ended
+    return flow.error_rate
+
+
+def _attempts_to_judge(situation: Situation) -> Flow:
+    """The newest attempts, or those of a longer span while there are too few of them.
+
+    While attempts run and none ended, nothing fails now, whatever failed before. While all wait for their
+    next attempt, what failed before is why.
+    """
+    now = situation.now
+    if now.settled >= ENOUGH or not _fresh(situation):
+        return now
+    if now.settled > 0:
+        return situation.recent if now.failed else now
+    return situation.recent if situation.depth > 0 and situation.running == 0 else now
+
+
+def _speaks_of_the_other_side(situation: Situation, share_failed: float) -> bool:
+    errors = sum(error.count for error in situation.errors)
+    if errors == 0:
+        return situation.delivers_to is not None and share_failed >= FAILING
+    return 2 * sum(error.count for error in situation.errors if looks_refused(error.sample)) >= errors
+
+
+def _lapsing(situation: Situation) -> Iterator[Finding]:
+    now, lapsed = situation.now, situation.now.count("lapsed")
+    if _fresh(situation) and lapsed > 0 and lapsed >= POISONED * (now.settled + lapsed):
+        text = (
+            f"{amount(lapsed, 'lease')} lapsed in the last {duration(now.span_ms)}:"
+            " consumers died, or held messages longer than their lease"
+        )
+        yield Finding(cause=Cause.LEASES_LAPSED, summary=text, evidence=figures_of(situation))
+
+
+def _slow(situation: Situation) -> Iterator[Finding]:
+    if situation.ready == 0:
+        return
+    what, now_ms, usual_ms = _handler_times(situation)
+    if usual_ms is None or now_ms is None or now_ms < SLOWER * max(usual_ms, BRIEF_MS):
+        return
+    verb = "a handler takes" if what == "handler" else "a consumer holds a message for"
+    text = f"{verb} {duration(now_ms)} and usually {duration(usual_ms)}"
+    besides = {f"{what}_ms": now_ms, f"usual_{what}_ms": usual_ms}
+    yield Finding(cause=Cause.SLOW_HANDLERS, summary=text, evidence=figures_of(situation, None, **besides))
+
+
+def _handler_times(situation: Situation) -> tuple[str, float | None, float | None]:
+    """What was measured, how long it is now, and how long it usually is."""
+    handlers, force = situation.handlers, situation.workforce
+    if handlers.usual_ms is not None:
+        if force is not None and force.handling > handlers.ended:
+            # Fewer ended than run: those that run say more, and will take longer than they have so far.
+            return "handler", max(force.handling_ms / force.handling, handlers.ended_ms), handlers.usual_ms
+        return "handler", handlers.ended_ms if handlers.ended else None, handlers.usual_ms
+    if situation.by_workers or not _fresh(situation) or situation.before is None:
+        return "handler", None, None
+    now_ms = situation.now.held_ms
+    if now_ms is None and situation.running > 0:
+        # Nothing ended at all: whatever is leased has been leased for the whole span.
+        now_ms = float(situation.now.span_ms)
+    return "held", now_ms, situation.before.held_ms
+
+
+def _spike(situation: Situation) -> Iterator[Finding]:
+    now, before = situation.now, situation.before
+    if before is None or situation.ready == 0 or not _fresh(situation):
+        return
+    usual, arriving = before.rate("enqueued"), now.rate("enqueued")
+    expected = usual * now.span_ms / 1_000
+    beyond_chance = now.count("enqueued") > expected + CHANCE * math.sqrt(expected)
+    if usual > 0 and arriving >= SPIKE * usual and beyond_chance and now.count("enqueued") > now.left:
+        text = f"{rate(arriving, 'message')} arrive, {arriving / usual:.1f} times the usual {rate(usual)}"
+        besides = {"arriving_per_s": arriving, "usual_per_s": usual}
+        yield Finding(
+            cause=Cause.ARRIVAL_SPIKE, summary=text, evidence=figures_of(situation, None, **besides)
+        )
+
+
+def _limited(situation: Situation) -> Iterator[Finding]:
+    if situation.ready == 0:
+        return
+    now, limit = situation.now, situation.limit
+    if limit and situation.running >= limit:
+        text = f"all {amount(limit, 'slot')} of the queue's concurrency limit are in use"
+        yield _limit(situation, "queue", limit, situation.running, text)
+    elif limit and now.count("dequeued") > 0 and now.running_max >= limit:
+        text = f"up to {amount(limit, 'message')} ran at once, which is the queue's concurrency limit"
+        yield _limit(situation, "queue", limit, now.running_max, text)
+    if situation.environment_is_full:
+        limit = situation.environment_limit or 0
+        text = f"all {amount(limit, 'slot')} of the environment's concurrency limit are in use"
+        yield _limit(situation, "environment", limit, situation.environment_running, text)
+
+
+def _limit(situation: Situation, what: str, limit: int, running: int, text: str) -> Finding:
+    besides = {"limit_of": what, "limit": limit, "utilization_pct": utilization_pct(running, limit)}
+    return Finding(cause=Cause.LIMIT_REACHED, summary=text, evidence=figures_of(situation, None, **besides))
+
+
+def _too_few(situation: Situation) -> Iterator[Finding]:
+    now, force = situation.now, situation.workforce
+    flow = now if now.left else situation.recent
+    if situation.ready == 0 or flow.count("enqueued") < flow.left:
+        return
+    if situation.by_workers and force is not None:
+        if force.free_slots == 0:
+            slots = f"all {amount(force.slots, 'slot')} of {amount(force.workers, 'worker')}"
+            where = "" if force.held else " with other queues"
+            text = f"{slots} are busy{where}, and the backlog does not shrink"
+            yield Finding(cause=Cause.TOO_FEW_WORKERS, summary=text, evidence=figures_of(situation))
+    elif now.count("dequeued") > 0 and _outgrows(situation):
+        arriving, leaving = situation.pace.arriving, situation.pace.leaving
+        text = f"{rate(arriving, 'message')} arrive, and consumers finish {rate(leaving)}"
+        besides = {"arriving_per_s": arriving, "leaving_per_s": leaving}
+        yield Finding(
+            cause=Cause.TOO_FEW_WORKERS, summary=text, evidence=figures_of(situation, None, **besides)
+        )
+
+
+def _outgrows(situation: Situation) -> bool:
+    """Whether more arrives than ends, by more than chance, and has for a while."""
+    now, recent = situation.now, situation.recent
+    growth = now.count("enqueued") - now.left
+    beyond_chance = growth > CHANCE * math.sqrt(now.count("enqueued") + now.left)
+    return _fresh(situation) and beyond_chance and recent.count("enqueued") > recent.left
 
 
 def _stale(situation: Situation) -> Iterator[Finding]:
     lag_ms = situation.telemetry_lag_ms
-    if lag_ms > STALE_AFTER_MS:
-        if lag_ms > NEVER_MS:
-            text = "no telemetry has arrived yet; what the queue does is not known"
-            yield Finding(cause=Cause.TELEMETRY_STALE, summary=text, evidence={})
-            return
-        text = f"telemetry is {lag_ms // 1000:,} s behind; what the queue did since then is not known"
+    if situation.telemetry_off:
+        text = "telemetry is switched off; what the queue usually does is not known"
+        yield Finding(cause=Cause.TELEMETRY_STALE, summary=text, evidence={})
+    elif lag_ms > NEVER_MS:
+        text = "no telemetry has arrived yet; what the queue does is not known"
+        yield Finding(cause=Cause.TELEMETRY_STALE, summary=text, evidence={})
+    elif lag_ms > STALE_AFTER_MS:
+        text = f"telemetry is {duration(lag_ms)} behind; what the queue did since then is not known"
         yield Finding(cause=Cause.TELEMETRY_STALE, summary=text, evidence={"telemetry_lag_ms": lag_ms})
 
 
-def _failing(situation: Situation) -> Iterator[Finding]:
-    """Refused by what is behind the handlers, or by some messages themselves."""
-    recent, rate = situation.recent, situation.recent.error_rate
-    if rate is None or rate < POISONED:
-        return
-    refusals = [error for error in situation.errors if looks_refused(error.sample)]
-    deaths = sum(error.deaths for error in situation.errors)
-    mostly = deaths > 0 and 2 * sum(error.deaths for error in refusals) >= deaths
-    unnamed = deaths == 0 and situation.delivers_to is not None
-    evidence = {
-        **_figures(situation),
-        "error_rate": rate,
-        "errors": [{"error": error.sample[:500], "deaths": error.deaths} for error in situation.errors[:3]],
-    }
-    if rate >= REFUSING and (mostly or unnamed):
-        target = f" `{situation.delivers_to}`" if situation.delivers_to else ""
-        text = f"{rate:.0%} of attempts fail because the downstream{target} refuses or does not answer"
-        yield Finding(cause=Cause.DOWNSTREAM_REFUSING, summary=text, evidence=evidence)
-        return
-    lapsed = f", {recent.count('lapsed')} leases lapsed" if recent.count("lapsed") else ""
-    text = (
-        f"{rate:.0%} of attempts fail while {recent.count('acked')} messages went through"
-        f"{lapsed}; {recent.count('dead')} died"
-    )
-    yield Finding(cause=Cause.POISON_MESSAGES, summary=text, evidence=evidence)
+def _fresh(situation: Situation) -> bool:
+    """Whether telemetry can be believed."""
+    return situation.telemetry_lag_ms <= STALE_AFTER_MS and not situation.telemetry_off
 
 
-def _no_workers(situation: Situation) -> Iterator[Finding]:
-    idle = situation.running == 0 and situation.recent.count("dequeued") == 0
-    full = bool(situation.environment_limit) and (
-        situation.environment_running >= (situation.environment_limit or 0)
-    )
-    if situation.depth > situation.delayed and idle and not situation.paused and not full:
-        text = f"{situation.depth} messages wait and nobody asks for them; no worker takes from this queue"
-        yield Finding(cause=Cause.NO_WORKERS, summary=text, evidence=_figures(situation))
-
-
-def _slow(situation: Situation) -> Iterator[Finding]:
-    usual_ms = None if situation.before is None else situation.before.handler_ms
-    now_ms = situation.recent.handler_ms
-    if now_ms is None and situation.running > 0 and usual_ms is not None:
-        # Nothing finished at all: whatever runs has run for the whole span.
-        now_ms = float(situation.recent.span_ms)
-    if usual_ms is None or now_ms is None or now_ms < SLOWER * max(usual_ms, BRIEF_MS):
-        return
-    text = f"an attempt takes {now_ms:,.0f} ms and usually {usual_ms:,.0f} ms"
-    evidence = {**_figures(situation), "handler_ms": now_ms, "usual_handler_ms": usual_ms}
-    yield Finding(cause=Cause.SLOW_HANDLERS, summary=text, evidence=evidence)
-
-
-def _spike(situation: Situation) -> Iterator[Finding]:
-    usual = 0.0 if situation.before is None else situation.before.rate("enqueued")
-    arriving = situation.recent.rate("enqueued")
-    outrun = situation.recent.count("enqueued") > situation.recent.count("acked")
-    if usual > 0 and arriving >= SPIKE * usual and outrun:
-        text = f"{arriving:,.1f} messages/s arrive, {arriving / usual:.1f} times the usual {usual:,.1f}"
-        evidence = {**_figures(situation), "arriving_per_s": arriving, "usual_per_s": usual}
-        yield Finding(cause=Cause.ARRIVAL_SPIKE, summary=text, evidence=evidence)
-
-
-def _limited(situation: Situation) -> Iterator[Finding]:
-    waiting = situation.depth > situation.delayed
-    for limit, running, what in (
-        (situation.limit, max(situation.running, situation.recent.running_max), "queue"),
-        (situation.environment_limit, situation.environment_running, "environment"),
-    ):
-        if waiting and limit and running >= limit:
-            text = f"all {limit} slots of the {what}'s concurrency limit are in use"
-            evidence = {
-                **_figures(situation),
-                "limit_of": what,
-                "limit": limit,
-                "utilization_pct": utilization_pct(running, limit),
-            }
-            yield Finding(cause=Cause.LIMIT_REACHED, summary=text, evidence=evidence)
-
-
-_LOOKS = (_paused, _stale, _failing, _no_workers, _slow, _spike, _limited)
+_LOOKS = (
+    _paused,
+    _disabled,
+    _no_workers,
+    _failing,
+    _lapsing,
+    _slow,
+    _spike,
+    _limited,
+    _too_few,
+    _stale,
+)
 
 _REFUSED = re.compile(
-    r"connect|refus|timed? ?out|timeout|unreachable|reset by peer|broken pipe|resolv|dns|ssl|tls"
+    r"connection|connect ?error|connect(?:ing)? to|refused|timed ?out|time ?out|unreachable|reset by peer"
+    r"|broken ?pipe|server disconnected|name resolution|cannot resolve|name or service not known|gaierror"
+    r"|\b(?:dns|ssl|tls)"
     r"|unavailable|bad gateway|too many requests|(?:answered|status|http)\D{0,12}(?:429|5\d\d)",
     re.IGNORECASE,
 )
 
 
-def _short(value: float) -> str:
-    """Three digits that matter, and never an exponent for what is merely large."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
 def looks_refused(error: str) -> bool:
     """Whether an error speaks of the other side rather than of the message."""
     return _REFUSED.search(error) is not None
-
-
-def _figures(situation: Situation) -> dict[str, Any]:
-    """What every finding shows."""
-    recent = situation.recent
-    return {
-        "depth": situation.depth,
-        "delayed": situation.delayed,
-        "running": situation.running,
-        "oldest_age_ms": situation.oldest_age_ms,
-        "span_ms": recent.span_ms,
-        "enqueued": recent.count("enqueued"),
-        "dequeued": recent.count("dequeued"),
-        "acked": recent.count("acked"),
-        "failed": recent.finished - recent.count("acked"),
-    }
-
-
-_LABELS = {
-    "depth": "{:,} messages wait",
-    "delayed": "{:,} of them are delayed",
-    "running": "{:,} run",
-    "oldest_age_ms": "the oldest has waited {:,} ms",
-    "enqueued": "{:,} arrived lately",
-    "dequeued": "{:,} were handed out lately",
-    "acked": "{:,} were done lately",
-    "failed": "{:,} attempts failed lately",
-}
-
-
-def evidence_lines(evidence: Mapping[str, Any]) -> list[str]:
-    """The evidence for people, one short line a figure."""
-    lines = []
-    for name, value in evidence.items():
-        if name == "errors":
-            lines += [f"{one['deaths']} died of: {one['error']}" for one in value]
-        elif name in _LABELS:
-            lines.append(_LABELS[name].format(value))
-        elif name != "span_ms" and value is not None:
-            text = _short(value) if isinstance(value, float) else str(value)
-            lines.append(f"{name.replace('_', ' ')}: {text}")
-    return lines

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from weir.alerts.channel import Channel
+from weir.alerts.evidence import evidence_lines
+from weir.alerts.judge import finite
 from weir.alerts.records import TimelineEntry
 from weir.alerts.room import Explanation
 from weir.alerts.rule import (
@@ -22,7 +23,6 @@ from weir.alerts.rule import (
     draft_of,
 )
 from weir.alerts.silences import MAX_COMMENT, MAX_MS, Silence
-from weir.alerts.verdict import evidence_lines
 from weir.alerts.words import AlertRow
 
 Name = Annotated[StrictStr, Field(min_length=1, max_length=255)]
@@ -181,7 +181,15 @@ class ExplanationView(BaseModel):
     evidence: list[str]
     figures: dict[str, Any]
     also: list[dict[str, Any]] = Field(description="What else holds, besides the cause.")
-    drain_ms: float | None = Field(description="Time until the backlog is gone; null is never.")
+    drain_ms: float | None = Field(
+        description="Time until the backlog is gone at the rates of now; null if it does not shrink."
+    )
+    outlook: str = Field(
+        examples=["empty in 32 s at the rates of now: 0/s arrive, 31.2/s leave"],
+        description="Where the queue is heading, in one sentence.",
+    )
+    arriving_per_s: float = Field(description="Messages that arrive per second now.")
+    leaving_per_s: float = Field(description="Messages that are done, die or expire per second now.")
     expiring: int = Field(description="Waiting messages that will expire before their turn comes.")
 
 
@@ -276,6 +284,9 @@ def explanation_view(found: Explanation) -> ExplanationView:
         evidence=evidence_lines(verdict.evidence),
         figures=document["evidence"],
         also=document["also"],
-        drain_ms=found.outlook.drain_ms if math.isfinite(found.outlook.drain_ms) else None,
+        drain_ms=finite(found.outlook.drain_ms),
+        outlook=found.outlook.summary,
+        arriving_per_s=found.outlook.arriving_per_s,
+        leaving_per_s=found.outlook.leaving_per_s,
         expiring=found.outlook.expiring,
     )

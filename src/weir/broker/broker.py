@@ -179,6 +179,9 @@ class Broker(Protocol):
     async def peek(self, queue: QueueRef, message_id: MessageId) -> Mapping[str, str] | None:
         """The headers of a message that waits or is leased; None if it does neither."""
 
+    async def last_errors(self, queue: QueueRef, *, limit: int) -> list[str]:
+        """The last errors of messages that failed before and are not done yet: a sample, in any order."""
+
     async def close_gates(
         self, queue: QueueRef, gates: Sequence[Gated], *, within_room: bool = False
     ) -> list[int | None]:

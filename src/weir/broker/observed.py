@@ -198,6 +198,10 @@ class Observed:
         with self._heard("peek", 1):
             return await self.inner.peek(queue, message_id)
 
+    async def last_errors(self, queue: QueueRef, *, limit: int) -> list[str]:
+        with self._heard("last_errors", 1):
+            return await self.inner.last_errors(queue, limit=limit)
+
     async def close_gates(
         self, queue: QueueRef, gates: Sequence[Gated], *, within_room: bool = False
     ) -> list[int | None]:

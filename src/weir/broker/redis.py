@@ -155,7 +155,7 @@ class RedisBroker:
         now: int = (await self._runner.run("now", shard))[1]
         return now
 
-    async def _about(self, queue: QueueRef, verb: str, *args: bytes) -> Sequence[Any]:
+    async def _about(self, queue: QueueRef, verb: str, *args: bytes | int) -> Sequence[Any]:
         """Run a script about one queue that may run twice without harm."""
         reply = await self._runner.run(verb, self._shard_of_queue(queue), keys.queue_ident(queue), *args)
         return replies.check(reply, queue=queue.queue)
@@ -346,6 +346,10 @@ class RedisBroker:
 
     async def peek(self, queue: QueueRef, message_id: MessageId) -> Mapping[str, str] | None:
         return replies.headers(await self._about(queue, "peek", layout.id_bytes(message_id)))
+
+    async def last_errors(self, queue: QueueRef, *, limit: int) -> list[str]:
+        reply = await self._about(queue, "last_errors", limit)
+        return [error.decode(errors="replace") for error in reply[1:]]
 
     # the server behind it
 

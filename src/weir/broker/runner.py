@@ -32,10 +32,9 @@ from weir.errors import BrokerUnavailable
 from weir.model.clock import Clock
 from weir.telemetry.connection import DRIVER_ERRORS, PatientCluster, is_cluster, node_url
 from weir.telemetry.events import QUEUE
-from weir.telemetry.streams import DEFAULT_MAX_LENGTH, stream_key
+from weir.telemetry.streams import DEFAULT_MAX_LENGTH, METRICS_SWITCH, stream_key
 
 KEEP_REPLY_MS = 60_000
-METRICS_SWITCH = b"weir:metrics"
 """Set to 0 to stop the scripts' events; every process notices within 10 s."""
 _SWITCH_PERIOD_S = 10.0
 _RETRY_DELAYS_S = (0.02, 0.2)

@@ -49,6 +49,7 @@ VERBS = (
     "open_gates",
     "pause",
     "peek",
+    "last_errors",
     "resume",
     "settle_call",
     "stale_gates",

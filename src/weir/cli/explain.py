@@ -38,9 +38,7 @@ def _text(found: dict[str, Any]) -> str:
     lines = [f"{found['queue']}: {_words(found['cause'])}", f"  {found['summary']}", ""]
     lines += [f"  - {line}" for line in found["evidence"]]
     lines += [f"  also: {_words(one['cause'])} ({one['summary']})" for one in found["also"]]
-    drain_ms = found["drain_ms"]
-    drain = "never, at these rates" if drain_ms is None else f"in {drain_ms / 1_000:,.0f} s"
-    return "\n".join([*lines, "", f"  empty {drain}; {found['expiring']:,} messages will expire first"])
+    return "\n".join([*lines, "", f"  {found['outlook']}"])
 
 
 def _words(cause: str) -> str:

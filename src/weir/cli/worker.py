@@ -27,6 +27,7 @@ from weir.serve.ready import stores_ready
 from weir.settings import Settings
 from weir.telemetry.connection import connect
 from weir.telemetry.emitter import MetricsEmitter
+from weir.telemetry.live_workers import AliveSignal
 from weir.telemetry.presence import Presence
 from weir.telemetry.sampler import Probes, ProcessIdentity, ProcessSampler
 from weir.workers.worker import WorkerOptions
@@ -95,7 +96,13 @@ async def work(settings: Settings, urls: Urls, options: WorkerOptions) -> None:
         running, loops = await open_worker(
             stack, database, broker, settings.worker, options, activity=sampler
         )
-        reporting = {"emitter": emitter.run, "sampler": sampler.run, "presence": presence.run}
+        alive = AliveSignal(redis, worker_id=identity.worker_id, look=running.described)
+        reporting = {
+            "emitter": emitter.run,
+            "sampler": sampler.run,
+            "presence": presence.run,
+            "alive": alive.run,
+        }
         loops = (*loops, *(Loop(name=name, run=run) for name, run in reporting.items()))
         async with Supervisor(loops).running():
             typer.echo(f"working as {options.name}; Ctrl-C drains and stops it", err=True)

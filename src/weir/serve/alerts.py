@@ -15,6 +15,7 @@ from weir.model.clock import Clock
 from weir.outbound.guard import GuardPolicy, guarded_client
 from weir.serve.loops import Loop
 from weir.settings import AlertSettings
+from weir.telemetry.live_workers import WorkerRegister
 from weir.warehouse.reading.warehouse import Warehouse
 
 
@@ -27,6 +28,7 @@ def open_alerting(
     *,
     policy: GuardPolicy,
     clock: Clock,
+    workers: WorkerRegister,
 ) -> tuple[AlertRoom, tuple[Loop, ...]]:
     """The room that routes use, and its three loops."""
     client = guarded_client(policy)
@@ -46,12 +48,20 @@ def open_alerting(
         lifetimes=DefinedLifetimes(database),
         clock=clock,
         interval_ms=round(settings.interval_s * 1_000),
+        workers=workers,
     )
     loops = (
         Loop(name="alert-evaluator", run=evaluator.run),
         Loop(name="alert-relay", run=Relay(database, broker, clock=clock).run),
         Loop(name="alert-courier", run=Courier(database, broker, sender, clock=clock).run),
     )
-    return open_alerts(
-        database, broker, warehouse, policy=policy, allow_apprise=settings.allow_apprise, clock=clock
-    ), loops
+    room = open_alerts(
+        database,
+        broker,
+        warehouse,
+        policy=policy,
+        allow_apprise=settings.allow_apprise,
+        clock=clock,
+        workers=workers,
+    )
+    return room, loops

@@ -57,6 +57,7 @@ from weir.serve.watch import pipeline_watch
 from weir.settings import ApiSettings, DeadLetterSettings, LoadSettings, Settings
 from weir.telemetry.connection import connect
 from weir.telemetry.emitter import MetricsEmitter
+from weir.telemetry.live_workers import LiveWorkers
 from weir.telemetry.presence import Presence, RedisServers
 from weir.telemetry.sampler import Probes as SamplerProbes
 from weir.telemetry.sampler import ProcessIdentity, ProcessSampler
@@ -124,6 +125,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
             warehouse,
             policy=guard_policy(settings.worker),
             clock=clock,
+            workers=LiveWorkers(redis),
         )
         for kind in SystemEventKind:
             events.on(kind, hooks.refresh_registry)

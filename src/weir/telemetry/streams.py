@@ -2,6 +2,7 @@
 
     weir:{shard-3}:metrics:queue     events of the metric `queue`, shard 3
     weir:{shard-3}:metrics:worker    events of the metric `worker`, shard 3
+    weir:metrics                     `0` while the scripts emit no events of queues
 
 The braces are Redis Cluster's hash tag: a script may append to the stream of the shard it works on.
 """
@@ -10,6 +11,9 @@ from __future__ import annotations
 
 GROUP = "weir-pipeline"
 """The consumer group under which the pipeline publishes how far it has come."""
+
+METRICS_SWITCH = b"weir:metrics"
+"""A key that switches the events of queues off while it holds `0`."""
 
 DEFAULT_MAX_LENGTH = 1_000_000
 """Entries that a stream may hold before Redis drops the oldest; the pipeline trims long before that."""

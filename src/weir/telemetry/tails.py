@@ -11,7 +11,8 @@ from redis.exceptions import ResponseError
 
 from weir.errors import BrokerUnavailable
 from weir.telemetry.connection import DRIVER_ERRORS
-from weir.telemetry.streams import stream_key
+from weir.telemetry.events import QUEUE
+from weir.telemetry.streams import METRICS_SWITCH, stream_key
 
 
 class RedisTails:
@@ -25,6 +26,15 @@ class RedisTails:
         """The newest id ever written, by shard; shards that never had an event are left out."""
         found = await asyncio.gather(*(self._tail(metric, shard) for shard in range(self._shards)))
         return {shard: tail for shard, tail in enumerate(found) if tail is not None}
+
+    async def switched_off(self, metric: str) -> bool:
+        """Whether events of this metric are not written at present, because somebody switched them off."""
+        if metric != QUEUE.name:
+            return False
+        try:
+            return bool(await self._client.get(METRICS_SWITCH) == b"0")
+        except DRIVER_ERRORS as error:
+            raise BrokerUnavailable(f"Redis does not answer ({error}); try again", retry_after_s=1) from error
 
     async def _tail(self, metric: str, shard: int) -> tuple[int, int] | None:
         try:

@@ -357,6 +357,10 @@ class MemoryBroker:
         entry = self._model(queue).entries.get(message_id)
         return None if entry is None else entry.message.headers
 
+    async def last_errors(self, queue: QueueRef, *, limit: int) -> list[str]:
+        entries = self._model(queue).entries.values()
+        return [entry.error for entry in entries if entry.error][:limit]
+
     async def close_gates(
         self, queue: QueueRef, gates: Sequence[Gated], *, within_room: bool = False
     ) -> list[int | None]:

@@ -1,4 +1,4 @@
-"""What workers write down: attempts for the timeline and results for idempotency keys, in batches.
+"""What workers write down, in batches: attempts for the timeline, how long handlers ran, results for keys.
 
 Writing never holds up a message. If PostgreSQL is away the newest records wait, the oldest are dropped and
 counted: the queue itself loses nothing by it.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import Iterable
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,9 +21,10 @@ from weir.errors import ControlUnavailable
 from weir.model.clock import Clock, SystemClock
 from weir.model.handling import error_text
 from weir.model.message import Delivery
-from weir.model.names import EnvironmentRef
+from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.receipts import receipt_of
 from weir.model.tasks import finished
+from weir.warehouse.tables import BUCKET_MS
 
 SQL = load_queries("weir.workers", "journal.sql")
 FLUSH_S = 0.25
@@ -31,6 +32,10 @@ CAPACITY = 50_000
 MAX_RESULT_BYTES = 16_384
 ATTEMPTS_KEPT_MS = 7 * 86_400_000
 KEYS_KEPT_MS = 86_400_000
+HANDLER_TIMES_KEPT_MS = 6 * 3_600_000
+"""Longer than a verdict looks back for the usual, which is at most 105 minutes."""
+FAILED_ENDINGS = frozenset({"failed", "dead"})
+"""Endings of attempts that a consumer calls failed: a lost lease is nobody's word."""
 _CLEAN_EVERY = 240
 _ATTEMPT = (
     "organization",
@@ -47,6 +52,17 @@ _ATTEMPT = (
     "error",
     "hook",
     "received_at_ms",
+)
+_HANDLER_TIME = (
+    "organization",
+    "project",
+    "environment",
+    "queue",
+    "bucket_ms",
+    "worker",
+    "attempts",
+    "failed",
+    "handler_ms",
 )
 _RESULT = ("organization", "project", "environment", "queue", "key", "message_id", "result", "at_ms")
 
@@ -99,6 +115,9 @@ class PostgresJournal:
                 await execute(
                     connection, SQL["record_attempts"], **_columns(_ATTEMPT, map(_attempt_row, batch))
                 )
+                await execute(
+                    connection, SQL["record_handler_times"], **_columns(_HANDLER_TIME, _handler_times(batch))
+                )
                 if results:
                     await execute(
                         connection, SQL["record_results"], **_columns(_RESULT, map(_result_row, results))
@@ -111,6 +130,7 @@ class PostgresJournal:
         """Drop what is older than it is kept."""
         now_ms = self._clock.now_ms()
         await self._database.execute(SQL["forget_attempts"], before_ms=now_ms - ATTEMPTS_KEPT_MS)
+        await self._database.execute(SQL["forget_handler_times"], before_ms=now_ms - HANDLER_TIMES_KEPT_MS)
         await self._database.execute(SQL["forget_keys"], before_ms=now_ms - KEYS_KEPT_MS)
 
     async def run(self) -> None:
@@ -152,6 +172,20 @@ def _latest(batch: Iterable[Attempt]) -> list[Attempt]:
         if attempt.ending == "done" and attempt.delivery.idempotency_key is not None
     }
     return list(found.values())
+
+
+def _handler_times(batch: Iterable[Attempt]) -> Iterator[tuple[Any, ...]]:
+    """How many attempts ended and failed, and how long they ran, by queue, worker and warehouse bucket."""
+    sums: dict[tuple[QueueRef, int, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for attempt in batch:
+        bucket_ms = attempt.finished_at_ms - attempt.finished_at_ms % BUCKET_MS
+        found = sums[attempt.delivery.queue, bucket_ms, attempt.worker]
+        found[0] += 1
+        found[1] += attempt.ending in FAILED_ENDINGS
+        found[2] += max(attempt.finished_at_ms - attempt.started_at_ms, 0)
+    for (queue, bucket_ms, worker), figures in sums.items():
+        names = (queue.organization, queue.project, queue.environment, queue.queue)
+        yield (*names, bucket_ms, worker, *figures)
 
 
 def _columns(names: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> dict[str, list[Any]]:

@@ -7,6 +7,17 @@ SELECT * FROM unnest(%(organization)s::text[], %(project)s::text[], %(environmen
                      %(started_at_ms)s::bigint[], %(finished_at_ms)s::bigint[], %(ending)s::text[], %(error)s::text[],
                      %(hook)s::text[], %(received_at_ms)s::bigint[])
 
+-- name: record_handler_times
+-- Add to the sums of this worker. No two workers write the same row, so they never wait for each other.
+INSERT INTO weir.handler_times AS t (organization, project, environment, queue, bucket_ms, worker, attempts, failed,
+                                      handler_ms)
+SELECT * FROM unnest(%(organization)s::text[], %(project)s::text[], %(environment)s::text[], %(queue)s::text[],
+                     %(bucket_ms)s::bigint[], %(worker)s::text[], %(attempts)s::int[], %(failed)s::int[],
+                     %(handler_ms)s::bigint[])
+ON CONFLICT (organization, project, environment, queue, bucket_ms, worker)
+DO UPDATE SET attempts = t.attempts + EXCLUDED.attempts, failed = t.failed + EXCLUDED.failed,
+              handler_ms = t.handler_ms + EXCLUDED.handler_ms
+
 -- name: record_results
 -- Keep the results of processed messages under their keys.
 INSERT INTO weir.idempotency_keys (organization, project, environment, kind, name, key, message_id, result, at_ms)
@@ -68,6 +79,11 @@ WHERE kind = 'hook' AND name = %(name)s AND key = %(key)s AND organization = %(o
 -- Drop old attempts, a bounded number at a time.
 DELETE FROM weir.message_attempts
 WHERE id IN (SELECT id FROM weir.message_attempts WHERE finished_at_ms < %(before_ms)s LIMIT 10000)
+
+-- name: forget_handler_times
+-- Drop old sums, a bounded number at a time.
+DELETE FROM weir.handler_times
+WHERE ctid IN (SELECT ctid FROM weir.handler_times WHERE bucket_ms < %(before_ms)s LIMIT 10000)
 
 -- name: forget_keys
 -- Drop keys that are out of their window, a bounded number at a time.

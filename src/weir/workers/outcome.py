@@ -19,12 +19,16 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How an attempt ended, why, and with what result."""
+    """How an attempt ended, why, with what result, and when its handler ran."""
 
     ending: Ending
     error: str = ""
     delay_ms: int | None = None
     result: Any = None
+    started_at_ms: int = 0
+    """When the handler began: not when the message was fetched, which may be long before a slot was free."""
+    finished_at_ms: int = 0
+    """When the handler ended: not when the message was settled."""
 
 
 def failed(error: str, *, delay_ms: int | None = None) -> Outcome:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
 import structlog
 
-from weir.model.message import Delivery, Settlement
+from weir.model.message import Delivery, LeaseRef, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.tasks import cancelled, finished
 from weir.spec.book import Specs
 from weir.spec.ir import DeliverTo, QueueSpec
+from weir.telemetry.live_workers import LiveWorker, QueueLoad, is_served
 from weir.workers.claim import WAIT_MS, Claimer, Room
 from weir.workers.journal import Attempt, Journal
 from weir.workers.outcome import Ending, Outcome, failed
@@ -84,7 +86,9 @@ class Worker:
         self._claims: dict[QueueRef, tuple[Claimer, asyncio.Task[None]]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._started_at_ms: dict[str, int] = {}
+        self._held: dict[LeaseRef, int | None] = {}
+        """What it holds -> when the handler began; None while the message waits for a slot."""
+        self._draining = False
         self.processed = 0
 
     @property
@@ -96,6 +100,21 @@ class Worker:
     def fetched_ahead(self) -> int:
         """How many messages wait inside for a slot."""
         return max(len(self._tasks) - self._options.concurrency, 0)
+
+    def described(self) -> LiveWorker:
+        """The worker as others may know it now."""
+        now_ms = self._tools.clock.now_ms()
+        held: dict[QueueRef, list[int | None]] = defaultdict(list)
+        for lease, started_at_ms in self._held.items():
+            held[lease.queue].append(started_at_ms)
+        return LiveWorker(
+            slots=self._options.concurrency,
+            free_slots=self.free_slots,
+            environment=self._options.environment,
+            queues=self._options.queues,
+            draining=self._draining,
+            loads=tuple(_load(queue, begun, now_ms=now_ms) for queue, begun in held.items()),
+        )
 
     async def run(self) -> None:
         """Work until cancelled; then finish what was begun, within the drain time."""
@@ -125,10 +144,7 @@ class Worker:
         task.add_done_callback(self._ending.discard)
 
     def _serves(self, queue: QueueRef) -> bool:
-        options = self._options
-        if options.environment is not None and queue.scope != options.environment:
-            return False
-        return not options.queues or queue.queue in options.queues
+        return is_served(queue, environment=self._options.environment, names=self._options.queues)
 
     def _claimer(self, queue: QueueRef) -> Claimer:
         return Claimer(
@@ -152,6 +168,7 @@ class Worker:
         task = asyncio.create_task(self._work(delivery, spec), name=f"message {delivery.message_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        self._held[delivery.lease] = None
         self._renewer.hold(delivery, lease_ms=spec.delivery.lease_ms, on_lost=partial(_lose, task))
         if self._activity is not None:
             self._activity.served(delivery.queue.scope)
@@ -160,18 +177,30 @@ class Worker:
     async def _work(self, delivery: Delivery, spec: QueueSpec) -> None:
         try:
             async with self._slots:
-                started_at_ms = self._tools.clock.now_ms()
-                self._started_at_ms[delivery.lease.token] = started_at_ms
-                outcome = await run(delivery, spec, self._tools)
+                self._held[delivery.lease] = self._tools.clock.now_ms()
+                outcome = self._timed(delivery, await run(delivery, spec, self._tools))
             self._settling.settle(delivery, outcome)
         except asyncio.CancelledError as cancelled:
             if LEASE_LOST in cancelled.args:
-                self._record(delivery, Outcome(ending=Ending.LOST, error="the lease was lost"), "lost")
+                lost = Outcome(ending=Ending.LOST, error="the lease was lost")
+                self._record(delivery, self._timed(delivery, lost), "lost")
             else:
-                self._settling.settle(delivery, failed("the worker stopped", delay_ms=0))
+                stopped = failed("the worker stopped", delay_ms=0)
+                self._settling.settle(delivery, self._timed(delivery, stopped))
         finally:
+            self._held.pop(delivery.lease, None)
             self._renewer.release(delivery)
             self._room.give_back()
+
+    def _timed(self, delivery: Delivery, outcome: Outcome) -> Outcome:
+        """The outcome with the time that its handler took; none if it never began."""
+        now_ms = self._tools.clock.now_ms()
+        started_at_ms = self._held.get(delivery.lease)
+        return replace(
+            outcome,
+            started_at_ms=now_ms if started_at_ms is None else started_at_ms,
+            finished_at_ms=now_ms,
+        )
 
     def _settled(self, delivery: Delivery, outcome: Outcome, settlement: Settlement) -> None:
         if settlement is Settlement.LAPSED:
@@ -194,13 +223,12 @@ class Worker:
             self._activity.saw_deaths(1)
 
     def _record(self, delivery: Delivery, outcome: Outcome, ending: str) -> None:
-        now_ms = self._tools.clock.now_ms()
         self._journal.record(
             Attempt(
                 delivery=delivery,
                 worker=self._options.name,
-                started_at_ms=self._started_at_ms.pop(delivery.lease.token, now_ms),
-                finished_at_ms=now_ms,
+                started_at_ms=outcome.started_at_ms,
+                finished_at_ms=outcome.finished_at_ms,
                 ending=ending,
                 error=outcome.error,
                 result=outcome.result,
@@ -209,6 +237,7 @@ class Worker:
 
     async def _drain(self, renewing: asyncio.Task[None]) -> None:
         """Claim nothing more, let handlers finish, stop those that do not, settle everything."""
+        self._draining = True
         for queue in list(self._claims):
             self._stop_claiming(queue)
         if self._ending:
@@ -223,6 +252,11 @@ class Worker:
             async with asyncio.timeout(3):
                 await self._settling.drained()
         await cancelled([renewing])
+
+
+def _load(queue: QueueRef, begun: list[int | None], *, now_ms: int) -> QueueLoad:
+    ages_ms = [max(now_ms - at_ms, 0) for at_ms in begun if at_ms is not None]
+    return QueueLoad(queue=queue, held=len(begun), running=len(ages_ms), running_ms=sum(ages_ms))
 
 
 def _lose(task: asyncio.Task[None]) -> None:

@@ -11,6 +11,7 @@ from weir.alerts.channel import channel_of
 from weir.alerts.lease import show_lease
 from weir.alerts.records import State
 from weir.alerts.room import AlertRoom
+from weir.alerts.situations import parse_recent
 from weir.api.alerting import (
     AlertDetail,
     AlertList,
@@ -41,9 +42,16 @@ from weir.api.services import Services, all_or_nothing, present
 from weir.control.audit import Change
 from weir.control.principals import Role
 from weir.errors import NotFound
-from weir.warehouse.reading.periods import parse_period
 
 router = APIRouter(prefix="/api/v1", tags=["alerts"])
+Recent = Annotated[
+    str,
+    Query(
+        max_length=16,
+        examples=["5m", "90s"],
+        description="What counts as recent, `15s` to `15m`. The usual is the six times as long before it.",
+    ),
+]
 Limit = Annotated[int, Query(ge=1, le=1_000)]
 
 
@@ -261,14 +269,9 @@ async def show_alert_evaluator(access: Reader, services: App) -> EvaluatorView:
 
 
 @router.get("/queues/{queue}/explain", operation_id="explain_queue", responses=problems())
-async def explain_queue(
-    queue: str,
-    access: Reader,
-    services: App,
-    recent: Annotated[str, Query(max_length=16, description="What counts as recent.")] = "5m",
-) -> ExplanationView:
+async def explain_queue(queue: str, access: Reader, services: App, recent: Recent = "5m") -> ExplanationView:
     """Why a queue is as it is: the cause, the evidence, and where it is heading."""
-    found = await _room(services).explain(access.environment.queue(queue), recent_ms=parse_period(recent))
+    found = await _room(services).explain(access.environment.queue(queue), recent_ms=parse_recent(recent))
     return explanation_view(found)
 
 

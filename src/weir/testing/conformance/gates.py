@@ -208,6 +208,21 @@ class Gates(Promises):
         ids = [waiting.id, leased.id, done.id, dead.id, new_message_id()]
         assert await broker.holds(queue, ids) == [True, True, False, True, False]
 
+    async def test_the_last_errors_are_those_of_messages_that_are_not_done(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        await broker.enqueue(queue, [message(name) for name in "abc"])
+        first, second, _ = await self.take(broker, queue, limit=3)
+        assert await broker.last_errors(queue, limit=10) == []
+        await broker.nack([Failure(lease=first.lease, error="refused ö", delay_ms=60_000)])
+        await broker.nack([Failure(lease=second.lease, error="bad", delay_ms=0)])
+        assert sorted(await broker.last_errors(queue, limit=10)) == ["bad", "refused ö"]
+        assert len(await broker.last_errors(queue, limit=1)) == 1
+        (again,) = await self.take(broker, queue)
+        await broker.ack([again.lease])
+        assert await broker.last_errors(queue, limit=10) == ["refused ö"]
+
     async def test_peek_tells_the_headers_of_what_waits_or_is_leased(
         self, broker: Broker, queue: QueueRef
     ) -> None:

@@ -25,6 +25,9 @@ class Tails(Protocol):
     async def tails(self, metric: str) -> Mapping[int, Position]:
         """The newest id ever written, by shard; shards that never had an event are left out."""
 
+    async def switched_off(self, metric: str) -> bool:
+        """Whether events are not written at present, because somebody switched them off."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness:
@@ -33,6 +36,8 @@ class Freshness:
     now_ms: int
     behind: Mapping[int, int]
     """Shards with events on the way: the time up to which they have landed."""
+    switched_off: bool = False
+    """Nothing is written at present, so that what landed last is the last thing known of any shard."""
 
     def complete_until_ms(self, shard: int) -> int:
         return self.behind.get(shard, self.now_ms)
@@ -44,18 +49,24 @@ class Freshness:
         return self.lag_ms(shard) > STALE_AFTER_MS
 
 
-def freshness_of(*, now_ms: int, landed: Mapping[int, Position], tails: Mapping[int, Position]) -> Freshness:
+def freshness_of(
+    *,
+    now_ms: int,
+    landed: Mapping[int, Position],
+    tails: Mapping[int, Position],
+    switched_off: bool = False,
+) -> Freshness:
     """A shard whose newest event has landed is complete until now, however long it has been idle.
 
-    Of a shard that is behind, everything up to the landed event is there. If nothing has landed at all,
-    nothing is known.
+    Of a shard that is behind, and of every shard while events are switched off, everything up to the landed
+    event is there. If nothing has landed at all, nothing is known.
     """
     behind = {
         shard: min(landed[shard][0], now_ms) if shard in landed else 0
         for shard, tail in tails.items()
-        if landed.get(shard, (-1, -1)) < tail
+        if switched_off or landed.get(shard, (-1, -1)) < tail
     }
-    return Freshness(now_ms=now_ms, behind=behind)
+    return Freshness(now_ms=now_ms, behind=behind, switched_off=switched_off)
 
 
 class FreshnessReader:
@@ -74,6 +85,7 @@ class FreshnessReader:
         if known is not None and 0 <= now_ms - known.now_ms < self._max_age_ms:
             return known
         # The tails first: what is written after that is younger than `now_ms`.
+        switched_off = await self._tails.switched_off(metric)
         tails = await self._tails.tails(metric)
         rows = await self._reader.ask(ask_operator("landed"))
         landed = {
@@ -81,7 +93,9 @@ class FreshnessReader:
             for row in rows
             if row["metric"] == metric
         }
-        self._known[metric] = freshness_of(now_ms=now_ms, landed=landed, tails=tails)
+        self._known[metric] = freshness_of(
+            now_ms=now_ms, landed=landed, tails=tails, switched_off=switched_off
+        )
         return self._known[metric]
 
 

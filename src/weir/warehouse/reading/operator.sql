@@ -145,6 +145,37 @@ WHERE (organization, project, environment) IN {environments:Array(Tuple(String, 
     AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
 GROUP BY t.organization, t.project, t.environment, t.queue
 
+-- name: window_paces
+-- What arrived, left and was handed out in each bucket of the queues of some environments in which something waits.
+SELECT
+    organization,
+    project,
+    environment,
+    queue,
+    groupArray(b.bucket_ms) AS starts_ms,
+    groupArray(b.arrived) AS arrived,
+    groupArray(b.departed) AS departed,
+    groupArray(b.taken) AS taken
+FROM
+(
+    SELECT
+        t.organization AS organization,
+        t.project AS project,
+        t.environment AS environment,
+        t.queue AS queue,
+        toUnixTimestamp(t.bucket_start) * 1000 AS bucket_ms,
+        sum(t.enqueued) AS arrived,
+        sum(t.acked) + sum(t.dead) + sum(t.expired) AS departed,
+        sum(t.dequeued) AS taken,
+        max(tuple(t.last.at, t.last.sequence, t.last.queue_length)).3 AS length_last
+    FROM {table:Identifier} AS t
+    WHERE (organization, project, environment) IN {environments:Array(Tuple(String, String, String))}
+        AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+    GROUP BY t.organization, t.project, t.environment, t.queue, t.bucket_start
+) AS b
+GROUP BY organization, project, environment, queue
+HAVING argMax(b.length_last, b.bucket_ms) > 0
+
 -- name: window_percentiles
 -- The waits of every queue of some environments over a window.
 SELECT

@@ -168,16 +168,17 @@ WHERE $TENANT AND queue IN {queues:Array(String)}
 GROUP BY t.queue
 
 -- name: queue_flows
--- What some queues did in the recent part of a span and in the part before it, for a verdict.
+-- What some queues did just now (2), in the recent past before that (1) and before that (0), for a verdict.
 SELECT
     queue,
-    bucket_start >= toDateTime({split_s:UInt32}, 'UTC') AS recent,
+    multiIf(
+        bucket_start >= toDateTime({now_s:UInt32}, 'UTC'), 2, bucket_start >= toDateTime({split_s:UInt32}, 'UTC'), 1, 0
+    ) AS part,
     $COUNTERS(sum(b.#) AS #),
+    $COUNTERS(max(b.#_total) AS #_total),
     max(b.running_max) AS running_max,
-    avg(b.running_last) AS running_mean,
-    max(b.queue_length) AS queue_length,
-    sum(b.wait_count) AS wait_count,
-    sum(b.wait_sum_ms) AS wait_sum_ms,
+    sum(b.running_last) AS running_sum,
+    count() AS buckets,
     min(toUnixTimestamp(b.bucket_start)) * 1000 AS first_ms
 FROM
 (
@@ -185,17 +186,38 @@ FROM
         t.queue AS queue,
         t.bucket_start AS bucket_start,
         $COUNTERS(sum(t.#) AS #),
+        $COUNTERS(max(t.#_total) AS #_total),
         max(t.max_running) AS running_max,
-        max(t.last).running AS running_last,
-        max(t.max_queue_length) AS queue_length,
-        sum(t.wait_count) AS wait_count,
-        sum(t.wait_sum_ms) AS wait_sum_ms
+        max(t.last).running AS running_last
     FROM {table:Identifier} AS t
     WHERE $TENANT AND queue IN {queues:Array(String)}
         AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
     GROUP BY t.queue, t.bucket_start
 ) AS b
-GROUP BY queue, recent
+GROUP BY queue, part
+
+-- name: queue_paces
+-- What arrived, left and was handed out in each bucket of some queues, for the rates of now.
+SELECT
+    b.queue AS queue,
+    groupArray(b.bucket_ms) AS starts_ms,
+    groupArray(b.arrived) AS arrived,
+    groupArray(b.departed) AS departed,
+    groupArray(b.taken) AS taken
+FROM
+(
+    SELECT
+        t.queue AS queue,
+        toUnixTimestamp(t.bucket_start) * 1000 AS bucket_ms,
+        sum(t.enqueued) AS arrived,
+        sum(t.acked) + sum(t.dead) + sum(t.expired) AS departed,
+        sum(t.dequeued) AS taken
+    FROM {table:Identifier} AS t
+    WHERE $TENANT AND queue IN {queues:Array(String)}
+        AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+    GROUP BY t.queue, t.bucket_start
+) AS b
+GROUP BY b.queue
 
 -- name: sparklines
 -- The greatest depth of every active queue in a few wide slots of a span.

@@ -10,13 +10,17 @@ from weir.errors import InvalidInput
 from weir.model.clock import Clock
 from weir.model.durations import HOUR_MS
 from weir.model.names import EnvironmentRef
+from weir.model.shards import shard_of
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse.reading.arithmetic import drain_ms, error_rate, mean, per_second, utilization_pct
+from weir.warehouse.reading.flows import FlowReader
+from weir.warehouse.reading.freshness import FreshnessReader
+from weir.warehouse.reading.pace import Pace
 from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant
 from weir.warehouse.reading.queues import table_of
-from weir.warehouse.reading.reader import Reader
-from weir.warehouse.tables import QUEUES
+from weir.warehouse.reading.reader import Answer, Reader
+from weir.warehouse.tables import BUCKET_MS, QUEUES
 
 MAX_QUEUES = 1_000
 
@@ -62,7 +66,7 @@ class QueueTotals:
     utilization_pct: float | None
     acked_per_s: float
     drain_ms: float
-    """Infinite if the backlog does not shrink."""
+    """At the rates of now, or of the span if that is over; infinite if the backlog does not shrink."""
 
 
 def parse_by(text: str) -> By:
@@ -74,9 +78,14 @@ def parse_by(text: str) -> By:
 
 
 class TopReader:
-    def __init__(self, reader: Reader, *, clock: Clock) -> None:
+    def __init__(
+        self, reader: Reader, flows: FlowReader, freshness: FreshnessReader, *, clock: Clock, shards: int
+    ) -> None:
         self._reader = reader
+        self._flows = flows
+        self._freshness = freshness
         self._clock = clock
+        self._shards = shards
 
     async def of(
         self, environment: EnvironmentRef, window: Window, *, by: By, limit: int
@@ -95,8 +104,21 @@ class TopReader:
         # Rates are over what was read, which begins and ends on whole minutes or hours, but not after now.
         end_ms = min(frame["end_s"] * 1_000, self._clock.now_ms())
         span_ms = max(end_ms - frame["start_s"] * 1_000, 1)
-        totals = {row["queue"]: _totals(row, span_ms=span_ms) for row in rows}
+        paces = await self._paces(environment, rows, window)
+        totals = {row["queue"]: _totals(row, span_ms=span_ms, pace=paces.get(row["queue"])) for row in rows}
         return [totals[name] for name in names if name in totals]
+
+    async def _paces(self, environment: EnvironmentRef, rows: Answer, window: Window) -> dict[str, Pace]:
+        """The rates right now of queues in which something waits; none for a window that is over."""
+        fresh = await self._freshness.of("queue")
+        shard = shard_of(environment, shards=self._shards)
+        waiting = [row["queue"] for row in rows if row["last"]["queue_length"] > 0]
+        over = window.end_ms < fresh.now_ms - 2 * BUCKET_MS
+        if over or not waiting or fresh.is_stale(shard):
+            return {}
+        end_ms = fresh.complete_until_ms(shard)
+        found = await self._flows.paces(environment, waiting, end_ms=end_ms)
+        return {name: buckets.pace(end_ms=end_ms) for name, buckets in found.items()}
 
 
 def _coarse(window: Window) -> dict[str, Any]:
@@ -112,15 +134,16 @@ def _coarse(window: Window) -> dict[str, Any]:
     }
 
 
-def _totals(row: dict[str, Any], *, span_ms: int) -> QueueTotals:
+def _totals(row: dict[str, Any], *, span_ms: int, pace: Pace | None) -> QueueTotals:
     counters = {name: int(row[name]) for name in QUEUE_COUNTERS}
     left = counters["acked"] + counters["dead"] + counters["expired"]
     waited = row["wait_count"] > 0
+    backlog = row["last"]["queue_length"]
     return QueueTotals(
         queue=row["queue"],
         counters=counters,
         queue_length_max=row["queue_length"],
-        queue_length_last=row["last"]["queue_length"],
+        queue_length_last=backlog,
         running_max=row["running"],
         limit=row["queue_limit"] or None,
         oldest_age_ms_max=row["oldest_age_ms"],
@@ -135,7 +158,7 @@ def _totals(row: dict[str, Any], *, span_ms: int) -> QueueTotals:
         ),
         utilization_pct=utilization_pct(row["running"], row["queue_limit"]),
         acked_per_s=per_second(counters["acked"], span_ms),
-        drain_ms=drain_ms(
-            backlog=row["last"]["queue_length"], arrived=counters["enqueued"], left=left, span_ms=span_ms
-        ),
+        drain_ms=drain_ms(backlog=backlog, arrived=counters["enqueued"], left=left, span_ms=span_ms)
+        if pace is None
+        else pace.drain_ms(backlog),
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weir.model.clock import Clock, SystemClock
+from weir.warehouse.reading.flows import FlowReader
 from weir.warehouse.reading.freshness import FreshnessReader, GapReader, Tails, TrustReader
 from weir.warehouse.reading.periods import DEFAULT_RETENTION_MS, Resolution
 from weir.warehouse.reading.queues import HistoryReader
@@ -33,6 +34,7 @@ class Warehouse:
     workers: WorkerReader
     windows: WindowReader
     rates: RateReader
+    flows: FlowReader
 
     async def aclose(self) -> None:
         await self.reader.aclose()
@@ -53,6 +55,7 @@ def open_warehouse(
     freshness = FreshnessReader(reader, tails, clock=clock, max_age_ms=freshness_max_age_ms)
     gaps = GapReader(reader, clock=clock, max_age_ms=10 * freshness_max_age_ms)
     windows = WindowReader(reader)
+    flows = FlowReader(reader)
     return Warehouse(
         clock=clock,
         shards=shards,
@@ -63,9 +66,10 @@ def open_warehouse(
         history=HistoryReader(
             reader, TrustReader(freshness, gaps), clock=clock, shards=shards, retention_ms=retention_ms
         ),
-        top=TopReader(reader, clock=clock),
+        top=TopReader(reader, flows, freshness, clock=clock, shards=shards),
         sparklines=SparklineReader(reader),
         workers=WorkerReader(reader, freshness, clock=clock),
         windows=windows,
+        flows=flows,
         rates=RateReader(windows, freshness, shards=shards),
     )

@@ -9,6 +9,8 @@ from typing import Any
 from weir.model.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.telemetry.events import QUEUE_COUNTERS
+from weir.warehouse.reading.flows import paces_of
+from weir.warehouse.reading.pace import PACE_SPAN_MS, Pace
 from weir.warehouse.reading.periods import Resolution
 from weir.warehouse.reading.questions import ask_operator
 from weir.warehouse.reading.queues import table_of
@@ -111,6 +113,12 @@ class WindowReader:
             )
             for row in rows
         }
+
+    async def paces(self, environments: Iterable[EnvironmentRef], *, end_ms: int) -> dict[QueueRef, Pace]:
+        """The rates at a moment of the queues in which something waits."""
+        frame = frame_for(end_ms=end_ms, window_ms=PACE_SPAN_MS)
+        rows = await self._reader.ask(ask_operator("window_paces", **_parameters(environments, frame)))
+        return {_queue(row): paces_of(row).pace(end_ms=end_ms) for row in rows}
 
     async def percentiles(
         self, environments: Iterable[EnvironmentRef], frame: Frame

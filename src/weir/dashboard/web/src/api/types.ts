@@ -76,7 +76,7 @@ export type WorkerSeries = {
   timeseries: { time_ms: number; kind: Kind; figures: Record<string, number | null> }[];
 };
 
-export type Explanation = { cause: string; summary: string; evidence: string[] };
+export type Explanation = { cause: string; summary: string; evidence: string[]; outlook: string };
 
 export type Alert = {
   id: string;

@@ -58,6 +58,7 @@ function Why({ path }: { path: string }) {
             <li key={line}>{line}</li>
           ))}
         </ul>
+        <p>{why.data.outlook}</p>
       </div>
     </section>
   );

@@ -1,0 +1,104 @@
+"""The figures behind a verdict, and how they read. The same words go to notifications, commands and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from weir.alerts.situation import Flow, Situation
+from weir.model.wording import amount, duration, number, rate, share
+
+MAX_ERROR_CHARACTERS = 500
+MAX_ERRORS = 3
+
+
+def figures_of(situation: Situation, flow: Flow | None = None, **besides: Any) -> dict[str, Any]:
+    """What every finding shows: the queue now, what it did over a span, and who works on it."""
+    flow = situation.now if flow is None else flow
+    return {
+        "depth": situation.depth,
+        "delayed": situation.delayed,
+        "running": situation.running,
+        **_workforce(situation),
+        "oldest_age_ms": situation.oldest_age_ms,
+        "span_ms": flow.span_ms,
+        "enqueued": flow.count("enqueued"),
+        "dequeued": flow.count("dequeued"),
+        "acked": flow.count("acked"),
+        "failed": flow.failed,
+        "lapsed": flow.count("lapsed"),
+        **besides,
+    }
+
+
+def _workforce(situation: Situation) -> dict[str, Any]:
+    """Who works on the queue; nothing for a queue that workers do not serve."""
+    force = situation.workforce
+    if force is None or not (situation.has_work or force.held):
+        return {}
+    return {
+        "handling": force.handling,
+        "workers": force.workers,
+        "slots": force.slots,
+        "free_slots": force.free_slots,
+    }
+
+
+def errors_of(situation: Situation) -> list[dict[str, Any]]:
+    return [
+        {"error": one.sample[:MAX_ERROR_CHARACTERS], "count": one.count}
+        for one in situation.errors[:MAX_ERRORS]
+    ]
+
+
+_Line = Callable[[Any, str], str]
+_LINES: Mapping[str, _Line] = {
+    "depth": lambda value, _: f"{amount(value, 'message')} wait" + ("s" if value == 1 else ""),
+    "delayed": lambda value, _: f"{value:,} of them wait for their time or a retry",
+    "running": lambda value, _: f"{value:,} with consumers",
+    "handling": lambda value, _: f"{value:,} in a handler",
+    "workers": lambda value, _: f"{amount(value, 'worker')} alive for this queue",
+    "slots": lambda value, _: f"{amount(value, 'slot')} in all",
+    "free_slots": lambda value, _: f"{amount(value, 'slot')} free",
+    "oldest_age_ms": lambda value, _: f"the oldest has waited {duration(value)}",
+    "enqueued": lambda value, span: f"{value:,} arrived{span}",
+    "dequeued": lambda value, span: f"{value:,} handed out{span}",
+    "acked": lambda value, span: f"{value:,} done{span}",
+    "failed": lambda value, span: f"{amount(value, 'attempt')} failed{span}",
+    "lapsed": lambda value, span: f"{amount(value, 'lease')} lapsed{span}",
+    "error_rate": lambda value, _: f"{share(value)} of the attempts failed",
+    "handler_ms": lambda value, _: f"a handler takes {duration(value)}",
+    "usual_handler_ms": lambda value, _: f"a handler usually takes {duration(value)}",
+    "held_ms": lambda value, _: f"a consumer holds a message for {duration(value)}",
+    "usual_held_ms": lambda value, _: f"a consumer usually holds a message for {duration(value)}",
+    "arriving_per_s": lambda value, _: f"{rate(value, 'message')} arrive",
+    "leaving_per_s": lambda value, _: f"{rate(value, 'message')} leave",
+    "usual_per_s": lambda value, _: f"{rate(value, 'message')} usually arrive",
+    "telemetry_lag_ms": lambda value, _: f"telemetry is {duration(value)} behind",
+    "utilization_pct": lambda value, _: f"{value:.0f} % of the limit in use",
+}
+_LEFT_OUT = frozenset({"span_ms"})
+
+
+def evidence_lines(evidence: Mapping[str, Any]) -> list[str]:
+    """The evidence for people, one short line per figure."""
+    span = f" in the last {duration(evidence['span_ms'])}" if evidence.get("span_ms") else ""
+    lines = []
+    for name, value in evidence.items():
+        if name == "errors":
+            lines += [_error_line(one) for one in value]
+        elif value is not None and name not in _LEFT_OUT:
+            lines.append(_LINES[name](value, span) if name in _LINES else _plain_line(name, value))
+    return lines
+
+
+def _error_line(one: Mapping[str, Any]) -> str:
+    """Alerts of earlier versions counted deaths, not attempts."""
+    if "deaths" in one:
+        return f"{one['deaths']:,} died of: {one['error']}"
+    return f"{amount(one['count'], 'attempt')} failed with: {one['error']}"
+
+
+def _plain_line(name: str, value: Any) -> str:
+    text = number(value) if isinstance(value, float) else str(value)
+    return f"{name.replace('_', ' ')}: {text}"

@@ -1,0 +1,202 @@
+"""Which workers are alive right now, what they serve and what they hold.
+
+A worker writes a note about itself every two seconds. The note expires by Redis' clock, so a worker that was
+killed or hangs is known to be gone within ten seconds, whatever the clocks of the hosts say:
+
+    weir:workers       set       ids of workers; those without a note are gone
+    weir:worker:ID     string    the note of one worker, as JSON
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import orjson
+import structlog
+from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
+
+from weir.errors import BrokerUnavailable
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.telemetry.connection import DRIVER_ERRORS
+
+_log = structlog.get_logger(__name__)
+
+NOTE_EVERY_S = 2.0
+NOTE_EXPIRES_MS = 10_000
+"""Five notes missed: a busy event loop is late by less, and a killed worker is told of within 15 s."""
+_INDEX = "weir:workers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLoad:
+    """What one worker holds of one queue."""
+
+    queue: QueueRef
+    held: int
+    """Messages under its leases: those that run and those that were fetched ahead."""
+    running: int
+    """Messages whose handler runs."""
+    running_ms: int
+    """How long these handlers have run so far, added up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveWorker:
+    """A worker as it last described itself."""
+
+    slots: int
+    """Handlers that it runs at once."""
+    free_slots: int
+    environment: EnvironmentRef | None = None
+    """None: it serves every environment."""
+    queues: frozenset[str] = frozenset()
+    """Empty: it serves every queue that has something to do."""
+    draining: bool = False
+    """It finishes what it holds and takes nothing more."""
+    loads: tuple[QueueLoad, ...] = ()
+
+    def takes(self, queue: QueueRef) -> bool:
+        """Whether it would take messages of this queue, if the queue has something to do."""
+        return not self.draining and is_served(queue, environment=self.environment, names=self.queues)
+
+
+def is_served(queue: QueueRef, *, environment: EnvironmentRef | None, names: frozenset[str]) -> bool:
+    """Whether a worker that is restricted to an environment and to queue names serves this queue."""
+    if environment is not None and queue.scope != environment:
+        return False
+    return not names or queue.queue in names
+
+
+class AliveSignal:
+    """Writes the note of one worker until it ends, and takes it back then."""
+
+    def __init__(
+        self,
+        redis: Redis | RedisCluster,
+        *,
+        worker_id: str,
+        look: Callable[[], LiveWorker],
+        every_s: float = NOTE_EVERY_S,
+        expires_ms: int = NOTE_EXPIRES_MS,
+    ) -> None:
+        self._redis = redis
+        self._worker_id = worker_id
+        self._look = look
+        self._every_s = every_s
+        self._expires_ms = expires_ms
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await self._attempt(self.note)
+                await asyncio.sleep(self._every_s)
+        finally:
+            await self._attempt(self.take_back)
+
+    async def note(self) -> None:
+        """Say that the worker is alive, and what it does."""
+        pipeline = self._redis.pipeline(transaction=False)
+        pipeline.set(_note_key(self._worker_id), _pack(self._look()), px=self._expires_ms)
+        pipeline.sadd(_INDEX, self._worker_id)
+        await pipeline.execute()
+
+    async def take_back(self) -> None:
+        """Say that the worker is gone, before its note expires."""
+        pipeline = self._redis.pipeline(transaction=False)
+        pipeline.delete(_note_key(self._worker_id))
+        pipeline.srem(_INDEX, self._worker_id)
+        await pipeline.execute()
+
+    async def _attempt(self, write: Callable[[], Any]) -> None:
+        try:
+            await write()
+        except DRIVER_ERRORS as error:
+            _log.warning("that this worker is alive is not noted", error=str(error))
+
+
+class WorkerRegister(Protocol):
+    """Where one can ask who is alive."""
+
+    async def alive(self) -> Sequence[LiveWorker]: ...
+
+
+class LiveWorkers:
+    """The workers that are alive, asked of Redis."""
+
+    def __init__(self, redis: Redis | RedisCluster) -> None:
+        self._redis = redis
+
+    async def alive(self) -> Sequence[LiveWorker]:
+        try:
+            members: Any = await self._redis.smembers(_INDEX)
+            ids = [member.decode() for member in members]
+            notes = await self._notes(ids)
+            await self._forget(worker_id for worker_id, note in zip(ids, notes, strict=True) if note is None)
+        except DRIVER_ERRORS as error:
+            raise BrokerUnavailable(f"Redis does not answer ({error}); try again", retry_after_s=1) from error
+        return [_unpack(note) for note in notes if note is not None]
+
+    async def _notes(self, ids: Sequence[str]) -> list[bytes | None]:
+        pipeline = self._redis.pipeline(transaction=False)
+        for worker_id in ids:
+            pipeline.get(_note_key(worker_id))
+        return list(await pipeline.execute()) if ids else []
+
+    async def _forget(self, gone: Iterable[str]) -> None:
+        """Drop the dead from the index. One that was only late puts itself back with its next note."""
+        ids = list(gone)
+        if ids:
+            await self._redis.srem(_INDEX, *ids)
+
+
+def _note_key(worker_id: str) -> str:
+    return f"weir:worker:{worker_id}"
+
+
+def _pack(worker: LiveWorker) -> bytes:
+    where = worker.environment
+    return orjson.dumps(
+        {
+            "slots": worker.slots,
+            "free_slots": worker.free_slots,
+            "environment": None if where is None else [where.organization, where.project, where.environment],
+            "queues": sorted(worker.queues),
+            "draining": worker.draining,
+            "loads": [
+                [*_names(load.queue), load.held, load.running, load.running_ms] for load in worker.loads
+            ],
+        }
+    )
+
+
+def _unpack(note: bytes) -> LiveWorker:
+    document = orjson.loads(note)
+    where = document["environment"]
+    return LiveWorker(
+        slots=document["slots"],
+        free_slots=document["free_slots"],
+        environment=None
+        if where is None
+        else EnvironmentRef(organization=where[0], project=where[1], environment=where[2]),
+        queues=frozenset(document["queues"]),
+        draining=document["draining"],
+        loads=tuple(_load(values) for values in document["loads"]),
+    )
+
+
+def _load(values: Sequence[Any]) -> QueueLoad:
+    organization, project, environment, queue, held, running, running_ms = values
+    return QueueLoad(
+        queue=QueueRef(organization=organization, project=project, environment=environment, queue=queue),
+        held=held,
+        running=running,
+        running_ms=running_ms,
+    )
+
+
+def _names(queue: QueueRef) -> tuple[str, str, str, str]:
+    return queue.organization, queue.project, queue.environment, queue.queue
