@@ -8,7 +8,7 @@ import os
 import random
 from pathlib import Path
 
-from weir.workers.commands import Commands, Context, Reject
+from weir.worker import Commands, Context, Reject
 
 app = Commands()
 

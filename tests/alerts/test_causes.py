@@ -15,11 +15,14 @@ from redis.asyncio import Redis
 from support.history import Moment, land_moments
 from support.urls import with_database
 from weir.alerts.evaluator import Evaluator
+from weir.alerts.lease import EvaluatorLease
+from weir.alerts.machine import Status
 from weir.alerts.records import Records
 from weir.alerts.rule import draft_of
 from weir.alerts.rules import Rules
 from weir.alerts.situations import DefinedLifetimes, Situations
 from weir.alerts.verdict import Cause, Verdict, explain
+from weir.alerts.writing import load_memories
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Connection as RedisConnection
 from weir.control.database import Database
@@ -29,15 +32,18 @@ from weir.model.clock import SystemClock
 from weir.model.message import Delivery, Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
-from weir.spec.ir import DeliveryPolicy, QueueSpec
+from weir.outbound.log import PostgresDeliveryLog
+from weir.spec.ir import DeliverTo, DeliveryPolicy, MapToCommand, QueueSpec
 from weir.telemetry.codec import unpack
 from weir.telemetry.connection import connect
 from weir.telemetry.events import QUEUE, QUEUE_COUNTERS, STREAM_FIELD
-from weir.telemetry.streams import stream_key
+from weir.telemetry.live_workers import AliveSignal, LiveWorker, LiveWorkers, QueueLoad
+from weir.telemetry.streams import METRICS_SWITCH, stream_key
 from weir.telemetry.tails import RedisTails
 from weir.warehouse.connection import Connection
 from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 from weir.warehouse.reading.warehouse import Warehouse, open_warehouse
+from weir.workers.journal import Attempt, PostgresJournal
 
 SHARDS = 4
 RECENT_MS = 15_000
@@ -69,7 +75,9 @@ class House:
         )
         self.queue = self.environment.queue("q")
         self._read = b"-"
-        self.situations = Situations(warehouse, broker, database, clock=SystemClock())
+        self.situations = Situations(
+            warehouse, broker, database, clock=SystemClock(), workers=LiveWorkers(redis)
+        )
 
     async def define(self, **spec: Any) -> QueueRef:
         made = QueueSpec(name="q", **spec)
@@ -105,8 +113,53 @@ class House:
             self.connection, [one for one in moments if one.queue.scope == self.environment], shard=3
         )
 
+    async def land_nothing(self) -> None:
+        """Lose the telemetry that was written so far."""
+        entries = await self.redis.xrange(stream_key("queue", 3), min=self._read)
+        self._read = b"(" + entries[-1][0]
+
+    def evaluator(self) -> Evaluator:
+        return Evaluator(
+            database=self.database,
+            warehouse=self.warehouse,
+            broker=self.broker,
+            lifetimes=DefinedLifetimes(self.database),
+            # Tests share the database, and so the lease.
+            lease=EvaluatorLease(self.database, holder="tests"),
+        )
+
     async def explain(self) -> Verdict:
         return explain(await self.situations.of(self.queue, recent_ms=RECENT_MS))
+
+    async def map_to_command(self, **spec: Any) -> None:
+        """Define the queue as one that workers serve."""
+        await self.define(action=MapToCommand(entity="Thing", command="Do"), **spec)
+
+    async def note_worker(
+        self, *, slots: int = 2, free_slots: int = 0, held: int = 0, handling: int = 0
+    ) -> None:
+        """A worker of the queue says that it is alive."""
+        load = QueueLoad(queue=self.queue, held=held, running=handling, running_ms=100 * handling)
+        worker = LiveWorker(slots=slots, free_slots=free_slots, environment=self.environment, loads=(load,))
+        await AliveSignal(self.redis, worker_id=uuid4().hex, look=lambda: worker).note()
+
+    async def record(
+        self, deliveries: list[Delivery], *, took_ms: int, error: str = "", ago_ms: int = 0
+    ) -> None:
+        """Write attempts down, as the worker that made them would."""
+        journal, finished_at_ms = PostgresJournal(self.database), SystemClock().now_ms() - ago_ms
+        for delivery in deliveries:
+            journal.record(
+                Attempt(
+                    delivery=delivery,
+                    worker="worker",
+                    started_at_ms=finished_at_ms - took_ms,
+                    finished_at_ms=finished_at_ms,
+                    ending="failed" if error else "done",
+                    error=error,
+                )
+            )
+        await journal.flush()
 
 
 def _moment(entry_id: bytes, fields: dict[bytes, bytes], ago_ms: int) -> Moment:
@@ -255,6 +308,166 @@ async def test_the_downstream_refuses(house: House) -> None:
     assert verdict.cause is Cause.DOWNSTREAM_REFUSING, verdict.summary
 
 
+async def test_lapsed_leases_of_a_queue_that_nobody_asks_are_not_poison(house: House) -> None:
+    await house.define()
+    await house.push(5)
+    await house.broker.dequeue(house.queue, consumer="gone", limit=5, lease_ms=100)
+    await house.land(ago_ms=25_000)
+    async with asyncio.timeout(10):
+        while (await house.broker.state(house.queue)).running:
+            await house.broker.sweep(3)
+    await house.push(8)
+    await house.land()
+    verdict = await house.explain()
+    assert verdict.cause is Cause.NO_WORKERS, verdict.summary
+    assert (verdict.evidence["depth"], verdict.evidence["lapsed"]) == (13, 5)
+
+
+async def test_the_leases_of_workers_that_are_gone_are_no_limit_and_no_spike(house: House) -> None:
+    await house.map_to_command(concurrency=2)
+    for ago_ms in (60_000, 45_000, 30_000):
+        await house.push(3)
+        await house.finish(await house.take(2))
+        await house.land(ago_ms=ago_ms)
+    await house.take(2)
+    await house.land(ago_ms=25_000)
+    await house.push(300)
+    await house.land()
+    verdict = await house.explain()
+    assert verdict.cause is Cause.NO_WORKERS, verdict.summary
+    assert "2 more are still leased" in verdict.summary
+    await house.note_worker(held=2, handling=2)
+    assert (await house.explain()).cause is not Cause.NO_WORKERS
+
+
+async def test_attempts_of_workers_that_are_refused_and_retry_are_not_poison(house: House) -> None:
+    await house.map_to_command(delivery=DeliveryPolicy(max_attempts=20, initial_backoff_ms=60_000))
+    await house.note_worker(free_slots=2)
+    await house.push(44)
+    failed = await house.take(44)
+    error = "ConnectionRefusedError: [Errno 111] Connection refused"
+    await house.fail(failed, error)
+    await house.record(failed, took_ms=5, error=error)
+    await house.land()
+    verdict = await house.explain()
+    assert verdict.cause is Cause.DOWNSTREAM_REFUSING, verdict.summary
+    assert verdict.evidence["errors"] == [{"error": error, "count": 44}]
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        ("ConnectionRefusedError: [Errno 111] Connection refused", Cause.DOWNSTREAM_REFUSING),
+        ("KeyError: 'total'", Cause.HANDLERS_FAILING),
+    ],
+)
+async def test_what_a_consumer_over_http_says_of_its_attempts_is_heard(
+    house: House, error: str, cause: Cause
+) -> None:
+    await house.define(delivery=DeliveryPolicy(max_attempts=20, initial_backoff_ms=60_000))
+    await house.push(20)
+    await house.fail(await house.take(20), error)
+    await house.land()
+    verdict = await house.explain()
+    assert verdict.cause is cause, verdict.summary
+    assert verdict.evidence["errors"] == [{"error": error, "count": 20}]
+
+
+async def test_leases_lapse_while_others_work(house: House) -> None:
+    await house.define()
+    await house.push(30)
+    await house.broker.dequeue(house.queue, consumer="gone", limit=5, lease_ms=100)
+    async with asyncio.timeout(10):
+        while (await house.broker.state(house.queue)).running:
+            await house.broker.sweep(3)
+    await house.finish(await house.take(15))
+    await house.land()
+    verdict = await house.explain()
+    assert verdict.cause is Cause.LEASES_LAPSED, verdict.summary
+
+
+async def test_handlers_of_workers_became_slow(house: House) -> None:
+    await house.map_to_command()
+    await house.push(60)
+    usual = await house.take(20)
+    await house.finish(usual)
+    await house.record(usual, took_ms=50, ago_ms=40_000)
+    await house.land(ago_ms=40_000)
+    slow = await house.take(10)
+    await house.finish(slow)
+    await house.record(slow, took_ms=2_000)
+    await house.note_worker(held=4, handling=2)
+    await house.land()
+    verdict = await house.explain()
+    assert verdict.cause is Cause.SLOW_HANDLERS, verdict.summary
+    assert verdict.summary == "a handler takes 2 s and usually 50 ms"
+
+
+async def test_messages_that_were_fetched_ahead_do_not_make_handlers_slow(house: House) -> None:
+    """Twelve are leased and two in handlers: a handler takes what it took, without the wait for a slot."""
+    await house.map_to_command()
+    await house.push(90)
+    usual = await house.take(20)
+    await house.finish(usual)
+    await house.record(usual, took_ms=2_000, ago_ms=40_000)
+    await house.land(ago_ms=40_000)
+    done = await house.take(20)
+    await house.finish(done[:8])
+    await house.record(done[:8], took_ms=2_000)
+    await house.note_worker(held=12, handling=2)
+    await house.land()
+    verdict = await house.explain()
+    assert verdict.cause is Cause.HEALTHY, verdict.summary
+    assert (verdict.evidence["running"], verdict.evidence["handling"]) == (12, 2)
+
+
+async def test_every_slot_is_busy_and_more_arrives(house: House) -> None:
+    await house.map_to_command()
+    await house.push(30)
+    await house.finish(await house.take(10))
+    await house.note_worker(slots=4, free_slots=0, held=4, handling=4)
+    await house.land()
+    verdict = await house.explain()
+    assert verdict.cause is Cause.TOO_FEW_WORKERS, verdict.summary
+    assert "all 4 slots of 1 worker are busy" in verdict.summary
+
+
+async def test_an_endpoint_that_is_disabled_keeps_its_messages(house: House) -> None:
+    await house.define(action=DeliverTo(url="https://example.com/hook"))
+    await PostgresDeliveryLog(house.database).disable(
+        house.environment, "https://example.com/hook", now_ms=1, reason="the endpoint answered 410"
+    )
+    await house.push(5)
+    await house.note_worker(free_slots=2)
+    await house.land()
+    verdict = await house.explain()
+    assert verdict.cause is Cause.DOWNSTREAM_REFUSING, verdict.summary
+    assert "disabled (the endpoint answered 410)" in verdict.summary
+
+
+async def test_what_has_not_landed_yet_is_seen_all_the_same(house: House) -> None:
+    """Telemetry is seconds behind; the odometers of the queue are not."""
+    await house.define()
+    await house.push(5)
+    await house.land(ago_ms=10_000)
+    await house.finish(await house.take(2))
+    verdict = await house.explain()
+    assert (verdict.cause, verdict.evidence["dequeued"]) == (Cause.HEALTHY, 2), verdict.summary
+
+
+async def test_telemetry_that_is_switched_off_is_said_to_be(lone_house: House) -> None:
+    await lone_house.define()
+    await lone_house.push(5)
+    await lone_house.land()
+    await lone_house.redis.set(METRICS_SWITCH, b"0")
+    try:
+        verdict = await lone_house.explain()
+    finally:
+        await lone_house.redis.delete(METRICS_SWITCH)
+    assert verdict.cause is Cause.TELEMETRY_STALE
+    assert "switched off" in verdict.summary
+
+
 async def test_telemetry_is_stale(lone_house: House) -> None:
     await lone_house.define()
     await lone_house.push(5)
@@ -293,15 +506,50 @@ async def test_an_alert_carries_its_cause_and_its_evidence(house: House) -> None
     await rules.create(house.environment, draft)
     calm = replace(draft, name="calm", threshold=1_000.0)
     await rules.create(house.environment, calm)
-    evaluator = Evaluator(
-        database=house.database,
-        warehouse=house.warehouse,
-        broker=house.broker,
-        lifetimes=DefinedLifetimes(house.database),
-    )
-    outcome = await evaluator.evaluate_once()
+    outcome = await house.evaluator().evaluate_once()
     assert outcome is not None
     assert (outcome.rules, outcome.fired) == (2, 1)
     (alert,) = await Records(house.database).of(house.environment)
     assert (alert.rule["name"], alert.cause, alert.value) == ("deep", "paused", 51)
     assert alert.verdict["evidence"]["depth"] == 51
+
+
+async def test_a_rule_that_names_a_queue_sees_it_though_telemetry_says_nothing_of_it(house: House) -> None:
+    """Its heartbeats were lost, and those of other queues were not."""
+    await house.define()
+    await house.push(5)
+    await house.land_nothing()
+    other = house.environment.queue("other")
+    await house.broker.define(other, QueueSpec(name="other"))
+    await house.broker.enqueue(other, [NewMessage(payload=b"x")])
+    await house.land()
+    rules = Rules(house.database)
+    for metric, threshold in (("backlog", 4), ("oldest_age", 5)):
+        draft = draft_of(
+            name=metric, metric=metric, operator=">", threshold=threshold, queue="q", window_ms=5_000
+        )
+        await rules.create(house.environment, draft)
+    async with asyncio.timeout(10):
+        while (await house.broker.state(house.queue)).oldest_age_ms < 100:  # noqa: ASYNC110 - in Redis
+            await asyncio.sleep(0.01)
+    await house.evaluator().evaluate_once()
+    alerts = {alert.rule["name"]: alert for alert in await Records(house.database).of(house.environment)}
+    assert alerts["backlog"].value == 5
+    assert alerts["oldest_age"].value >= 100, "an age, and not the depth"
+
+
+async def test_rules_are_unknown_and_never_calm_while_telemetry_is_switched_off(lone_house: House) -> None:
+    house = lone_house
+    await house.define()
+    await house.push(50)
+    await house.land(ago_ms=70_000)
+    await house.push(1)
+    await house.land(ago_ms=61_000)
+    await house.redis.set(METRICS_SWITCH, b"0")
+    draft = draft_of(name="deep", metric="backlog", operator=">", threshold=10, queue="q", window_ms=5_000)
+    rule = await Rules(house.database).create(house.environment, draft)
+    try:
+        await house.evaluator().evaluate_once()
+    finally:
+        await house.redis.delete(METRICS_SWITCH)
+    assert (await load_memories(house.database))[rule.id, "q"].memory.status is Status.UNKNOWN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from alerts.live import WAYS, Stage, Ways, staged
 from weir.alerts.verdict import Cause
+from weir.model.message import NewMessage
 
 TOLD_WITHIN_S = 30.0
 BEGUN_WITHIN_S = 60.0
@@ -37,6 +39,21 @@ async def test_killed_workers_are_told_within_thirty_seconds_and_not_called_anyt
     await stage.become("q", Ways(limit=2, worker=False))
     verdict = await stage.told("q", Cause.NO_WORKERS, within_s=TOLD_WITHIN_S)
     assert "no worker is alive" in verdict.summary
+
+
+async def test_a_burst_is_forecast_to_drain_when_it_does(stage: Stage) -> None:
+    await stage.enter(["q"])
+    await stage.become("q", Ways(per_s=0))
+    await stage.broker.enqueue(stage.actors["q"].queue, [NewMessage(payload=b"{}") for _ in range(600)])
+    said: list[tuple[float, float]] = []
+    started = time.monotonic()
+    while (await stage.broker.state(stage.actors["q"].queue)).depth > 0:
+        said.append((time.monotonic() - started, (await stage.outlook("q")).drain_ms / 1_000))
+        await asyncio.sleep(0.5)
+    whole_s = time.monotonic() - started
+    late = [(whole_s - at_s, drain_s) for at_s, drain_s in said if 6 < at_s < whole_s - 1]
+    right = [left_s / 2 <= drain_s <= 2 * left_s for left_s, drain_s in late]
+    assert sum(right) >= 0.9 * len(right) > 0, (whole_s, said)
 
 
 @pytest.mark.fault

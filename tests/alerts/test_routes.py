@@ -232,7 +232,17 @@ async def test_a_queue_is_explained(admin: Caller) -> None:
     assert (found["cause"], found["drain_ms"], found["expiring"]) == ("healthy", 0, 0)
     assert found["evidence"]
     assert all(isinstance(line, str) for line in found["evidence"])
+    assert found["outlook"] == "empty now; 0/s arrive, 0/s leave"
     assert (await admin("GET", "/queues/nowhere/explain")).status_code == 404
+    for recent, status in (
+        ("15s", 200),
+        ("15m", 200),
+        ("14s", 422),
+        ("16m", 422),
+        ("soon", 422),
+        ("5 m", 422),
+    ):
+        assert (await admin("GET", f"/queues/q/explain?recent={recent}")).status_code == status, recent
 
 
 async def test_rules_follow_the_applied_spec_and_leave_those_of_the_api_alone(

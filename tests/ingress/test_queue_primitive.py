@@ -336,6 +336,42 @@ async def test_a_timeline_tells_the_last_attempt_before_the_death_whatever_the_w
     assert [one["what"] for one in timeline["moments"]][-3:] == ["attempt dead", "died", "replayed"]
 
 
+async def test_a_timeline_tells_an_attempt_whose_worker_was_killed(house):
+    @house.commands.command("Incident.CreateIncident")
+    async def create(context: Context, **inputs: object) -> None: ...
+
+    accepted = (await house.hook("PagerDutyAlert", incident())).json()
+    queue = house.environment.queue("WebhookIngress")
+    for number in (1, 2):
+        (taken,) = await house.broker.dequeue(queue, consumer="killed", lease_ms=100, wait_ms=5_000)
+        assert taken.attempt == number
+    moments: list[tuple[str, int | None]] = []
+    async with house.working(), asyncio.timeout(10):
+        while ("attempt done", 3) not in moments:
+            timeline = (await house.client.get(f"/api/v1/messages/{accepted['id']}/timeline")).json()
+            found = timeline.get("moments", [])  # none between the end and its record
+            moments = [(one["what"], one["details"].get("attempt")) for one in found]
+    assert moments == [
+        ("received", None),
+        ("enqueued", None),
+        ("attempt lapsed", 1),
+        ("attempt lapsed", 2),
+        ("attempt started", 3),
+        ("attempt done", 3),
+    ]
+
+
+async def test_a_timeline_tells_the_attempts_of_a_message_that_died_of_lapsed_leases(house):
+    await house.apply(SPEC.replace("max_attempts: 5", "max_attempts: 1"))
+    accepted = (await house.hook("PagerDutyAlert", incident())).json()
+    queue = house.environment.queue("WebhookIngress")
+    await house.broker.dequeue(queue, consumer="killed", lease_ms=100)
+    async with house.working(queues=frozenset({"another"})):
+        await dead_letters(house, 1)
+    timeline = (await house.client.get(f"/api/v1/messages/{accepted['id']}/timeline")).json()
+    assert [one["what"] for one in timeline["moments"]][-2:] == ["attempt lapsed", "died"]
+
+
 # dead letter queues, as the spec of the queue primitive declares them
 
 WITH_DEAD_LETTERS = SPEC.replace("max_attempts: 5,", "max_attempts: 1, dead_letter_queue: WebhookDLQ,")

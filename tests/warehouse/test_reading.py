@@ -122,6 +122,15 @@ async def test_events_on_their_way_make_the_newest_points_unknown(lone: Rig, que
     assert behind.series.kinds[-3:] == [Kind.UNKNOWN] * 3
 
 
+async def test_what_came_after_telemetry_was_switched_off_is_unknown(lone: Rig, queue: QueueRef) -> None:
+    land_moments(lone.connection, [Moment(queue=queue, at_ms=NOW_MS - 600_000, gauges={"queue_length": 3})])
+    lone.tails.by_shard = {0: (NOW_MS - 600_000, 0)}
+    lone.tails.off = True
+    off = await lone.warehouse.history.of_queue(queue, lone.last(30 * MINUTE_MS))
+    assert off.complete_until_ms == NOW_MS - 600_000
+    assert off.series.kinds[-3:] == [Kind.UNKNOWN] * 3
+
+
 async def test_an_environment_adds_its_queues_up(rig: Rig, environment: EnvironmentRef) -> None:
     for number in range(3):
         land_moments(
@@ -222,6 +231,7 @@ async def test_every_query_can_be_explained_on_a_migrated_warehouse(
         "start_s": 1,
         "end_s": 2,
         "split_s": 1,
+        "now_s": 1,
         "slot_s": 1,
         "lookback_s": 0,
         "queue": "q",

@@ -14,10 +14,11 @@ from weir.control.database import Database, Row
 from weir.control.sql import load_queries
 from weir.errors import NotFound
 from weir.model.ids import MessageId, check_id, id_time_ms
+from weir.model.message import DeathReason
 from weir.model.names import EnvironmentRef
 from weir.model.receipts import receipt_of
 from weir.outbound.log import PostgresDeliveryLog
-from weir.workers.journal import attempts_of, result_of
+from weir.workers.journal import ATTEMPTS_KEPT_MS, attempts_of, result_of
 
 SQL = load_queries("weir.workers", "timeline.sql")
 MAX_QUEUES = 500
@@ -81,6 +82,7 @@ class Timelines:
             *(_beginning(created_ms, attempts, origin, queue or held_in) if arrived else ()),
         ]
         work = [
+            *_unreported(attempts, death),
             *(moment for row in attempts for moment in _attempt(row)),
             *(_delivery(row) for row in deliveries),
             *_result(result),
@@ -169,6 +171,32 @@ def _attempt(row: Row) -> list[Moment]:
             at_ms=row["finished_at_ms"], what=f"attempt {row['ending']}", details=_known({**about, **took})
         ),
     ]
+
+
+def _unreported(attempts: list[Row], death: Row | None) -> list[Moment]:
+    """Attempts that must have been, of which no worker said how they ended: it was killed, or lost its lease.
+
+    Nobody noted when. The next attempt, or the death, began where the lease lapsed, so that is shown.
+    Consumers over HTTP report no attempts, and attempts are not kept for ever: then nothing is missing.
+    """
+    by_number = {row["attempt"]: row for row in attempts}
+    lapsed = death is not None and death["reason"] == DeathReason.LAPSED
+    if not (attempts or lapsed) or _reaches_back_too_far(attempts):
+        return []
+    last = death["attempts"] if death is not None and lapsed else max(by_number)
+    found, at_ms = [], 0 if death is None else death["died_at_ms"]
+    for number in range(last, 0, -1):
+        if number in by_number:
+            at_ms = by_number[number]["started_at_ms"]
+        else:
+            details = {"attempt": number, "error": "nobody reported how it ended"}
+            found.append(Moment(at_ms=at_ms, what="attempt lapsed", details=details))
+    return found[::-1]
+
+
+def _reaches_back_too_far(attempts: list[Row]) -> bool:
+    """Whether early attempts may have been dropped by now."""
+    return any(row["finished_at_ms"] - row["enqueued_at_ms"] > ATTEMPTS_KEPT_MS for row in attempts)
 
 
 def _delivery(row: Row) -> Moment:
