@@ -69,6 +69,17 @@ async def test_a_json_payload_comes_out_byte_for_byte(
     assert b'"payload":' + text + b',"headers"' in popped.content
 
 
+@pytest.mark.parametrize(("digits", "status"), [(308, 201), (310, 400), (900_000, 400)])
+async def test_a_number_is_as_large_as_a_double_or_refused(
+    client: httpx2.AsyncClient, queue: str, digits: int, status: int
+) -> None:
+    body = b'{"items": [{"payload": %s, "queue": %s}]}' % (b"9" * digits, orjson.dumps(queue))
+    pushed = await client.post("/api/v1/push", content=body, headers={"content-type": "application/json"})
+    assert pushed.status_code == status
+    if status == 400:
+        assert pushed.json()["code"] == "malformed"
+
+
 async def test_a_raw_body_is_the_payload(client: httpx2.AsyncClient, queue: str) -> None:
     raw = bytes(range(256))
     path = f"/api/v1/queues/{quote(queue, safe='')}/messages"
