@@ -166,7 +166,9 @@ def api_process(
         connection.execute(f"CREATE DATABASE {name} TEMPLATE {migrated_template} STRATEGY FILE_COPY")
     warehouse = with_database(clickhouse_url, name)
     asyncio.run(migrate_warehouse(warehouse))
-    stores = {"redis_url": redis_url, "postgres_url": with_database(postgres_url, name)}
+    # A database of its own in Redis too: its sweepers follow the real time, and other tests set theirs.
+    redis = f"{redis_url.rpartition('/')[0]}/1"
+    stores = {"redis_url": redis, "postgres_url": with_database(postgres_url, name)}
     with running_api(tmp_path_factory.mktemp("api"), clickhouse_url=warehouse, **stores) as running:
         yield running
     asyncio.run(drop_warehouse(warehouse))

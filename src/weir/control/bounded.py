@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -80,13 +81,23 @@ class BoundedConnection(AsyncConnection[DictRow]):
         except _WaitTimeout:
             if timeout is not None:
                 raise
-            self.pgconn.finish()
+            self._give_up(gen)
             raise AnswerTimeout(f"no answer within {patience_s:.1f} s") from None
         except _INTERRUPTED:
             # psycopg would ask the server to cancel, which takes 10 s where the server hangs.
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                self.pgconn.finish()
+                self._give_up(gen)
             raise
+
+    def _give_up(self, gen: PQGen[Any]) -> None:
+        """Close the connection in the middle of an exchange, and the exchange with it.
+
+        psycopg's generators speak to the server once more when they are closed; without a connection that is
+        an error, which would otherwise be reported as unraisable whenever they are collected.
+        """
+        self.pgconn.finish()
+        with suppress(Exception):
+            gen.close()
 
     def _patience_s(self) -> float:
         left_s = self.until_s - time.monotonic()
