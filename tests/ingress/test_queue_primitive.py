@@ -248,7 +248,10 @@ async def test_plan_retry_failed_processing_counts_the_attempt_and_delays_the_ne
         async with asyncio.timeout(5):
             while (await delayed(house)) != 1:  # noqa: ASYNC110 - the state is in Redis
                 await asyncio.sleep(0.01)
-    timeline = (await house.client.get(f"/api/v1/messages/{accepted['id']}/timeline")).json()
+            path = f"/api/v1/messages/{accepted['id']}/timeline"
+            # The attempt is written down after the message was settled.
+            while len((timeline := (await house.client.get(path)).json())["moments"]) < 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
     assert timeline["state"] == "held"
     assert [one["what"] for one in timeline["moments"]] == [
         "received",
