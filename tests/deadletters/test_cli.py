@@ -73,8 +73,8 @@ class Commands:
 
 
 @pytest.fixture
-def weir(api: RunningApi, environment: EnvironmentRef, redis_url: str) -> Commands:
-    return Commands(environment, redis_url)
+def weir(api: RunningApi, environment: EnvironmentRef) -> Commands:
+    return Commands(environment, api.redis_url)
 
 
 def test_counts_groups_and_letters_are_shown(weir: Commands) -> None:

@@ -22,10 +22,11 @@ RECEIVER_HOST = "127.0.0.2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningApi:
-    """Where it answers, an operator's token, and the database behind it."""
+    """Where it answers, an operator's token, and the stores behind it."""
 
     url: str
     token: str
+    redis_url: str
     postgres_url: str
 
 
@@ -50,7 +51,8 @@ def running_api(
         line = process.stdout.readline()
         assert line.startswith("serving "), (folder / "serve.log").read_text()
         url = line.split()[1].rstrip(";")
-        yield RunningApi(url=url, token=asyncio.run(_operator(postgres_url)), postgres_url=postgres_url)
+        token = asyncio.run(_operator(postgres_url))
+        yield RunningApi(url=url, token=token, redis_url=redis_url, postgres_url=postgres_url)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=30)
