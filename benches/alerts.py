@@ -17,12 +17,12 @@ from weir.alerts.rule import draft_of
 from weir.alerts.rules import Rules
 from weir.alerts.situations import DefinedLifetimes
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection as RedisConnection
+from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.control.migrate import migrate_postgres
 from weir.model.names import EnvironmentRef
 from weir.spec.ir import QueueSpec
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import migrate_warehouse
 from weir.warehouse.reading.warehouse import Warehouse, open_warehouse
 
@@ -41,7 +41,9 @@ def run(*, quick: bool, **_: Any) -> dict[str, Any]:
 async def _measure(*, rules: int, queues: int) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
         database, broker, warehouse, url = await _stores(stack)
-        await asyncio.to_thread(fill_recent, Connection(url, timeout_s=300), ENVIRONMENT, queues, _HISTORY_MS)
+        await asyncio.to_thread(
+            fill_recent, ClickHouseConnection(url, timeout_s=300), ENVIRONMENT, queues, _HISTORY_MS
+        )
         await _prepare(database, broker, rules=rules, queues=queues)
         evaluator = Evaluator(
             database=database, warehouse=warehouse, broker=broker, lifetimes=DefinedLifetimes(database)

@@ -18,7 +18,7 @@ from benches import broker_load as load
 from benches import broker_peers as peers
 from benches.servers import bench_redis
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Client, Connection, connect
+from weir.broker.runner import Client, RedisConnection, connect
 from weir.embedded.supervised import Supervised
 from weir.model.names import EnvironmentRef, QueueRef
 
@@ -89,7 +89,7 @@ def _flush(url: str) -> None:
 
 
 async def _command(url: str, *words: Any) -> Any:
-    client = connect(Connection(url=url), timeout_s=60)
+    client = connect(RedisConnection(url=url), timeout_s=60)
     try:
         return await client.execute_command(*words)
     finally:
@@ -105,7 +105,7 @@ async def _fresh_queue(broker: RedisBroker) -> QueueRef:
 
 async def _throughput(url: str, samples: Samples, *, messages: int, rounds: int) -> None:
     """Add rounds of every figure to the samples; one client process."""
-    broker = RedisBroker(Connection(url=url))
+    broker = RedisBroker(RedisConnection(url=url))
     for _ in range(rounds):
         queue = await _fresh_queue(broker)
         found = {
@@ -150,7 +150,7 @@ def _ratios(ours: Figures, found: dict[str, Figures]) -> Figures:
 async def _metrics_cost(url: str, *, messages: int, rounds: int) -> Figures:
     """Throughput with events on over off, alternating on one server; a round is in, out and acknowledged."""
     ratios = {"batch": [], "single": []}  # type: dict[str, list[float]]
-    brokers = {on: RedisBroker(Connection(url=url), metrics=on) for on in (True, False)}
+    brokers = {on: RedisBroker(RedisConnection(url=url), metrics=on) for on in (True, False)}
     for number in range(rounds):
         turns = list(brokers.items())[:: 1 if number % 2 else -1]
         seconds = {
@@ -181,12 +181,12 @@ async def _single_cycle(broker: RedisBroker, messages: int) -> float:
 
 async def _depth(url: str, *, deep: int) -> Figures:
     """Deep backlog; the slowest script is read from SLOWLOG."""
-    client: Client = connect(Connection(url=url), timeout_s=60)
+    client: Client = connect(RedisConnection(url=url), timeout_s=60)
     await client.execute_command("FLUSHALL")
     await client.execute_command("CONFIG", "SET", "slowlog-log-slower-than", _NOTED_US)
     await client.execute_command("CONFIG", "SET", "slowlog-max-len", 1_000)
     await client.execute_command("SLOWLOG RESET")
-    broker = RedisBroker(Connection(url=url))
+    broker = RedisBroker(RedisConnection(url=url))
     environment = EnvironmentRef(organization="deep", project="bench", environment="e")
     figures = await load.deep_backlog(
         broker, environment, shallow=1_000, deep=deep, sample=5_000, filled=partial(_quiet, client)
@@ -212,7 +212,7 @@ def _is_script(entry: dict[str, Any]) -> bool:
 
 
 async def _tenants(url: str, *, quick: bool) -> Figures:
-    broker = RedisBroker(Connection(url=url))
+    broker = RedisBroker(RedisConnection(url=url))
     figures = await load.noisy_tenant(
         broker, queues=2_000 if quick else 10_000, probes=400 if quick else 2_000, per_s=200
     )

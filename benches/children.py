@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from weir.embedded.child import Child, Command
+from weir.embedded.child import Child, ChildCommand
 
 _ROOT = Path(__file__).parents[1]
 # A worker finishes what it has begun, and Spark its batch.
@@ -18,7 +18,7 @@ _PATIENCE_S = 60.0
 @asynccontextmanager
 async def child(*arguments: str, folder: Path, **settings: str) -> AsyncIterator[Child]:
     """Python with these arguments, for as long as the block runs or the bench lives."""
-    command = Command(argv=(sys.executable, *arguments), cwd=folder, env=_environment() | settings)
+    command = ChildCommand(argv=(sys.executable, *arguments), cwd=folder, env=_environment() | settings)
     process = Child(command, log=folder / "children.log")
     try:
         yield process

@@ -25,16 +25,16 @@ from benches.children import child
 from benches.dlq_rows import CONSUMERS, GROUPS, PAYLOAD_BYTES, SQL, Sizes, fill
 from benches.servers import bench_stack
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.control.database import Database, fetch
 from weir.control.queues import QueueDefinitions
 from weir.control.tokens import Tokens
-from weir.deadletters.audit import Auditor
-from weir.deadletters.desk import TaskDesk
+from weir.deadletters.audit import DeadLetterAuditor
+from weir.deadletters.desk import BulkActionStore
 from weir.deadletters.filters import Filter
 from weir.deadletters.mover import Mover
-from weir.deadletters.runner import TaskRunner
-from weir.deadletters.tasks import NewTask, TaskKind
+from weir.deadletters.runner import BulkActionRunner
+from weir.deadletters.tasks import BulkActionKind, NewBulkAction
 from weir.embedded.migrations import migrate_stores
 from weir.embedded.ports import free_port
 from weir.errors import Misconfigured
@@ -77,7 +77,7 @@ def _check_room(folder: str, rows: int) -> None:
 async def _run(folder: Path, sizes: Sizes, *, deaths: int, rounds: int) -> dict[str, Any]:
     async with bench_stack(folder) as stack:
         await migrate_stores(stack.urls)
-        broker = RedisBroker(Connection(url=stack.urls.redis))
+        broker = RedisBroker(RedisConnection(url=stack.urls.redis))
         async with Database(stack.urls.postgres, max_size=6, timeout_s=10) as database:
             token = await keep_token(Tokens(database), folder / "admin.token", ADMIN)
             took = await fill(database, DEFAULT, sizes)
@@ -100,7 +100,7 @@ async def _run(folder: Path, sizes: Sizes, *, deaths: int, rounds: int) -> dict[
 async def _audit(database: Database, *, prefix: str = "") -> dict[str, Any]:
     """The whole table recounted: the counts that everything else reads must be true."""
     began = time.monotonic()
-    audit = await Auditor(database).audit(force=True)
+    audit = await DeadLetterAuditor(database).audit(force=True)
     assert audit is not None
     return {f"{prefix}audit_s": round(time.monotonic() - began, 2), f"{prefix}drift": audit.drift}
 
@@ -144,9 +144,9 @@ async def _kill(broker: RedisBroker, queue: QueueRef, count: int) -> None:
 async def _redrive(broker: RedisBroker, database: Database) -> dict[str, Any]:
     """Everything of one consumer back to its queue, as fast as one runner goes."""
     await _define(broker, database, "redrive-me")
-    new = NewTask(kind=TaskKind.REDRIVE, filter=Filter(queue="redrive-me"))
-    task = await TaskDesk(database, broker).create(DEFAULT, new, by="bench")
-    runner = TaskRunner(broker, database)
+    new = NewBulkAction(kind=BulkActionKind.REDRIVE, filter=Filter(queue="redrive-me"))
+    task = await BulkActionStore(database, broker).create(DEFAULT, new, by="bench")
+    runner = BulkActionRunner(broker, database)
     began = time.monotonic()
     done = task
     while not done.state.over:

@@ -39,7 +39,7 @@ from benches.load_house import (
 from benches.load_traffic import TIMED_OUT, Generator, Traffic
 from benches.servers import bench_stack
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.embedded.migrations import migrate_stores
 from weir.embedded.urls import Urls
@@ -136,7 +136,7 @@ async def _overload(
     urls: Urls, processes: list[ApiProcess], token: str, *, capacity: float, seconds: float
 ) -> dict[str, Any]:
     queue = DEFAULT.queue("load")
-    broker = RedisBroker(Connection(url=urls.redis), shards=load_settings().shards)
+    broker = RedisBroker(RedisConnection(url=urls.redis), shards=load_settings().shards)
     async with Database(urls.postgres, max_size=2) as database:
         watching = asyncio.create_task(watch(processes))
         traffic = await _traffic(processes, token, "load", per_s=OVERLOAD * capacity, seconds=seconds)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from weir.broker.redis import RedisBroker
 from weir.control.database import Database
-from weir.control.sql import Query
+from weir.control.sql import NamedQuery
 from weir.model.names import QueueRef
 from weir.operations.queue import OperationQueue
 
-_WAITS = Query(
+_WAITS = NamedQuery(
     name="waits",
     sentence="How long finished operations waited.",
     text="SELECT id, finished_ms - created_ms AS wait_ms FROM weir.operations WHERE status = 'completed'",

@@ -8,7 +8,7 @@ from typing import Any
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Gated
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.embedded.urls import Urls
 from weir.model.message import NewMessage
@@ -25,7 +25,7 @@ from weir.spec.ir import QueueSpec
 async def drain(urls: Urls, *, operations: int) -> dict[str, Any]:
     """How fast one processor drains a full operation queue."""
     shards = load_settings().shards
-    broker = RedisBroker(Connection(url=urls.redis), shards=shards)
+    broker = RedisBroker(RedisConnection(url=urls.redis), shards=shards)
     queue = DEFAULT.queue("drain")
     loop = asyncio.get_running_loop()
     async with Database(urls.postgres, max_size=4) as database:

@@ -28,11 +28,11 @@ from benches.servers import bench_redis
 from weir.embedded.clickhouse import ClickHouseServer
 from weir.embedded.ports import free_port
 from weir.embedded.supervised import Supervised
-from weir.pipeline.audit import Auditor
+from weir.pipeline.audit import PipelineAuditor
 from weir.telemetry.progress import read_status
 from weir.telemetry.store import StreamStore
 from weir.telemetry.streams import stream_key
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 
 SHARDS = 4
@@ -127,7 +127,7 @@ class _Bench:
         producer.produce(min(self._size.events, 150_000))
         url = self._clickhouse_url.replace("/default", "/plain")
         asyncio.run(migrate_warehouse(url))
-        warehouse = Connection(url)
+        warehouse = ClickHouseConnection(url)
         consumer = PlainConsumer(self._redis, warehouse, self._keys)
         figures = {
             "plain_consumer_per_s": consumer.per_second(seconds=self._size.plain_s, poll_s=POLL_S),
@@ -166,7 +166,7 @@ class _Bench:
         traffic.start()
         time.sleep(2)
         probe = Producer(Redis.from_url(self._redis_url), queues=1, shards=SHARDS, prefix="probe")
-        delays = _probe(probe, Connection(self._clickhouse_url), seconds=self._size.fresh_s)
+        delays = _probe(probe, ClickHouseConnection(self._clickhouse_url), seconds=self._size.fresh_s)
         traffic.join()
         cuts = statistics.quantiles(delays, n=100)
         return {
@@ -177,8 +177,8 @@ class _Bench:
         }
 
     def _drift(self) -> int:
-        warehouse = Connection(self._clickhouse_url)
-        auditor = Auditor(self._store, warehouse, metrics=["queue"], shards=SHARDS)
+        warehouse = ClickHouseConnection(self._clickhouse_url)
+        auditor = PipelineAuditor(self._store, warehouse, metrics=["queue"], shards=SHARDS)
         return auditor.audit({}, wait_s=60).drift
 
     def _landed(self) -> int:
@@ -213,7 +213,7 @@ class _Memory:
             self._peak = max(self._peak, total / 2**20)
 
 
-def _probe(producer: Producer, warehouse: Connection, *, seconds: float) -> list[float]:
+def _probe(producer: Producer, warehouse: ClickHouseConnection, *, seconds: float) -> list[float]:
     """Append an event every tenth of a second and note, for each, when the warehouse shows it."""
     sent: list[float] = []
     delays: list[float] = []
@@ -229,7 +229,7 @@ def _probe(producer: Producer, warehouse: Connection, *, seconds: float) -> list
     return delays
 
 
-def _seen(warehouse: Connection) -> int:
+def _seen(warehouse: ClickHouseConnection) -> int:
     rows = warehouse.rows(
         "SELECT sum(events) AS n FROM queue_metrics_5s WHERE organization = 'bench' AND project = 'pipeline' "
         "AND environment = 'env-0' AND queue = 'probe:0'"

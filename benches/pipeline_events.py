@@ -10,7 +10,7 @@ from redis import Redis
 
 from weir.model.names import EnvironmentRef
 from weir.model.shards import shard_of
-from weir.telemetry.codec import Event, pack
+from weir.telemetry.codec import MetricEvent, pack
 from weir.telemetry.events import QUEUE, STREAM_FIELD
 from weir.telemetry.streams import stream_key
 
@@ -68,7 +68,7 @@ class Producer:
             **{f"{name}_total": total for name, total in queue.totals.items()},
         }
         waits = (self._random.randrange(30_000),) if counter == "dequeued" else ()
-        return queue.key, pack(QUEUE, Event(dimensions=queue.names, values=values, samples=waits))
+        return queue.key, pack(QUEUE, MetricEvent(dimensions=queue.names, values=values, samples=waits))
 
 
 def _queue(name: str, number: int, shards: int) -> BenchQueue:

@@ -12,12 +12,12 @@ import pyarrow as pa
 from redis import Redis
 
 from weir.pipeline.definition import QUEUE_METRIC, column_of
-from weir.telemetry.codec import Event, unpack
+from weir.telemetry.codec import MetricEvent, unpack
 from weir.telemetry.entries import Entries
 from weir.telemetry.events import QUEUE, Aggregate
 from weir.telemetry.ids import ORIGIN, StreamId, parse_id
 from weir.telemetry.store import StreamStore
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 
 POLL_S = 1.0
 BATCH = 1_000
@@ -27,7 +27,7 @@ _GROUP = "plain"
 class PlainConsumer:
     """XREADGROUP of 1,000, add up in dictionaries, insert, XACK: one such consumer a shard, in turn."""
 
-    def __init__(self, redis: Redis, warehouse: Connection, keys: Sequence[str]) -> None:
+    def __init__(self, redis: Redis, warehouse: ClickHouseConnection, keys: Sequence[str]) -> None:
         self._redis = redis
         self._warehouse = warehouse
         self._keys = keys
@@ -69,7 +69,7 @@ def _rows(entries: Sequence[tuple[bytes, Mapping[bytes, bytes]]]) -> pa.Table:
     return pa.Table.from_pylist(list(rows.values()))
 
 
-def _add(row: dict[str, Any], event: Event, at: StreamId, bucket: int) -> None:
+def _add(row: dict[str, Any], event: MetricEvent, at: StreamId, bucket: int) -> None:
     if not row:
         row |= dict(zip(QUEUE.dimensions, event.dimensions, strict=True))
         row |= {"bucket_start": bucket, "shard": 0, "rebuilt": 0, "events": 0, "wait_ms": []}

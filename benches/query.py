@@ -22,7 +22,7 @@ from weir.embedded.ports import free_port
 from weir.embedded.supervised import Supervised
 from weir.model.names import EnvironmentRef
 from weir.serve.run import calm_collector
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import migrate_warehouse
 from weir.warehouse.reading.freshness import Position
 from weir.warehouse.reading.periods import Resolution, parse_period, window_for
@@ -79,7 +79,7 @@ async def _measure(size: Size) -> dict[str, Any]:
     async with _server() as url:
         started = time.monotonic()
         end_s = int(time.time()) // 3_600 * 3_600
-        connection = Connection(url, timeout_s=600)
+        connection = ClickHouseConnection(url, timeout_s=600)
         await asyncio.to_thread(_fill, connection, size, end_s)
         filled_s = time.monotonic() - started
         warehouse = open_warehouse(url, tails=IdleTails(), shards=1)
@@ -164,7 +164,7 @@ def _p95(times: list[float]) -> float:
     return round(quantiles(times, n=20, method="inclusive")[-1], 1)
 
 
-def _fill(connection: Connection, size: Size, end_s: int) -> None:
+def _fill(connection: ClickHouseConnection, size: Size, end_s: int) -> None:
     for resolution, days in size.days.items():
         queues = size.fine_queues if resolution is Resolution.FIVE_SECONDS else size.queues
         for parameters in _chunks(QUEUES, resolution, days=days, queues=queues, end_s=end_s):
@@ -174,7 +174,9 @@ def _fill(connection: Connection, size: Size, end_s: int) -> None:
     _settle(connection)
 
 
-def fill_recent(connection: Connection, environment: EnvironmentRef, queues: int, span_ms: int) -> None:
+def fill_recent(
+    connection: ClickHouseConnection, environment: EnvironmentRef, queues: int, span_ms: int
+) -> None:
     """Full 5 s buckets of some queues up to now, for benches that look at the newest past."""
     end_s = int(time.time()) // 5 * 5
     for parameters in _chunks(
@@ -209,7 +211,7 @@ def _chunks(
         }
 
 
-def _settle(connection: Connection, *, patience_s: float = 120) -> None:
+def _settle(connection: ClickHouseConnection, *, patience_s: float = 120) -> None:
     """Wait until the merges that the filling caused are over."""
     until = time.monotonic() + patience_s
     while time.monotonic() < until and connection.rows(_SQL["merges"].text)[0]["merges"]:

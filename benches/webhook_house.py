@@ -16,7 +16,7 @@ from benches.answering import answering
 from benches.children import child
 from benches.servers import bench_stack
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.embedded.child import Child
 from weir.embedded.migrations import migrate_stores
@@ -69,7 +69,7 @@ async def open_house() -> AsyncIterator[House]:
         folder = Path(name)
         async with bench_stack(folder) as stack:
             await migrate_stores(stack.urls)
-            broker = RedisBroker(Connection(url=stack.urls.redis))
+            broker = RedisBroker(RedisConnection(url=stack.urls.redis))
             try:
                 async with Database(stack.urls.postgres, max_size=2) as database:
                     await open_specs(database, broker, WorkerSettings()).apply(

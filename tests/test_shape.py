@@ -1,4 +1,4 @@
-"""Nothing is declared and never read: fields of specs, settings, fields of events."""
+"""Nothing is declared and never read, and no class name stands twice."""
 
 from __future__ import annotations
 
@@ -75,3 +75,13 @@ def _setting_names(model: type[BaseModel]) -> set[str]:
         else:
             names.add(name)
     return names
+
+
+def test_no_public_class_name_is_defined_twice() -> None:
+    """A reader who meets a name knows which class it is."""
+    homes: dict[str, list[str]] = {}
+    for path, text in texts().items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}

@@ -52,13 +52,13 @@ ClickHouseUrl = Annotated[str, _url_of("http", "https")]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
 
-class Section(BaseModel):
+class SettingsSection(BaseModel):
     """A room's settings: frozen, and strict about names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class EmbeddedSettings(Section):
+class EmbeddedSettings(SettingsSection):
     """The servers that Weir starts itself when no URL says otherwise."""
 
     data_dir: Path = Path(".weir")
@@ -70,7 +70,7 @@ class EmbeddedSettings(Section):
     clickhouse_port: Port = Field(default=0, description="0 picks a free one")
 
 
-class ApiSettings(Section):
+class ApiSettings(SettingsSection):
     """Where the API listens, and how much it takes."""
 
     host: str = "127.0.0.1"
@@ -128,7 +128,7 @@ class ApiSettings(Section):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
 
-class PipelineSettings(Section):
+class PipelineSettings(SettingsSection):
     """How Spark moves events from the streams to the warehouse."""
 
     master: str | None = Field(default=None, description="unset: local, or what was submitted to")
@@ -148,7 +148,7 @@ class PipelineSettings(Section):
     metrics_port: Port | None = Field(default=None, description="serves the pipeline's own /metrics")
 
 
-class WarehouseSettings(Section):
+class WarehouseSettings(SettingsSection):
     """How long the tiers keep; the pipeline applies it when it starts."""
 
     keep_5s_days: Annotated[int, Field(ge=1)] = 2
@@ -156,7 +156,7 @@ class WarehouseSettings(Section):
     keep_1h_days: Annotated[int, Field(ge=1)] = 400
 
 
-class LoadSettings(Section):
+class LoadSettings(SettingsSection):
     """What happens when more comes in than can be done at once."""
 
     admission: bool = Field(default=True, description="false executes everything at once, come what may")
@@ -180,7 +180,7 @@ class LoadSettings(Section):
     postgres_wait_s: Annotated[float, Field(gt=0)] = 0.5
 
 
-class DeadLetterSettings(Section):
+class DeadLetterSettings(SettingsSection):
     """How the counts of the dead are checked, and how long letters and lineage are kept."""
 
     audit_interval_s: Annotated[float, Field(ge=1)] = 600.0
@@ -195,7 +195,7 @@ class DeadLetterSettings(Section):
     )
 
 
-class WorkerSettings(Section):
+class WorkerSettings(SettingsSection):
     """How messages are worked on, and where outbound requests may go."""
 
     app: str | None = Field(default=None, description="`module:app` with the commands")
@@ -210,7 +210,7 @@ class WorkerSettings(Section):
     https_only: bool = Field(default=False, description="refuse outbound requests without TLS")
 
 
-class AlertSettings(Section):
+class AlertSettings(SettingsSection):
     """How often rules are looked at, and how alerts are told."""
 
     interval_s: Annotated[float, Field(ge=1, le=300)] = 30.0

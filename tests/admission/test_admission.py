@@ -14,11 +14,11 @@ from weir.admission.budget import QueueBudget
 from weir.admission.decide import Decision, decide
 from weir.admission.kinds import PRIORITIES, OperationType
 from weir.admission.limit import AdaptiveLimit
-from weir.admission.policy import DEFAULT_THRESHOLDS, Policy
+from weir.admission.policy import DEFAULT_THRESHOLDS, AdmissionPolicy
 from weir.admission.pressure import Pressure
 from weir.model.holders import Holder
 
-POLICY = Policy()
+POLICY = AdmissionPolicy()
 ONE: Holder = ("one", "project", "environment")
 
 
@@ -153,7 +153,7 @@ def test_calm_is_only_what_would_be_executed_anyway(
     kind: OperationType, last: Decision, in_flight: int, lag_ms: float, busy: int, utilization: float
 ) -> None:
     threshold = replace(DEFAULT_THRESHOLDS[OperationType.PUSH], utilization=utilization)
-    policy = Policy(thresholds={**DEFAULT_THRESHOLDS, OperationType.PUSH: threshold})
+    policy = AdmissionPolicy(thresholds={**DEFAULT_THRESHOLDS, OperationType.PUSH: threshold})
     admission = Admission(policy=policy)
     admission.in_flight, admission.lag_ms = in_flight, lag_ms
     admission.busy_connections, admission.connections = busy, 30

@@ -26,10 +26,10 @@ from weir.alerts.forecast import Outlook, outlook_of
 from weir.alerts.situations import Situations
 from weir.alerts.verdict import Cause, Verdict, explain
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection as RedisConnection
+from weir.broker.runner import ClickHouseConnection as RedisConnection
 from weir.control.database import Database
 from weir.control.queues import QueueDefinitions
-from weir.control.specs import Specs
+from weir.control.specs import SpecRegister
 from weir.deadletters.mover import Mover
 from weir.model.clock import SystemClock
 from weir.model.message import NewMessage
@@ -44,7 +44,7 @@ from weir.telemetry.events import QUEUE, QUEUE_COUNTERS, STREAM_FIELD
 from weir.telemetry.live_workers import LiveWorkers
 from weir.telemetry.streams import stream_key
 from weir.telemetry.tails import RedisTails
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.reading.warehouse import Warehouse, open_warehouse
 
 SHARDS = 4
@@ -107,7 +107,7 @@ class Stage:
         redis: Redis,
         database: Database,
         warehouse: Warehouse,
-        landing: Connection,
+        landing: ClickHouseConnection,
         urls: dict[str, str],
         folder: Path,
     ) -> None:
@@ -128,7 +128,7 @@ class Stage:
             f"queue {name} {{ delivery {{ {_DELIVERY} }} map_to: command Act.Do {{}} }}" for name in names
         )
         text = f"app Stage {{ {text} }}"
-        await Specs(self.database, self.broker).apply(
+        await SpecRegister(self.database, self.broker).apply(
             self.environment, read_spec(text), source=text, file="stage.weir", actor="test"
         )
         for name in names:
@@ -282,7 +282,7 @@ async def staged(*, redis: str, postgres: str, clickhouse: str, folder: Path) ->
         database = await stack.enter_async_context(Database(postgres))
         warehouse = open_warehouse(clickhouse, tails=RedisTails(client, shards=SHARDS), shards=SHARDS)
         stack.push_async_callback(warehouse.aclose)
-        landing = Connection(clickhouse)
+        landing = ClickHouseConnection(clickhouse)
         stack.callback(landing.close)
         await client.delete(stream_key("queue", SHARD))
         stage = Stage(

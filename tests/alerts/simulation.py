@@ -15,9 +15,9 @@ from weir.model.names import EnvironmentRef, QueueRef
 from weir.testing.clocks import ManualClock
 from weir.testing.memory import MemoryBroker
 from weir.warehouse.reading.flows import FlowReader
-from weir.warehouse.reading.freshness import Freshness, Gap
+from weir.warehouse.reading.freshness import Freshness, LandedGap
 from weir.warehouse.reading.pace import Pace
-from weir.warehouse.reading.series import Span
+from weir.warehouse.reading.series import TimeSpan
 from weir.warehouse.reading.windows import Frame, Levels, Percentiles, Sums
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
@@ -104,9 +104,9 @@ class StoryWarehouse:
         landed_ms = T0 + self._story.landed_until(now_ms - T0)
         return Freshness(now_ms=now_ms, behind={} if landed_ms == now_ms else {0: landed_ms})
 
-    async def everything(self) -> list[Gap]:
+    async def everything(self) -> list[LandedGap]:
         return [
-            Gap(metric="queue", shard=0, span=Span(start_ms=T0 + start, end_ms=T0 + end))
+            LandedGap(metric="queue", shard=0, span=TimeSpan(start_ms=T0 + start, end_ms=T0 + end))
             for start, end in self._story.losses
             if T0 + start <= self._clock.now_ms()
         ]

@@ -16,7 +16,7 @@ from support.history import Moment, land_moments
 from support.urls import with_database
 from weir.alerts.evaluator import Evaluator
 from weir.alerts.lease import EvaluatorLease
-from weir.alerts.machine import Status
+from weir.alerts.machine import AlertStatus
 from weir.alerts.records import Records
 from weir.alerts.rule import draft_of
 from weir.alerts.rules import Rules
@@ -24,7 +24,7 @@ from weir.alerts.situations import DefinedLifetimes, Situations
 from weir.alerts.verdict import Cause, Verdict, explain
 from weir.alerts.writing import load_memories
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection as RedisConnection
+from weir.broker.runner import ClickHouseConnection as RedisConnection
 from weir.control.database import Database
 from weir.control.queues import QueueDefinitions
 from weir.deadletters.mover import Mover
@@ -40,10 +40,10 @@ from weir.telemetry.events import QUEUE, QUEUE_COUNTERS, STREAM_FIELD
 from weir.telemetry.live_workers import AliveSignal, LiveWorker, LiveWorkers, QueueLoad
 from weir.telemetry.streams import METRICS_SWITCH, stream_key
 from weir.telemetry.tails import RedisTails
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 from weir.warehouse.reading.warehouse import Warehouse, open_warehouse
-from weir.workers.journal import Attempt, PostgresJournal
+from weir.workers.journal import AttemptRecord, PostgresJournal
 
 SHARDS = 4
 RECENT_MS = 15_000
@@ -63,7 +63,7 @@ class House:
         self, broker: RedisBroker, redis: Redis, database: Database, warehouse: Warehouse, url: str
     ) -> None:
         self.broker, self.redis, self.database, self.warehouse = broker, redis, database, warehouse
-        self.connection = Connection(url)
+        self.connection = ClickHouseConnection(url)
         # The servers are shared, so the tenant must fall into a shard that no other test writes to.
         self.environment = next(
             environment
@@ -150,7 +150,7 @@ class House:
         journal, finished_at_ms = PostgresJournal(self.database), SystemClock().now_ms() - ago_ms
         for delivery in deliveries:
             journal.record(
-                Attempt(
+                AttemptRecord(
                     delivery=delivery,
                     worker="worker",
                     started_at_ms=finished_at_ms - took_ms,
@@ -552,4 +552,4 @@ async def test_rules_are_unknown_and_never_calm_while_telemetry_is_switched_off(
         await house.evaluator().evaluate_once()
     finally:
         await house.redis.delete(METRICS_SWITCH)
-    assert (await load_memories(house.database))[rule.id, "q"].memory.status is Status.UNKNOWN
+    assert (await load_memories(house.database))[rule.id, "q"].memory.status is AlertStatus.UNKNOWN

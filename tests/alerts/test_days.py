@@ -7,7 +7,7 @@ import pytest
 from alerts.simulation import HOUR, MINUTE, SECOND, Simulation, Story
 from weir.alerts.exposition import alert_families
 from weir.alerts.lease import Deposed, EvaluatorLease
-from weir.alerts.machine import Status
+from weir.alerts.machine import AlertStatus
 from weir.alerts.records import Records
 from weir.alerts.rule import Rule, draft_of
 from weir.alerts.rules import Rules
@@ -90,7 +90,7 @@ async def test_an_outage_of_the_pipeline_resolves_nothing_and_raises_nothing(
     ((_, _, resolved),) = await simulation.episodes()
     assert resolved is None
     memory = (await load_memories(database))[rule.id, "q"].memory
-    assert (memory.status, memory.open) == (Status.UNKNOWN, True)
+    assert (memory.status, memory.open) == (AlertStatus.UNKNOWN, True)
     (alert,) = await Records(database).of(environment)
     assert alert.unknown_since_ms is not None
     await simulation.run(70 * MINUTE)
@@ -109,7 +109,7 @@ async def test_a_warehouse_that_is_away_resolves_nothing_and_can_be_alerted_on(
     rule = await add_rule(database, environment)
     await add_rule(database, environment, name="late", metric="pipeline_lag", threshold=120_000, queue=None)
     await simulation.run(39 * MINUTE)
-    assert (await load_memories(database))[rule.id, "q"].memory.status is Status.UNKNOWN
+    assert (await load_memories(database))[rule.id, "q"].memory.status is AlertStatus.UNKNOWN
     (_, _, resolved), (_, late, _) = await simulation.episodes()
     assert resolved is None
     assert 17 * 60 <= late <= 17 * 60 + 30

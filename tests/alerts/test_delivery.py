@@ -13,10 +13,10 @@ from psycopg.types.json import Jsonb
 from standardwebhooks.webhooks import Webhook
 
 from alerts.receivers import receiving, status
-from weir.alerts.channel import Channel, channel_of
-from weir.alerts.channels import Channels
-from weir.alerts.delivery import QUEUE, SPEC, Courier, DeliveryLog, Relay
-from weir.alerts.notices import Kind
+from weir.alerts.channel import AlertChannel, channel_of
+from weir.alerts.channels import AlertChannels
+from weir.alerts.delivery import QUEUE, SPEC, Courier, NotificationLog, Relay
+from weir.alerts.notices import NoticeKind
 from weir.alerts.senders import ChannelSender
 from weir.alerts.templates import alertmanager_payload, mail_text, slack_message, subject
 from weir.alerts.trial import fire_test
@@ -51,14 +51,16 @@ class Post:
         self.relay = Relay(database, self.broker, clock=self.clock)
         self.courier = Courier(database, self.broker, self.sender, clock=self.clock)
 
-    async def channel(self, kind: str, **config: object) -> Channel:
+    async def channel(self, kind: str, **config: object) -> AlertChannel:
         channel = channel_of(
             self.environment, name="ops", kind=kind, config=config, policy=OPEN, allow_apprise=True
         )
-        await Channels(self.database).put(channel)
+        await AlertChannels(self.database).put(channel)
         return channel
 
-    async def say(self, channel: Channel, document: dict | None = None, kind: Kind = Kind.TEST) -> None:
+    async def say(
+        self, channel: AlertChannel, document: dict | None = None, kind: NoticeKind = NoticeKind.TEST
+    ) -> None:
         """A test notification, or one that is filled with a document of the caller's."""
         told = await fire_test(self.database, channel, kind=kind, now_ms=self.clock.now_ms())
         if document is not None:
@@ -74,7 +76,7 @@ class Post:
             self.clock.advance(advance_ms)
 
     async def log(self) -> dict:
-        (entry,) = await DeliveryLog(self.database).of(self.environment)
+        (entry,) = await NotificationLog(self.database).of(self.environment)
         return entry
 
 
@@ -155,7 +157,7 @@ async def test_a_receiver_that_is_gone_is_never_called_again(post: Post) -> None
         await post.say(channel)
         await post.carry(2)
         assert (await post.log())["state"] == "failed"
-        assert (await Channels(post.database).find(post.environment, "ops")).disabled_reason
+        assert (await AlertChannels(post.database).find(post.environment, "ops")).disabled_reason
         await post.say(channel)
         await post.carry(1)
         assert len(receiver.requests) == 1
@@ -225,7 +227,7 @@ async def test_a_courier_that_dies_tells_twice_at_most(
 async def test_slack_gets_its_own_shape_and_no_name_can_mention_or_link_anybody(post: Post) -> None:
     async with receiving() as receiver:
         channel = await post.channel("slack", url=receiver.url)
-        await post.say(channel, document(NASTY), Kind.FIRING)
+        await post.say(channel, document(NASTY), NoticeKind.FIRING)
         await post.carry(1)
     (request,) = receiver.requests
     assert request.head.startswith("POST /hook HTTP/1.1")
@@ -243,10 +245,11 @@ async def test_slack_gets_its_own_shape_and_no_name_can_mention_or_link_anybody(
 
 @lenient
 @pytest.mark.parametrize(
-    ("kind", "word"), [(Kind.FIRING, "failure"), (Kind.RESOLVED, "success"), (Kind.TEST, "info")]
+    ("kind", "word"),
+    [(NoticeKind.FIRING, "failure"), (NoticeKind.RESOLVED, "success"), (NoticeKind.TEST, "info")],
 )
 async def test_an_apprise_url_is_told_and_what_it_shows_as_html_is_escaped(
-    post: Post, kind: Kind, word: str
+    post: Post, kind: NoticeKind, word: str
 ) -> None:
     async with receiving() as receiver:
         channel = await post.channel("apprise", url=f"json://127.0.0.1:{receiver.port}/?format=html")
@@ -384,17 +387,17 @@ def document(name: str) -> dict:
 
 
 def test_names_cannot_mention_link_or_inject() -> None:
-    said = slack_message(document(NASTY), Kind.FIRING, link="https://weir.example/?a=<b>")["text"]
+    said = slack_message(document(NASTY), NoticeKind.FIRING, link="https://weir.example/?a=<b>")["text"]
     assert "<!channel>" not in said
     assert "&lt;!channel&gt;" in said
     assert "… and 55 more" in said
-    line = subject(document(NASTY), Kind.FIRING)
+    line = subject(document(NASTY), NoticeKind.FIRING)
     assert "\r" not in line
     assert "\n" not in line
     assert not any(
-        text.startswith("Bcc:") for text in mail_text(document(NASTY), Kind.FIRING, link="").split("\n")
+        text.startswith("Bcc:") for text in mail_text(document(NASTY), NoticeKind.FIRING, link="").split("\n")
     )
-    payload = alertmanager_payload(document(NASTY), Kind.RESOLVED, receiver="r", link="")
+    payload = alertmanager_payload(document(NASTY), NoticeKind.RESOLVED, receiver="r", link="")
     assert payload["truncatedAlerts"] == 5
     assert len(payload["alerts"][0]["annotations"]["cause"]) <= 500
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weir.alerts.machine import Happened, Level, Memory, Policy, Sight, Status, is_forgettable, step
+from weir.alerts.machine import AlertPolicy, AlertStatus, Happened, Level, Memory, Sight, is_forgettable, step
 
 MINUTE = 60_000
-POLICY = Policy(window_ms=5 * MINUTE, cooldown_ms=15 * MINUTE, auto_resolve=True)
+POLICY = AlertPolicy(window_ms=5 * MINUTE, cooldown_ms=15 * MINUTE, auto_resolve=True)
 T0 = 1_000_000_000
 
 
 def drive(
-    levels: list[Level], *, policy: Policy = POLICY, every_ms: int = 30_000
+    levels: list[Level], *, policy: AlertPolicy = POLICY, every_ms: int = 30_000
 ) -> list[tuple[int, Happened]]:
     """What happens when these levels are seen one after another."""
     memory, seen = Memory(), []
@@ -68,7 +68,7 @@ def test_a_cooldown_holds_the_next_alert_back_and_does_not_lose_it() -> None:
 
 
 def test_without_auto_resolve_it_stays() -> None:
-    policy = Policy(window_ms=MINUTE, cooldown_ms=0, auto_resolve=False)
+    policy = AlertPolicy(window_ms=MINUTE, cooldown_ms=0, auto_resolve=False)
     assert drive([Level.BREACH, *[Level.CLEAR] * 100], policy=policy) == [(0, Happened.FIRED)]
 
 
@@ -95,7 +95,7 @@ def test_firing_and_resolving_alternate_and_nothing_resolves_while_unknown(level
             assert open_before
             assert level is Level.CLEAR
         if level is Level.UNKNOWN:
-            assert memory.status is Status.UNKNOWN
+            assert memory.status is AlertStatus.UNKNOWN
             assert memory.open == open_before
         open_before = memory.open
         assert not (is_forgettable(POLICY, memory, now_ms=now_ms) and memory.open)

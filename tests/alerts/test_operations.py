@@ -8,12 +8,12 @@ from tests.alerts.test_days import add_rule
 
 from weir.alerts.records import Records
 from weir.control.database import Database, execute
-from weir.control.sql import Query
+from weir.control.sql import NamedQuery
 from weir.errors import InvalidInput
 from weir.model.ids import new_id
 from weir.model.names import EnvironmentRef
 
-QUEUE_ONE = Query(
+QUEUE_ONE = NamedQuery(
     name="queue_one",
     sentence="An operation that was queued so long ago.",
     text="""INSERT INTO weir.operations (id, organization, project, environment, queue, shard, lane, type,
@@ -22,7 +22,7 @@ QUEUE_ONE = Query(
         %(status)s, weir.clock_ms() - %(age_ms)s,
         CASE WHEN %(status)s = 'failed' THEN weir.clock_ms() - 1000 END)""",
 )
-FINISH_ALL = Query(
+FINISH_ALL = NamedQuery(
     name="finish_all",
     sentence="Everything was executed.",
     text="UPDATE weir.operations SET status = 'completed', finished_ms = weir.clock_ms()",

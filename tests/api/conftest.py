@@ -17,7 +17,7 @@ from weir.api.edge import Edge
 from weir.api.services import Services
 from weir.broker.broker import Broker
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.control.audit import AuditLog
 from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
@@ -43,7 +43,7 @@ def database_url(postgres_url: str, migrated_template: str) -> Iterator[str]:
 
 @pytest.fixture
 async def broker(redis_url: str) -> AsyncIterator[Broker]:
-    broker = RedisBroker(Connection(url=redis_url))
+    broker = RedisBroker(RedisConnection(url=redis_url))
     yield broker
     await broker.aclose()
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from weir.api.coalesce import SHARED, Coalescer, CoalescingPusher
+from weir.api.coalesce import SHARED, CoalescingPusher, RequestCoalescer
 from weir.api.direct import DirectPusher
 from weir.errors import InvalidInput
 from weir.model.exchange import Pushed, PushItem, Refused
@@ -27,7 +27,7 @@ async def test_what_waits_goes_out_together_in_order() -> None:
         await go.wait()
         return [item * 10 for item in items]
 
-    coalescer: Coalescer[int, int] = Coalescer(execute, lanes=1)
+    coalescer: RequestCoalescer[int, int] = RequestCoalescer(execute, lanes=1)
     waiting = [asyncio.create_task(coalescer.submit([n, n + 100])) for n in range(5)]
     await asyncio.sleep(0)
     go.set()
@@ -43,7 +43,7 @@ async def test_a_shared_call_never_exceeds_its_limit_and_is_filled_up_to_it() ->
         await asyncio.sleep(0)
         return list(items)
 
-    coalescer: Coalescer[int, int] = Coalescer(execute, lanes=1)
+    coalescer: RequestCoalescer[int, int] = RequestCoalescer(execute, lanes=1)
     third = SHARED // 3
     await asyncio.gather(*(coalescer.submit([1] * third) for _ in range(7)))
     assert sizes == [third, 3 * third, 3 * third]
@@ -57,7 +57,7 @@ async def test_a_request_that_is_larger_than_a_shared_call_goes_alone_and_whole(
         await asyncio.sleep(0)
         return list(items)
 
-    coalescer: Coalescer[int, int] = Coalescer(execute, lanes=1)
+    coalescer: RequestCoalescer[int, int] = RequestCoalescer(execute, lanes=1)
     await asyncio.gather(*(coalescer.submit([1] * count) for count in (1, SHARED + 1, 1, 1)))
     assert sizes == [1, SHARED + 1, 2]
 
@@ -69,7 +69,7 @@ async def test_an_error_reaches_everyone_of_the_call_and_frees_the_lane() -> Non
             raise RuntimeError("unlucky")
         return list(items)
 
-    coalescer: Coalescer[int, int] = Coalescer(execute, lanes=1)
+    coalescer: RequestCoalescer[int, int] = RequestCoalescer(execute, lanes=1)
     results = await asyncio.gather(*(coalescer.submit([n]) for n in (1, 13, 3)), return_exceptions=True)
     assert results[0] == [1]
     assert all(isinstance(result, RuntimeError) for result in results[1:])
@@ -83,7 +83,7 @@ async def test_a_caller_that_leaves_does_not_stop_the_others() -> None:
         await go.wait()
         return list(items)
 
-    coalescer: Coalescer[int, int] = Coalescer(execute, lanes=1)
+    coalescer: RequestCoalescer[int, int] = RequestCoalescer(execute, lanes=1)
     first, leaving, third = (asyncio.create_task(coalescer.submit([n])) for n in range(3))
     await asyncio.sleep(0)
     leaving.cancel()
@@ -117,7 +117,7 @@ async def test_holders_take_turns_in_a_shared_call_and_keep_their_own_order() ->
         await go.wait()
         return list(items)
 
-    coalescer: Coalescer[str, str] = Coalescer(execute, lanes=1)
+    coalescer: RequestCoalescer[str, str] = RequestCoalescer(execute, lanes=1)
 
     async def submit(who: str, number: int) -> None:
         HOLDER.set((who, None, None))
@@ -145,7 +145,7 @@ async def test_a_large_request_keeps_no_small_one_waiting() -> None:
             await go.wait()
         return list(items)
 
-    coalescer: Coalescer[int, int] = Coalescer(execute, lanes=1)
+    coalescer: RequestCoalescer[int, int] = RequestCoalescer(execute, lanes=1)
     large = [asyncio.create_task(coalescer.submit([0] * SHARED)) for _ in range(3)]
     await asyncio.sleep(0)
     assert await coalescer.submit([1]) == [1]

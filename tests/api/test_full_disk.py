@@ -14,14 +14,14 @@ import pytest
 from support.disks import as_seen_by, on_a_small_disk
 from weir.control.database import Database
 from weir.control.migrate import migrate_postgres
-from weir.control.sql import Query
+from weir.control.sql import NamedQuery
 from weir.embedded.ports import free_port
 from weir.errors import ControlUnavailable
 
 from .harness import PUSH, Tenant
 
 _PROGRAM = Path(__file__).with_name("supervised_postgres.py")
-LARGE = Query(
+LARGE = NamedQuery(
     name="large",
     sentence="More rows than the disk has room for.",
     text="CREATE TEMPORARY TABLE large AS "

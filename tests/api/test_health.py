@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from weir.api.app import create_app
 from weir.api.prometheus import MAX_QUEUES, queue_families
-from weir.api.services import Probe, Services
+from weir.api.services import ReadinessProbe, Services
 from weir.errors import BrokerUnavailable
 from weir.model.message import QueueState
 
@@ -31,7 +31,10 @@ async def test_a_process_is_ready_while_everything_essential_is(services: Servic
         raise BrokerUnavailable("Redis is empty")
 
     for essential, expected in ((False, 200), (True, 503)):
-        probes = (Probe(name="a", check=fine), Probe(name="b", check=broken, essential=essential))
+        probes = (
+            ReadinessProbe(name="a", check=fine),
+            ReadinessProbe(name="b", check=broken, essential=essential),
+        )
         async with make_client(create_app(replace(services, probes=probes)), tenant.token) as client:
             answer = await client.get("/readyz")
         assert answer.status_code == expected

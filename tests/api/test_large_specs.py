@@ -15,7 +15,7 @@ from weir.api.app import create_app
 from weir.api.services import Services
 from weir.control.database import Database
 from weir.control.registry import SpecRegistry
-from weir.control.specs import Specs
+from weir.control.specs import SpecRegister
 from weir.serve.run import calm_collector
 from weir.spec.language import MAX_PARTS
 from weir.testing.memory import MemoryBroker
@@ -61,7 +61,7 @@ async def stalls(found: list[float]) -> AsyncIterator[None]:
 async def test_planning_the_largest_spec_does_not_hold_up_the_event_loop(
     tenant: Tenant, services: Services, database: Database
 ) -> None:
-    specs = Specs(database, MemoryBroker())
+    specs = SpecRegister(database, MemoryBroker())
     found: list[float] = []
     async with make_client(create_app(replace(services, specs=specs)), tenant.token) as client:
         # The first request of all builds the routes.
@@ -79,7 +79,7 @@ async def test_planning_the_largest_spec_does_not_hold_up_the_event_loop(
 
 
 async def test_a_larger_spec_is_refused(tenant: Tenant, services: Services, database: Database) -> None:
-    specs = Specs(database, MemoryBroker())
+    specs = SpecRegister(database, MemoryBroker())
     async with make_client(create_app(replace(services, specs=specs)), tenant.token) as client:
         answer = await client.post("/api/v1/spec/plan", json=spec(MAX_PARTS + 1), timeout=60)
     assert (answer.status_code, answer.json()["code"]) == (422, "spec_invalid")
@@ -89,7 +89,7 @@ async def test_a_larger_spec_is_refused(tenant: Tenant, services: Services, data
 async def test_following_a_large_spec_does_not_hold_up_the_event_loop(
     tenant: Tenant, services: Services, database: Database
 ) -> None:
-    specs, queues = Specs(database, MemoryBroker()), 1_000
+    specs, queues = SpecRegister(database, MemoryBroker()), 1_000
     async with make_client(create_app(replace(services, specs=specs)), tenant.token) as client:
         answer = await client.put("/api/v1/spec", json=spec(queues), timeout=60)
     assert answer.status_code == 200, answer.text

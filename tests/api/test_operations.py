@@ -13,7 +13,7 @@ from weir.api.edge import Edge
 from weir.api.services import Services
 from weir.broker.broker import Broker
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.control.system_events import SystemEvent, SystemEventKind, SystemEvents
 from weir.embedded.ports import free_port
@@ -163,7 +163,7 @@ async def test_operations_are_listed_counted_cancelled_and_only_failed_ones_retr
 async def test_with_redis_out_of_reach_pushes_get_202_and_with_postgres_too_503_within_a_second(
     services: Services, database: Database, database_url: str, tenant: Tenant, queue: str
 ) -> None:
-    nowhere = RedisBroker(Connection(url=f"redis://127.0.0.1:{free_port()}"))
+    nowhere = RedisBroker(RedisConnection(url=f"redis://127.0.0.1:{free_port()}"))
     async with Database(database_url, timeout_s=0.5, name="reserved") as reserved:
         cut = OperationService(database=reserved, broker=nowhere)
         app: Edge = create_app(replace(services, pusher=cut.front(), operations=cut))

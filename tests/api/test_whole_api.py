@@ -33,8 +33,8 @@ from weir.model.names import EnvironmentRef
 from weir.serve.run import served
 from weir.settings import ApiSettings, EmbeddedSettings, Settings
 from weir.telemetry.connection import connect
-from weir.telemetry.presence import RedisServers, Server
-from weir.warehouse.connection import Connection
+from weir.telemetry.presence import RedisServers, ServingProcess
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 
 OPERATOR = "operators-secret"
@@ -237,7 +237,7 @@ def test_a_process_that_serves_two_tenants_shows_neither_what_it_counted(
 ) -> None:
     found = [_shared_server_of(side, redis_url) for side in sides]
     assert found[0] == found[1]
-    connection = Connection(migrated_warehouse)
+    connection = ClickHouseConnection(migrated_warehouse)
     figures = {"samples": 5, "free_slots_min": 3, "pushes": 91, "pops": 92}
     land_worker(connection, at_ms=int(time.time() * 1_000) - 5_000, worker_id=found[0].worker_id, **figures)
     connection.close()
@@ -250,10 +250,10 @@ def test_a_process_that_serves_two_tenants_shows_neither_what_it_counted(
         assert {point["figures"]["pushes"] for point in series} == {None}
 
 
-def _shared_server_of(side: Side, redis_url: str) -> Server:
+def _shared_server_of(side: Side, redis_url: str) -> ServingProcess:
     """The process that serves a tenant, once it has noted that it serves this one and others."""
 
-    async def ask() -> list[Server]:
+    async def ask() -> list[ServingProcess]:
         redis = connect(redis_url)
         try:
             return await RedisServers(redis).of(side.environment, since_ms=int(time.time() * 1_000))

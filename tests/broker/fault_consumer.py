@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.errors import Unavailable
 from weir.model.message import Settlement
 from weir.model.names import EnvironmentRef
@@ -17,7 +17,7 @@ LEASE_MS = 700
 
 
 async def consume(url: str, organization: str, path: Path) -> None:
-    broker = RedisBroker(Connection(url=url, timeout_s=1))
+    broker = RedisBroker(RedisConnection(url=url, timeout_s=1))
     ledger = Ledger(path=path)
     queue = EnvironmentRef(organization=organization, project="p", environment="e").queue("work")
     while True:

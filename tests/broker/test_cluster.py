@@ -10,10 +10,10 @@ from uuid import uuid4
 import pytest
 
 from support.redis_cluster import RunningCluster
-from weir.broker.broker import Call, Shard
+from weir.broker.broker import NamedCall, Shard
 from weir.broker.preflight import check_redis, inspect_redis
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.errors import BrokerUnavailable, Misconfigured
 from weir.model.message import Enqueue, Failure, NewMessage, Settlement
 from weir.model.names import EnvironmentRef
@@ -32,14 +32,14 @@ class TestClusterBroker(BrokerConformance):
     async def broker(
         self, manual_clock: ManualClock, redis_cluster: RunningCluster
     ) -> AsyncIterator[RedisBroker]:
-        broker = RedisBroker(Connection(url=redis_cluster.url), clock=manual_clock)
+        broker = RedisBroker(RedisConnection(url=redis_cluster.url), clock=manual_clock)
         yield broker
         await broker.aclose()
 
 
 @pytest.fixture
 async def broker(redis_cluster: RunningCluster) -> AsyncIterator[RedisBroker]:
-    broker = RedisBroker(Connection(url=redis_cluster.url, timeout_s=1), shards=SHARDS)
+    broker = RedisBroker(RedisConnection(url=redis_cluster.url, timeout_s=1), shards=SHARDS)
     yield broker
     await broker.aclose()
 
@@ -106,7 +106,7 @@ async def test_a_call_of_unknown_outcome_is_settled_on_every_shard(
     broker: RedisBroker, environment: EnvironmentRef
 ) -> None:
     for tenant in tenants(environment):
-        queue, call = tenant.queue("work"), Call(lane=uuid4().hex, id="1")
+        queue, call = tenant.queue("work"), NamedCall(lane=uuid4().hex, id="1")
         await broker.define(queue, QueueSpec(name="work"))
         shard = shard_of(tenant, shards=SHARDS)
         await broker.allow_direct(shard, until_ms=await broker.now_ms(shard) + 60_000)
@@ -118,7 +118,7 @@ async def test_a_call_of_unknown_outcome_is_settled_on_every_shard(
 async def test_more_callers_than_connections_wait_their_turn(
     redis_cluster: RunningCluster, environment: EnvironmentRef
 ) -> None:
-    broker = RedisBroker(Connection(url=redis_cluster.url, max_connections=2))
+    broker = RedisBroker(RedisConnection(url=redis_cluster.url, max_connections=2))
     queue = environment.queue("work")
     await broker.define(queue, QueueSpec(name="work"))
     await asyncio.gather(*(broker.enqueue(queue, [NewMessage(payload=b"x")]) for _ in range(100)))
@@ -145,7 +145,7 @@ async def test_a_node_that_dies_is_unavailable_and_comes_back_with_its_messages(
 
 
 async def test_a_cluster_that_is_away_is_unavailable() -> None:
-    broker = RedisBroker(Connection(url="redis+cluster://127.0.0.1:1/0"))
+    broker = RedisBroker(RedisConnection(url="redis+cluster://127.0.0.1:1/0"))
     with pytest.raises(BrokerUnavailable):
         await broker.states(EnvironmentRef(organization="o", project="p", environment="e"))
     await broker.aclose()

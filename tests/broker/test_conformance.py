@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.testing.clocks import ManualClock
 from weir.testing.conformance import BrokerConformance
 from weir.testing.memory import MemoryBroker
@@ -22,6 +22,6 @@ class TestMemoryBroker(BrokerConformance):
 class TestRedisBroker(BrokerConformance):
     @pytest.fixture
     async def broker(self, manual_clock: ManualClock, redis_url: str) -> AsyncIterator[RedisBroker]:
-        broker = RedisBroker(Connection(url=redis_url), clock=manual_clock)
+        broker = RedisBroker(RedisConnection(url=redis_url), clock=manual_clock)
         yield broker
         await broker.aclose()

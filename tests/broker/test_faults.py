@@ -14,7 +14,7 @@ import pytest
 
 from support.servers import RunningServer, redis_server, start_server
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.errors import BrokerUnavailable, Unavailable
 from weir.model.message import Enqueue, Failure, NewMessage, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
@@ -39,7 +39,7 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
 
 @pytest.fixture
 async def broker(server: RunningServer) -> AsyncIterator[RedisBroker]:
-    broker = RedisBroker(Connection(url=server.url, timeout_s=1))
+    broker = RedisBroker(RedisConnection(url=server.url, timeout_s=1))
     yield broker
     await broker.aclose()
 
@@ -223,7 +223,7 @@ async def test_a_queue_that_nobody_touches_still_shows_its_gauges(
     server: RunningServer, environment: EnvironmentRef
 ) -> None:
     clock = ManualClock()
-    broker = RedisBroker(Connection(url=server.url), clock=clock)
+    broker = RedisBroker(RedisConnection(url=server.url), clock=clock)
     queue, shard = environment.queue("stuck"), shard_of(environment, shards=broker.shards)
     await broker.define(queue, SPEC)
     await broker.define(environment.queue("empty"), SPEC)

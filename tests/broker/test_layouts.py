@@ -13,10 +13,10 @@ from redis.exceptions import ResponseError
 
 from support.servers import RunningServer, redis_server, start_server
 from weir.broker import keys, layout
-from weir.broker.broker import Call, Gated
+from weir.broker.broker import Gated, NamedCall
 from weir.broker.records import MARK, Record
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.errors import BrokerUnavailable, Misconfigured
 from weir.model.message import DeathReason, Delivery, Enqueue, Failure, LeaseRef, NewMessage, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
@@ -70,7 +70,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def broker(redis: Redis, server: RunningServer, clock: ManualClock) -> AsyncIterator[RedisBroker]:
-    broker = RedisBroker(Connection(url=server.url), clock=clock, chance=lambda: 0.25)
+    broker = RedisBroker(RedisConnection(url=server.url), clock=clock, chance=lambda: 0.25)
     yield broker
     await broker.aclose()
 
@@ -170,13 +170,13 @@ async def test_promises_of_before_versions_hold(broker: RedisBroker) -> None:
 async def test_calls_of_before_versions_are_known_and_forgotten_in_time(
     broker: RedisBroker, redis: Redis, clock: ManualClock
 ) -> None:
-    known = await broker.settle_call(queue("plain"), Call(lane="other/1", id="c"))
+    known = await broker.settle_call(queue("plain"), NamedCall(lane="other/1", id="c"))
     assert [one.settled for one in known] == [True, True, False, False]
     assert await broker.idle_calls(SHARD, idle_ms=60_000) == []
     clock.advance(60_000)
     lanes = await broker.idle_calls(SHARD, idle_ms=60_000)
     assert lanes == ["other/1", "process-of-old/1"]
-    known = await broker.settle_call(queue("plain"), Call(lane="other/1", id="c"))
+    known = await broker.settle_call(queue("plain"), NamedCall(lane="other/1", id="c"))
     assert [one.settled for one in known] == [True, True, False, False]
     assert await broker.forget_calls(SHARD, lanes, idle_ms=60_000) == 2
     assert redis.exists(keys.shard_key(SHARD, "calls")) == 0
@@ -249,7 +249,7 @@ async def test_a_redis_that_a_newer_program_used_is_refused_at_the_first_call(
         name.encode(): str(version).encode() for name, version in layout.VERSIONS.items()
     }
     redis.hset(announced, "event.queue", 99)
-    later = RedisBroker(Connection(url=server.url))
+    later = RedisBroker(RedisConnection(url=server.url))
     with pytest.raises(Misconfigured, match=r"`event.queue` of version 99.*start a newer Weir"):
         await later.state(queue("fifo"))
     await later.aclose()

@@ -30,9 +30,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from support.redis_cluster import RunningCluster
 from weir.broker import keys
-from weir.broker.broker import Call, Gated
+from weir.broker.broker import Gated, NamedCall
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.model.message import Delivery, Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
@@ -100,7 +100,7 @@ class Brokers(RuleBasedStateMachine):
         seed = random.randrange(1 << 30)
         self.model = MemoryBroker(clock=self.clock, chance=random.Random(seed).random)
         self.redis = RedisBroker(
-            Connection(url=self.url), clock=self.clock, chance=random.Random(seed).random
+            RedisConnection(url=self.url), clock=self.clock, chance=random.Random(seed).random
         )
         self.lossy = LossyClient(self.redis._runner.client)
         self.redis._runner.client = self.lossy  # type: ignore[assignment]
@@ -171,7 +171,7 @@ class Brokers(RuleBasedStateMachine):
         options: dict[str, Any] = {
             "direct": {},
             "through": {"through_gate": True},
-            "call": {"call": Call(lane="lane" + uuid4().hex, id="1")},
+            "call": {"call": NamedCall(lane="lane" + uuid4().hex, id="1")},
             "operations": {"operations": [self.named(f"op{n % 2}") for n in range(len(messages))]},
         }[how]
         self.same("enqueue", self.queue(name), messages, **options)

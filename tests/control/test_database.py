@@ -10,10 +10,10 @@ import pytest
 
 from support.servers import RunningServer
 from weir.control.database import Connection, Database
-from weir.control.sql import Query
+from weir.control.sql import NamedQuery
 from weir.errors import WeirError
 
-SELECT_ONE = Query(name="one", sentence="One row.", text="SELECT 1 AS one")
+SELECT_ONE = NamedQuery(name="one", sentence="One row.", text="SELECT 1 AS one")
 
 
 @pytest.mark.parametrize(("trusted_s", "asked"), [(0.0, 3), (60.0, 1)])

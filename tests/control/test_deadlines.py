@@ -14,7 +14,7 @@ from support.processes import frozen, frozen_tree
 from support.servers import TestServers
 from weir.control.bounded import ClockReading
 from weir.control.database import Connection, Database, execute, fetch
-from weir.control.sql import Query
+from weir.control.sql import NamedQuery
 from weir.errors import ControlUnavailable
 
 ANSWER_S = 0.6
@@ -22,8 +22,8 @@ SLACK_S = 1.5
 """What a busy machine adds."""
 
 
-def query(text: str) -> Query:
-    return Query(name="test", sentence="A step of a test.", text=text)
+def query(text: str) -> NamedQuery:
+    return NamedQuery(name="test", sentence="A step of a test.", text=text)
 
 
 ONE = query("SELECT 1 AS one")

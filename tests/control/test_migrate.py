@@ -14,7 +14,7 @@ from support.urls import with_database
 from weir.control.database import Database
 from weir.control.migrate import Migration, PostgresMigrations, migrate, outstanding, read_migrations, verify
 from weir.errors import Misconfigured, WeirError
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import ClickHouseMigrations, drop_warehouse, migrate_warehouse
 from weir.warehouse.statements import split_statements
 
@@ -120,7 +120,7 @@ async def test_a_warehouse_migration_goes_on_after_a_kill_between_two_statements
         name="two_tables",
         text="CREATE TABLE IF NOT EXISTS a (x Int8) ENGINE = Memory; CREATE TABLE IF NOT EXISTS b AS a;",
     )
-    connection = Connection(warehouse)
+    connection = ClickHouseConnection(warehouse)
     connection.command(split_statements(migration.text)[0])
     store = ClickHouseMigrations(connection)
     shipped = read_migrations("weir.warehouse.migrations")

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 import weir
-from weir.control.sql import Query, parse_queries
+from weir.control.sql import NamedQuery, parse_queries
 
 SOURCE = Path(weir.__file__).parent
 BENCHES = SOURCE.parents[1] / "benches"
@@ -19,7 +19,7 @@ PREPARABLE = {"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "VALUES", "WITH"}
 PARAMETER = re.compile(r"%\((\w+)\)[sbt]")
 
 
-def named_queries() -> list[tuple[str, Query]]:
+def named_queries() -> list[tuple[str, NamedQuery]]:
     found = []
     for file in sorted([*SOURCE.rglob("*.sql"), *BENCHES.glob("*.sql")]):
         room = file.relative_to(SOURCE).parts[0] if file.is_relative_to(SOURCE) else "benches"
@@ -41,7 +41,7 @@ def numbered(text: str) -> str:
     return PARAMETER.sub(number, text).replace("%%", "%")
 
 
-def try_out(connection: psycopg.Connection, query: Query, *, name: str) -> None:
+def try_out(connection: psycopg.Connection, query: NamedQuery, *, name: str) -> None:
     """Prepare it; what cannot be prepared, such as LOCK and SET, runs in a transaction that is undone."""
     text = numbered(query.text)
     if text.split(None, 1)[0].upper() in PREPARABLE:

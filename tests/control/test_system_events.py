@@ -6,13 +6,13 @@ import asyncio
 
 from ingress.house import House, open_house
 from weir.control.database import Database
-from weir.control.sql import Query
+from weir.control.sql import NamedQuery
 from weir.control.system_events import SystemEvent, SystemEventKind, SystemEvents
 from weir.model.names import EnvironmentRef
 from weir.model.tasks import cancelled
 
 APPLIED = SystemEventKind.SPEC_APPLIED
-FROM_ANOTHER_VERSION = Query(
+FROM_ANOTHER_VERSION = NamedQuery(
     name="foreign_event",
     sentence="An event of a kind that this version does not know.",
     text="INSERT INTO weir.system_events (kind, payload, published_by) VALUES ('flag.set', '{}', 'newer')",

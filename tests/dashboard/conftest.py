@@ -19,7 +19,7 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 
 from support.urls import with_database
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection as RedisConnection
+from weir.broker.runner import ClickHouseConnection as RedisConnection
 from weir.control.database import Database
 from weir.control.principals import Role
 from weir.control.tenants import Tenants
@@ -28,7 +28,7 @@ from weir.embedded.urls import Urls
 from weir.model.names import EnvironmentRef
 from weir.serve.run import served
 from weir.settings import ApiSettings, EmbeddedSettings, Settings
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 
 from .world import Site, World
@@ -132,7 +132,7 @@ async def opened(browser: Browser, **options: Any) -> AsyncIterator[Page]:
 @pytest_asyncio.fixture(loop_scope="module")
 async def world(site: Site) -> AsyncIterator[World]:
     broker = RedisBroker(RedisConnection(url=site.urls.redis), shards=Settings().shards)
-    warehouse = Connection(site.urls.clickhouse)
+    warehouse = ClickHouseConnection(site.urls.clickhouse)
     yield World(site=site, broker=broker, warehouse=warehouse)
     warehouse.close()
     await broker.aclose()

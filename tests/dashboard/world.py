@@ -12,7 +12,7 @@ from weir.embedded.urls import Urls
 from weir.model.message import Failure, NewMessage, QueueState
 from weir.model.names import EnvironmentRef
 from weir.spec.ir import DeliveryPolicy, QueueSpec
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Site:
 class World:
     site: Site
     broker: RedisBroker
-    warehouse: Connection
+    warehouse: ClickHouseConnection
 
     async def define(self, name: str, *, concurrency: int | None = None) -> None:
         spec = QueueSpec(name=name, concurrency=concurrency, delivery=DeliveryPolicy(max_attempts=1))

@@ -6,7 +6,7 @@ import asyncio
 
 from tests.deadletters.world import World
 
-from weir.deadletters.audit import Auditor, last_audit
+from weir.deadletters.audit import DeadLetterAuditor, last_audit
 
 
 async def vandalise(lone_world: World, statement: str) -> None:
@@ -73,7 +73,7 @@ async def test_a_bounded_audit_goes_on_where_the_last_one_stopped(lone_world: Wo
         lone_world.clock.advance(1)
         await lone_world.kill(await lone_world.define(name), 1, 2)
     await vandalise(lone_world, "UPDATE weir.dlq_summary SET dead_count = dead_count + 1")
-    bounded = Auditor(lone_world.database, clock=lone_world.clock, interval_ms=1, max_letters=3)
+    bounded = DeadLetterAuditor(lone_world.database, clock=lone_world.clock, interval_ms=1, max_letters=3)
     drifts = []
     for _ in range(3):
         lone_world.clock.advance(10)
@@ -90,7 +90,9 @@ async def test_lineage_is_forgotten_after_its_retention(lone_world: World) -> No
     await lone_world.letters.replay(queue, old[0], by="test")
     lone_world.clock.advance(1_000_000)
     await lone_world.letters.replay(queue, young[0], by="test")
-    await Auditor(lone_world.database, clock=lone_world.clock, keep_replayed_ms=500_000).forget_replayed()
+    await DeadLetterAuditor(
+        lone_world.database, clock=lone_world.clock, keep_replayed_ms=500_000
+    ).forget_replayed()
     async with lone_world.database.connection() as connection:
         cursor = await connection.execute("SELECT id::text FROM weir.dead_letters")
         assert [row["id"] for row in await cursor.fetchall()] == young

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from support.running_api import RunningApi
 from weir.broker.broker import Broker
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.cli import dlq
 from weir.cli.dlq import verdict
 from weir.model.message import Failure, NewMessage
@@ -37,7 +37,7 @@ class Commands:
 
     def with_broker(self, work: Callable[[Broker], Any]) -> Any:
         async def run() -> Any:
-            broker = RedisBroker(Connection(url=self.redis_url))
+            broker = RedisBroker(RedisConnection(url=self.redis_url))
             result = await work(broker)
             await broker.aclose()
             return result

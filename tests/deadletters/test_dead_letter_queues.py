@@ -11,7 +11,7 @@ from tests.deadletters.world import World
 from weir.control.queues import QueueDefinitions
 from weir.deadletters import copier
 from weir.deadletters.filters import Filter
-from weir.deadletters.tasks import NewTask, TaskKind
+from weir.deadletters.tasks import BulkActionKind, NewBulkAction
 from weir.errors import BrokerUnavailable
 from weir.model.message import Delivery, Failure, NewMessage
 from weir.model.names import QueueRef
@@ -127,7 +127,9 @@ async def test_a_replay_that_dies_again_is_told_again(world: World) -> None:
     orders, parked = await pair(world, action=NOTIFY)
     await world.kill(orders, {"n": 1})
     await copied(world)
-    await world.work(await world.start(NewTask(kind=TaskKind.REDRIVE, filter=Filter(queue="orders"))))
+    await world.work(
+        await world.start(NewBulkAction(kind=BulkActionKind.REDRIVE, filter=Filter(queue="orders")))
+    )
     await world.die(orders, error="again")
     await world.move()
     await copied(world)

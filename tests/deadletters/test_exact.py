@@ -14,11 +14,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.deadletters.world import World
 
 from weir.control.database import Database
-from weir.deadletters.audit import Auditor
+from weir.deadletters.audit import DeadLetterAuditor
 from weir.deadletters.filters import Filter
 from weir.deadletters.mover import Mover
-from weir.deadletters.runner import TaskRunner
-from weir.deadletters.tasks import NewTask, TaskKind
+from weir.deadletters.runner import BulkActionRunner
+from weir.deadletters.tasks import BulkActionKind, NewBulkAction
 from weir.errors import Conflict
 from weir.model.message import Failure
 from weir.model.names import EnvironmentRef, QueueRef
@@ -109,8 +109,8 @@ class DeadLetterMachine(RuleBasedStateMachine):
     @rule(name=queues, dry_run=st.booleans(), canary=st.integers(0, 2), by_error=st.booleans())
     def redrive(self, name: str, dry_run: bool, canary: int, by_error: bool) -> None:
         expression = "error.contains('refused')" if by_error else None
-        new = NewTask(
-            kind=TaskKind.REDRIVE,
+        new = NewBulkAction(
+            kind=BulkActionKind.REDRIVE,
             filter=Filter(queue=name, expression=expression),
             dry_run=dry_run,
             canary=canary,
@@ -119,7 +119,9 @@ class DeadLetterMachine(RuleBasedStateMachine):
 
     @rule(name=queues, everything=st.booleans())
     def purge(self, name: str, everything: bool) -> None:
-        new = NewTask(kind=TaskKind.PURGE, filter=Filter(queue=name, include_unexhausted=everything))
+        new = NewBulkAction(
+            kind=BulkActionKind.PURGE, filter=Filter(queue=name, include_unexhausted=everything)
+        )
         self.run(self.world.start(new))
 
     @rule(steps=st.integers(1, 4))
@@ -138,7 +140,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
         )
     )
     def runner_is_killed(self, where: str) -> None:
-        self._killed(where, TaskRunner(self.world.broker, self.database, clock=self.world.clock).step())
+        self._killed(where, BulkActionRunner(self.world.broker, self.database, clock=self.world.clock).step())
         self.world.clock.advance(1_000)
 
     @rule(name=queues, which=st.integers(0, 5))
@@ -166,7 +168,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
 
     @rule(where=st.sampled_from(("weir.deadletters.audit.check_consumer", "weir.deadletters.audit._save")))
     def audit_is_killed(self, where: str) -> None:
-        self._killed(where, Auditor(self.database, clock=self.world.clock).audit(force=True))
+        self._killed(where, DeadLetterAuditor(self.database, clock=self.world.clock).audit(force=True))
 
     @rule()
     def summary_is_lost_and_bootstrapped(self) -> None:
@@ -218,7 +220,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
 
     async def _purged(self) -> int:
         tasks = await self.world.desk.newest(self.environment, limit=1000)
-        by_tasks = sum(task.done for task in tasks if task.kind is TaskKind.PURGE)
+        by_tasks = sum(task.done for task in tasks if task.kind is BulkActionKind.PURGE)
         rows = await self.world.rows(
             "SELECT count(*) AS n FROM weir.audit_log WHERE environment = %s AND action = 'dlq.delete'"
         )

@@ -15,15 +15,15 @@ import pytest
 
 from support.servers import RunningServer
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.control.migrate import migrate_postgres
-from weir.deadletters.audit import Auditor
-from weir.deadletters.desk import TaskDesk
+from weir.deadletters.audit import DeadLetterAuditor
+from weir.deadletters.desk import BulkActionStore
 from weir.deadletters.filters import Filter
 from weir.deadletters.mover import Mover
-from weir.deadletters.runner import TaskRunner
-from weir.deadletters.tasks import NewTask, TaskKind
+from weir.deadletters.runner import BulkActionRunner
+from weir.deadletters.tasks import BulkActionKind, NewBulkAction
 from weir.model.message import Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.tasks import cancelled
@@ -39,7 +39,7 @@ SELECT (SELECT count(*) FROM weir.dead_letters) AS letters,
 
 @asynccontextmanager
 async def stores(postgres: RunningServer, redis_url: str) -> AsyncIterator[tuple[RedisBroker, Database]]:
-    broker = RedisBroker(Connection(url=redis_url))
+    broker = RedisBroker(RedisConnection(url=redis_url))
     async with Database(postgres.url, max_size=4) as database:
         await migrate_postgres(database)
         yield broker, database
@@ -97,7 +97,7 @@ async def _outage(postgres: RunningServer, redis_url: str, environment: Environm
             ids = await (await connection.execute("SELECT id::text FROM weir.dead_letters")).fetchall()
         assert {one["id"] for one in ids} == died
         assert (row["letters"], row["summary"], row["groups"]) == (len(died),) * 3
-        audit = await Auditor(database).audit(force=True)
+        audit = await DeadLetterAuditor(database).audit(force=True)
         assert audit is not None
         assert audit.drift == 0
         await cancelled(movers)
@@ -120,8 +120,8 @@ async def _killed_redrives(
         mover = Mover(broker, database)
         while await mover.round():
             pass
-        desk = TaskDesk(database, broker)
-        new = NewTask(kind=TaskKind.REDRIVE, filter=Filter(queue="orders"), rate_per_s=1_500)
+        desk = BulkActionStore(database, broker)
+        new = NewBulkAction(kind=BulkActionKind.REDRIVE, filter=Filter(queue="orders"), rate_per_s=1_500)
         task = await desk.create(environment, new, by="test")
         for kill in range(4):
             process = await _runner_process(postgres.url, redis_url)
@@ -132,7 +132,7 @@ async def _killed_redrives(
             await until(further, within_s=60)
             process.kill()
             await process.wait()
-        runner = TaskRunner(broker, database)
+        runner = BulkActionRunner(broker, database)
         while not (task := await desk.find(environment, task.id)).state.over:
             if await runner.step(task.id) is None:
                 await asyncio.sleep(0.05)
@@ -143,7 +143,7 @@ async def _killed_redrives(
             await broker.ack([delivery.lease for delivery in deliveries])
         assert len(parents) == 6_000
         assert set(parents.values()) == {1}
-        audit = await Auditor(database).audit(force=True)
+        audit = await DeadLetterAuditor(database).audit(force=True)
         assert audit is not None
         assert audit.drift == 0
 

@@ -11,10 +11,10 @@ import pytest
 from tests.deadletters.world import World, numbers
 
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.deadletters.filters import Filter
-from weir.deadletters.tasks import NewTask, Task, TaskKind, TaskState
+from weir.deadletters.tasks import BulkAction, BulkActionKind, BulkActionState, NewBulkAction
 from weir.model.message import Delivery, Failure
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import Ordering
@@ -23,8 +23,8 @@ from weir.testing.clocks import ManualClock
 PATCH = '{"patched": true}'
 
 
-def redrive(**options: object) -> NewTask:
-    return NewTask(kind=TaskKind.REDRIVE, filter=Filter(queue="orders"), **options)  # type: ignore[arg-type]
+def redrive(**options: object) -> NewBulkAction:
+    return NewBulkAction(kind=BulkActionKind.REDRIVE, filter=Filter(queue="orders"), **options)  # type: ignore[arg-type]
 
 
 async def expire_all(world: World, count: int, *, keys: int = 1) -> QueueRef:
@@ -59,7 +59,7 @@ async def test_redis_hands_out_what_is_redriven_twice_in_its_order(
     shared_url: str, redis_url: str, environment: EnvironmentRef
 ) -> None:
     clock = ManualClock()
-    broker = RedisBroker(Connection(url=redis_url), shards=2, clock=clock)
+    broker = RedisBroker(RedisConnection(url=redis_url), shards=2, clock=clock)
     async with Database(shared_url, max_size=4) as database:
         world = World(database, environment, clock=clock, server=broker)
         queue = await expire_all(world, 60, keys=3)
@@ -94,7 +94,7 @@ async def test_a_canary_that_died_again_still_goes_first_in_the_next_redrive(wor
     world.clock.advance(50)
     assert await fail_all(world, queue) == [0, 1, 2]
     world.clock.advance(1000)
-    assert (await world.work(task)).state is TaskState.STOPPED_BY_CANARY
+    assert (await world.work(task)).state is BulkActionState.STOPPED_BY_CANARY
     await world.work(await world.start(redrive()))
     assert await fail_all(world, queue) == list(range(20))
 
@@ -104,7 +104,7 @@ async def test_a_resumed_redrive_sends_the_canaries_that_died_again_first(world:
     task = await world.work(await world.start(redrive(canary=3)))
     await fail_all(world, queue)
     world.clock.advance(1000)
-    assert (await world.work(task)).state is TaskState.STOPPED_BY_CANARY
+    assert (await world.work(task)).state is BulkActionState.STOPPED_BY_CANARY
     await world.desk.resume(world.environment, task.id, by="ann")
     task = await world.work(task)
     deliveries = await take_in_turn(world, queue)
@@ -112,7 +112,7 @@ async def test_a_resumed_redrive_sends_the_canaries_that_died_again_first(world:
     world.clock.advance(1000)
     task = await world.work(task)
     assert numbers(await waiting_in_turn(world, queue)) == list(range(3, 20))
-    assert (task.state, task.done, task.matched, task.scanned) == (TaskState.COMPLETED, 23, 23, 23)
+    assert (task.state, task.done, task.matched, task.scanned) == (BulkActionState.COMPLETED, 23, 23, 23)
 
 
 async def take_in_turn(world: World, queue: QueueRef, *, limit: int = 100) -> list[Delivery]:
@@ -140,7 +140,7 @@ async def test_what_died_for_another_reason_since_is_not_part_of_a_resumed_redri
     await world.work(task)
     await take_in_turn(world, queue)
     world.clock.advance(1000)
-    assert (await world.work(task)).state is TaskState.COMPLETED
+    assert (await world.work(task)).state is BulkActionState.COMPLETED
     assert numbers(await waiting_in_turn(world, queue)) == [2, 3, 4, 5]
     (left,) = await world.letters.newest(queue)
     assert json.loads(left.payload) == {"n": 99}
@@ -155,14 +155,14 @@ async def test_deaths_before_a_resume_do_not_stop_the_redrive_once_more(world: W
     await world.work(task)
     assert await fail_all(world, queue) == list(range(2, 12))
     world.clock.advance(1000)
-    assert (await world.work(task)).state is TaskState.STOPPED_BY_CANARY
+    assert (await world.work(task)).state is BulkActionState.STOPPED_BY_CANARY
     await world.desk.resume(world.environment, task.id, by="ann")
     seen: list[int] = []
     for _ in range(20):
         world.clock.advance(1000)
         task = await world.work(task)
         seen += numbers(await waiting_in_turn(world, queue))
-    assert (task.state, seen) == (TaskState.COMPLETED, list(range(2, 30)))
+    assert (task.state, seen) == (BulkActionState.COMPLETED, list(range(2, 30)))
 
 
 async def test_the_order_is_kept_when_the_parents_are_forgotten(world: World) -> None:
@@ -233,7 +233,7 @@ async def redrive_in_steps(
         lived, _ = await settle_at_random(world, queue, ledger, dice=dice, deadly=deadly)
         lived_in_all += lived
         world.clock.advance(1000)
-        if task.state is TaskState.STOPPED_BY_CANARY:
+        if task.state is BulkActionState.STOPPED_BY_CANARY:
             if dice.random() < 0.3:
                 break
             task = await world.desk.resume(world.environment, task.id, by="ann")
@@ -244,7 +244,7 @@ async def redrive_in_steps(
     return lived_in_all
 
 
-async def drain(world: World, queue: QueueRef, task: Task) -> None:
+async def drain(world: World, queue: QueueRef, task: BulkAction) -> None:
     """What is still in the queue dies, so that the next redrive begins with everything that is left."""
     assert task.state.over, task
     await fail_all(world, queue)

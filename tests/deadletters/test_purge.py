@@ -6,13 +6,13 @@ import pytest
 from tests.deadletters.world import World
 
 from weir.deadletters.filters import Filter
-from weir.deadletters.tasks import NewTask, TaskKind, TaskState
+from weir.deadletters.tasks import BulkActionKind, BulkActionState, NewBulkAction
 from weir.errors import Conflict, InvalidInput, NotFound
 from weir.model.message import Failure
 
 
-def purge(*, dry_run: bool = False, **fields: object) -> NewTask:
-    return NewTask(kind=TaskKind.PURGE, filter=Filter(**fields), dry_run=dry_run)  # type: ignore[arg-type]
+def purge(*, dry_run: bool = False, **fields: object) -> NewBulkAction:
+    return NewBulkAction(kind=BulkActionKind.PURGE, filter=Filter(**fields), dry_run=dry_run)  # type: ignore[arg-type]
 
 
 async def half_exhausted(world: World) -> None:
@@ -29,9 +29,9 @@ async def half_exhausted(world: World) -> None:
 
 def test_a_purge_takes_neither_patch_nor_canary() -> None:
     with pytest.raises(InvalidInput):
-        NewTask(kind=TaskKind.PURGE, filter=Filter(queue="a"), canary=3)
+        NewBulkAction(kind=BulkActionKind.PURGE, filter=Filter(queue="a"), canary=3)
     with pytest.raises(InvalidInput):
-        NewTask(kind=TaskKind.PURGE, filter=Filter(queue="a"), patch="{}")
+        NewBulkAction(kind=BulkActionKind.PURGE, filter=Filter(queue="a"), patch="{}")
 
 
 async def test_a_purge_takes_only_letters_that_used_up_their_attempts(world: World) -> None:
@@ -39,7 +39,7 @@ async def test_a_purge_takes_only_letters_that_used_up_their_attempts(world: Wor
     dry = await world.work(await world.start(purge(queue="orders", dry_run=True)))
     assert (dry.matched, dry.done) == (2, 0)
     task = await world.work(await world.start(purge(queue="orders")))
-    assert (task.state, task.done) == (TaskState.COMPLETED, 2)
+    assert (task.state, task.done) == (BulkActionState.COMPLETED, 2)
     assert await world.summary() == {"orders": 2}
     task = await world.work(await world.start(purge(queue="orders", include_unexhausted=True)))
     assert task.done == 2

@@ -10,16 +10,16 @@ from tests.deadletters.world import World, numbers
 
 from weir.control.queues import QueueDefinitions
 from weir.deadletters.filters import Filter
-from weir.deadletters.tasks import NewTask, Task, TaskKind, TaskState
+from weir.deadletters.tasks import BulkAction, BulkActionKind, BulkActionState, NewBulkAction
 from weir.errors import BrokerUnavailable, Conflict, InvalidInput, NotFound
 from weir.model.message import Failure, NewMessage
 from weir.spec.ir import MessageField, Ordering, QueueSpec
 
 
-def redrive(**options: object) -> NewTask:
+def redrive(**options: object) -> NewBulkAction:
     names = ("queue", "fingerprint", "reason", "died_from_ms", "died_to_ms", "expression")
     chosen = {name: options.pop(name) for name in names if name in options}
-    return NewTask(kind=TaskKind.REDRIVE, filter=Filter(**chosen), **options)  # type: ignore[arg-type]
+    return NewBulkAction(kind=BulkActionKind.REDRIVE, filter=Filter(**chosen), **options)  # type: ignore[arg-type]
 
 
 async def killed(world: World, count: int, *, error: str = "boom") -> None:
@@ -31,7 +31,7 @@ async def test_a_redrive_sends_everything_back_once_and_keeps_the_lineage(world:
     await killed(world, 25)
     queue = world.environment.queue("orders")
     task = await world.work(await world.start(redrive(queue="orders")))
-    assert (task.state, task.done, task.matched) == (TaskState.COMPLETED, 25, 25)
+    assert (task.state, task.done, task.matched) == (BulkActionState.COMPLETED, 25, 25)
     assert await world.summary() == {"orders": 0}
     deliveries = await world.broker.dequeue(queue, consumer="test", limit=100)
     assert len(deliveries) == 25
@@ -57,7 +57,7 @@ async def test_a_dry_run_counts_and_touches_nothing(world: World) -> None:
     await killed(world, 12)
     new = redrive(queue="orders", expression="payload.n >= 5", dry_run=True)
     task = await world.work(await world.start(new))
-    assert (task.state, task.matched, task.done) == (TaskState.COMPLETED, 7, 0)
+    assert (task.state, task.matched, task.done) == (BulkActionState.COMPLETED, 7, 0)
     assert len(task.samples) == 7
     assert await world.summary() == {"orders": 12}
     assert await world.waiting(world.environment.queue("orders")) == []
@@ -91,27 +91,27 @@ async def test_a_dry_run_without_a_patch_counts_letters_that_no_queue_would_take
     assert "headers" in str(dry.problem)
 
 
-@pytest.mark.parametrize("kind", TaskKind)
-async def test_a_queue_that_nobody_knows_is_refused(world: World, kind: TaskKind) -> None:
+@pytest.mark.parametrize("kind", BulkActionKind)
+async def test_a_queue_that_nobody_knows_is_refused(world: World, kind: BulkActionKind) -> None:
     await killed(world, 1)
-    new = NewTask(kind=kind, filter=Filter(queue="ordres"))
+    new = NewBulkAction(kind=kind, filter=Filter(queue="ordres"))
     with pytest.raises(NotFound, match="there is no queue `ordres` here"):
         await world.start(new)
     defined = world.environment.queue("ordres")
     await QueueDefinitions(world.database).define(defined, QueueSpec(name="ordres"))
-    assert (await world.work(await world.start(new))).state is TaskState.COMPLETED
+    assert (await world.work(await world.start(new))).state is BulkActionState.COMPLETED
 
 
-@pytest.mark.parametrize("kind", TaskKind)
-async def test_everything_at_once_has_to_be_asked_for(world: World, kind: TaskKind) -> None:
+@pytest.mark.parametrize("kind", BulkActionKind)
+async def test_everything_at_once_has_to_be_asked_for(world: World, kind: BulkActionKind) -> None:
     await killed(world, 3)
     with pytest.raises(InvalidInput, match="without a filter"):
-        NewTask(kind=kind, filter=Filter())
+        NewBulkAction(kind=kind, filter=Filter())
     with pytest.raises(InvalidInput, match="`all` goes without a filter"):
-        NewTask(kind=kind, filter=Filter(queue="orders"), everything=True)
-    dry = await world.work(await world.start(NewTask(kind=kind, filter=Filter(), dry_run=True)))
+        NewBulkAction(kind=kind, filter=Filter(queue="orders"), everything=True)
+    dry = await world.work(await world.start(NewBulkAction(kind=kind, filter=Filter(), dry_run=True)))
     assert dry.matched == 3
-    task = await world.work(await world.start(NewTask(kind=kind, filter=Filter(), everything=True)))
+    task = await world.work(await world.start(NewBulkAction(kind=kind, filter=Filter(), everything=True)))
     assert task.done == 3
 
 
@@ -119,7 +119,7 @@ async def test_the_audit_log_says_what_a_task_was_asked_for(world: World) -> Non
     await killed(world, 1)
     patch = '{"n": 2}'
     await world.start(redrive(expression="attempts > 0", rate_per_s=5, canary=2, patch=patch))
-    purge = NewTask(kind=TaskKind.PURGE, filter=Filter(), everything=True)
+    purge = NewBulkAction(kind=BulkActionKind.PURGE, filter=Filter(), everything=True)
     await world.start(purge)
     records = "SELECT action, details FROM weir.audit_log WHERE environment = %s ORDER BY id"
     first, second = await world.rows(records)
@@ -145,7 +145,7 @@ async def test_the_audit_log_says_what_a_task_was_asked_for(world: World) -> Non
 async def test_a_filter_in_cel_picks_the_letters(world: World, expression: str, expected: list[int]) -> None:
     await killed(world, 5)
     task = await world.work(await world.start(redrive(expression=expression)))
-    assert task.state is TaskState.COMPLETED
+    assert task.state is BulkActionState.COMPLETED
     assert sorted(numbers(await world.waiting(world.environment.queue("orders")))) == expected
     await world.check_exact()
 
@@ -179,7 +179,7 @@ async def test_a_filter_that_matches_nothing_completes_with_nothing(world: World
     await killed(world, 2)
     for new in (redrive(fingerprint="0" * 16), redrive(expression="false")):
         task = await world.work(await world.start(new))
-        assert (task.state, task.matched, task.done) == (TaskState.COMPLETED, 0, 0)
+        assert (task.state, task.matched, task.done) == (BulkActionState.COMPLETED, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -295,12 +295,12 @@ async def test_the_rate_is_kept(world: World) -> None:
 async def test_pause_resume_and_cancel(world: World) -> None:
     await killed(world, 20)
     task = await world.work(await world.start(redrive(queue="orders", rate_per_s=10)))
-    assert (await world.desk.pause(world.environment, task.id, by="ann")).state is TaskState.PAUSED
+    assert (await world.desk.pause(world.environment, task.id, by="ann")).state is BulkActionState.PAUSED
     world.clock.advance(5000)
     assert await world.runner.step(task.id) is None
     await world.desk.resume(world.environment, task.id, by="ann")
     assert (await world.work(task)).done == 10
-    assert (await world.desk.cancel(world.environment, task.id, by="ann")).state is TaskState.CANCELLED
+    assert (await world.desk.cancel(world.environment, task.id, by="ann")).state is BulkActionState.CANCELLED
     world.clock.advance(5000)
     assert await world.runner.step(task.id) is None
     assert await world.summary() == {"orders": 10}
@@ -327,7 +327,7 @@ async def test_a_task_of_another_environment_does_not_exist(world: World) -> Non
         await world.desk.find(world.environment, "no uuid")
 
 
-async def canaries(world: World, **options: object) -> Task:
+async def canaries(world: World, **options: object) -> BulkAction:
     await killed(world, 50)
     return await world.work(await world.start(redrive(queue="orders", canary=4, **options)))
 
@@ -339,7 +339,7 @@ async def test_a_redrive_whose_cause_persists_stops_at_its_canary(world: World) 
     await world.move()
     world.clock.advance(1000)
     task = await world.work(task)
-    assert (task.state, task.done, task.died_again) == (TaskState.STOPPED_BY_CANARY, 4, 4)
+    assert (task.state, task.done, task.died_again) == (BulkActionState.STOPPED_BY_CANARY, 4, 4)
     assert task.note == "4 of 4 canaries died again; at most 0 may"
     assert await world.summary() == {"orders": 50}
     await world.check_exact()
@@ -361,7 +361,7 @@ async def test_a_canary_that_lives_lets_the_rest_go(world: World) -> None:
     await world.broker.ack([delivery.lease for delivery in deliveries])
     world.clock.advance(1000)
     task = await world.work(task)
-    assert (task.state, task.done) == (TaskState.COMPLETED, 50)
+    assert (task.state, task.done) == (BulkActionState.COMPLETED, 50)
     assert await world.summary() == {"orders": 0}
 
 
@@ -374,14 +374,14 @@ async def test_a_tolerated_share_of_canaries_may_die(world: World) -> None:
     await world.move()
     world.clock.advance(1000)
     task = await world.work(task)
-    assert (task.state, task.done) == (TaskState.COMPLETED, 50)
+    assert (task.state, task.done) == (BulkActionState.COMPLETED, 50)
 
 
 async def test_canaries_that_nobody_works_on_stop_the_redrive_when_patience_ends(world: World) -> None:
     task = await canaries(world, canary_patience_ms=60_000)
     world.clock.advance(60_000)
     task = await world.work(task)
-    assert task.state is TaskState.STOPPED_BY_CANARY
+    assert task.state is BulkActionState.STOPPED_BY_CANARY
     assert "neither done nor dead" in str(task.note)
     resumed = await world.desk.resume(world.environment, task.id, by="ann")
     assert resumed.canary_state == "sending"
@@ -400,7 +400,7 @@ async def test_a_redrive_past_its_canary_still_stops_when_too_many_die(world: Wo
     await world.move()
     world.clock.advance(1000)
     task = await world.work(task)
-    assert (task.state, task.done) == (TaskState.STOPPED_BY_CANARY, 14)
+    assert (task.state, task.done) == (BulkActionState.STOPPED_BY_CANARY, 14)
     assert await world.summary() == {"orders": 46}
 
 
@@ -427,7 +427,7 @@ async def test_a_redrive_that_is_killed_after_sending_resumes_without_sending_tw
         await world.runner.step(task.id)
         world.clock.advance(1000)
     done = await world.desk.find(world.environment, task.id)
-    assert (done.state, done.done) == (TaskState.COMPLETED, 30)
+    assert (done.state, done.done) == (BulkActionState.COMPLETED, 30)
     assert sorted(seen) == list(range(30))
     await world.check_exact()
 
@@ -448,7 +448,7 @@ async def test_a_full_queue_makes_the_redrive_wait_for_room(world: World) -> Non
     assert len(await world.waiting(queue)) == 10
     world.clock.advance(1000)
     task = await world.work(task)
-    assert (task.state, task.done, task.scanned, task.matched) == (TaskState.COMPLETED, 20, 20, 20)
+    assert (task.state, task.done, task.scanned, task.matched) == (BulkActionState.COMPLETED, 20, 20, 20)
     assert len(await world.waiting(queue)) == 10
 
 
@@ -464,7 +464,7 @@ async def test_a_broker_that_is_away_postpones_the_redrive(
     with monkeypatch.context() as patch:
         patch.setattr(world.broker, "enqueue", away)
         task = await world.work(task)
-    assert (task.state, task.done, task.note) == (TaskState.PENDING, 0, "Redis is away")
+    assert (task.state, task.done, task.note) == (BulkActionState.PENDING, 0, "Redis is away")
     world.clock.advance(1000)
     assert (await world.work(task)).done == 3
 
@@ -473,7 +473,7 @@ async def test_a_queue_that_is_gone_fails_the_redrive_and_keeps_the_letters(worl
     await killed(world, 3)
     await world.broker.forget(world.environment.queue("orders"))
     task = await world.work(await world.start(redrive(queue="orders")))
-    assert task.state is TaskState.FAILED
+    assert task.state is BulkActionState.FAILED
     assert await world.summary() == {"orders": 3}
 
 
@@ -539,7 +539,7 @@ async def test_letters_that_no_queue_would_take_are_skipped_and_the_others_go(wo
     await world.die(queue)
     await world.move()
     task = await world.work(await world.start(redrive(queue="orders")))
-    assert (task.state, task.done, task.skipped) == (TaskState.COMPLETED, 1, 1)
+    assert (task.state, task.done, task.skipped) == (BulkActionState.COMPLETED, 1, 1)
     assert "headers" in str(task.problem)
     assert await world.waiting(queue) == [b'{"n": 2}']
     with pytest.raises(InvalidInput, match="cannot be replayed"):

@@ -15,12 +15,12 @@ from support.urls import with_database
 from weir.control.database import Database
 from weir.control.migrate import PostgresMigrations, migrate, migrate_postgres, read_migrations
 from weir.control.queues import QueueDefinitions
-from weir.control.specs import Specs
+from weir.control.specs import SpecRegister
 from weir.control.tenants import ensure_environment
 from weir.deadletters.consumers import ensure_consumers
 from weir.deadletters.filters import Filter
 from weir.deadletters.lineage import replay_id_of
-from weir.deadletters.tasks import NewTask, TaskKind
+from weir.deadletters.tasks import BulkActionKind, NewBulkAction
 from weir.model.ids import new_id
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import Ordering
@@ -88,7 +88,7 @@ async def test_replays_of_before_are_redriven_in_their_original_order(
     world = World(old_database, environment)
     await world.define("orders", ordering=Ordering.PER_KEY)
     await world.check_exact()
-    new = NewTask(kind=TaskKind.REDRIVE, filter=Filter(queue="orders"))
+    new = NewBulkAction(kind=BulkActionKind.REDRIVE, filter=Filter(queue="orders"))
     assert (await world.work(await world.start(new))).done == 40
     seen: list[int] = []
     while deliveries := await world.broker.dequeue(queue, consumer="test", limit=100):
@@ -122,7 +122,7 @@ async def test_a_default_age_of_before_deletes_nothing_and_another_one_was_writt
         "default": None,
         "written": ages["written"],
     }
-    current = await Specs(old_database, MemoryBroker()).current(environment)
+    current = await SpecRegister(old_database, MemoryBroker()).current(environment)
     assert current is not None
     assert {one.name: (one.retention.max_age_ms, one.retention.max_depth) for one in current.app.queues} == {
         "default": (None, None),

@@ -10,14 +10,14 @@ from typing import Any
 from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.control.queues import QueueDefinitions
-from weir.deadletters.audit import Auditor
+from weir.deadletters.audit import DeadLetterAuditor
 from weir.deadletters.copier import DeadLetterCopier
-from weir.deadletters.desk import TaskDesk
+from weir.deadletters.desk import BulkActionStore
 from weir.deadletters.mover import Mover
 from weir.deadletters.retention import DeadLetterRetention
-from weir.deadletters.runner import TaskRunner
-from weir.deadletters.single import Letters
-from weir.deadletters.tasks import NewTask, Task
+from weir.deadletters.runner import BulkActionRunner
+from weir.deadletters.single import DeadLetterStore
+from weir.deadletters.tasks import BulkAction, NewBulkAction
 from weir.model.ids import MessageId
 from weir.model.message import Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
@@ -54,12 +54,12 @@ class World:
     def __post_init__(self) -> None:
         self.broker: Broker = self.server or MemoryBroker(shards=self.shards, clock=self.clock)
         self.mover = Mover(self.broker, self.database, clock=self.clock)
-        self.desk = TaskDesk(self.database, self.broker, clock=self.clock)
-        self.runner = TaskRunner(self.broker, self.database, clock=self.clock)
-        self.letters = Letters(self.database, self.broker, clock=self.clock)
+        self.desk = BulkActionStore(self.database, self.broker, clock=self.clock)
+        self.runner = BulkActionRunner(self.broker, self.database, clock=self.clock)
+        self.letters = DeadLetterStore(self.database, self.broker, clock=self.clock)
         self.copier = DeadLetterCopier(self.broker, self.database)
         self.retention = DeadLetterRetention(self.broker, self.database, interval_s=1)
-        self.auditor = Auditor(self.database, clock=self.clock)
+        self.auditor = DeadLetterAuditor(self.database, clock=self.clock)
 
     @property
     def shard(self) -> int:
@@ -102,10 +102,10 @@ class World:
         while await self.mover.round():
             pass
 
-    async def start(self, new: NewTask) -> Task:
+    async def start(self, new: NewBulkAction) -> BulkAction:
         return await self.desk.create(self.environment, new, by="test")
 
-    async def work(self, task: Task, *, steps: int = 1000) -> Task:
+    async def work(self, task: BulkAction, *, steps: int = 1000) -> BulkAction:
         """Step a task until it is over or waits for something."""
         for _ in range(steps):
             stepped = await self.runner.step(task.id)

@@ -11,7 +11,7 @@ import pytest
 
 from benches.children import child
 from support.processes import is_alive, kill9, wait_until
-from weir.embedded.child import Child, Command
+from weir.embedded.child import Child, ChildCommand
 
 ROOT = Path(__file__).parents[2]
 BENCH = """
@@ -30,7 +30,7 @@ asyncio.run(main())
 
 async def test_what_a_child_is_told_in_its_environment_stands_on_no_command_line(tmp_path: Path) -> None:
     shell = ("/bin/sh", "-c", 'echo "$TOLD"; env')
-    one = Child(Command(argv=shell, cwd=tmp_path, env={"TOLD": "a secret"}), log=tmp_path / "log")
+    one = Child(ChildCommand(argv=shell, cwd=tmp_path, env={"TOLD": "a secret"}), log=tmp_path / "log")
     assert "a secret" not in " ".join(psutil.Process(one.pid).cmdline())
     assert await one.wait() == 0
     lines = one.last_lines(100)

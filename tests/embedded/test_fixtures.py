@@ -5,11 +5,11 @@ from __future__ import annotations
 import clickhouse_connect
 
 from weir.control.database import Database
-from weir.control.sql import Query
+from weir.control.sql import NamedQuery
 
 
 async def test_each_test_gets_a_migrated_database(database: Database) -> None:
-    query = Query(name="count", sentence="Count.", text="SELECT count(*) AS n FROM weir.migrations")
+    query = NamedQuery(name="count", sentence="Count.", text="SELECT count(*) AS n FROM weir.migrations")
     rows = await database.fetch(query)
     assert rows[0]["n"] > 0
 

@@ -18,13 +18,13 @@ from weir.api.direct import DirectPusher, DirectSettler
 from weir.api.edge import Edge
 from weir.api.services import Services
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
 from weir.control.principals import Role
 from weir.control.queues import QueueDefinitions
 from weir.control.registry import SpecRegistry
-from weir.control.specs import Specs
+from weir.control.specs import SpecRegister
 from weir.control.system_events import SystemEvents
 from weir.control.tokens import NewToken, Tokens
 from weir.deadletters.channels import Channels
@@ -57,7 +57,7 @@ class House:
     environment: EnvironmentRef
     database: Database
     broker: RedisBroker
-    specs: Specs
+    specs: SpecRegister
     registry: SpecRegistry
     commands: Commands
     journal: PostgresJournal
@@ -127,9 +127,9 @@ class House:
 @asynccontextmanager
 async def open_house(environment: EnvironmentRef, database: Database, redis_url: str) -> AsyncIterator[House]:
     async with AsyncExitStack() as stack:
-        broker = RedisBroker(Connection(url=redis_url))
+        broker = RedisBroker(RedisConnection(url=redis_url))
         stack.push_async_callback(broker.aclose)
-        specs = Specs(database, broker, companions=(Channels(database).follow,))
+        specs = SpecRegister(database, broker, companions=(Channels(database).follow,))
         registry, commands, secrets = SpecRegistry(database), Commands(), {"HOOK": SECRET}
         pusher = DirectPusher(broker)
         at_once = CommandsAtOnce(commands, executor=DaemonThreads(), keys=PostgresKeys(database))

@@ -6,13 +6,13 @@ import asyncio
 
 from outbound.receiver import plain, receiving
 from weir.model.message import NewMessage
-from weir.outbound.delivery import DeliveryOutcome, Verdict
+from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict
 from weir.outbound.log import DeliveryRecord, PostgresDeliveryLog
 from workers.rig import until
 
 
 def record(queue, message_id: str, sent_at_ms: int) -> DeliveryRecord:
-    outcome = DeliveryOutcome(verdict=Verdict.RETRY, duration_ms=3, status=500, error="no")
+    outcome = DeliveryOutcome(verdict=DeliveryVerdict.RETRY, duration_ms=3, status=500, error="no")
     return DeliveryRecord(
         queue=queue,
         message_id=message_id,

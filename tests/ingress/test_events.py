@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.errors import InvalidInput, Malformed, TooLarge, UnsupportedMedia
-from weir.ingress.events import Event, events_of
+from weir.ingress.events import IncomingEvent, events_of
 from weir.spec.ir import SignatureScheme, Verification, WebhookSpec
 
 PLAIN = WebhookSpec(name="W", queue="Q")
@@ -78,7 +78,7 @@ def test_githubs_form_is_the_json_that_it_holds():
     payload = '{"zen": "a b+c & d=e \u2713 %", "n": 12345678901234567890}'
     form = urlencode({"payload": payload}).encode()
     (event,) = events_of(hook(SignatureScheme.GITHUB), FORM, form)
-    assert event == Event(payload=payload.encode(), id="d", media_type="application/json")
+    assert event == IncomingEvent(payload=payload.encode(), id="d", media_type="application/json")
 
 
 @pytest.mark.parametrize(

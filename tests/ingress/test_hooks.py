@@ -20,7 +20,7 @@ from weir.model.receipts import HOOK, RECEIVED_AT
 from weir.serve.server import bind, listening
 from weir.spec.language import read_spec
 from weir.worker import Context, Reject
-from weir.workers.journal import Attempt, attempts_of
+from weir.workers.journal import AttemptRecord, attempts_of
 from workers.rig import until
 
 SPEC = """
@@ -356,7 +356,7 @@ async def test_headers_that_lie_about_a_receipt_do_not_stop_the_record(house):
     for delivery in await house.broker.dequeue(queue, consumer="c", limit=4):
         now = delivery.enqueued_at_ms
         house.journal.record(
-            Attempt(delivery=delivery, worker="w", started_at_ms=now, finished_at_ms=now, ending="done")
+            AttemptRecord(delivery=delivery, worker="w", started_at_ms=now, finished_at_ms=now, ending="done")
         )
     await house.journal.flush()
     for message in messages:
@@ -378,7 +378,7 @@ async def test_no_error_or_result_of_a_command_stops_the_record(house, error, re
     queue = house.environment.queue("In")
     await house.broker.enqueue(queue, [NewMessage(payload=b"{}", idempotency_key="k")])
     (delivery,) = await house.broker.dequeue(queue, consumer="c")
-    attempt = Attempt(
+    attempt = AttemptRecord(
         delivery=delivery,
         worker="w",
         started_at_ms=1,
@@ -399,7 +399,7 @@ async def test_a_receipt_comes_before_the_work_whatever_the_workers_clock_says(h
     (delivery,) = await house.broker.dequeue(queue, consumer="behind")
     long_ago = delivery.enqueued_at_ms - 60_000
     house.journal.record(
-        Attempt(
+        AttemptRecord(
             delivery=delivery,
             worker="behind",
             started_at_ms=long_ago,

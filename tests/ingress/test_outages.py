@@ -16,7 +16,7 @@ from ingress.house import SECRET, House
 from support.tcp_proxy import TcpProxy
 from weir.api.app import create_app
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.ingress.receive import Receiver
 from weir.model.tasks import cancelled
@@ -59,7 +59,7 @@ async def front(house: House, redis_url: str, database_url: str) -> AsyncIterato
     async with AsyncExitStack() as stack:
         redis = await stack.enter_async_context(TcpProxy.to(redis_url))
         postgres = await stack.enter_async_context(TcpProxy.to(database_url))
-        broker = RedisBroker(Connection(url=redis.url))
+        broker = RedisBroker(RedisConnection(url=redis.url))
         stack.push_async_callback(broker.aclose)
         reserved = Database(postgres.url, max_size=2, timeout_s=0.5)
         stack.push_async_callback(reserved.aclose)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from weir.admission.admission import Admission
-from weir.broker.broker import Call
+from weir.broker.broker import NamedCall
 from weir.control.database import Database, execute
-from weir.control.sql import Query
+from weir.control.sql import NamedQuery
 from weir.errors import BrokerUnavailable
 from weir.model.exchange import Pushed, PushItem, Queued
 from weir.model.message import Enqueued, NewMessage
@@ -19,7 +19,7 @@ from weir.spec.ir import Ordering, QueueSpec
 from weir.testing.memory import MemoryBroker
 
 LEASE_MS = 40
-_EXPIRE = Query(
+_EXPIRE = NamedQuery(
     name="expire", sentence="Let every claim time out.", text="UPDATE weir.operation_lanes SET until_ms = 0"
 )
 
@@ -47,7 +47,7 @@ class Linked:
         self._broker = broker
         self.link = Link.UP
         self.crash_after: str | None = None
-        self.late: list[tuple[QueueRef, list[NewMessage], Call]] = []
+        self.late: list[tuple[QueueRef, list[NewMessage], NamedCall]] = []
 
     @property
     def shards(self) -> int:
@@ -59,7 +59,7 @@ class Linked:
         messages: Sequence[NewMessage],
         *,
         through_gate: bool = False,
-        call: Call | None = None,
+        call: NamedCall | None = None,
         operations: Sequence[str] | None = None,
     ) -> list[Enqueued]:
         if self.link is Link.LATE and call is not None:

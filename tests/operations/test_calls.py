@@ -10,7 +10,7 @@ import pytest
 from operations.cluster import Link, Linked
 from weir.broker.broker import Broker
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.control.migrate import read_migrations
 from weir.model.exchange import Queued
@@ -31,7 +31,7 @@ async def store(
     if request.param == "memory":
         broker: Broker = MemoryBroker(clock=manual_clock)
     else:
-        broker = RedisBroker(Connection(url=redis_url), clock=manual_clock)
+        broker = RedisBroker(RedisConnection(url=redis_url), clock=manual_clock)
     await broker.define(environment.queue("work"), QueueSpec(name="work"))
     yield broker
     await broker.aclose()

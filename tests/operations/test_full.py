@@ -11,7 +11,7 @@ from operations.cluster import Link, Linked
 from weir.admission.admission import Admission
 from weir.broker.broker import Broker
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.errors import QueueFull
 from weir.model.exchange import PushAnswer, Pushed, Queued, Refused
@@ -29,7 +29,7 @@ DEPTH = 5
 
 @pytest.fixture(params=["memory", "redis"])
 async def store(request: pytest.FixtureRequest, redis_url: str) -> AsyncIterator[Broker]:
-    broker = MemoryBroker() if request.param == "memory" else RedisBroker(Connection(url=redis_url))
+    broker = MemoryBroker() if request.param == "memory" else RedisBroker(RedisConnection(url=redis_url))
     yield broker
     await broker.aclose()
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from weir.control.database import Database
-from weir.control.sql import Query
+from weir.control.sql import NamedQuery
 from weir.model.names import EnvironmentRef
 
 from .cluster import Cluster, Link
@@ -31,7 +31,7 @@ ACTIONS = st.one_of(
 )
 
 
-_EMPTY = Query(
+_EMPTY = NamedQuery(
     name="empty",
     sentence="Forget the last example.",
     text="TRUNCATE weir.operations, weir.operation_lanes, weir.direct_leases",

@@ -8,10 +8,10 @@ import pytest
 
 from weir.admission.admission import Admission
 from weir.admission.kinds import OperationType
-from weir.admission.policy import Policy, Threshold
+from weir.admission.policy import AdmissionPolicy, Threshold
 from weir.broker.broker import Gated
 from weir.control.database import Database, execute
-from weir.control.sql import Query
+from weir.control.sql import NamedQuery
 from weir.errors import Conflict, InvalidInput, NotFound, Overloaded
 from weir.model.exchange import Pushed, Queued, Settled, SettleItem, Verb
 from weir.model.ids import new_id, new_message_id
@@ -19,7 +19,7 @@ from weir.model.message import LeaseRef, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.operations.estimate import Rate, RateMeter
 from weir.operations.maintenance import Cleaner
-from weir.operations.model import Status
+from weir.operations.model import OperationStatus
 from weir.operations.orphans import OrphanGates
 from weir.operations.reach import Reach
 from weir.operations.service import OperationService
@@ -29,8 +29,8 @@ from weir.testing.memory import MemoryBroker
 from .conftest import busy, drained, idle, item
 
 
-def statement(text: str) -> Query:
-    return Query(name="test", sentence="A step of a test.", text=text)
+def statement(text: str) -> NamedQuery:
+    return NamedQuery(name="test", sentence="A step of a test.", text=text)
 
 
 async def queued(service: OperationService, queue: QueueRef, text: str, *, key: str | None = None) -> Queued:
@@ -57,7 +57,7 @@ async def test_worker_crash_recovery(
 
 async def test_queue_full_behavior(database: Database, broker: MemoryBroker, queue: QueueRef) -> None:
     """Filled to its depth it rejects; drained it takes operations again."""
-    policy = Policy(thresholds={OperationType.PUSH: Threshold(utilization=0.7, depth=5)})
+    policy = AdmissionPolicy(thresholds={OperationType.PUSH: Threshold(utilization=0.7, depth=5)})
     service = OperationService(database=database, broker=broker, admission=Admission(policy=policy))
     busy(service.admission)
     for n in range(6):
@@ -99,14 +99,14 @@ async def test_a_poisoned_operation_ends_as_failed_and_unblocks_its_partition(
         await execute(connection, statement(spoil), id=poisoned.operation_id)
     await drain(database, service)
     row = await service.desk.read(queue.scope, poisoned.operation_id)
-    assert row["status"] == Status.FAILED
+    assert row["status"] == OperationStatus.FAILED
     assert row["retry_count"] == row["max_retries"] + 1
     assert "cannot be read" in row["error"]
     assert await drained(broker, queue) == ["behind"]
     (answer,) = await service.front().push([item(queue, "direct", key="a")])
     assert isinstance(answer, Pushed)
     again = await service.desk.retry(queue.scope, poisoned.operation_id)
-    assert (again["status"], again["retry_count"]) == (Status.PENDING, 0)
+    assert (again["status"], again["retry_count"]) == (OperationStatus.PENDING, 0)
 
 
 async def drain(database: Database, service: OperationService) -> None:
@@ -144,7 +144,7 @@ async def test_a_pending_operation_can_be_cancelled_and_a_finished_one_cannot(
     first = await queued(service, queue, "1", key="a")
     second = await queued(service, queue, "2", key="a")
     cancelled = await service.desk.cancel(queue.scope, first.operation_id)
-    assert cancelled["status"] == Status.CANCELLED
+    assert cancelled["status"] == OperationStatus.CANCELLED
     assert await service.processor.round() == 1
     with pytest.raises(Conflict):
         await service.desk.cancel(queue.scope, second.operation_id)

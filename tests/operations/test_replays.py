@@ -10,7 +10,7 @@ from weir.model.exchange import Pushed, Queued
 from weir.model.names import QueueRef
 from weir.operations.execute import execute
 from weir.operations.maintenance import Cleaner
-from weir.operations.model import Status
+from weir.operations.model import OperationStatus
 from weir.operations.service import OperationService
 from weir.testing.memory import MemoryBroker
 
@@ -38,7 +38,7 @@ async def test_a_claim_that_is_run_again_after_its_operation_ended_changes_nothi
     assert await service.queue.settle(again, worker="late") == {}
     assert await drained(broker, queue) == []
     row = await service.desk.read(queue.scope, ticket.operation_id)
-    assert row["status"] == Status.COMPLETED
+    assert row["status"] == OperationStatus.COMPLETED
 
 
 async def test_the_id_of_a_finished_operation_can_be_read_but_neither_cancelled_nor_retried(

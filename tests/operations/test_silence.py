@@ -12,21 +12,21 @@ import pytest
 from support.processes import frozen_tree
 from support.servers import TestServers
 from weir.control.database import Database
-from weir.control.sql import Query
+from weir.control.sql import NamedQuery
 from weir.errors import BrokerUnavailable, ControlUnavailable
 from weir.model.exchange import Pushed, Queued, Refused
 from weir.model.message import Enqueued, NewMessage
 from weir.model.names import QueueRef
 from weir.operations import keeper as keeping
 from weir.operations import writer as writing
-from weir.operations.model import NewOperation, Status
+from weir.operations.model import NewOperation, OperationStatus
 from weir.operations.queue import Added, NotQueued, OperationQueue
 from weir.operations.service import OperationService
 from weir.testing.memory import MemoryBroker
 
 from .conftest import busy, drained, idle, item, running, wait_for
 
-STATUSES = Query(name="s", sentence="Every operation.", text="SELECT status, error FROM weir.operations")
+STATUSES = NamedQuery(name="s", sentence="Every operation.", text="SELECT status, error FROM weir.operations")
 
 
 class Silent(OperationQueue):
@@ -60,7 +60,7 @@ async def test_a_push_that_was_refused_never_runs_even_if_postgresql_took_it(
     assert await service.processor.round() == 1
     assert await drained(broker, queue) == ["direct"]
     (row,) = await database.fetch(STATUSES)
-    assert row["status"] == Status.CANCELLED
+    assert row["status"] == OperationStatus.CANCELLED
     assert "not queued" in row["error"]
 
 
@@ -204,7 +204,7 @@ async def test_a_keeper_that_was_refused_does_not_extend_its_lease_when_postgres
 ) -> None:
     """It knows of an operation that waits without a gate, so nothing may overtake it."""
     await service.keeper.round()
-    hold = Query(
+    hold = NamedQuery(
         name="hold",
         sentence="Somebody queued without a gate.",
         text="UPDATE weir.direct_leases SET ungated = 1",

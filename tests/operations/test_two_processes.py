@@ -15,7 +15,7 @@ from support.processes import cont, stop
 from support.servers import RunningServer, redis_server, start_server
 from weir import ApiError, AsyncWeir, OutgoingMessage, Unreachable
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.control.queues import QueueDefinitions
 from weir.control.tokens import Tokens
@@ -124,7 +124,7 @@ async def check(
             return await operations.depth() == 0
 
         await wait_for(empty, timeout_s=60)
-    broker = RedisBroker(Connection(url=own_redis.url), shards=SHARDS)
+    broker = RedisBroker(RedisConnection(url=own_redis.url), shards=SHARDS)
     try:
         seen = await consumed(broker, queue)
     finally:

@@ -10,7 +10,13 @@ from standardwebhooks import Webhook
 from outbound.receiver import plain, receiving
 from weir.model.clock import SystemClock
 from weir.outbound.addresses import parse_networks
-from weir.outbound.delivery import RESPONSE_CAP_BYTES, OutboundRequest, Verdict, deliver, retry_after_ms
+from weir.outbound.delivery import (
+    RESPONSE_CAP_BYTES,
+    DeliveryVerdict,
+    OutboundRequest,
+    deliver,
+    retry_after_ms,
+)
 from weir.outbound.guard import GuardPolicy, guarded_client
 
 LOOPBACK = GuardPolicy(allowed=parse_networks(["127.0.0.0/8"]))
@@ -26,7 +32,7 @@ async def attempt(url: str, *, policy: GuardPolicy = LOOPBACK, timeout_ms: int =
 async def test_a_delivery_verifies_with_the_reference_library_under_every_secret():
     async with receiving() as receiver:
         outcome = await attempt(receiver.url, secrets=SECRETS)
-    assert outcome.verdict is Verdict.DELIVERED
+    assert outcome.verdict is DeliveryVerdict.DELIVERED
     headers, body = receiver.requests[0]
     for secret in SECRETS:
         Webhook(secret).verify(body, headers)
@@ -35,11 +41,11 @@ async def test_a_delivery_verifies_with_the_reference_library_under_every_secret
 @pytest.mark.parametrize(
     ("status", "verdict"),
     [
-        (204, Verdict.DELIVERED),
-        (301, Verdict.RETRY),
-        (404, Verdict.RETRY),
-        (410, Verdict.GONE),
-        (500, Verdict.RETRY),
+        (204, DeliveryVerdict.DELIVERED),
+        (301, DeliveryVerdict.RETRY),
+        (404, DeliveryVerdict.RETRY),
+        (410, DeliveryVerdict.GONE),
+        (500, DeliveryVerdict.RETRY),
     ],
 )
 async def test_only_2xx_is_success_and_410_is_gone(status, verdict):
@@ -67,7 +73,7 @@ async def test_an_endpoint_that_never_answers_is_given_up():
     async with receiving() as receiver:
         receiver.answer = b""
         outcome = await attempt(receiver.url, timeout_ms=200)
-    assert outcome.verdict is Verdict.RETRY
+    assert outcome.verdict is DeliveryVerdict.RETRY
     assert outcome.duration_ms < 1_500
 
 
@@ -75,18 +81,18 @@ async def test_a_huge_response_is_cut():
     async with receiving() as receiver:
         receiver.answer = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (4 * RESPONSE_CAP_BYTES)
         outcome = await attempt(receiver.url)
-    assert outcome.verdict is Verdict.DELIVERED
+    assert outcome.verdict is DeliveryVerdict.DELIVERED
     assert len(outcome.excerpt) == 1024
 
 
 async def test_a_private_destination_is_refused_and_nothing_is_sent():
     async with receiving() as receiver:
         outcome = await attempt(receiver.url, policy=GuardPolicy())
-    assert outcome.verdict is Verdict.REFUSED
+    assert outcome.verdict is DeliveryVerdict.REFUSED
     assert receiver.requests == []
 
 
 async def test_a_closed_port_is_a_failure_to_retry():
     outcome = await attempt("http://127.0.0.1:1/")
-    assert outcome.verdict is Verdict.RETRY
+    assert outcome.verdict is DeliveryVerdict.RETRY
     assert "ConnectError" in outcome.error

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from outbound.receiver import plain, receiving
 from weir.errors import InvalidInput
 from weir.outbound.addresses import may_reach, parse_networks
-from weir.outbound.guard import GuardPolicy, Refused, check_url, guarded_client
+from weir.outbound.guard import AddressRefused, GuardPolicy, check_url, guarded_client
 
 LOOPBACK = GuardPolicy(allowed=parse_networks(["127.0.0.0/8"]))
 STRICT = GuardPolicy()
@@ -80,7 +80,7 @@ def test_a_subnet_can_be_allowed_also_when_it_comes_wrapped():
     ],
 )
 def test_a_url_that_could_never_be_delivered_is_refused_at_once(url):
-    with pytest.raises(Refused):
+    with pytest.raises(AddressRefused):
         check_url(url, policy=GuardPolicy(ports=frozenset({80, 443})))
 
 
@@ -95,7 +95,7 @@ async def test_a_name_that_resolves_to_a_private_address_is_refused_on_connectin
         return ["127.0.0.1"]
 
     async with receiving() as receiver, guarded_client(STRICT, resolver=rebinding) as client:
-        with pytest.raises(Refused, match="not public"):
+        with pytest.raises(AddressRefused, match="not public"):
             await client.post(f"http://innocent.example:{receiver.port}/")
     assert receiver.requests == []
 
@@ -105,7 +105,7 @@ async def test_one_private_address_among_public_ones_is_enough_to_refuse():
         return ["93.184.216.34", "10.0.0.1"]
 
     async with guarded_client(STRICT, resolver=mixed) as client:
-        with pytest.raises(Refused, match=r"10\.0\.0\.1"):
+        with pytest.raises(AddressRefused, match=r"10\.0\.0\.1"):
             await client.post("http://two-faced.example/")
 
 

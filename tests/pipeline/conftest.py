@@ -14,7 +14,7 @@ from tests.pipeline.emission import Emission
 from support.urls import with_database
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.session import SessionOptions, open_session
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 
 _DATABASES = count()
 
@@ -38,8 +38,8 @@ def emission(streams_url: str) -> Iterator[Emission]:
 
 
 @pytest.fixture
-def warehouse(warehouse_url: str) -> Iterator[Connection]:
-    connection = Connection(warehouse_url)
+def warehouse(warehouse_url: str) -> Iterator[ClickHouseConnection]:
+    connection = ClickHouseConnection(warehouse_url)
     yield connection
     connection.close()
 

@@ -10,7 +10,7 @@ from redis import Redis
 
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
-from weir.telemetry.codec import Event, pack
+from weir.telemetry.codec import MetricEvent, pack
 from weir.telemetry.events import QUEUE, QUEUE_COUNTERS, STREAM_FIELD, QueueOperation
 from weir.telemetry.streams import stream_key
 
@@ -82,4 +82,4 @@ class Emission:
             **{f"{name}_total": totals[name] for name in QUEUE_COUNTERS},
         }
         names = (queue.organization, queue.project, queue.environment, queue.queue)
-        return pack(QUEUE, Event(dimensions=names, values=values, samples=waits))
+        return pack(QUEUE, MetricEvent(dimensions=names, values=values, samples=waits))

@@ -20,7 +20,7 @@ import psutil
 from support.servers import RunningServer
 from support.tcp_proxy import TcpProxy
 from weir.telemetry.store import StreamStore
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 
 
 class Rig:
@@ -135,7 +135,9 @@ def bounce(server: RunningServer, *, away_s: float) -> None:
     server.start()
 
 
-def wait_until_landed(rig: Rig, connection: Callable[[], Connection], events: int, *, wait_s: float) -> int:
+def wait_until_landed(
+    rig: Rig, connection: Callable[[], ClickHouseConnection], events: int, *, wait_s: float
+) -> int:
     """Wait until the ledger holds as many events as were emitted, restarting the pipeline if it died."""
     deadline = time.monotonic() + wait_s
     landed = 0

@@ -19,7 +19,7 @@ from weir.pipeline.job import PipelineOptions
 from weir.pipeline.sink import land
 from weir.telemetry.store import StreamStore
 from weir.telemetry.streams import stream_key
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 
 Weir = Callable[..., str]
 
@@ -72,7 +72,7 @@ def test_an_audit_without_drift_says_so(weir: Weir, options: PipelineOptions, em
 
 
 def test_an_audit_finds_what_was_counted_twice_and_fails(
-    weir: Weir, options: PipelineOptions, emission: Emission, warehouse: Connection
+    weir: Weir, options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection
 ) -> None:
     emission.emit(50)
     landed(options, emission)
@@ -83,7 +83,7 @@ def test_an_audit_finds_what_was_counted_twice_and_fails(
 
 
 def test_an_audit_finds_a_tier_that_lost_rows(
-    weir: Weir, options: PipelineOptions, emission: Emission, warehouse: Connection
+    weir: Weir, options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection
 ) -> None:
     emission.emit(50)
     landed(options, emission)
@@ -148,7 +148,7 @@ def process(*words: str) -> str:
 
 @pytest.mark.slow
 def test_run_repair_and_rebuild_leave_the_same_totals_in_every_tier(
-    weir: Weir, options: PipelineOptions, emission: Emission, warehouse: Connection, tmp_path: Path
+    weir: Weir, options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection, tmp_path: Path
 ) -> None:
     emission.emit(3_000)
     process("run", "--drain")

@@ -16,7 +16,7 @@ from tests.pipeline.emission import Emission
 
 from weir.embedded.ports import free_port
 from weir.telemetry.events import QUEUE_COUNTERS
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 
 HOME = Path(pyspark.__file__).parent
 
@@ -49,7 +49,7 @@ def wait_for(log: Path, text: str) -> None:
 
 @pytest.mark.slow
 def test_a_standalone_cluster_lands_the_same_totals(
-    emission: Emission, warehouse: Connection, warehouse_url: str, streams_url: str, tmp_path: Path
+    emission: Emission, warehouse: ClickHouseConnection, warehouse_url: str, streams_url: str, tmp_path: Path
 ) -> None:
     emission.emit(60_000)
     master, port = tmp_path / "logs", free_port()

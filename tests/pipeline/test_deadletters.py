@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 from pyspark.sql import SparkSession
 
-from weir.deadletters.export import Range, ranges, read_range
+from weir.deadletters.export import ExportRange, ranges, read_range
 from weir.pipeline.deadletters import analyse
 
 HOUR_MS = 3_600_000
@@ -53,7 +53,7 @@ def test_ranges_cover_every_letter_once(database_url: str) -> None:
     assert all(left.end == right.first for left, right in pairwise(parts))
     rows = [row for part in parts for batch in read_range(database_url, part) for row in batch]
     assert len(rows) == 307
-    assert list(read_range(database_url, Range(first=10_000, end=20_000))) == []
+    assert list(read_range(database_url, ExportRange(first=10_000, end=20_000))) == []
 
 
 def test_ranges_are_even_although_the_oldest_letters_are_gone(database_url: str) -> None:

@@ -8,7 +8,7 @@ from weir.model.durations import DAY_MS
 from weir.pipeline.definition import QUEUE_METRIC
 from weir.pipeline.events import CLAMPED, LATE, SET_ASIDE, Ages, Events, events_of
 from weir.pipeline.segments import Segment
-from weir.telemetry.codec import Event, pack
+from weir.telemetry.codec import MetricEvent, pack
 from weir.telemetry.entries import entries_of
 from weir.telemetry.events import QUEUE
 
@@ -16,7 +16,7 @@ NOW_MS = 1_763_251_203_000
 
 
 def placed(*times_ms: int, payload: bytes | None = None) -> Events:
-    good = pack(QUEUE, Event(dimensions=("o", "p", "e", "q"), values={"enqueued": 1}))
+    good = pack(QUEUE, MetricEvent(dimensions=("o", "p", "e", "q"), values={"enqueued": 1}))
     entries = entries_of(
         [(b"%d-0" % ms, (b"e", payload if payload is not None else good)) for ms in times_ms]
     )

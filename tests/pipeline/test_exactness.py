@@ -27,7 +27,7 @@ from support.tcp_proxy import TcpProxy
 from weir.embedded.clickhouse import ClickHouseServer
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import migrate_warehouse
 
 EVENTS = 1_000_000
@@ -93,10 +93,10 @@ def test_a_million_events_land_exactly_once_whatever_is_killed(
         rig.ensure()
     emitting.join()
     try:
-        landed = wait_until_landed(rig, lambda: Connection(clickhouse.url), EVENTS, wait_s=600)
+        landed = wait_until_landed(rig, lambda: ClickHouseConnection(clickhouse.url), EVENTS, wait_s=600)
         assert landed == EVENTS
         wait_until_settled(StreamStore(streams_url), wait_s=60)
-        _check(Connection(clickhouse.url), emission)
+        _check(ClickHouseConnection(clickhouse.url), emission)
         report = rig.command("audit")
         assert (report["drift"], report["events"], report["queues"]) == (0, EVENTS, QUEUES)
     finally:
@@ -111,7 +111,7 @@ def _emit_slowly(emission: Emission) -> None:
         time.sleep(0.6)
 
 
-def _check(warehouse: Connection, emission: Emission) -> None:
+def _check(warehouse: ClickHouseConnection, emission: Emission) -> None:
     columns = ", ".join(f"sum({name}) AS {name}" for name in ("events", *QUEUE_COUNTERS))
     expected = {"events": emission.events, **{name: emission.counted[name] for name in QUEUE_COUNTERS}}
     for tier in ("5s", "1m", "1h"):

@@ -9,12 +9,12 @@ from tests.pipeline.emission import Emission
 from tests.pipeline.flow import Flow
 
 from weir.model.names import QueueRef
-from weir.pipeline.audit import Auditor, AuditReport
+from weir.pipeline.audit import AuditReport, PipelineAuditor
 from weir.pipeline.job import PipelineOptions
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
 from weir.telemetry.streams import stream_key
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 
 Totals = dict[QueueRef, tuple[int, ...]]
 
@@ -26,10 +26,14 @@ def flow(options: PipelineOptions) -> Iterator[Flow]:
     flow.close()
 
 
-def audit(options: PipelineOptions, warehouse: Connection, live: Totals | None = None) -> AuditReport:
+def audit(
+    options: PipelineOptions, warehouse: ClickHouseConnection, live: Totals | None = None
+) -> AuditReport:
     store = StreamStore(options.redis_url)
     try:
-        return Auditor(store, warehouse, metrics=["queue"], shards=options.shards).audit(live or {}, wait_s=1)
+        return PipelineAuditor(store, warehouse, metrics=["queue"], shards=options.shards).audit(
+            live or {}, wait_s=1
+        )
     finally:
         store.close()
 
@@ -55,7 +59,7 @@ def drop_from_the_middle(emission: Emission, count: int) -> None:
 
 
 def test_messages_lost_in_a_gap_are_counted_exactly_over_many_queues(
-    options: PipelineOptions, emission: Emission, warehouse: Connection, flow: Flow
+    options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection, flow: Flow
 ) -> None:
     emission.emit(600)
     flow.move()
@@ -88,7 +92,11 @@ def test_entries_dropped_between_two_reads_of_one_batch_are_a_gap(
 
 @pytest.mark.parametrize("lost_in_gap", [0, 100])
 def test_a_later_loss_is_drift_although_the_shard_once_had_a_gap(
-    options: PipelineOptions, emission: Emission, warehouse: Connection, flow: Flow, lost_in_gap: int
+    options: PipelineOptions,
+    emission: Emission,
+    warehouse: ClickHouseConnection,
+    flow: Flow,
+    lost_in_gap: int,
 ) -> None:
     emission.emit(400)
     flow.move()
@@ -108,7 +116,7 @@ def test_a_later_loss_is_drift_although_the_shard_once_had_a_gap(
 
 
 def test_live_odometers_ahead_are_excused_only_by_a_gap_since_the_queue_last_spoke(
-    options: PipelineOptions, emission: Emission, warehouse: Connection, flow: Flow
+    options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection, flow: Flow
 ) -> None:
     emission.emit(400)
     flow.move()
@@ -125,7 +133,11 @@ def test_live_odometers_ahead_are_excused_only_by_a_gap_since_the_queue_last_spo
 
 
 def test_a_queue_that_was_silent_since_the_gap_is_not_called_lost(
-    options: PipelineOptions, emission: Emission, warehouse: Connection, flow: Flow, streams_url: str
+    options: PipelineOptions,
+    emission: Emission,
+    warehouse: ClickHouseConnection,
+    flow: Flow,
+    streams_url: str,
 ) -> None:
     emission.emit(400)
     flow.move()

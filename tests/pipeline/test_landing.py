@@ -12,12 +12,12 @@ from weir.pipeline.definition import QUEUE_METRIC, WORKER_METRIC, MetricDefiniti
 from weir.pipeline.events import Ages, events_of
 from weir.pipeline.landing import landing_rows
 from weir.pipeline.segments import Segment, record_batch, segments_in
-from weir.telemetry.codec import Event, pack
+from weir.telemetry.codec import MetricEvent, pack
 from weir.telemetry.entries import entries_of
 from weir.telemetry.events import QUEUE, WORKER, Aggregate
 
 AT_MS = 1_763_251_203_000
-Placed = tuple[int, int, Event]
+Placed = tuple[int, int, MetricEvent]
 """A shard, milliseconds after `AT_MS`, and what happened."""
 
 
@@ -61,14 +61,14 @@ def model(definition: MetricDefinition, placed: list[Placed]) -> dict[tuple[Any,
     return rows
 
 
-def events(definition: MetricDefinition) -> st.SearchStrategy[Event]:
+def events(definition: MetricDefinition) -> st.SearchStrategy[MetricEvent]:
     small = st.sampled_from(["a", "b", "ä:*"])
     numbers = {
         field.name: st.integers(0, min(2 ** (8 * field.width) - 1, 10**6)) for field in definition.kind.fields
     }
     waits = st.lists(st.integers(0, 9_999), max_size=3).map(tuple) if definition.kind.samples else st.just(())
     return st.builds(
-        Event,
+        MetricEvent,
         dimensions=st.tuples(*(small for _ in definition.kind.dimensions)),
         values=st.fixed_dictionaries(numbers),
         samples=waits,
@@ -107,7 +107,7 @@ def test_worker_rows_merge_by_weight(items: list[Placed]) -> None:
 
 
 def test_the_number_of_rows_follows_queues_and_not_events() -> None:
-    event = Event(dimensions=("o", "p", "e", "q"), values={"dequeued": 1}, samples=(3,))
+    event = MetricEvent(dimensions=("o", "p", "e", "q"), values={"dequeued": 1}, samples=(3,))
     items = [(0, later % 4_000 - 3_000, event) for later in range(2_000)]
     rows = landing_rows(QUEUE_METRIC, table(QUEUE_METRIC, items))
     assert rows.num_rows <= 2

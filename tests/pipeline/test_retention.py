@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from weir.warehouse import tables
-from weir.warehouse.connection import Connection
-from weir.warehouse.retention import Retention, apply_retention
+from weir.warehouse.connection import ClickHouseConnection
+from weir.warehouse.retention import TierRetention, apply_retention
 
 
-def ttl(warehouse: Connection, table: str) -> str:
+def ttl(warehouse: ClickHouseConnection, table: str) -> str:
     (row,) = warehouse.rows(f"SHOW CREATE TABLE {table}")
     return str(row["statement"]).partition("TTL ")[2].partition("\n")[0]
 
 
-def test_only_tiers_that_keep_something_else_are_changed(warehouse: Connection) -> None:
-    assert apply_retention(warehouse, Retention()) == []
-    changed = apply_retention(warehouse, Retention(minute_days=7))
+def test_only_tiers_that_keep_something_else_are_changed(warehouse: ClickHouseConnection) -> None:
+    assert apply_retention(warehouse, TierRetention()) == []
+    changed = apply_retention(warehouse, TierRetention(minute_days=7))
     assert changed == [each.tiers[1].table for each in tables.TIER_SETS]
     assert ttl(warehouse, "queue_metrics_1m") == "bucket_start + toIntervalDay(7)"
     assert ttl(warehouse, "queue_metrics_1h") == "bucket_start + toIntervalDay(400)"
-    assert apply_retention(warehouse, Retention(minute_days=7)) == []
+    assert apply_retention(warehouse, TierRetention(minute_days=7)) == []
 
 
-def test_every_table_of_the_chain_remembers_tokens_long_enough(warehouse: Connection) -> None:
+def test_every_table_of_the_chain_remembers_tokens_long_enough(warehouse: ClickHouseConnection) -> None:
     """A table with a short memory would count a late retry twice, alone among its peers."""
     rows = warehouse.rows(
         "SELECT name, create_table_query AS ddl FROM system.tables "

@@ -24,7 +24,7 @@ from weir.pipeline.sink import connection, land
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
 from weir.telemetry.streams import stream_key
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 
 TABLES = tuple(QUEUE_METRIC.tiers)
 
@@ -46,19 +46,19 @@ def batches(options: PipelineOptions) -> Iterator[pa.RecordBatch]:
     store.close()
 
 
-def sums(warehouse: Connection, table: str) -> dict[str, int]:
+def sums(warehouse: ClickHouseConnection, table: str) -> dict[str, int]:
     columns = ", ".join(f"sum({name}) AS {name}" for name in ("events", *QUEUE_COUNTERS))
     return warehouse.rows(f"SELECT {columns} FROM {table}")[0]
 
 
-def check(warehouse: Connection, emission: Emission) -> None:
+def check(warehouse: ClickHouseConnection, emission: Emission) -> None:
     expected = {"events": emission.events, **{name: emission.counted[name] for name in QUEUE_COUNTERS}}
     for table in (*TABLES, "queue_ledger"):
         assert sums(warehouse, table) == expected, table
 
 
 def test_a_lane_lands_in_every_tier(
-    options: PipelineOptions, emission: Emission, warehouse: Connection
+    options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection
 ) -> None:
     emission.emit(3_000)
     (row,) = [row for batch in land(batches(options), options.sink) for row in batch.to_pylist()]
@@ -67,7 +67,7 @@ def test_a_lane_lands_in_every_tier(
 
 
 def test_a_lane_that_lands_twice_counts_once(
-    options: PipelineOptions, emission: Emission, warehouse: Connection
+    options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection
 ) -> None:
     emission.emit(500)
     for _ in range(3):
@@ -81,7 +81,7 @@ def test_a_lane_that_lands_twice_counts_once(
 
 
 async def test_an_insert_whose_reply_is_lost_counts_once(
-    options: PipelineOptions, emission: Emission, warehouse: Connection
+    options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection
 ) -> None:
     emission.emit(400)
     async with TcpProxy.to(options.clickhouse_url) as proxy:
@@ -95,7 +95,10 @@ async def test_an_insert_whose_reply_is_lost_counts_once(
 
 
 async def test_a_warehouse_that_stays_away_is_an_error_and_the_next_try_lands(
-    options: PipelineOptions, emission: Emission, warehouse: Connection, monkeypatch: pytest.MonkeyPatch
+    options: PipelineOptions,
+    emission: Emission,
+    warehouse: ClickHouseConnection,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("weir.pipeline.sink.time.sleep", lambda _: None)
     emission.emit(100)
@@ -111,7 +114,7 @@ async def test_a_warehouse_that_stays_away_is_an_error_and_the_next_try_lands(
 
 
 def test_a_view_that_throws_in_the_middle_is_repaired_by_the_retry(
-    options: PipelineOptions, emission: Emission, warehouse: Connection
+    options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection
 ) -> None:
     emission.emit(200)
     warehouse.command("CREATE TABLE switch (on UInt8) ENGINE = Memory")
@@ -141,7 +144,7 @@ WAITS: dict[str, Callable[[random.Random], float]] = {
 
 
 def test_percentiles_are_within_two_percent_over_any_merge(
-    options: PipelineOptions, warehouse: Connection, streams_url: str
+    options: PipelineOptions, warehouse: ClickHouseConnection, streams_url: str
 ) -> None:
     """Of queues with waits of every shape, and of all of them together, in every tier, over many inserts."""
     chance, shapes = random.Random(5), list(WAITS.values())
@@ -163,7 +166,9 @@ def test_percentiles_are_within_two_percent_over_any_merge(
             check_waits(warehouse, table, "queue", of_queue)
 
 
-def check_waits(warehouse: Connection, table: str, group: str, expected: Mapping[str, Sequence[int]]) -> None:
+def check_waits(
+    warehouse: ClickHouseConnection, table: str, group: str, expected: Mapping[str, Sequence[int]]
+) -> None:
     """Count and sum are exact, and percentiles nearly, in every group of rows."""
     rows = warehouse.rows(
         f"SELECT {group} AS name, quantilesTDigestMerge(0.5, 0.95, 0.99)(wait_digest) AS q, "
@@ -179,7 +184,7 @@ def check_waits(warehouse: Connection, table: str, group: str, expected: Mapping
 
 
 def test_junk_is_quarantined_and_the_lane_goes_on(
-    options: PipelineOptions, emission: Emission, warehouse: Connection
+    options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection
 ) -> None:
     emission.emit(50)
     for junk in ({"x": "y"}, {"e": b"\xff" * 10}, {"e": b"z" * 20_000}, {"e": b""}):
@@ -195,7 +200,7 @@ def test_junk_is_quarantined_and_the_lane_goes_on(
 
 
 def test_two_inserts_with_equal_rows_are_two(
-    options: PipelineOptions, warehouse: Connection, emission: Emission
+    options: PipelineOptions, warehouse: ClickHouseConnection, emission: Emission
 ) -> None:
     """Views whose output is equal for two different inserts must not be taken for repetitions."""
     emission.emit(1)
@@ -227,7 +232,7 @@ def test_files_that_overlap_count_every_event_once() -> None:
 
 @pytest.mark.slow
 def test_a_batch_of_a_hundred_thousand_queues_is_one_part_a_tier(
-    options: PipelineOptions, warehouse: Connection, streams_url: str
+    options: PipelineOptions, warehouse: ClickHouseConnection, streams_url: str
 ) -> None:
     """Grouping that many keys answers in hundreds of blocks, which must not become as many parts."""
     wide = Emission(streams_url, shards=options.shards, queues=110_000, environments=64)
@@ -244,7 +249,10 @@ def test_a_batch_of_a_hundred_thousand_queues_is_one_part_a_tier(
 
 
 def test_streams_that_are_archived_while_others_are_read_add_up_to_the_same(
-    options: PipelineOptions, emission: Emission, warehouse: Connection, monkeypatch: pytest.MonkeyPatch
+    options: PipelineOptions,
+    emission: Emission,
+    warehouse: ClickHouseConnection,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("weir.pipeline.sink.PORTION_EVENTS", 10)
     emission.emit(1_000)

@@ -10,16 +10,16 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.pipeline.emission import Emission
 
-from weir.pipeline.audit import Auditor
+from weir.pipeline.audit import PipelineAuditor
 from weir.pipeline.checkpoint import repair_checkpoint
 from weir.pipeline.definition import DEFINITIONS, MetricDefinition
 from weir.pipeline.job import Landed, PipelineOptions, drain
 from weir.pipeline.rebuild import clear, rebuild
-from weir.telemetry.codec import Event, pack
+from weir.telemetry.codec import MetricEvent, pack
 from weir.telemetry.events import QUEUE_COUNTERS, Aggregate, EventKind, Field
 from weir.telemetry.store import StreamStore
 from weir.telemetry.streams import stream_key
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 
 TIERS = ("queue_metrics_5s", "queue_metrics_1m", "queue_metrics_1h", "environment_metrics_1h", "queue_ledger")
 
@@ -31,19 +31,21 @@ def moved(spark: SparkSession, options: PipelineOptions) -> list[Landed]:
     return landed
 
 
-def check(warehouse: Connection, emission: Emission) -> None:
+def check(warehouse: ClickHouseConnection, emission: Emission) -> None:
     columns = ", ".join(f"sum({name}) AS {name}" for name in ("events", *QUEUE_COUNTERS))
     expected = {"events": emission.events, **{name: emission.counted[name] for name in QUEUE_COUNTERS}}
     for table in TIERS:
         assert warehouse.rows(f"SELECT {columns} FROM {table}")[0] == expected, table
 
 
-def auditor(options: PipelineOptions, warehouse: Connection) -> Auditor:
-    return Auditor(StreamStore(options.redis_url), warehouse, metrics=["queue"], shards=options.shards)
+def auditor(options: PipelineOptions, warehouse: ClickHouseConnection) -> PipelineAuditor:
+    return PipelineAuditor(
+        StreamStore(options.redis_url), warehouse, metrics=["queue"], shards=options.shards
+    )
 
 
 def test_every_event_lands_once_and_survives_lost_checkpoints(
-    spark: SparkSession, options: PipelineOptions, emission: Emission, warehouse: Connection
+    spark: SparkSession, options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection
 ) -> None:
     emission.emit(1_200)
     landed = moved(spark, replace(options, max_events=1_000))
@@ -69,7 +71,7 @@ def test_every_event_lands_once_and_survives_lost_checkpoints(
 
 
 def test_a_rebuild_from_the_archive_puts_back_what_a_tier_lost(
-    spark: SparkSession, options: PipelineOptions, emission: Emission, warehouse: Connection
+    spark: SparkSession, options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection
 ) -> None:
     emission.emit(1_000)
     moved(spark, options)
@@ -85,7 +87,7 @@ def test_a_rebuild_from_the_archive_puts_back_what_a_tier_lost(
 
 
 def test_what_redis_drops_before_it_is_read_is_a_gap_counted_by_odometer(
-    spark: SparkSession, options: PipelineOptions, warehouse: Connection, streams_url: str
+    spark: SparkSession, options: PipelineOptions, warehouse: ClickHouseConnection, streams_url: str
 ) -> None:
     emission = Emission(streams_url, shards=2, queues=1)
     (queue,) = emission._queues
@@ -107,7 +109,7 @@ def test_what_redis_drops_before_it_is_read_is_a_gap_counted_by_odometer(
 
 
 def test_a_third_metric_takes_a_table_a_definition_and_emission(
-    spark: SparkSession, options: PipelineOptions, emission: Emission, warehouse: Connection
+    spark: SparkSession, options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection
 ) -> None:
     kind = EventKind(
         name="mail",
@@ -126,7 +128,9 @@ def test_a_third_metric_takes_a_table_a_definition_and_emission(
     )
     mail = MetricDefinition(kind=kind, landing="mail_landing", tiers=("mail_landing",), bucket_ms=60_000)
     for number in range(30):
-        event = Event(dimensions=("me", "x.org"), values={"sent": 1, "size": 100 + number}, samples=(number,))
+        event = MetricEvent(
+            dimensions=("me", "x.org"), values={"sent": 1, "size": 100 + number}, samples=(number,)
+        )
         emission.redis.xadd(stream_key("mail", number % 2), {"e": pack(kind, event)})
     emission.emit(10)
     moved(spark, replace(options, definitions=(*DEFINITIONS, mail)))
@@ -140,7 +144,7 @@ def test_a_third_metric_takes_a_table_a_definition_and_emission(
 
 @pytest.mark.slow
 def test_a_checkpoint_with_a_torn_last_entry_is_repaired_and_nothing_counts_twice(
-    spark: SparkSession, options: PipelineOptions, emission: Emission, warehouse: Connection
+    spark: SparkSession, options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection
 ) -> None:
     emission.emit(500)
     moved(spark, options)

@@ -10,7 +10,7 @@ from redis import Redis
 from weir.errors import BrokerUnavailable
 from weir.telemetry.entries import Entries
 from weir.telemetry.progress import read_lags
-from weir.telemetry.store import Gap, StreamStore, Tail, _tail
+from weir.telemetry.store import StreamGap, StreamStore, Tail, _tail
 from weir.telemetry.streams import GROUP, stream_key
 
 KEY = stream_key("queue", 0)
@@ -32,9 +32,9 @@ def store(streams_url: str) -> Iterator[StreamStore]:
     store.close()
 
 
-def read(store: StreamStore, *, after: str, until: str) -> tuple[list[int], list[Gap]]:
+def read(store: StreamStore, *, after: str, until: str) -> tuple[list[int], list[StreamGap]]:
     numbers: list[int] = []
-    gaps: list[Gap] = []
+    gaps: list[StreamGap] = []
     for content in store.read(KEY, after=after, until=until, chunk=3):
         if isinstance(content, Entries):
             numbers += content.ids[:, 0].tolist()
@@ -53,12 +53,15 @@ def test_what_redis_dropped_before_it_was_read_is_a_gap(redis: Redis, store: Str
     redis.xtrim(KEY, minid="9-0", approximate=False)
     numbers, gaps = read(store, after="4-0", until="12-0")
     assert numbers == [9, 10, 11, 12]
-    assert gaps == [Gap(after="4-0", until="9-0", entries=None)]
+    assert gaps == [StreamGap(after="4-0", until="9-0", entries=None)]
 
 
 def test_a_range_that_is_gone_altogether_is_one_gap(redis: Redis, store: StreamStore) -> None:
     redis.xtrim(KEY, minid="15-0", approximate=False)
-    assert read(store, after="4-0", until="12-0") == ([], [Gap(after="4-0", until="12-0", entries=None)])
+    assert read(store, after="4-0", until="12-0") == (
+        [],
+        [StreamGap(after="4-0", until="12-0", entries=None)],
+    )
 
 
 def test_settling_trims_publishes_and_leaves_a_witness(redis: Redis, store: StreamStore) -> None:

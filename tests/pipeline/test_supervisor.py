@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from weir.pipeline.job import Landed
 from weir.pipeline.metrics import PipelineMetrics
-from weir.pipeline.supervisor import Patience, Supervisor
+from weir.pipeline.supervisor import Patience, QuerySupervisor
 
 QUICK = Patience(first_s=0.01, longest_s=0.02, failures_to_pause=3, healthy_s=60)
 
@@ -48,7 +48,9 @@ def metrics(registry: CollectorRegistry) -> PipelineMetrics:
     return PipelineMetrics(registry)
 
 
-def supervised(script: Script, metrics: PipelineMetrics, **changes: object) -> tuple[Supervisor, list[str]]:
+def supervised(
+    script: Script, metrics: PipelineMetrics, **changes: object
+) -> tuple[QuerySupervisor, list[str]]:
     states: list[str] = []
 
     def publish() -> None:
@@ -56,7 +58,7 @@ def supervised(script: Script, metrics: PipelineMetrics, **changes: object) -> t
             states.append(metrics.status.state)
 
     answers = changes.get("stores_answer", lambda: True)
-    supervisor = Supervisor(
+    supervisor = QuerySupervisor(
         script.start,
         stores_answer=answers,  # type: ignore[arg-type]
         metrics=metrics,

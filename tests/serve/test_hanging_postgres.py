@@ -19,7 +19,7 @@ from support.api_process import ApiProcess
 from support.processes import frozen_tree
 from support.servers import RunningServer
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.control.migrate import migrate_postgres
 from weir.control.principals import Role
@@ -130,7 +130,7 @@ async def present(house: House, queue: str) -> list[str]:
         async with asyncio.timeout(60):
             while await operations.depth():  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-    broker = RedisBroker(Connection(url=house.redis_url))
+    broker = RedisBroker(RedisConnection(url=house.redis_url))
     found: list[str] = []
     try:
         while deliveries := await broker.dequeue(DEFAULT.queue(queue), consumer="c", limit=100):

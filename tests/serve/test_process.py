@@ -19,7 +19,7 @@ from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
 from weir.serve.bootstrap import ADMIN, DEFAULT, keep_token
 from weir.serve.housekeeping import Heart, Sweeper
-from weir.serve.loops import Loop, Supervisor
+from weir.serve.loops import Loop, LoopSupervisor
 from weir.serve.restore import restore
 from weir.spec.ir import DeliverTo, DeliveryPolicy, Ordering, QueueSpec, Retention
 from weir.testing.clocks import ManualClock
@@ -51,7 +51,7 @@ async def test_a_loop_that_fails_is_started_again_and_counted() -> None:
             await asyncio.Event().wait()
         raise BrokerUnavailable("away") if runs == 1 else RuntimeError("broken")
 
-    supervisor = Supervisor((Loop(name="fragile", run=fragile),), min_backoff_s=0.001)
+    supervisor = LoopSupervisor((Loop(name="fragile", run=fragile),), min_backoff_s=0.001)
     async with supervisor.running(), asyncio.timeout(5):
         await third.wait()
     assert supervisor.restarts == {"fragile": 2}
@@ -69,7 +69,7 @@ async def test_loops_have_ended_when_the_block_is_left() -> None:
             await asyncio.sleep(0)
             ended.append(True)
 
-    async with Supervisor((Loop(name="careful", run=careful),)).running():
+    async with LoopSupervisor((Loop(name="careful", run=careful),)).running():
         await asyncio.sleep(0)
     assert ended == [True]
 

@@ -13,7 +13,7 @@ import pytest
 
 from weir.admission.admission import Admission
 from weir.api.edge import Edge
-from weir.api.hot import Call, HotRoute, HotRoutes
+from weir.api.hot import HotRequest, HotRoute, HotRoutes
 from weir.api.instruments import Instruments
 from weir.api.reply import Reply
 from weir.api.services import Services
@@ -50,7 +50,7 @@ class Pushes:
         self.begun = 0
         self.go = asyncio.Event()
 
-    async def push(self, call: Call) -> Reply:
+    async def push(self, call: HotRequest) -> Reply:
         self.begun += 1
         if "authorization" in call.headers:
             await call.access(Role.WRITE)

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from weir.api.bodies import read_body
 from weir.api.edge import Edge
-from weir.api.hot import Call, HotRoute, HotRoutes
+from weir.api.hot import HotRequest, HotRoute, HotRoutes
 from weir.api.instruments import Instruments
 from weir.api.limits import Limits
 from weir.api.reply import Reply
@@ -37,20 +37,20 @@ class Site:
         self.sent_all = asyncio.Event()
         self.headers: dict[str, str] = {}
 
-    async def size(self, call: Call) -> Reply:
+    async def size(self, call: HotRequest) -> Reply:
         self.headers = dict(call.headers)
         return Reply.json({"bytes": len(await read_body(call.headers, call.receive, call.services.limits))})
 
-    async def refused(self, call: Call) -> Reply:
+    async def refused(self, call: HotRequest) -> Reply:
         raise Unauthenticated("no")
 
-    async def held(self, call: Call) -> Reply:
+    async def held(self, call: HotRequest) -> Reply:
         """Answers when it is let go; reads nothing before."""
         self.begun.set()
         await self.go.wait()
         return await self.size(call)
 
-    async def watched(self, call: Call) -> Reply:
+    async def watched(self, call: HotRequest) -> Reply:
         """Answers when its client leaves."""
         self.begun.set()
         while (await call.receive())["type"] != "http.disconnect":

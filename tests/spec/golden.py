@@ -15,7 +15,7 @@ from weir.spec.dump import dumped
 from weir.spec.fmt import formatted
 from weir.spec.language import checked, read_document
 from weir.spec.plan import plan, rendered_plan
-from weir.spec.syntax import Condition, Entry, Listing, Value
+from weir.spec.syntax import Condition, Listing, SyntaxEntry, Value
 
 FOLDER = Path(__file__).parent / "golden"
 SOURCES = sorted(
@@ -43,7 +43,7 @@ def joints(source: Path) -> dict[str, str]:
     return found
 
 
-def _outline(entry: Entry, depth: int) -> Iterator[str]:
+def _outline(entry: SyntaxEntry, depth: int) -> Iterator[str]:
     span = entry.span
     parts = [entry.key, *([repr(entry.label.value)] if entry.label else []), *_values(entry.value)]
     yield f"{span.line}:{span.column} {'  ' * depth}{' '.join(parts)}"

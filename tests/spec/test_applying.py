@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from weir.alerts.channel import channel_of
-from weir.alerts.channels import Channels
+from weir.alerts.channels import AlertChannels
 from weir.control.queues import QueueDefinitions
 from weir.control.registry import SpecRegistry
-from weir.control.specs import Specs
+from weir.control.specs import SpecRegister
 from weir.errors import Conflict, InvalidInput, NotFound
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
@@ -38,7 +38,7 @@ def broker():
 
 @pytest.fixture
 def specs(database, broker):
-    return Specs(database, broker)
+    return SpecRegister(database, broker)
 
 
 async def apply(specs, environment, text):
@@ -103,7 +103,7 @@ async def test_a_companion_that_fails_undoes_the_whole_apply(database, broker, e
     async def failing(connection, environment, before, after):
         raise Conflict("no")
 
-    specs = Specs(database, broker, companions=[failing])
+    specs = SpecRegister(database, broker, companions=[failing])
     with pytest.raises(Conflict):
         await apply(specs, environment, FIRST)
     assert await specs.current(environment) is None
@@ -137,7 +137,7 @@ async def test_an_alert_that_nobody_would_hear_is_a_warning_until_its_channel_ex
     url = {"url": "https://example.com/"}
     ops = channel_of(environment, name="ops", kind="webhook", config=url, policy=GuardPolicy())
     assert len((await specs.plan(environment, read_spec(text))).warnings) == 2
-    await Channels(database).put(ops)
+    await AlertChannels(database).put(ops)
     (warning,) = (await apply(specs, environment, text)).plan.warnings
     assert warning.startswith("alert `Deep` tells `mail`, and there is no such alert channel")
 

@@ -17,8 +17,8 @@ from weir.spec.dump import dumped
 from weir.spec.fmt import formatted
 from weir.spec.language import read_spec, spec_of
 from weir.spec.parse import parse
-from weir.spec.problems import MAX_LINE, Problem, rendered
-from weir.spec.syntax import Span
+from weir.spec.problems import MAX_LINE, SpecProblem, rendered
+from weir.spec.syntax import SourceSpan
 
 TEXTS = {path.name: path.read_text() for path in SOURCES if path.suffix == ".weir"}
 GOOD = {name: text for name, text in TEXTS.items() if not name.startswith("bad-")}
@@ -146,8 +146,8 @@ def test_an_error_names_what_is_wrong_and_not_what_the_parser_wanted(text, messa
 @pytest.mark.parametrize("column", [1, 9, 500, 49_999])
 def test_of_a_long_line_only_the_surroundings_are_shown(column):
     text = "app A { queue B {} " + "x" * 50_000
-    span = Span(1, column, column - 1, column)
-    head, line, caret = rendered(Problem(message="bad", span=span), file="f", text=text).split("\n")
+    span = SourceSpan(1, column, column - 1, column)
+    head, line, caret = rendered(SpecProblem(message="bad", span=span), file="f", text=text).split("\n")
     assert head == f"f:1:{column}: bad"
     assert len(line) <= 4 + MAX_LINE + 2
     assert line[len(caret) - 1] == text[column - 1]

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from weir.model.names import QueueRef
 from weir.telemetry.events import QUEUE_COUNTERS
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.tables import BUCKET_MS, GAPS, QUEUE_LANDING, WORKER_LANDING
 
 _GAUGES = (
@@ -66,7 +66,7 @@ class Moment:
     """The second half of its stream id; by default its place in the insert."""
 
 
-def land_moments(connection: Connection, moments: Sequence[Moment], *, shard: int = 0) -> None:
+def land_moments(connection: ClickHouseConnection, moments: Sequence[Moment], *, shard: int = 0) -> None:
     """Put moments into the tiers, in one insert."""
     rows = [_landing_row(moment, shard=shard, sequence=number) for number, moment in enumerate(moments)]
     if rows:
@@ -74,7 +74,13 @@ def land_moments(connection: Connection, moments: Sequence[Moment], *, shard: in
 
 
 def land_worker(
-    connection: Connection, *, at_ms: int, worker_id: str, role: str = "api", shard: int = 0, **numbers: int
+    connection: ClickHouseConnection,
+    *,
+    at_ms: int,
+    worker_id: str,
+    role: str = "api",
+    shard: int = 0,
+    **numbers: int,
 ) -> None:
     """Put one flush of one process into the tiers."""
     row = {
@@ -90,7 +96,7 @@ def land_worker(
 
 
 def land_gap(
-    connection: Connection, *, start_ms: int, end_ms: int, shard: int = 0, metric: str = "queue"
+    connection: ClickHouseConnection, *, start_ms: int, end_ms: int, shard: int = 0, metric: str = "queue"
 ) -> None:
     """Record a span of lost events."""
     row = {

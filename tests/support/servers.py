@@ -18,7 +18,7 @@ from weir.embedded.ports import free_port
 from weir.embedded.postgres import PostgresServer, Tuning
 from weir.embedded.redis import RedisServer
 from weir.embedded.redis_binary import SETTING
-from weir.embedded.server import Server
+from weir.embedded.server import EmbeddedServer
 from weir.embedded.supervised import ServerDied, Supervised
 
 _PORT_TRIES = 3
@@ -80,7 +80,7 @@ class TestServers:
             server.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _start(self, make: Callable[[int], Server]) -> RunningServer:
+    def _start(self, make: Callable[[int], EmbeddedServer]) -> RunningServer:
         server = start_server(make, log_folder=self.folder)
         self._running.append(server)
         return server
@@ -89,7 +89,7 @@ class TestServers:
 class RunningServer:
     """A server under a test's control: it can be stopped, killed and started again on the same port."""
 
-    def __init__(self, server: Server, *, log_folder: Path) -> None:
+    def __init__(self, server: EmbeddedServer, *, log_folder: Path) -> None:
         self.server = server
         self._supervised = Supervised(server, log=log_folder / f"{server.name}.log", report=lambda _: None)
 
@@ -123,7 +123,7 @@ class RunningServer:
         asyncio.run(self._supervised.kill())
 
 
-def start_server(make: Callable[[int], Server], *, log_folder: Path) -> RunningServer:
+def start_server(make: Callable[[int], EmbeddedServer], *, log_folder: Path) -> RunningServer:
     """Start a server on a free port; another process may take the port first, so try a few."""
     for attempt in range(_PORT_TRIES):
         running = RunningServer(make(free_port()), log_folder=log_folder)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from weir.testing.clocks import ManualClock
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.reading.freshness import Position
 from weir.warehouse.reading.periods import Window, window_for
 from weir.warehouse.reading.warehouse import open_warehouse
@@ -35,7 +35,7 @@ class WarehouseRig:
     def __init__(self, url: str, *, now_ms: int = NOW_MS) -> None:
         self.clock = ManualClock(now_ms)
         self.tails = FixedTails()
-        self.connection = Connection(url)
+        self.connection = ClickHouseConnection(url)
         self.warehouse = open_warehouse(
             url, tails=self.tails, shards=1, clock=self.clock, freshness_max_age_ms=0
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from weir.model.names import EnvironmentRef
 from weir.outbound.log import DeliveryRecord
 from weir.spec.book import SpecBook
-from weir.workers.journal import Attempt
+from weir.workers.journal import AttemptRecord
 
 
 class MemoryDeliveryLog:
@@ -31,9 +31,9 @@ class MemoryJournal:
     """Attempts at messages."""
 
     def __init__(self) -> None:
-        self.attempts: list[Attempt] = []
+        self.attempts: list[AttemptRecord] = []
 
-    def record(self, attempt: Attempt) -> None:
+    def record(self, attempt: AttemptRecord) -> None:
         self.attempts.append(attempt)
 
 

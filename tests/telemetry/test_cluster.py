@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.redis_cluster import RunningCluster
-from weir.telemetry.codec import Event, unpack
+from weir.telemetry.codec import MetricEvent, unpack
 from weir.telemetry.connection import connect
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.entries import Entries
@@ -21,7 +21,7 @@ async def test_what_is_emitted_into_a_cluster_is_read_and_settled(redis_cluster:
     emitter = MetricsEmitter(client, shards=SHARDS)
     for number in range(50):
         emitter.emit(
-            WORKER, Event(dimensions=("api", "host", str(number), "1"), values={"jobs_done": number})
+            WORKER, MetricEvent(dimensions=("api", "host", str(number), "1"), values={"jobs_done": number})
         )
     await emitter.flush()
     assert emitter.counts.sent == 50

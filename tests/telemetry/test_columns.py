@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weir.telemetry.codec import Event, Undecodable, pack, unpack
+from weir.telemetry.codec import MetricEvent, Undecodable, pack, unpack
 from weir.telemetry.columns import REASONS, decode
 from weir.telemetry.entries import MAX_EVENT_BYTES, Entries, entries_of
 from weir.telemetry.events import QUEUE, WORKER, Aggregate, EventKind, Field
@@ -25,10 +25,10 @@ def entries(*payloads: bytes) -> Entries:
     )
 
 
-def events_of(kind: EventKind) -> st.SearchStrategy[Event]:
+def events_of(kind: EventKind) -> st.SearchStrategy[MetricEvent]:
     numbers = {field.name: st.integers(0, 2 ** (8 * field.width) - 1) for field in kind.fields}
     return st.builds(
-        Event,
+        MetricEvent,
         dimensions=st.tuples(*(TEXTS for _ in kind.dimensions)),
         values=st.fixed_dictionaries(numbers),
         samples=st.lists(st.integers(0, 2**32 - 1), max_size=5).map(tuple) if kind.samples else st.just(()),
@@ -36,12 +36,12 @@ def events_of(kind: EventKind) -> st.SearchStrategy[Event]:
 
 
 def event(**values: int) -> bytes:
-    return pack(QUEUE, Event(dimensions=("o", "p", "e", "q"), values=values))
+    return pack(QUEUE, MetricEvent(dimensions=("o", "p", "e", "q"), values=values))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(events_of(QUEUE), min_size=1, max_size=6))
-def test_columns_hold_what_the_codec_reads_one_by_one(events: list[Event]) -> None:
+def test_columns_hold_what_the_codec_reads_one_by_one(events: list[MetricEvent]) -> None:
     decoded = decode(QUEUE, entries(*(pack(QUEUE, event) for event in events)))
     assert not decoded.codes.any()
     rows = decoded.events.to_pylist()
@@ -53,7 +53,7 @@ def test_columns_hold_what_the_codec_reads_one_by_one(events: list[Event]) -> No
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(events_of(WORKER), min_size=1, max_size=4))
-def test_a_kind_without_samples_decodes_too(events: list[Event]) -> None:
+def test_a_kind_without_samples_decodes_too(events: list[MetricEvent]) -> None:
     decoded = decode(WORKER, entries(*(pack(WORKER, event) for event in events)))
     assert decoded.events.num_rows == len(events)
     assert "wait_ms" not in decoded.events.schema.names
@@ -84,7 +84,7 @@ def test_junk_never_raises_and_is_judged_as_the_codec_judges_it(junk: bytes, at:
         ((b"e", b"\x07" + event()[1:]), "unknown layout version"),
         ((b"e", event() + b"!"), "length does not match header"),
         ((b"e", event().replace(b"opeq", b"op\xffq")), "dimension is not UTF-8"),
-        ((b"e", pack(QUEUE, Event(dimensions=("", "p", "e", "q"), values={}))), "dimension is empty"),
+        ((b"e", pack(QUEUE, MetricEvent(dimensions=("", "p", "e", "q"), values={}))), "dimension is empty"),
     ],
 )
 def test_what_is_no_event_is_set_aside_with_its_reason(fields: tuple[bytes, bytes], reason: str) -> None:
@@ -101,8 +101,8 @@ def test_an_entry_with_more_fields_is_read_by_its_event_field() -> None:
 
 
 def test_two_subjects_whose_joined_names_agree_stay_two() -> None:
-    one = pack(QUEUE, Event(dimensions=("ab", "c", "e", "q"), values={"enqueued": 1}))
-    other = pack(QUEUE, Event(dimensions=("a", "bc", "e", "q"), values={"enqueued": 2}))
+    one = pack(QUEUE, MetricEvent(dimensions=("ab", "c", "e", "q"), values={"enqueued": 1}))
+    other = pack(QUEUE, MetricEvent(dimensions=("a", "bc", "e", "q"), values={"enqueued": 2}))
     decoded = decode(QUEUE, entries(one, other))
     assert decoded.events["organization"].to_pylist() == ["ab", "a"]
     assert decoded.events["project"].to_pylist() == ["c", "bc"]
@@ -131,8 +131,10 @@ GROWN = replace(
 
 
 def test_entries_of_an_earlier_layout_are_read_into_the_columns_of_today() -> None:
-    old = pack(QUEUE, Event(dimensions=("o", "p", "e", "q"), values={"acked": 7, "dead": 1}, samples=(5, 6)))
-    new = pack(GROWN, Event(dimensions=("o", "p", "e", "r"), values={"acked": 2**40, "moved": 3}))
+    old = pack(
+        QUEUE, MetricEvent(dimensions=("o", "p", "e", "q"), values={"acked": 7, "dead": 1}, samples=(5, 6))
+    )
+    new = pack(GROWN, MetricEvent(dimensions=("o", "p", "e", "r"), values={"acked": 2**40, "moved": 3}))
     decoded = decode(GROWN, entries(old, new, b"\x03" + new[1:], old, new[:60]))
     assert [REASONS[code] for code in decoded.codes] == [
         "", "", "unknown layout version", "", "truncated header",
@@ -149,6 +151,6 @@ def test_entries_of_an_earlier_layout_are_read_into_the_columns_of_today() -> No
 
 
 def test_an_entry_of_a_newer_layout_is_not_read() -> None:
-    newer = pack(GROWN, Event(dimensions=("o", "p", "e", "r"), values={"moved": 3}))
+    newer = pack(GROWN, MetricEvent(dimensions=("o", "p", "e", "r"), values={"moved": 3}))
     with pytest.raises(Undecodable, match="unknown layout version"):
         unpack(QUEUE, newer)

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from support.tcp_proxy import TcpProxy
 from support.urls import with_database
-from weir.telemetry.codec import Event, unpack
+from weir.telemetry.codec import MetricEvent, unpack
 from weir.telemetry.connection import connect
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.events import WORKER
@@ -26,11 +26,11 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
     await client.aclose()
 
 
-def event(worker: str = "0", **values: int) -> Event:
-    return Event(dimensions=("api", "host", worker, "1"), values=values)
+def event(worker: str = "0", **values: int) -> MetricEvent:
+    return MetricEvent(dimensions=("api", "host", worker, "1"), values=values)
 
 
-async def sent(redis: Redis, shards: int) -> list[Event]:
+async def sent(redis: Redis, shards: int) -> list[MetricEvent]:
     found = []
     for shard in range(shards):
         for _, fields in await redis.xrange(stream_key("worker", shard)):
@@ -83,8 +83,8 @@ async def test_events_wait_while_redis_is_away(redis: Redis, redis_url: str) -> 
 
 async def test_what_cannot_be_packed_is_dropped_and_raises_nothing(redis: Redis) -> None:
     emitter = MetricsEmitter(redis, shards=1)
-    emitter.emit(WORKER, Event(dimensions=("x" * 300, "h", "0", "1"), values={}))
-    emitter.emit(WORKER, Event(dimensions=("only one",), values={}))
+    emitter.emit(WORKER, MetricEvent(dimensions=("x" * 300, "h", "0", "1"), values={}))
+    emitter.emit(WORKER, MetricEvent(dimensions=("only one",), values={}))
     await emitter.flush()
     assert emitter.counts.dropped == 2
     assert await sent(redis, 1) == []

@@ -12,7 +12,7 @@ from support.tcp_proxy import TcpProxy
 from weir.errors import BrokerUnavailable
 from weir.model.names import EnvironmentRef
 from weir.telemetry.connection import connect
-from weir.telemetry.presence import KEEP_MS, NOTE_EVERY_S, Presence, RedisServers, Server
+from weir.telemetry.presence import KEEP_MS, NOTE_EVERY_S, Presence, RedisServers, ServingProcess
 from weir.testing.clocks import ManualClock
 
 HOUR_MS = 3_600_000
@@ -39,13 +39,15 @@ async def test_a_process_that_serves_one_environment_is_not_shared(
     await presence.flush()
     servers = RedisServers(redis, clock=manual_clock)
     since_ms = manual_clock.now_ms()
-    assert await servers.of(environment, since_ms=since_ms) == [Server(worker_id=worker_id, shared=False)]
+    assert await servers.of(environment, since_ms=since_ms) == [
+        ServingProcess(worker_id=worker_id, shared=False)
+    ]
     other = another()
     assert await servers.of(other, since_ms=since_ms) == []
     presence.served(other)
     await presence.flush()
     for one in (environment, other):
-        assert await servers.of(one, since_ms=since_ms) == [Server(worker_id=worker_id, shared=True)]
+        assert await servers.of(one, since_ms=since_ms) == [ServingProcess(worker_id=worker_id, shared=True)]
 
 
 async def test_who_served_before_the_window_does_not_count(

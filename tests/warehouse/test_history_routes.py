@@ -23,9 +23,9 @@ from weir.control.principals import Principal, Role
 from weir.errors import Unauthenticated
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import QueueSpec
-from weir.telemetry.presence import Server
+from weir.telemetry.presence import ServingProcess
 from weir.testing.memory import MemoryBroker
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.reading.warehouse import Warehouse, open_warehouse
 from weir.warehouse.reading.workers import OF_TENANTS
 
@@ -59,9 +59,9 @@ class NamedServers:
     """Who served whom, as a test says."""
 
     def __init__(self) -> None:
-        self.by_environment: dict[EnvironmentRef, list[Server]] = {}
+        self.by_environment: dict[EnvironmentRef, list[ServingProcess]] = {}
 
-    async def of(self, environment: EnvironmentRef, *, since_ms: int) -> list[Server]:
+    async def of(self, environment: EnvironmentRef, *, since_ms: int) -> list[ServingProcess]:
         return self.by_environment.get(environment, [])
 
 
@@ -238,7 +238,7 @@ async def test_workers_show_their_hosts_to_admins_alone(
     environment: EnvironmentRef,
 ) -> None:
     land_worker(rig.connection, at_ms=NOW_MS - 5_000, worker_id="w", samples=5, free_slots_min=1, pushes=5)
-    served_by.by_environment[environment] = [Server(worker_id="w", shared=False)]
+    served_by.by_environment[environment] = [ServingProcess(worker_id="w", shared=False)]
     seen = await client.get("/api/v1/workers", headers=tokens.of(environment))
     WorkerList.model_validate(seen.json())
     assert [worker["hostname"] for worker in seen.json()["workers"]] == [None]
@@ -267,8 +267,8 @@ async def test_a_tenant_sees_the_processes_that_served_it_and_what_they_counted_
         }
         land_worker(rig.connection, at_ms=NOW_MS - 5_000, worker_id=worker_id, **figures)
     served_by.by_environment[environment] = [
-        Server(worker_id="own", shared=False),
-        Server(worker_id="shared", shared=True),
+        ServingProcess(worker_id="own", shared=False),
+        ServingProcess(worker_id="shared", shared=True),
     ]
     for headers in (tokens.of(environment), tokens.of(environment, Role.ADMIN)):
         listed = (await client.get("/api/v1/workers", headers=headers)).json()["workers"]
@@ -303,9 +303,9 @@ async def test_a_warehouse_that_was_never_migrated_is_unavailable_and_says_what_
 ) -> None:
     name = f"bare_{uuid4().hex}"
     if statement:
-        Connection(clickhouse_url).command(statement, {"name": name})
+        ClickHouseConnection(clickhouse_url).command(statement, {"name": name})
     warehouse = open_warehouse(with_database(clickhouse_url, name), tails=FixedTails(), shards=1)
-    served_by.by_environment[environment] = [Server(worker_id="w", shared=False)]
+    served_by.by_environment[environment] = [ServingProcess(worker_id="w", shared=False)]
     try:
         async with opened(warehouse, tokens, served_by, MemoryBroker()) as client:
             env = quote(environment.environment, safe="")

@@ -15,7 +15,7 @@ from weir.model.names import EnvironmentRef, QueueRef
 from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant, operator_queries, tenant_queries
 from weir.warehouse.reading.reader import Question, Reader
-from weir.warehouse.reading.series import Kind
+from weir.warehouse.reading.series import PointKind
 from weir.warehouse.reading.top import By
 from weir.warehouse.reading.workers import Health
 
@@ -42,7 +42,7 @@ async def test_a_series_has_counts_maxima_percentiles_and_odometers(rig: Rig, qu
     )
     history = await rig.warehouse.history.of_queue(queue, rig.last(30 * MINUTE_MS))
     assert len(history.series) == 360
-    measured = [point for point in history.series.points() if point.kind is Kind.MEASURED]
+    measured = [point for point in history.series.points() if point.kind is PointKind.MEASURED]
     assert len(measured) == 1
     values = measured[0].values
     assert (values["enqueued"], values["dequeued"], values["queue_length"]) == (5, 100, 90)
@@ -50,7 +50,7 @@ async def test_a_series_has_counts_maxima_percentiles_and_odometers(rig: Rig, qu
     assert values["wait_mean_ms"] == 50.5
     assert values["wait_p95_ms"] == pytest.approx(95, abs=1)
     after = history.series.points()[-1]
-    assert (after.kind, after.values["queue_length"], after.values["enqueued"]) == (Kind.CARRIED, 7, 0)
+    assert (after.kind, after.values["queue_length"], after.values["enqueued"]) == (PointKind.CARRIED, 7, 0)
 
 
 @pytest.mark.parametrize("sequences", [(1, 2), (2, 1), (0, 70_000)])
@@ -74,7 +74,9 @@ async def test_a_row_split_over_several_inserts_is_one_point(rig: Rig, queue: Qu
             rig.connection, [Moment(queue=queue, at_ms=NOW_MS - 60_000 + number, counts={"acked": 1})]
         )
     history = await rig.warehouse.history.of_queue(queue, rig.last(30 * MINUTE_MS))
-    assert [point.values["acked"] for point in history.series.points() if point.kind is Kind.MEASURED] == [3]
+    assert [
+        point.values["acked"] for point in history.series.points() if point.kind is PointKind.MEASURED
+    ] == [3]
 
 
 @pytest.mark.parametrize("idle_ms", [3 * MINUTE_MS + 30 * MINUTE_MS, 30 * HOUR_MS, 100 * 24 * HOUR_MS])
@@ -104,7 +106,7 @@ async def test_a_gap_shows_as_unknown(lone: Rig, queue: QueueRef) -> None:
     land_moments(lone.connection, [Moment(queue=queue, at_ms=NOW_MS - 600_000, gauges={"queue_length": 3})])
     land_gap(lone.connection, start_ms=NOW_MS - 300_000, end_ms=NOW_MS - 290_000)
     points = (await lone.warehouse.history.of_queue(queue, lone.last(30 * MINUTE_MS))).series.points()
-    unknown = [point for point in points if point.kind is Kind.UNKNOWN]
+    unknown = [point for point in points if point.kind is PointKind.UNKNOWN]
     lost = [point.time_ms for point in unknown if point.time_ms >= NOW_MS - 600_000]
     assert lost == [NOW_MS - 300_000, NOW_MS - 295_000]
     assert all(value is None for point in unknown for value in point.values.values())
@@ -115,11 +117,11 @@ async def test_events_on_their_way_make_the_newest_points_unknown(lone: Rig, que
     lone.tails.by_shard = {0: (NOW_MS - 600_000, 0)}
     idle = await lone.warehouse.history.of_queue(queue, lone.last(30 * MINUTE_MS))
     assert idle.complete_until_ms == NOW_MS
-    assert idle.series.kinds[-1] is Kind.CARRIED
+    assert idle.series.kinds[-1] is PointKind.CARRIED
     lone.tails.by_shard = {0: (NOW_MS - 1_000, 0)}
     behind = await lone.warehouse.history.of_queue(queue, lone.last(30 * MINUTE_MS))
     assert behind.complete_until_ms == NOW_MS - 600_000
-    assert behind.series.kinds[-3:] == [Kind.UNKNOWN] * 3
+    assert behind.series.kinds[-3:] == [PointKind.UNKNOWN] * 3
 
 
 async def test_what_came_after_telemetry_was_switched_off_is_unknown(lone: Rig, queue: QueueRef) -> None:
@@ -128,7 +130,7 @@ async def test_what_came_after_telemetry_was_switched_off_is_unknown(lone: Rig, 
     lone.tails.off = True
     off = await lone.warehouse.history.of_queue(queue, lone.last(30 * MINUTE_MS))
     assert off.complete_until_ms == NOW_MS - 600_000
-    assert off.series.kinds[-3:] == [Kind.UNKNOWN] * 3
+    assert off.series.kinds[-3:] == [PointKind.UNKNOWN] * 3
 
 
 async def test_an_environment_adds_its_queues_up(rig: Rig, environment: EnvironmentRef) -> None:
@@ -146,7 +148,7 @@ async def test_an_environment_adds_its_queues_up(rig: Rig, environment: Environm
             ],
         )
     history = await rig.warehouse.history.of_environment(environment, rig.last(2 * HOUR_MS))
-    measured = next(point for point in history.series.points() if point.kind is Kind.MEASURED)
+    measured = next(point for point in history.series.points() if point.kind is PointKind.MEASURED)
     assert (measured.values["acked"], measured.values["wait_mean_ms"]) == (30, 10)
     assert history.series.points()[-1].values["environment_length"] == 42
 
@@ -205,7 +207,7 @@ async def test_nothing_of_another_tenant_is_seen(rig: Rig, environment: Environm
     queue_history = await rig.warehouse.history.of_queue(environment.queue("q"), window)
     environment_history = await rig.warehouse.history.of_environment(environment, window)
     for history in (queue_history, environment_history):
-        assert set(history.series.kinds) == {Kind.UNKNOWN}
+        assert set(history.series.kinds) == {PointKind.UNKNOWN}
     assert not await rig.warehouse.history.has_queue(environment.queue("q"))
     assert await rig.warehouse.top.of(environment, window, by=By.ACKED, limit=10) == []
 

@@ -10,7 +10,7 @@ import pytest
 
 from weir.warehouse.reading.arithmetic import drain_ms, error_rate, mean, per_second, utilization_pct
 from weir.warehouse.reading.periods import Resolution, Window
-from weir.warehouse.reading.series import Kind, Series, Shape, Span, build_series
+from weir.warehouse.reading.series import PointKind, Series, Shape, TimeSpan, build_series
 
 SHAPE = Shape(counters=("acked",), gauges=("depth",), odometers=("acked_total",), measures=("p95",))
 WINDOW = Window(start_ms=100_000, end_ms=125_000, resolution=Resolution.FIVE_SECONDS, step_ms=5_000)
@@ -30,8 +30,8 @@ def row(time_ms: int, *, acked: int = 1, highest: int = 9, last: int = 4, total:
 def series(
     *rows: dict[str, Any],
     seed: dict[str, Any] | None = None,
-    gaps: Sequence[Span] = (),
-    known: Span | None = None,
+    gaps: Sequence[TimeSpan] = (),
+    known: TimeSpan | None = None,
 ) -> Series:
     found = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
     return build_series(WINDOW, shape=SHAPE, found=found, seed=seed, gaps=gaps, known=known)
@@ -39,7 +39,7 @@ def series(
 
 def test_an_idle_bucket_carries_the_last_value_and_not_the_maximum() -> None:
     answer = series(row(105_000, highest=9, last=4))
-    assert answer.kinds[1:] == [Kind.MEASURED, Kind.CARRIED, Kind.CARRIED, Kind.CARRIED]
+    assert answer.kinds[1:] == [PointKind.MEASURED, PointKind.CARRIED, PointKind.CARRIED, PointKind.CARRIED]
     assert answer.columns["depth"][1:] == (9, 4, 4, 4)
     assert answer.columns["acked"][1:] == (1, 0, 0, 0)
     assert answer.columns["acked_total"][1:] == (50, 50, 50, 50)
@@ -49,15 +49,15 @@ def test_an_idle_bucket_carries_the_last_value_and_not_the_maximum() -> None:
 def test_what_was_before_the_first_event_is_unknown_and_not_zero() -> None:
     answer = series(row(110_000))
     assert answer.kinds == [
-        Kind.UNKNOWN,
-        Kind.UNKNOWN,
-        Kind.MEASURED,
-        Kind.CARRIED,
-        Kind.CARRIED,
+        PointKind.UNKNOWN,
+        PointKind.UNKNOWN,
+        PointKind.MEASURED,
+        PointKind.CARRIED,
+        PointKind.CARRIED,
     ]
     for name in SHAPE.counters + SHAPE.gauges + SHAPE.odometers + SHAPE.measures:
         assert answer.columns[name][:2] == (None, None), name
-    assert set(series().kinds) == {Kind.UNKNOWN}
+    assert set(series().kinds) == {PointKind.UNKNOWN}
 
 
 def test_the_seed_fills_the_buckets_before_the_first_row() -> None:
@@ -67,48 +67,48 @@ def test_the_seed_fills_the_buckets_before_the_first_row() -> None:
 
 
 def test_a_gap_is_null_and_flagged_even_where_rows_survived() -> None:
-    gap = Span(start_ms=107_000, end_ms=111_000)
+    gap = TimeSpan(start_ms=107_000, end_ms=111_000)
     answer = series(row(105_000), row(115_000), seed=row(5_000, last=77), gaps=[gap])
-    assert answer.kinds[1:3] == [Kind.UNKNOWN, Kind.UNKNOWN]
+    assert answer.kinds[1:3] == [PointKind.UNKNOWN, PointKind.UNKNOWN]
     assert answer.columns["acked"] == (0, None, None, 1, 0)
     assert answer.columns["depth"] == (77, None, None, 9, 4)
 
 
 def test_a_gap_of_one_instant_is_a_gap() -> None:
-    gap = Span(start_ms=110_000, end_ms=110_000)
+    gap = TimeSpan(start_ms=110_000, end_ms=110_000)
     kinds = series(seed=row(5_000), gaps=[gap]).kinds
-    assert kinds.count(Kind.UNKNOWN) == 1
-    assert kinds[2] is Kind.UNKNOWN
+    assert kinds.count(PointKind.UNKNOWN) == 1
+    assert kinds[2] is PointKind.UNKNOWN
 
 
 def test_a_gauge_is_not_carried_across_a_gap() -> None:
-    gap = Span(start_ms=110_000, end_ms=114_000)
+    gap = TimeSpan(start_ms=110_000, end_ms=114_000)
     answer = series(row(105_000), gaps=[gap])
     assert answer.columns["depth"][1:] == (9, None, None, None)
     assert answer.columns["acked"][1:] == (1, None, 0, 0)
 
 
 def test_what_has_not_arrived_yet_is_unknown_and_not_zero() -> None:
-    known = Span(start_ms=0, end_ms=112_000)
+    known = TimeSpan(start_ms=0, end_ms=112_000)
     answer = series(row(105_000), row(120_000), seed=row(5_000), known=known)
     assert answer.kinds == [
-        Kind.CARRIED,
-        Kind.MEASURED,
-        Kind.CARRIED,
-        Kind.UNKNOWN,
-        Kind.MEASURED,
+        PointKind.CARRIED,
+        PointKind.MEASURED,
+        PointKind.CARRIED,
+        PointKind.UNKNOWN,
+        PointKind.MEASURED,
     ]
 
 
 def test_what_the_tier_has_dropped_is_unknown_and_not_zero() -> None:
-    answer = series(seed=row(5_000), known=Span(start_ms=112_000, end_ms=125_000))
+    answer = series(seed=row(5_000), known=TimeSpan(start_ms=112_000, end_ms=125_000))
     assert answer.columns["acked"] == (None, None, 0, 0, 0)
 
 
 def test_the_points_of_a_series_are_its_columns_one_after_the_other() -> None:
-    points = series(row(105_000), known=Span(start_ms=0, end_ms=112_000)).points()
+    points = series(row(105_000), known=TimeSpan(start_ms=0, end_ms=112_000)).points()
     assert [point.time_ms for point in points] == [100_000, 105_000, 110_000, 115_000, 120_000]
-    assert points[1].kind is Kind.MEASURED
+    assert points[1].kind is PointKind.MEASURED
     assert points[1].values == {"depth": 9, "acked": 1, "acked_total": 50, "p95": 7.5}
     assert set(points[4].values.values()) == {None}
 

@@ -8,7 +8,7 @@ from weir.admission.budget import QueueBudget
 from weir.admission.decide import Decision, Rejection, decide, deep, rejection
 from weir.admission.kinds import OperationType
 from weir.admission.limit import AdaptiveLimit
-from weir.admission.policy import KNEE, Policy
+from weir.admission.policy import KNEE, AdmissionPolicy
 from weir.admission.pressure import Pressure
 from weir.admission.shares import FairShares
 from weir.model.holders import Holder
@@ -31,12 +31,12 @@ class Admission:
     def __init__(
         self,
         *,
-        policy: Policy | None = None,
+        policy: AdmissionPolicy | None = None,
         limit: AdaptiveLimit | None = None,
         budget: QueueBudget | None = None,
         enabled: bool = True,
     ) -> None:
-        self.policy = policy or Policy()
+        self.policy = policy or AdmissionPolicy()
         self.limit = limit or AdaptiveLimit()
         self.queueing_limit = AdaptiveLimit(initial=16, minimum=4, target_ms=40.0)
         self.budget = budget or QueueBudget()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from weir.admission.kinds import OperationType
-from weir.admission.policy import Policy
+from weir.admission.policy import AdmissionPolicy
 from weir.admission.pressure import Pressure
 
 _SHED_BY_LAG = frozenset(
@@ -36,7 +36,7 @@ class Rejection(StrEnum):
 
 
 def decide(
-    kind: OperationType, pressure: Pressure, policy: Policy, *, last: Decision = Decision.EXECUTE
+    kind: OperationType, pressure: Pressure, policy: AdmissionPolicy, *, last: Decision = Decision.EXECUTE
 ) -> Decision:
     """What to do with one operation, given what was last decided for its kind."""
     threshold = policy.of(kind)
@@ -51,7 +51,9 @@ def decide(
     return Decision.QUEUE
 
 
-def rejection(kind: OperationType, pressure: Pressure, policy: Policy, *, last: Decision) -> Rejection:
+def rejection(
+    kind: OperationType, pressure: Pressure, policy: AdmissionPolicy, *, last: Decision
+) -> Rejection:
     """Why `decide` says REJECT."""
     if lagging(kind, pressure, policy, last=last):
         return Rejection.EVENT_LOOP_LAG
@@ -65,7 +67,7 @@ def rejection(kind: OperationType, pressure: Pressure, policy: Policy, *, last: 
     return Rejection.BUSY
 
 
-def lagging(kind: OperationType, pressure: Pressure, policy: Policy, *, last: Decision) -> bool:
+def lagging(kind: OperationType, pressure: Pressure, policy: AdmissionPolicy, *, last: Decision) -> bool:
     """Whether the process itself cannot keep up; settling and system events are let through all the same."""
     if kind not in _SHED_BY_LAG or pressure.in_flight <= policy.floor:
         return False
@@ -73,12 +75,12 @@ def lagging(kind: OperationType, pressure: Pressure, policy: Policy, *, last: De
     return pressure.lag_ms > limit_ms * (policy.release if last is Decision.REJECT else 1.0)
 
 
-def full(kind: OperationType, pressure: Pressure, policy: Policy, *, last: Decision) -> bool:
+def full(kind: OperationType, pressure: Pressure, policy: AdmissionPolicy, *, last: Decision) -> bool:
     """Whether the operation queue has no room left for this kind, or too many are on their way into it."""
     return deep(kind, pressure, policy, last=last) or pressure.queueing >= pressure.queueing_limit
 
 
-def deep(kind: OperationType, pressure: Pressure, policy: Policy, *, last: Decision) -> bool:
+def deep(kind: OperationType, pressure: Pressure, policy: AdmissionPolicy, *, last: Decision) -> bool:
     """Whether too many operations are queued for one more of this kind."""
     share = policy.release if last is Decision.REJECT else 1.0
     return pressure.depth > policy.of(kind).depth * share

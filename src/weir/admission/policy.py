@@ -35,7 +35,7 @@ DEFAULT_THRESHOLDS: Mapping[OperationType, Threshold] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class AdmissionPolicy:
     """The thresholds of every kind, and how far pressure must fall before a decision is taken back."""
 
     thresholds: Mapping[OperationType, Threshold] = field(default_factory=lambda: DEFAULT_THRESHOLDS)

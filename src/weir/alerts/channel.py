@@ -46,7 +46,7 @@ _SECRET = frozenset({"secrets", "password"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Channel:
+class AlertChannel:
     environment: EnvironmentRef
     name: str
     kind: ChannelKind
@@ -73,7 +73,7 @@ def channel_of(
     config: Mapping[str, Any],
     policy: GuardPolicy,
     allow_apprise: bool = False,
-) -> Channel:
+) -> AlertChannel:
     """A checked channel from what a caller sent."""
     chosen = _kind(kind)
     if chosen is ChannelKind.APPRISE and not allow_apprise:
@@ -87,7 +87,7 @@ def channel_of(
             f" missing {_list(missing)}, unknown {_list(unknown)}"
         )
     checked = _email(config, policy) if chosen is ChannelKind.EMAIL else _by_url(chosen, config, policy)
-    return Channel(environment=environment, name=name, kind=chosen, config=checked)
+    return AlertChannel(environment=environment, name=name, kind=chosen, config=checked)
 
 
 def _kind(text: str) -> ChannelKind:

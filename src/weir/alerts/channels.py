@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from psycopg.types.json import Jsonb
 
-from weir.alerts.channel import Channel, ChannelKind
+from weir.alerts.channel import AlertChannel, ChannelKind
 from weir.control.database import Database, Row
 from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import load_queries
@@ -15,14 +15,14 @@ from weir.model.names import EnvironmentRef
 SQL = load_queries("weir.alerts", "channels.sql")
 
 
-class Channels:
+class AlertChannels:
     """The register of channels, each within its environment."""
 
     def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
         self._database = database
         self._clock = clock or SystemClock()
 
-    async def put(self, channel: Channel) -> None:
+    async def put(self, channel: AlertChannel) -> None:
         await self._database.execute(
             SQL["put_channel"],
             name=channel.name,
@@ -32,13 +32,13 @@ class Channels:
             **scope_names(channel.environment),
         )
 
-    async def find(self, environment: EnvironmentRef, name: str) -> Channel:
+    async def find(self, environment: EnvironmentRef, name: str) -> AlertChannel:
         row = await self._database.fetch_one(SQL["find_channel"], name=name, **scope_names(environment))
         if row is None:
             raise NotFound(f"there is no alert channel `{name:.64}` in this environment")
         return _channel(row)
 
-    async def of(self, environment: EnvironmentRef) -> list[Channel]:
+    async def of(self, environment: EnvironmentRef) -> list[AlertChannel]:
         rows = await self._database.fetch(SQL["list_channels"], **scope_names(environment))
         return [_channel(row) for row in rows]
 
@@ -53,8 +53,8 @@ class Channels:
         )
 
 
-def _channel(row: Row) -> Channel:
-    return Channel(
+def _channel(row: Row) -> AlertChannel:
+    return AlertChannel(
         environment=scope_of(row),
         name=row["name"],
         kind=ChannelKind(row["kind"]),

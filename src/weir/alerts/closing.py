@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from psycopg.types.json import Jsonb
 
-from weir.alerts.notices import Kind, notify
+from weir.alerts.notices import NoticeKind, notify
 from weir.alerts.words import SQL, AlertRow, alert_row
 from weir.control.database import Connection, execute, fetch
 
@@ -31,4 +31,4 @@ async def resolve_alert(connection: Connection, alert: AlertRow, *, now_ms: int,
     )
     if alert.notified:
         over = replace(alert, state="resolved", resolved_at_ms=now_ms)
-        await notify(connection, Kind.RESOLVED, [over], now_ms=now_ms)
+        await notify(connection, NoticeKind.RESOLVED, [over], now_ms=now_ms)

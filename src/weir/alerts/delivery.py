@@ -12,9 +12,9 @@ from typing import Any
 
 import structlog
 
-from weir.alerts.channel import Channel
-from weir.alerts.channels import Channels
-from weir.alerts.notices import Kind
+from weir.alerts.channel import AlertChannel
+from weir.alerts.channels import AlertChannels
+from weir.alerts.notices import NoticeKind
 from weir.alerts.senders import Sender
 from weir.broker.broker import Broker
 from weir.control.database import Database, Row, execute, fetch
@@ -25,7 +25,7 @@ from weir.model.clock import Clock, SystemClock
 from weir.model.ids import check_id
 from weir.model.message import Delivery, Enqueue, Failure, NewMessage
 from weir.model.names import SYSTEM_ORGANIZATION, EnvironmentRef
-from weir.outbound.delivery import DeliveryOutcome, Verdict
+from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict
 from weir.spec.ir import DeliveryPolicy, QueueSpec
 
 SQL = load_queries("weir.alerts", "delivery.sql")
@@ -103,7 +103,7 @@ class Courier:
         self._database = database
         self._broker = broker
         self._sender = sender
-        self._channels = Channels(database)
+        self._channels = AlertChannels(database)
         self._clock = clock or SystemClock()
         self._consumer = consumer
         self._wait_ms = wait_ms
@@ -134,18 +134,18 @@ class Courier:
         await self._record(notification_id, delivery.attempt, outcome)
         await self._settle(delivery, row, outcome)
 
-    async def _channel(self, row: Row) -> Channel | None:
+    async def _channel(self, row: Row) -> AlertChannel | None:
         try:
             return await self._channels.find(scope_of(row), row["channel"])
         except NotFound:
             return None
 
-    async def _attempt(self, row: Row, channel: Channel | None) -> DeliveryOutcome:
+    async def _attempt(self, row: Row, channel: AlertChannel | None) -> DeliveryOutcome:
         if channel is None or channel.disabled_reason is not None:
             reason = "there is no such channel" if channel is None else channel.disabled_reason
-            return DeliveryOutcome(verdict=Verdict.REFUSED, duration_ms=0, error=reason)
+            return DeliveryOutcome(verdict=DeliveryVerdict.REFUSED, duration_ms=0, error=reason)
         return await self._sender.send(
-            channel, notification_id=str(row["id"]), kind=Kind(row["kind"]), document=row["document"]
+            channel, notification_id=str(row["id"]), kind=NoticeKind(row["kind"]), document=row["document"]
         )
 
     async def _record(self, notification_id: str, attempt: int, outcome: DeliveryOutcome) -> None:
@@ -164,14 +164,14 @@ class Courier:
     async def _settle(self, delivery: Delivery, row: Row, outcome: DeliveryOutcome) -> None:
         """The store first, then the queue: what was told is known to have been, whatever dies in between."""
         last = delivery.attempt >= SPEC.delivery.max_attempts
-        if outcome.verdict is Verdict.RETRY and not last:
+        if outcome.verdict is DeliveryVerdict.RETRY and not last:
             await self._database.execute(SQL["note_error"], id=row["id"], error=outcome.error)
             failure = Failure(
                 lease=delivery.lease, error=outcome.error or "", delay_ms=outcome.retry_after_ms
             )
             await self._broker.nack([failure])
             return
-        delivered = outcome.verdict is Verdict.DELIVERED
+        delivered = outcome.verdict is DeliveryVerdict.DELIVERED
         await self._database.execute(
             SQL["settle_notification"],
             id=row["id"],
@@ -179,7 +179,7 @@ class Courier:
             now_ms=self._clock.now_ms(),
             error=outcome.error,
         )
-        if outcome.verdict is Verdict.GONE:
+        if outcome.verdict is DeliveryVerdict.GONE:
             await self._channels.disable(
                 scope_of(row), row["channel"], reason="the receiver answered 410 Gone"
             )
@@ -190,7 +190,7 @@ class Courier:
             await self._broker.dead_letter([Failure(lease=delivery.lease, error=outcome.error or "")])
 
 
-class DeliveryLog:
+class NotificationLog:
     """What was said, through which channel, in how many attempts."""
 
     def __init__(self, database: Database) -> None:

@@ -11,15 +11,15 @@ import structlog
 
 from weir.alerts.lease import Deposed, EvaluatorLease, Term
 from weir.alerts.machine import Happened
-from weir.alerts.measure import Lifetimes, Measured, Source, measure, measure_nothing, source_of
+from weir.alerts.measure import Lifetimes, Measured, MeasurementSource, measure, measure_nothing, source_of
 from weir.alerts.metrics import Metric, spoken
 from weir.alerts.operations import operation_figures
-from weir.alerts.round import Change, Kept, Key, evaluate
+from weir.alerts.round import AlertChange, Kept, Key, evaluate
 from weir.alerts.rule import Rule
 from weir.alerts.rules import Rules
 from weir.alerts.situations import Situations
 from weir.alerts.verdict import Cause, Verdict, explain_window
-from weir.alerts.writing import Journal, Outcome, load_memories
+from weir.alerts.writing import AlertJournal, EvaluationOutcome, load_memories
 from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.errors import NotFound, Unavailable, WarehouseUnavailable
@@ -56,7 +56,7 @@ class Evaluator:
         self._lease = lease or EvaluatorLease(database, ttl_ms=3 * interval_ms)
         self._rules = Rules(database, clock=self._clock)
         self._situations = Situations(warehouse, broker, database, clock=self._clock, workers=workers)
-        self._journal = Journal(database)
+        self._journal = AlertJournal(database)
         self._answered_ms = self._clock.now_ms()
 
     async def run(self) -> None:
@@ -72,12 +72,12 @@ class Evaluator:
             if term is not None:
                 await asyncio.shield(self._lease.release(term))
 
-    async def evaluate_once(self) -> Outcome | None:
+    async def evaluate_once(self) -> EvaluationOutcome | None:
         """One evaluation, if this process may; None while another one does it."""
         term = await self._lease.take(now_ms=self._clock.now_ms())
         return None if term is None else await self.evaluate_under(term)
 
-    async def evaluate_under(self, term: Term) -> Outcome:
+    async def evaluate_under(self, term: Term) -> EvaluationOutcome:
         """One evaluation under a term; Deposed, with nothing written, if it ended meanwhile."""
         started, now_ms = time.monotonic(), self._clock.now_ms()
         rules = await self._rules.enabled()
@@ -129,7 +129,7 @@ class Evaluator:
             found[queue] = {metric: float(value) for metric, value in levels.items()}
         return found
 
-    async def _verdicts(self, fired: Sequence[Change]) -> dict[Key, Verdict]:
+    async def _verdicts(self, fired: Sequence[AlertChange]) -> dict[Key, Verdict]:
         """Why each of these fired; a cause that cannot be had must not keep the alert back."""
         queues = [change.queue for change in fired if change.queue is not None]
         verdicts = {change.key: _beyond_queues(change) for change in fired}
@@ -149,7 +149,7 @@ class Evaluator:
 
 def _silent(rules: Sequence[Rule], kept: Mapping[Key, Kept], measured: Measured) -> list[QueueRef]:
     """Queues that a rule about a level names, or has an open alert for, and that have not been heard of."""
-    levels = {rule.id: rule for rule in rules if source_of(rule.draft.metric) is Source.LEVELS}
+    levels = {rule.id: rule for rule in rules if source_of(rule.draft.metric) is MeasurementSource.LEVELS}
     watched = [(rule, rule.draft.queue) for rule in levels.values() if rule.draft.queue is not None]
     watched += [
         (levels[rule_id], name)
@@ -164,7 +164,7 @@ def _silent(rules: Sequence[Rule], kept: Mapping[Key, Kept], measured: Measured)
     return sorted(found)
 
 
-def _beyond_queues(change: Change) -> Verdict:
+def _beyond_queues(change: AlertChange) -> Verdict:
     """The verdict of rules that speak about no queue, and of those without evidence."""
     draft = change.rule.draft
     now, threshold = spoken(draft.metric, change.sight.value), spoken(draft.metric, draft.threshold)
@@ -172,11 +172,11 @@ def _beyond_queues(change: Change) -> Verdict:
     return Verdict(cause=Cause.UNKNOWN, summary=text, evidence={})
 
 
-def _outcome(rules: Sequence[Rule], changes: Sequence[Change]) -> Outcome:
+def _outcome(rules: Sequence[Rule], changes: Sequence[AlertChange]) -> EvaluationOutcome:
     def count(happened: Happened) -> int:
         return sum(happened in change.happened for change in changes)
 
-    return Outcome(
+    return EvaluationOutcome(
         rules=len(rules),
         changes=len(changes),
         fired=count(Happened.FIRED),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
-class Status(StrEnum):
+class AlertStatus(StrEnum):
     INACTIVE = "inactive"
     PENDING = "pending"
     FIRING = "firing"
@@ -45,7 +45,7 @@ class Happened(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class AlertPolicy:
     """What the machine needs of a rule."""
 
     window_ms: int
@@ -59,7 +59,7 @@ class Policy:
 class Memory:
     """What is remembered of one rule about one queue."""
 
-    status: Status = Status.INACTIVE
+    status: AlertStatus = AlertStatus.INACTIVE
     since_ms: int = 0
     open: bool = False
     """An alert was raised and has not been resolved."""
@@ -78,12 +78,14 @@ class Sight:
     """Set when the data itself shows since when the value is clear."""
 
 
-def step(policy: Policy, memory: Memory, sight: Sight, *, now_ms: int) -> tuple[Memory, tuple[Happened, ...]]:
+def step(
+    policy: AlertPolicy, memory: Memory, sight: Sight, *, now_ms: int
+) -> tuple[Memory, tuple[Happened, ...]]:
     """The next memory and what happened on the way there."""
     clear_since = _clear_since(policy, memory, sight, now_ms=now_ms)
     memory = replace(memory, clear_since_ms=clear_since, evaluated_ms=now_ms)
     if sight.level is Level.UNKNOWN:
-        return _to(memory, Status.UNKNOWN, now_ms, Happened.WENT_UNKNOWN)
+        return _to(memory, AlertStatus.UNKNOWN, now_ms, Happened.WENT_UNKNOWN)
     memory, known = _known(memory, now_ms)
     if memory.open:
         memory, after = _while_open(policy, memory, now_ms=now_ms)
@@ -92,14 +94,14 @@ def step(policy: Policy, memory: Memory, sight: Sight, *, now_ms: int) -> tuple[
     return memory, known + after
 
 
-def is_forgettable(policy: Policy, memory: Memory, *, now_ms: int) -> bool:
+def is_forgettable(policy: AlertPolicy, memory: Memory, *, now_ms: int) -> bool:
     """Whether nothing would change if this memory were dropped."""
-    resting = not memory.open and memory.status in (Status.INACTIVE, Status.RESOLVED)
+    resting = not memory.open and memory.status in (AlertStatus.INACTIVE, AlertStatus.RESOLVED)
     cooled = memory.last_fired_ms is None or now_ms - memory.last_fired_ms >= policy.cooldown_ms
     return resting and cooled
 
 
-def _clear_since(policy: Policy, memory: Memory, sight: Sight, *, now_ms: int) -> int | None:
+def _clear_since(policy: AlertPolicy, memory: Memory, sight: Sight, *, now_ms: int) -> int | None:
     if sight.level is not Level.CLEAR:
         return None
     if sight.clear_since_ms is not None:
@@ -110,35 +112,35 @@ def _clear_since(policy: Policy, memory: Memory, sight: Sight, *, now_ms: int) -
 
 
 def _known(memory: Memory, now_ms: int) -> tuple[Memory, tuple[Happened, ...]]:
-    if memory.status is not Status.UNKNOWN:
+    if memory.status is not AlertStatus.UNKNOWN:
         return memory, ()
-    status = Status.FIRING if memory.open else Status.INACTIVE
+    status = AlertStatus.FIRING if memory.open else AlertStatus.INACTIVE
     return _to(memory, status, now_ms, Happened.KNOWN_AGAIN)
 
 
-def _while_open(policy: Policy, memory: Memory, *, now_ms: int) -> tuple[Memory, tuple[Happened, ...]]:
+def _while_open(policy: AlertPolicy, memory: Memory, *, now_ms: int) -> tuple[Memory, tuple[Happened, ...]]:
     calm_ms = -1 if memory.clear_since_ms is None else now_ms - memory.clear_since_ms
     if policy.auto_resolve and calm_ms >= policy.window_ms:
-        return _to(replace(memory, open=False), Status.RESOLVED, now_ms, Happened.RESOLVED)
+        return _to(replace(memory, open=False), AlertStatus.RESOLVED, now_ms, Happened.RESOLVED)
     return memory, ()
 
 
 def _while_closed(
-    policy: Policy, memory: Memory, sight: Sight, *, now_ms: int
+    policy: AlertPolicy, memory: Memory, sight: Sight, *, now_ms: int
 ) -> tuple[Memory, tuple[Happened, ...]]:
     cooled = memory.last_fired_ms is None or now_ms - memory.last_fired_ms >= policy.cooldown_ms
     if sight.level is Level.BREACH and cooled:
         raised = replace(memory, open=True, last_fired_ms=now_ms)
-        return _to(raised, Status.FIRING, now_ms, Happened.FIRED)
+        return _to(raised, AlertStatus.FIRING, now_ms, Happened.FIRED)
     if sight.level is not Level.CLEAR:
-        return _to(memory, Status.PENDING, now_ms, Happened.PENDING)
-    if memory.status is Status.PENDING:
-        return _to(memory, Status.INACTIVE, now_ms, Happened.CALMED)
+        return _to(memory, AlertStatus.PENDING, now_ms, Happened.PENDING)
+    if memory.status is AlertStatus.PENDING:
+        return _to(memory, AlertStatus.INACTIVE, now_ms, Happened.CALMED)
     return memory, ()
 
 
 def _to(
-    memory: Memory, status: Status, now_ms: int, happened: Happened
+    memory: Memory, status: AlertStatus, now_ms: int, happened: Happened
 ) -> tuple[Memory, tuple[Happened, ...]]:
     if memory.status is status:
         return memory, ()

@@ -10,16 +10,16 @@ from email.message import EmailMessage
 
 import aiosmtplib
 
-from weir.alerts.channel import Channel, Tls
+from weir.alerts.channel import AlertChannel, Tls
 from weir.outbound.addresses import may_reach
-from weir.outbound.delivery import DeliveryOutcome, Verdict
+from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict
 from weir.outbound.guard import GuardPolicy, Resolver, resolve
 
 TIMEOUT_S = 20.0
 
 
 async def send_mail(
-    channel: Channel,
+    channel: AlertChannel,
     *,
     subject: str,
     text: str,
@@ -41,20 +41,20 @@ async def send_mail(
                 context=context,
             )
     except _Refused as error:
-        return _outcome(Verdict.REFUSED, started, error=str(error))
+        return _outcome(DeliveryVerdict.REFUSED, started, error=str(error))
     except aiosmtplib.SMTPResponseException as error:
         permanent = 500 <= error.code < 600
-        verdict = Verdict.REFUSED if permanent else Verdict.RETRY
+        verdict = DeliveryVerdict.REFUSED if permanent else DeliveryVerdict.RETRY
         return _outcome(
             verdict, started, status=error.code, error=f"the mail server said {error.message:.300}"
         )
     except aiosmtplib.SMTPRecipientsRefused as error:
         codes = [one.code for one in error.recipients]
-        verdict = Verdict.REFUSED if all(code >= 500 for code in codes) else Verdict.RETRY
+        verdict = DeliveryVerdict.REFUSED if all(code >= 500 for code in codes) else DeliveryVerdict.RETRY
         return _outcome(verdict, started, status=codes[0], error="the mail server refused the recipients")
     except (aiosmtplib.SMTPException, OSError, ssl.SSLError, ValueError) as error:
-        return _outcome(Verdict.RETRY, started, error=f"{type(error).__name__}: {error}"[:500])
-    return _outcome(Verdict.DELIVERED, started, status=250)
+        return _outcome(DeliveryVerdict.RETRY, started, error=f"{type(error).__name__}: {error}"[:500])
+    return _outcome(DeliveryVerdict.DELIVERED, started, status=250)
 
 
 class _Refused(Exception):
@@ -62,7 +62,7 @@ class _Refused(Exception):
 
 
 async def _send(
-    channel: Channel,
+    channel: AlertChannel,
     message: EmailMessage,
     *,
     policy: GuardPolicy,
@@ -103,7 +103,7 @@ async def _connected(host: str, port: int, *, policy: GuardPolicy, resolver: Res
     return sock
 
 
-def _message(channel: Channel, *, subject: str, text: str, message_id: str) -> EmailMessage:
+def _message(channel: AlertChannel, *, subject: str, text: str, message_id: str) -> EmailMessage:
     message = EmailMessage()
     message["From"] = channel.config["from"]
     message["To"] = ", ".join(channel.config["to"])
@@ -115,7 +115,7 @@ def _message(channel: Channel, *, subject: str, text: str, message_id: str) -> E
 
 
 def _outcome(
-    verdict: Verdict, started: float, *, status: int | None = None, error: str | None = None
+    verdict: DeliveryVerdict, started: float, *, status: int | None = None, error: str | None = None
 ) -> DeliveryOutcome:
     duration_ms = int((time.monotonic() - started) * 1_000)
     return DeliveryOutcome(verdict=verdict, duration_ms=duration_ms, status=status, error=error)

@@ -15,7 +15,7 @@ from weir.alerts.operations import OperationFigures, Watched
 from weir.alerts.rule import Rule
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
-from weir.warehouse.reading.freshness import Freshness, Gap
+from weir.warehouse.reading.freshness import Freshness, LandedGap
 from weir.warehouse.reading.pace import Pace
 from weir.warehouse.reading.warehouse import Warehouse
 from weir.warehouse.reading.windows import Frame, Levels, Percentiles, Sums, frame_for
@@ -23,7 +23,7 @@ from weir.warehouse.reading.windows import Frame, Levels, Percentiles, Sums, fra
 Answer = TypeVar("Answer")
 
 
-class Source(StrEnum):
+class MeasurementSource(StrEnum):
     """Which question answers for a metric."""
 
     LEVELS = "levels"
@@ -35,21 +35,21 @@ class Source(StrEnum):
 
 
 _SOURCES = {
-    Metric.BACKLOG: Source.LEVELS,
-    Metric.OLDEST_AGE: Source.LEVELS,
-    Metric.LATENCY_P50: Source.PERCENTILES,
-    Metric.LATENCY_P95: Source.PERCENTILES,
-    Metric.LATENCY_P99: Source.PERCENTILES,
-    Metric.WORKER_LAG: Source.WORKERS,
-    Metric.PIPELINE_LAG: Source.PIPELINE,
-    Metric.OPERATION_AGE: Source.OPERATIONS,
-    Metric.OPERATION_BACKLOG: Source.OPERATIONS,
-    Metric.FAILED_OPERATIONS: Source.OPERATIONS,
+    Metric.BACKLOG: MeasurementSource.LEVELS,
+    Metric.OLDEST_AGE: MeasurementSource.LEVELS,
+    Metric.LATENCY_P50: MeasurementSource.PERCENTILES,
+    Metric.LATENCY_P95: MeasurementSource.PERCENTILES,
+    Metric.LATENCY_P99: MeasurementSource.PERCENTILES,
+    Metric.WORKER_LAG: MeasurementSource.WORKERS,
+    Metric.PIPELINE_LAG: MeasurementSource.PIPELINE,
+    Metric.OPERATION_AGE: MeasurementSource.OPERATIONS,
+    Metric.OPERATION_BACKLOG: MeasurementSource.OPERATIONS,
+    Metric.FAILED_OPERATIONS: MeasurementSource.OPERATIONS,
 }
 
 
-def source_of(metric: Metric) -> Source:
-    return _SOURCES.get(metric, Source.SUMS)
+def source_of(metric: Metric) -> MeasurementSource:
+    return _SOURCES.get(metric, MeasurementSource.SUMS)
 
 
 class Lifetimes(Protocol):
@@ -65,7 +65,7 @@ class Measured:
     now_ms: int
     freshness: Freshness
     worker_freshness: Freshness
-    gaps: Sequence[Gap]
+    gaps: Sequence[LandedGap]
     shards: int
     frames: Mapping[int, Frame]
     levels: Mapping[int, Mapping[QueueRef, Mapping[str, Levels]]]
@@ -81,10 +81,10 @@ class Measured:
 
     def queues_of(self, rule: Rule) -> set[QueueRef]:
         """The queues of the rule's environment that were heard of."""
-        by_source: Mapping[Source, Mapping[QueueRef, object]] = {
-            Source.LEVELS: self.levels.get(rule.draft.window_ms, {}),
-            Source.SUMS: self.sums.get(rule.draft.window_ms, {}),
-            Source.PERCENTILES: self.percentiles.get(rule.draft.window_ms, {}),
+        by_source: Mapping[MeasurementSource, Mapping[QueueRef, object]] = {
+            MeasurementSource.LEVELS: self.levels.get(rule.draft.window_ms, {}),
+            MeasurementSource.SUMS: self.sums.get(rule.draft.window_ms, {}),
+            MeasurementSource.PERCENTILES: self.percentiles.get(rule.draft.window_ms, {}),
         }
         found = by_source.get(source_of(rule.draft.metric), {})
         scope = rule.environment
@@ -100,31 +100,31 @@ class Measured:
         """What the rule's metric is for one queue; a queue unheard of is at rest."""
         metric, window_ms = rule.draft.metric, rule.draft.window_ms
         source = source_of(metric)
-        if source is Source.PIPELINE:
+        if source is MeasurementSource.PIPELINE:
             lag_ms = self.freshness.lag_ms(shard_of(rule.environment, shards=self.shards))
             return Figure(value=float(lag_ms), at_rest=True)
-        if source is Source.OPERATIONS:
+        if source is MeasurementSource.OPERATIONS:
             figures = self.operations[rule.environment, window_ms]
             return Figure(value=figures.figure(metric), at_rest=True)
-        if source is Source.WORKERS:
+        if source is MeasurementSource.WORKERS:
             return self.workers.get(window_ms) or QUIET
         if queue is None:
             raise ValueError(f"`{metric}` is about a queue")
-        if source is Source.LEVELS:
+        if source is MeasurementSource.LEVELS:
             levels = self.levels[window_ms].get(queue)
             return QUIET if levels is None else levels[metric.value]
-        if source is Source.PERCENTILES:
+        if source is MeasurementSource.PERCENTILES:
             waits = self.percentiles[window_ms].get(queue)
             return NOTHING if waits is None else from_percentiles(metric, waits)
         return self._figure(metric, queue, window_ms)
 
     def trust(self, rule: Rule) -> Trustworthiness:
         metric = rule.draft.metric
-        if source_of(metric) in (Source.PIPELINE, Source.OPERATIONS):
+        if source_of(metric) in (MeasurementSource.PIPELINE, MeasurementSource.OPERATIONS):
             return Trustworthiness(stale=False, lossy=False)
         if self.blind:
             return Trustworthiness(stale=True, lossy=False)
-        if source_of(metric) is Source.WORKERS:
+        if source_of(metric) is MeasurementSource.WORKERS:
             stale = any(map(self.worker_freshness.is_stale, self.worker_freshness.behind))
             return Trustworthiness(stale=stale, lossy=self.workers.get(rule.draft.window_ms) is None)
         shard = shard_of(rule.environment, shards=self.shards)
@@ -166,7 +166,7 @@ async def measure(
     fresh, worker_fresh, gaps = await asyncio.gather(
         warehouse.freshness.of("queue"), warehouse.freshness.of("worker"), warehouse.gaps.everything()
     )
-    wanted: dict[tuple[Source, int], set[EnvironmentRef]] = defaultdict(set)
+    wanted: dict[tuple[MeasurementSource, int], set[EnvironmentRef]] = defaultdict(set)
     for rule in rules:
         wanted[source_of(rule.draft.metric), rule.draft.window_ms].add(rule.environment)
     end_ms = _known_until(fresh, [rule.environment for rule in rules], shards=warehouse.shards)
@@ -174,18 +174,20 @@ async def measure(
     windows = warehouse.windows
 
     async def levels(window_ms: int) -> Mapping[QueueRef, Mapping[str, Levels]]:
-        return await windows.levels(sorted(wanted[Source.LEVELS, window_ms]), frames[window_ms])
+        return await windows.levels(sorted(wanted[MeasurementSource.LEVELS, window_ms]), frames[window_ms])
 
     async def sums(window_ms: int) -> Mapping[QueueRef, Sums]:
-        return await windows.sums(sorted(wanted[Source.SUMS, window_ms]), frames[window_ms])
+        return await windows.sums(sorted(wanted[MeasurementSource.SUMS, window_ms]), frames[window_ms])
 
     async def percentiles(window_ms: int) -> Mapping[QueueRef, Percentiles]:
-        return await windows.percentiles(sorted(wanted[Source.PERCENTILES, window_ms]), frames[window_ms])
+        return await windows.percentiles(
+            sorted(wanted[MeasurementSource.PERCENTILES, window_ms]), frames[window_ms]
+        )
 
     async def workers(window_ms: int) -> Levels | None:
         return await windows.worker_lag(frames[window_ms])
 
-    def spans(source: Source) -> list[int]:
+    def spans(source: MeasurementSource) -> list[int]:
         return [window_ms for kind, window_ms in wanted if kind is source]
 
     expiries = sorted({rule.environment for rule in rules if rule.draft.metric is Metric.EXPIRING})
@@ -197,10 +199,10 @@ async def measure(
         gaps=gaps,
         shards=warehouse.shards,
         frames=frames,
-        levels=await _together(levels, spans(Source.LEVELS)),
-        sums=await _together(sums, spans(Source.SUMS)),
-        percentiles=await _together(percentiles, spans(Source.PERCENTILES)),
-        workers=await _together(workers, spans(Source.WORKERS)),
+        levels=await _together(levels, spans(MeasurementSource.LEVELS)),
+        sums=await _together(sums, spans(MeasurementSource.SUMS)),
+        percentiles=await _together(percentiles, spans(MeasurementSource.PERCENTILES)),
+        workers=await _together(workers, spans(MeasurementSource.WORKERS)),
         paces=await windows.paces(forecasts, end_ms=end_ms) if forecasts else {},
         ttls_ms=await lifetimes.ttls_ms(expiries) if expiries else {},
     )

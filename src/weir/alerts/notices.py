@@ -17,13 +17,15 @@ MAX_ALERTS = 50
 """A notification tells of so many alerts in full; of the others it tells how many."""
 
 
-class Kind(StrEnum):
+class NoticeKind(StrEnum):
     FIRING = "firing"
     RESOLVED = "resolved"
     TEST = "test"
 
 
-async def notify(connection: Connection, kind: Kind, alerts: Sequence[AlertRow], *, now_ms: int) -> None:
+async def notify(
+    connection: Connection, kind: NoticeKind, alerts: Sequence[AlertRow], *, now_ms: int
+) -> None:
     """Put one notification a channel into the outbox; `alerts` are of one rule, the worst first."""
     rule = alerts[0].rule
     document = document_of(alerts)

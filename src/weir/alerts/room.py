@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weir.alerts.channel import Channel
-from weir.alerts.channels import Channels
-from weir.alerts.delivery import DeliveryLog
+from weir.alerts.channel import AlertChannel
+from weir.alerts.channels import AlertChannels
+from weir.alerts.delivery import NotificationLog
 from weir.alerts.forecast import Outlook, outlook_of
-from weir.alerts.notices import Kind
+from weir.alerts.notices import NoticeKind
 from weir.alerts.records import Records
 from weir.alerts.rule import RuleDraft
 from weir.alerts.rules import Rules
@@ -34,14 +34,14 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlertRoom:
+class AlertServices:
     database: Database
     broker: Broker
     rules: Rules
     records: Records
-    channels: Channels
+    channels: AlertChannels
     silences: Silences
-    deliveries: DeliveryLog
+    deliveries: NotificationLog
     situations: Situations
     policy: GuardPolicy
     allow_apprise: bool
@@ -68,9 +68,9 @@ class AlertRoom:
             queue=queue, verdict=explain(situation), outlook=outlook_of(situation, ttl_ms=ttls.get(queue))
         )
 
-    async def test(self, channel: Channel) -> str:
+    async def test(self, channel: AlertChannel) -> str:
         """Send a test notification on its way; its id in the delivery log."""
-        return await fire_test(self.database, channel, kind=Kind.TEST, now_ms=self.clock.now_ms())
+        return await fire_test(self.database, channel, kind=NoticeKind.TEST, now_ms=self.clock.now_ms())
 
 
 def open_alerts(
@@ -82,17 +82,17 @@ def open_alerts(
     allow_apprise: bool = False,
     clock: Clock | None = None,
     workers: WorkerRegister | None = None,
-) -> AlertRoom:
+) -> AlertServices:
     """Connect the parts; nothing runs until the loops do."""
     clock = clock or SystemClock()
-    return AlertRoom(
+    return AlertServices(
         database=database,
         broker=broker,
         rules=Rules(database, clock=clock),
         records=Records(database, clock=clock),
-        channels=Channels(database, clock=clock),
+        channels=AlertChannels(database, clock=clock),
         silences=Silences(database, clock=clock),
-        deliveries=DeliveryLog(database),
+        deliveries=NotificationLog(database),
         situations=Situations(warehouse, broker, database, clock=clock, workers=workers),
         policy=policy or GuardPolicy(),
         allow_apprise=allow_apprise,

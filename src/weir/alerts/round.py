@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weir.alerts.judge import Seen, Trustworthiness, judge
-from weir.alerts.machine import Happened, Level, Memory, Policy, Sight, is_forgettable, step
+from weir.alerts.machine import AlertPolicy, Happened, Level, Memory, Sight, is_forgettable, step
 from weir.alerts.measure import Measured
 from weir.alerts.metrics import CATALOGUE, About, Metric
 from weir.alerts.rule import Rule
@@ -26,7 +26,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class AlertChange:
     """What one evaluation does to one rule about one queue."""
 
     rule: Rule
@@ -53,9 +53,11 @@ class Change:
         )
 
 
-def policy_of(rule: Rule) -> Policy:
+def policy_of(rule: Rule) -> AlertPolicy:
     draft = rule.draft
-    return Policy(window_ms=draft.window_ms, cooldown_ms=draft.cooldown_ms, auto_resolve=draft.auto_resolve)
+    return AlertPolicy(
+        window_ms=draft.window_ms, cooldown_ms=draft.cooldown_ms, auto_resolve=draft.auto_resolve
+    )
 
 
 def evaluate(
@@ -64,7 +66,7 @@ def evaluate(
     measured: Measured,
     *,
     live: Mapping[QueueRef, Mapping[Metric, float]],
-) -> Iterator[Change]:
+) -> Iterator[AlertChange]:
     """Every change of one evaluation; rules about which nothing is remembered or seen yield none.
 
     `live` are the levels right now of queues that are watched by name and of which telemetry says nothing.
@@ -97,7 +99,7 @@ def _change(
     live: Mapping[QueueRef, Mapping[Metric, float]],
     *,
     trust: Trustworthiness,
-) -> Change:
+) -> AlertChange:
     before = kept.get((rule.id, queue.queue if queue else ""))
     policy = policy_of(rule)
     if trust.stale:
@@ -106,7 +108,7 @@ def _change(
         seen = _seen(rule, queue, measured, live)
         sight = judge(rule.draft, seen, trust=trust, now_ms=measured.now_ms)
     memory, happened = step(policy, before.memory if before else Memory(), sight, now_ms=measured.now_ms)
-    return Change(
+    return AlertChange(
         rule=rule,
         queue=queue,
         before=before,

@@ -11,23 +11,23 @@ from typing import Any, Protocol
 import httpx2
 import orjson
 
-from weir.alerts.channel import APPRISE_REFUSED, Channel, ChannelKind
+from weir.alerts.channel import APPRISE_REFUSED, AlertChannel, ChannelKind
 from weir.alerts.mail import send_mail
-from weir.alerts.notices import Kind
+from weir.alerts.notices import NoticeKind
 from weir.alerts.templates import alertmanager_payload, mail_text, slack_message, subject
 from weir.errors import InvalidInput
 from weir.model.clock import Clock
-from weir.outbound.delivery import DeliveryOutcome, OutboundRequest, Verdict, deliver
+from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict, OutboundRequest, deliver
 from weir.outbound.guard import GuardPolicy
 
-_APPRISE_TYPES = {Kind.FIRING: "failure", Kind.RESOLVED: "success", Kind.TEST: "info"}
+_APPRISE_TYPES = {NoticeKind.FIRING: "failure", NoticeKind.RESOLVED: "success", NoticeKind.TEST: "info"}
 
 
 class Sender(Protocol):
     """Tells one notification through one channel; never raises for what the other side does."""
 
     async def send(
-        self, channel: Channel, *, notification_id: str, kind: Kind, document: Mapping[str, Any]
+        self, channel: AlertChannel, *, notification_id: str, kind: NoticeKind, document: Mapping[str, Any]
     ) -> DeliveryOutcome: ...
 
 
@@ -52,7 +52,7 @@ class ChannelSender:
         self._allow_apprise = allow_apprise
 
     async def send(
-        self, channel: Channel, *, notification_id: str, kind: Kind, document: Mapping[str, Any]
+        self, channel: AlertChannel, *, notification_id: str, kind: NoticeKind, document: Mapping[str, Any]
     ) -> DeliveryOutcome:
         match channel.kind:
             case ChannelKind.SLACK:
@@ -74,7 +74,9 @@ class ChannelSender:
             case ChannelKind.APPRISE:
                 return await self._apprise(channel, kind, document)
 
-    async def _post(self, channel: Channel, notification_id: str, body: dict[str, Any]) -> DeliveryOutcome:
+    async def _post(
+        self, channel: AlertChannel, notification_id: str, body: dict[str, Any]
+    ) -> DeliveryOutcome:
         request = OutboundRequest(
             url=channel.config["url"],
             body=orjson.dumps(body),
@@ -84,16 +86,18 @@ class ChannelSender:
         )
         return await deliver(self._client, request, now_ms=self._clock.now_ms())
 
-    async def _apprise(self, channel: Channel, kind: Kind, document: Mapping[str, Any]) -> DeliveryOutcome:
+    async def _apprise(
+        self, channel: AlertChannel, kind: NoticeKind, document: Mapping[str, Any]
+    ) -> DeliveryOutcome:
         """Apprise does its own HTTP, past the guard, so the operator has to allow it."""
         started = time.monotonic()
         if not self._allow_apprise:
-            return DeliveryOutcome(verdict=Verdict.REFUSED, duration_ms=0, error=APPRISE_REFUSED)
+            return DeliveryOutcome(verdict=DeliveryVerdict.REFUSED, duration_ms=0, error=APPRISE_REFUSED)
         try:
             # Apprise reads all of its services when it meets its first URL.
             notifier = await asyncio.to_thread(_notifier, channel.config["url"])
         except InvalidInput as problem:
-            return DeliveryOutcome(verdict=Verdict.REFUSED, duration_ms=0, error=problem.message)
+            return DeliveryOutcome(verdict=DeliveryVerdict.REFUSED, duration_ms=0, error=problem.message)
         sent = await notifier.async_notify(
             title=subject(document, kind),
             body=mail_text(document, kind, link=self._link),
@@ -103,9 +107,9 @@ class ChannelSender:
         )
         duration_ms = int((time.monotonic() - started) * 1_000)
         if sent:
-            return DeliveryOutcome(verdict=Verdict.DELIVERED, duration_ms=duration_ms)
+            return DeliveryOutcome(verdict=DeliveryVerdict.DELIVERED, duration_ms=duration_ms)
         return DeliveryOutcome(
-            verdict=Verdict.RETRY, duration_ms=duration_ms, error="Apprise reports a failure"
+            verdict=DeliveryVerdict.RETRY, duration_ms=duration_ms, error="Apprise reports a failure"
         )
 
 

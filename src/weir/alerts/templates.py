@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from weir.alerts.metrics import Metric, spoken
-from weir.alerts.notices import Kind
+from weir.alerts.notices import NoticeKind
 from weir.model.wording import duration
 
 MAX_TEXT = 500
@@ -19,7 +19,7 @@ Document = Mapping[str, Any]
 """What `notices.document_of` makes."""
 
 
-def slack_message(document: Document, kind: Kind, *, link: str) -> dict[str, Any]:
+def slack_message(document: Document, kind: NoticeKind, *, link: str) -> dict[str, Any]:
     """The body of a Slack webhook; names are escaped, so that they cannot mention or link anybody."""
     lines = [f"*{slack_escaped(subject(document, kind))}*"]
     lines += [f"• {slack_escaped(_line(document, alert))}" for alert in document["alerts"][:SLACK_ALERTS]]
@@ -31,7 +31,7 @@ def slack_message(document: Document, kind: Kind, *, link: str) -> dict[str, Any
     return {"text": "\n".join(lines), "unfurl_links": False, "unfurl_media": False}
 
 
-def mail_text(document: Document, kind: Kind, *, link: str) -> str:
+def mail_text(document: Document, kind: NoticeKind, *, link: str) -> str:
     lines = [subject(document, kind), ""]
     lines += [_line(document, alert) for alert in document["alerts"]]
     if document["more"]:
@@ -41,7 +41,7 @@ def mail_text(document: Document, kind: Kind, *, link: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def subject(document: Document, kind: Kind) -> str:
+def subject(document: Document, kind: NoticeKind) -> str:
     """One line, safe as a mail header: `[FIRING] deep orders: 3 queues (default)`."""
     rule, alerts = document["rule"], document["alerts"]
     count = len(alerts) + document["more"]
@@ -50,7 +50,7 @@ def subject(document: Document, kind: Kind) -> str:
     return one_line(text)[:200]
 
 
-def alertmanager_payload(document: Document, kind: Kind, *, receiver: str, link: str) -> dict[str, Any]:
+def alertmanager_payload(document: Document, kind: NoticeKind, *, receiver: str, link: str) -> dict[str, Any]:
     """The body of an Alertmanager webhook, version 4: labels and annotations are texts."""
     rule = document["rule"]
     common = {
@@ -60,7 +60,7 @@ def alertmanager_payload(document: Document, kind: Kind, *, receiver: str, link:
         "project": document["project"],
         "environment": document["environment"],
     }
-    status = "resolved" if kind is Kind.RESOLVED else "firing"
+    status = "resolved" if kind is NoticeKind.RESOLVED else "firing"
     return {
         "version": "4",
         "groupKey": _fingerprint({"rule": rule["id"]}),

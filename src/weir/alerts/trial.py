@@ -6,15 +6,15 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from weir.alerts.channel import Channel
-from weir.alerts.notices import Kind
+from weir.alerts.channel import AlertChannel
+from weir.alerts.notices import NoticeKind
 from weir.alerts.words import SQL
 from weir.control.database import Database
 from weir.control.scopes import scope_names
 from weir.model.ids import new_id
 
 
-async def fire_test(database: Database, channel: Channel, *, kind: Kind, now_ms: int) -> str:
+async def fire_test(database: Database, channel: AlertChannel, *, kind: NoticeKind, now_ms: int) -> str:
     """Put a test notification into the outbox; its id."""
     notification_id = new_id()
     await database.execute(
@@ -29,7 +29,7 @@ async def fire_test(database: Database, channel: Channel, *, kind: Kind, now_ms:
     return notification_id
 
 
-def _document(channel: Channel, *, now_ms: int) -> dict[str, Any]:
+def _document(channel: AlertChannel, *, now_ms: int) -> dict[str, Any]:
     text = "this is a test; nothing is wrong"
     return {
         **scope_names(channel.environment),

@@ -11,9 +11,9 @@ from psycopg.types.json import Jsonb
 
 from weir.alerts.judge import finite
 from weir.alerts.lease import Term, fence, note_evaluation
-from weir.alerts.machine import Happened, Memory, Status
-from weir.alerts.notices import Kind, notify
-from weir.alerts.round import Change, Kept, Key
+from weir.alerts.machine import AlertStatus, Happened, Memory
+from weir.alerts.notices import NoticeKind, notify
+from weir.alerts.round import AlertChange, Kept, Key
 from weir.alerts.rule import Rule
 from weir.alerts.silences import Silence, is_silenced, silence_of
 from weir.alerts.verdict import Verdict
@@ -34,7 +34,7 @@ _LINES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class EvaluationOutcome:
     """What one evaluation did."""
 
     rules: int
@@ -48,7 +48,7 @@ async def load_memories(database: Database) -> dict[Key, Kept]:
     return {
         (str(row["rule_id"]), row["queue"]): Kept(
             memory=Memory(
-                status=Status(row["status"]),
+                status=AlertStatus(row["status"]),
                 since_ms=row["since_ms"],
                 open=row["open"],
                 clear_since_ms=row["clear_since_ms"],
@@ -61,7 +61,7 @@ async def load_memories(database: Database) -> dict[Key, Kept]:
     }
 
 
-class Journal:
+class AlertJournal:
     """Turns changes into rows. Nothing is written unless the term still holds at the end."""
 
     def __init__(self, database: Database) -> None:
@@ -69,7 +69,7 @@ class Journal:
 
     async def write(
         self,
-        changes: Sequence[Change],
+        changes: Sequence[AlertChange],
         verdicts: Mapping[Key, Verdict],
         *,
         term: Term,
@@ -84,7 +84,7 @@ class Journal:
             await note_evaluation(connection, term, now_ms=now_ms, took_ms=took_ms)
 
 
-async def _unchanged(connection: Connection, changes: Sequence[Change]) -> list[Change]:
+async def _unchanged(connection: Connection, changes: Sequence[AlertChange]) -> list[AlertChange]:
     """The changes whose rules are still as they were evaluated; a rule that was edited waits for its turn."""
     rules = {change.rule.id: change.rule for change in changes}
     rows = await fetch(
@@ -113,7 +113,7 @@ class _Page:
         alerts = [alert_row(row) for row in await fetch(self._connection, SQL["open_alerts"])]
         self._open = {alert.id: alert for alert in alerts}
 
-    async def apply(self, changes: Sequence[Change]) -> None:
+    async def apply(self, changes: Sequence[AlertChange]) -> None:
         changes = [change for change in changes if not self._closed_meanwhile(change)]
         raised = {change.key: self._raised(change) for change in changes if Happened.FIRED in change.happened}
         await execute_many(self._connection, SQL["raise_alert"], [_alert_row(one) for one in raised.values()])
@@ -122,13 +122,13 @@ class _Page:
             self._connection, RECORDS["resolve_alerts"], ids=[a.id for a in over], now_ms=self._now_ms
         )
         firing = [*raised.values(), *still]
-        told = await self._tell(Kind.FIRING, [alert for alert in firing if not alert.notified])
-        await self._tell(Kind.RESOLVED, [alert for alert in over if alert.notified], silenced_too=True)
+        told = await self._tell(NoticeKind.FIRING, [alert for alert in firing if not alert.notified])
+        await self._tell(NoticeKind.RESOLVED, [alert for alert in over if alert.notified], silenced_too=True)
         await self._update([replace(one, notified=one.notified or one.id in told) for one in firing])
         await self._timelines(changes, raised)
         await self._memories(changes, {key: alert.id for key, alert in raised.items()})
 
-    def _sorted(self, changes: Sequence[Change]) -> tuple[list[AlertRow], list[AlertRow]]:
+    def _sorted(self, changes: Sequence[AlertChange]) -> tuple[list[AlertRow], list[AlertRow]]:
         """The alerts that were open before: those that are over now, and those that are not."""
         over, still = [], []
         for change in changes:
@@ -141,16 +141,16 @@ class _Page:
                 still.append(self._moved(change, alert))
         return over, still
 
-    def _closed_meanwhile(self, change: Change) -> bool:
+    def _closed_meanwhile(self, change: AlertChange) -> bool:
         """Whether somebody resolved the alert by hand while this evaluation was thinking."""
         before = change.before
         return before is not None and before.memory.open and before.alert_id not in self._open
 
-    def _alert_of(self, change: Change) -> AlertRow | None:
+    def _alert_of(self, change: AlertChange) -> AlertRow | None:
         alert_id = change.before.alert_id if change.before else None
         return None if alert_id is None else self._open.get(alert_id)
 
-    def _raised(self, change: Change) -> AlertRow:
+    def _raised(self, change: AlertChange) -> AlertRow:
         verdict = self._verdicts[change.key]
         return AlertRow(
             id=new_id(),
@@ -171,14 +171,16 @@ class _Page:
             acknowledged_by=None,
         )
 
-    def _moved(self, change: Change, alert: AlertRow) -> AlertRow:
+    def _moved(self, change: AlertChange, alert: AlertRow) -> AlertRow:
         """The open alert with its newest value; unknown leaves the value as it was."""
-        if change.memory.status is Status.UNKNOWN:
+        if change.memory.status is AlertStatus.UNKNOWN:
             return replace(alert, unknown_since_ms=alert.unknown_since_ms or self._now_ms)
         value = finite(change.sight.value)
         return replace(alert, value=value, peak=_worse(change.rule, alert.peak, value), unknown_since_ms=None)
 
-    async def _tell(self, kind: Kind, alerts: Iterable[AlertRow], *, silenced_too: bool = False) -> set[str]:
+    async def _tell(
+        self, kind: NoticeKind, alerts: Iterable[AlertRow], *, silenced_too: bool = False
+    ) -> set[str]:
         """Notify rule by rule, the worst first; whom it told of."""
         by_rule: dict[str, list[AlertRow]] = defaultdict(list)
         for alert in alerts:
@@ -195,7 +197,7 @@ class _Page:
         lists = {name: [getattr(alert, name) for alert in alerts] for name in columns}
         await execute(self._connection, SQL["update_alerts"], **lists)
 
-    async def _timelines(self, changes: Sequence[Change], raised: Mapping[Key, AlertRow]) -> None:
+    async def _timelines(self, changes: Sequence[AlertChange], raised: Mapping[Key, AlertRow]) -> None:
         lines = []
         for change in changes:
             alert = raised.get(change.key) or self._alert_of(change)
@@ -207,7 +209,7 @@ class _Page:
         if lines:
             await execute_many(self._connection, RECORDS["add_timeline"], lines)
 
-    async def _memories(self, changes: Sequence[Change], raised: Mapping[Key, str]) -> None:
+    async def _memories(self, changes: Sequence[AlertChange], raised: Mapping[Key, str]) -> None:
         gone = [change.key for change in changes if change.forget and change.before is not None]
         await execute(
             self._connection,
@@ -260,7 +262,7 @@ def _line(alert: AlertRow, at_ms: int, event: str, details: Mapping[str, Any]) -
     return {"alert_id": alert.id, "at_ms": at_ms, "event": event, "details": Jsonb(dict(details))}
 
 
-def _memory_row(change: Change, raised: Mapping[Key, str]) -> dict[str, Any]:
+def _memory_row(change: AlertChange, raised: Mapping[Key, str]) -> dict[str, Any]:
     memory = change.memory
     known = change.before.alert_id if change.before else None
     rule_id, queue = change.key

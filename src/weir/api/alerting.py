@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
-from weir.alerts.channel import Channel
+from weir.alerts.channel import AlertChannel
 from weir.alerts.evidence import evidence_lines
 from weir.alerts.judge import finite
 from weir.alerts.records import TimelineEntry
@@ -109,30 +109,30 @@ class AlertList(BaseModel):
     items: list[AlertView]
 
 
-class TimelineView(BaseModel):
+class AlertTimelineView(BaseModel):
     at_ms: int
     event: str
     details: dict[str, Any]
 
 
 class AlertDetail(AlertView):
-    timeline: list[TimelineView]
+    timeline: list[AlertTimelineView]
 
 
-class ChannelBody(_Body):
+class AlertChannelBody(_Body):
     kind: StrictStr = Field(max_length=32, examples=["slack"])
     config: dict[str, Any] = Field(examples=[{"url": "https://hooks.slack.com/services/…"}])
 
 
-class ChannelView(BaseModel):
+class AlertChannelView(BaseModel):
     name: str
     kind: str
     config: dict[str, Any] = Field(description="Without what must not be read back.")
     disabled_reason: str | None
 
 
-class ChannelList(BaseModel):
-    items: list[ChannelView]
+class AlertChannelList(BaseModel):
+    items: list[AlertChannelView]
 
 
 class TestFired(BaseModel):
@@ -245,12 +245,14 @@ def alert_document(alert: AlertRow) -> dict[str, Any]:
 
 
 def alert_detail(alert: AlertRow, timeline: list[TimelineEntry]) -> AlertDetail:
-    lines = [TimelineView(at_ms=one.at_ms, event=one.event, details=dict(one.details)) for one in timeline]
+    lines = [
+        AlertTimelineView(at_ms=one.at_ms, event=one.event, details=dict(one.details)) for one in timeline
+    ]
     return AlertDetail(**alert_document(alert), timeline=lines)
 
 
-def channel_view(channel: Channel) -> ChannelView:
-    return ChannelView(
+def channel_view(channel: AlertChannel) -> AlertChannelView:
+    return AlertChannelView(
         name=channel.name,
         kind=channel.kind.value,
         config=channel.shown(),

@@ -32,7 +32,7 @@ class _Waiting(Generic[Item, Answer]):
     answered: asyncio.Future[list[Answer]]
 
 
-class Coalescer(Generic[Item, Answer]):
+class RequestCoalescer(Generic[Item, Answer]):
     """Runs at most `lanes` shared calls at once, each with everything that waits."""
 
     def __init__(
@@ -113,7 +113,7 @@ class CoalescingPusher:
 
     def __init__(self, inner: Pusher, *, lanes: int = LANES) -> None:
         self._inner = inner
-        self._coalescer: Coalescer[PushItem, PushAnswer] = Coalescer(self._push, lanes=lanes)
+        self._coalescer: RequestCoalescer[PushItem, PushAnswer] = RequestCoalescer(self._push, lanes=lanes)
 
     async def push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
         answers = await self._coalescer.submit(items)
@@ -136,7 +136,9 @@ class CoalescingSettler:
 
     def __init__(self, inner: Settler, *, lanes: int = LANES) -> None:
         self._inner = inner
-        self._coalescer: Coalescer[SettleItem, SettleAnswer] = Coalescer(self._settle, lanes=lanes)
+        self._coalescer: RequestCoalescer[SettleItem, SettleAnswer] = RequestCoalescer(
+            self._settle, lanes=lanes
+        )
 
     async def settle(self, items: Sequence[SettleItem]) -> list[SettleAnswer]:
         return await self._coalescer.submit(items)

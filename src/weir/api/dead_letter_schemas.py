@@ -12,7 +12,7 @@ from weir.deadletters.filters import Filter, payload_of
 from weir.deadletters.groups import Group
 from weir.deadletters.letters import DeadLetter
 from weir.deadletters.summary import ConsumerStatus
-from weir.deadletters.tasks import DEFAULT_PATIENCE_MS, NewTask, Task, TaskKind
+from weir.deadletters.tasks import DEFAULT_PATIENCE_MS, BulkAction, BulkActionKind, NewBulkAction
 from weir.model.limits import MAX_BATCH, MAX_TIME_MS
 from weir.spec.cel import MAX_LENGTH
 from weir.spec.ir import ChannelSpec, ConsumerSpec
@@ -155,9 +155,11 @@ class RedriveBody(Schema):
     canary_patience_ms: Annotated[StrictInt, Field(ge=1, le=86_400_000)] = DEFAULT_PATIENCE_MS
     patch: Cel | None = Field(default=None, examples=['{"currency": "EUR"}'])
 
-    def task(self) -> NewTask:
+    def task(self) -> NewBulkAction:
         options = self.model_dump(exclude={"filter", "all"})
-        return NewTask(kind=TaskKind.REDRIVE, filter=self.filter.filter(), everything=self.all, **options)
+        return NewBulkAction(
+            kind=BulkActionKind.REDRIVE, filter=self.filter.filter(), everything=self.all, **options
+        )
 
 
 class PurgeBody(Schema):
@@ -175,10 +177,10 @@ class PurgeBody(Schema):
         default=False, description="Also letters that died before they had used up their attempts."
     )
 
-    def task(self) -> NewTask:
+    def task(self) -> NewBulkAction:
         chosen = self.filter.filter(include_unexhausted=self.include_unexhausted)
-        return NewTask(
-            kind=TaskKind.PURGE,
+        return NewBulkAction(
+            kind=BulkActionKind.PURGE,
             filter=chosen,
             everything=self.all,
             dry_run=self.dry_run,
@@ -303,5 +305,5 @@ def group_view(group: Group) -> GroupView:
     return GroupView(**{name: getattr(group, name) for name in GroupView.model_fields})
 
 
-def task_view(task: Task) -> TaskView:
+def task_view(task: BulkAction) -> TaskView:
     return TaskView(**task.described())

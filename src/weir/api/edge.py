@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weir.api.auth import authenticate
 from weir.api.bodies import check_json_type, read_body
-from weir.api.hot import Call, HotRoute, HotRoutes
+from weir.api.hot import HotRequest, HotRoute, HotRoutes
 from weir.api.instruments import Instruments
 from weir.api.limits import Limits
 from weir.api.load_shedder import LoadShedder
@@ -88,7 +88,7 @@ class Edge:
         if endpoint is None:
             return _not_allowed(route, request_id)
         slot = scope[SLOT] = RequestSlot(self.polls if route.poll else self.requests)
-        call = Call(
+        call = HotRequest(
             services=self._services,
             scope=scope,
             receive=receive,

@@ -27,7 +27,7 @@ from weir.errors import InvalidInput, Malformed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class HotRequest:
     """One request to the hot path."""
 
     services: Services
@@ -82,7 +82,7 @@ class Call:
         return found
 
 
-Endpoint = Callable[[Call], Awaitable[Reply]]
+Endpoint = Callable[[HotRequest], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

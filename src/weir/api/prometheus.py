@@ -39,7 +39,7 @@ _COUNTERS = {
 }
 
 
-class Snapshot(Collector):
+class MetricsSnapshot(Collector):
     """Families that were gathered already, in the shape that an encoder wants."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
@@ -49,7 +49,9 @@ class Snapshot(Collector):
         yield from self._families
 
 
-async def collected(services: Services, instruments: Instruments, *, viewer: Principal | None) -> Snapshot:
+async def collected(
+    services: Services, instruments: Instruments, *, viewer: Principal | None
+) -> MetricsSnapshot:
     """Everything that this viewer may see."""
     families: list[Metric] = [build_info(), *instruments.registry.collect()]
     for source in services.metric_sources:
@@ -61,7 +63,7 @@ async def collected(services: Services, instruments: Instruments, *, viewer: Pri
         families.extend(queue_families(await _states(services, viewer)))
         if services.dead_letters is not None:
             families.extend(await dead_letter_families(services.dead_letters, viewer))
-    return Snapshot(families)
+    return MetricsSnapshot(families)
 
 
 def pool_families(pools: Mapping[str, PoolState]) -> list[Metric]:

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from prometheus_client.metrics_core import Metric
 
 from weir.admission.kinds import OperationType
-from weir.alerts.room import AlertRoom
+from weir.alerts.room import AlertServices
 from weir.api.idempotency import Idempotency
 from weir.api.limits import Limits
 from weir.broker.broker import Broker
@@ -22,11 +22,11 @@ from weir.control.audit import AuditLog
 from weir.control.authentication import Authenticator
 from weir.control.database import PoolState
 from weir.control.queues import QueueDefinitions
-from weir.control.specs import Specs
+from weir.control.specs import SpecRegister
 from weir.control.system_events import SystemEventKind, SystemEvents
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
-from weir.deadletters.room import DeadLetterRoom
+from weir.deadletters.room import DeadLetterServices
 from weir.errors import ControlUnavailable, Unavailable
 from weir.ingress.receive import Receiver
 from weir.model.clock import Clock, SystemClock
@@ -34,7 +34,7 @@ from weir.model.exchange import Pusher, Settler
 from weir.model.names import EnvironmentRef
 from weir.operations.service import OperationService
 from weir.pipeline.status import PipelineView
-from weir.telemetry.presence import Server
+from weir.telemetry.presence import ServingProcess
 from weir.warehouse.reading.warehouse import Warehouse
 from weir.workers.timeline import Timelines
 
@@ -44,7 +44,7 @@ MetricSource = Callable[[], AsyncIterator[Metric]]
 """Metric families that are computed when Prometheus asks."""
 
 
-class Activity(Protocol):
+class ProcessActivity(Protocol):
     """Where a process counts what it does; `telemetry.sampler` carries it on."""
 
     def served(self, environment: EnvironmentRef) -> None: ...
@@ -63,11 +63,11 @@ class Activity(Protocol):
 class Servers(Protocol):
     """Who served an environment; `telemetry.presence` knows."""
 
-    async def of(self, environment: EnvironmentRef, *, since_ms: int) -> list[Server]: ...
+    async def of(self, environment: EnvironmentRef, *, since_ms: int) -> list[ServingProcess]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class ReadinessProbe:
     """One thing that must work before this process takes traffic; `check` raises if it does not."""
 
     name: str
@@ -92,17 +92,17 @@ class Services:
     definitions: QueueDefinitions | None = None
     audit: AuditLog | None = None
     warehouse: Warehouse | None = None
-    alerts: AlertRoom | None = None
-    dead_letters: DeadLetterRoom | None = None
+    alerts: AlertServices | None = None
+    dead_letters: DeadLetterServices | None = None
     operations: OperationService | None = None
     events: SystemEvents | None = None
     """Tells every process what was changed here."""
     receiver: Receiver | None = None
-    specs: Specs | None = None
+    specs: SpecRegister | None = None
     timelines: Timelines | None = None
-    activity: Activity | None = None
+    activity: ProcessActivity | None = None
     servers: Servers | None = None
-    probes: tuple[Probe, ...] = ()
+    probes: tuple[ReadinessProbe, ...] = ()
     metric_sources: tuple[MetricSource, ...] = ()
     pools: Mapping[str, Callable[[], PoolState]] = field(default_factory=dict)
     """The connections to PostgreSQL, by who uses them."""

@@ -61,7 +61,7 @@ class Gated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class NamedCall:
     """Names one enqueue call, so that it takes effect at most once however late its bytes arrive.
 
     A caller uses a lane for one call at a time and takes a fresh one after a call of unknown outcome; so one
@@ -111,7 +111,7 @@ class Broker(Protocol):
         messages: Sequence[NewMessage],
         *,
         through_gate: bool = False,
-        call: Call | None = None,
+        call: NamedCall | None = None,
         operations: Sequence[str] | None = None,
     ) -> list[Enqueued]:
         """Put messages in.
@@ -209,7 +209,7 @@ class Broker(Protocol):
     ) -> list[tuple[QueueRef, Gated]]:
         """Gates that were closed at least so long ago and still are, the oldest first."""
 
-    async def settle_call(self, queue: QueueRef, call: Call) -> list[CallAnswer]:
+    async def settle_call(self, queue: QueueRef, call: NamedCall) -> list[CallAnswer]:
         """What the call did with each of its messages.
 
         Empty if the call never arrived; then it never will: its lane remembers it as void.

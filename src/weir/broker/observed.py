@@ -15,7 +15,7 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.metrics_core import Metric
 
-from weir.broker.broker import Broker, Call, CallAnswer, Gated, Source, Swept
+from weir.broker.broker import Broker, CallAnswer, Gated, NamedCall, Source, Swept
 from weir.errors import WeirError
 from weir.model.ids import MessageId
 from weir.model.limits import MAX_BATCH
@@ -117,7 +117,7 @@ class Observed:
         messages: Sequence[NewMessage],
         *,
         through_gate: bool = False,
-        call: Call | None = None,
+        call: NamedCall | None = None,
         operations: Sequence[str] | None = None,
     ) -> list[Enqueued]:
         with self._heard("enqueue", len(messages)):
@@ -222,7 +222,7 @@ class Observed:
         with self._heard("stale_gates", 1):
             return await self.inner.stale_gates(shard, older_ms=older_ms, skip=skip, limit=limit)
 
-    async def settle_call(self, queue: QueueRef, call: Call) -> list[CallAnswer]:
+    async def settle_call(self, queue: QueueRef, call: NamedCall) -> list[CallAnswer]:
         with self._heard("settle_call", 1):
             return await self.inner.settle_call(queue, call)
 

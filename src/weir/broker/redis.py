@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weir.broker import checks, grouping, keys, layout, replies
-from weir.broker.broker import Call, CallAnswer, Gated, Source, Swept
+from weir.broker.broker import CallAnswer, Gated, NamedCall, Source, Swept
 from weir.broker.failures import translated
-from weir.broker.runner import Connection, ScriptRunner, connect
+from weir.broker.runner import RedisConnection, ScriptRunner, connect
 from weir.broker.waiting import Wakeups
 from weir.model.clock import Clock
 from weir.model.ids import MessageId
@@ -52,7 +52,7 @@ class RedisBroker:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: RedisConnection,
         *,
         shards: int = 4,
         metrics: bool = True,
@@ -122,7 +122,7 @@ class RedisBroker:
         checks.check_shard(shard, shards=self._shards)
         return replies.gates(await self._runner.run("stale_gates", shard, older_ms, skip, limit))
 
-    async def settle_call(self, queue: QueueRef, call: Call) -> list[CallAnswer]:
+    async def settle_call(self, queue: QueueRef, call: NamedCall) -> list[CallAnswer]:
         shard = self._shard_of_queue(queue)
         reply = await self._runner.run("settle_call", shard, call.lane.encode(), call.id.encode())
         return replies.call_answers(reply)
@@ -168,7 +168,7 @@ class RedisBroker:
         messages: Sequence[NewMessage],
         *,
         through_gate: bool = False,
-        call: Call | None = None,
+        call: NamedCall | None = None,
         operations: Sequence[str] | None = None,
     ) -> list[Enqueued]:
         checks.check_messages(messages, max_payload=self._max_payload)

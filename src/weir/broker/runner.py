@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hiredis import pack_command
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio import Connection as RedisConnection
+from redis.asyncio import BlockingConnectionPool, Connection, Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -43,7 +42,7 @@ Client = Redis | RedisCluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class RedisConnection:
     """How to reach Redis; the scheme of the URL says whether it is a cluster."""
 
     url: str
@@ -58,7 +57,7 @@ class Connection:
         return 2 * self.timeout_s
 
 
-class _PackedConnection(RedisConnection):
+class _PackedConnection(Connection):
     """Packs commands in C; the driver's own packing took half of the client's time in large calls."""
 
     def pack_command(self, *args: Any) -> list[bytes]:
@@ -66,7 +65,7 @@ class _PackedConnection(RedisConnection):
         return [pack_command((*args[0].split(), *args[1:]) if " " in str(args[0]) else args)]
 
 
-def connect(connection: Connection, *, timeout_s: float | None = None) -> Client:
+def connect(connection: RedisConnection, *, timeout_s: float | None = None) -> Client:
     """A client that never retries by itself."""
     options: dict[str, Any] = {
         "socket_timeout": timeout_s or connection.timeout_s,

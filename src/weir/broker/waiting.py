@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from weir.broker import keys
-from weir.broker.runner import Client, Connection, connect
+from weir.broker.runner import Client, RedisConnection, connect
 from weir.model.tasks import cancelled
 from weir.telemetry.connection import DRIVER_ERRORS, node_url
 
@@ -25,7 +25,7 @@ _CONNECT_S = 1.0
 class Wakeups:
     """Who waits for what, and the task that wakes them."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisConnection) -> None:
         # Publications reach every node of a cluster, so listening to one of them is enough.
         self._connection = replace(connection, url=node_url(connection.url))
         self._waiters: dict[bytes, set[asyncio.Event]] = {}

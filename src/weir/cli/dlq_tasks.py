@@ -13,7 +13,7 @@ from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
 from weir.cli.options import JsonOption, with_options
 from weir.cli.output import Columns, print_fields, print_items, print_json
 from weir.cli.tables import id_column, long_column
-from weir.deadletters.tasks import TaskState
+from weir.deadletters.tasks import BulkActionState
 from weir.errors import InvalidInput
 
 task_app = typer.Typer(no_args_is_help=True, help="Tasks: redrives and purges, and how far they are.")
@@ -191,7 +191,7 @@ def _begin(scope: ApiScope, kind: str, body: dict[str, Any], *, detach: bool, as
         print_json(task)
     else:
         typer.echo(f"{task['id']} {task['state']}: {summed_up(task)}")
-    if task["state"] in (TaskState.STOPPED_BY_CANARY, TaskState.FAILED):
+    if task["state"] in (BulkActionState.STOPPED_BY_CANARY, BulkActionState.FAILED):
         raise typer.Exit(1)
 
 
@@ -212,7 +212,7 @@ async def _followed(api: ApiSession, task: TaskDocument, *, quiet: bool) -> Task
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
         bar = progress.add_task(task["kind"], total=task["expected"])
-        while TaskState(task["state"]).live:
+        while BulkActionState(task["state"]).live:
             await asyncio.sleep(_LOOK_S)
             task = await api.get("dlq", "tasks", task["id"])
             progress.update(bar, completed=task["scanned"], description=task["note"] or task["kind"])

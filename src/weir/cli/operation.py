@@ -10,7 +10,7 @@ from weir.cli.api import ApiScope, about_environment, ask_api
 from weir.cli.options import JsonOption
 from weir.cli.output import Columns, print_fields, print_items, print_json, shown_time
 from weir.cli.tables import id_column, long_column, number_column
-from weir.operations.model import Status
+from weir.operations.model import OperationStatus
 
 app = typer.Typer(no_args_is_help=True, help="Operations: what was queued under load, and what became of it.")
 
@@ -45,7 +45,9 @@ def stats(scope: ApiScope, as_json: JsonOption = False) -> None:
 @about_environment
 def list_operations(
     scope: ApiScope,
-    status: Annotated[Status | None, typer.Option(help="Show only operations in this status.")] = None,
+    status: Annotated[
+        OperationStatus | None, typer.Option(help="Show only operations in this status.")
+    ] = None,
     queue: Annotated[str | None, typer.Option(help="Show only operations of this queue.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="Show at most so many.")] = 50,
     as_json: JsonOption = False,

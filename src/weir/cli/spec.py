@@ -17,7 +17,7 @@ from weir.spec.fmt import formatted
 from weir.spec.ir import AppSpec
 from weir.spec.language import read_spec
 from weir.spec.parse import parse
-from weir.spec.plan import Change, Effect, Plan, rendered_plan
+from weir.spec.plan import Effect, Plan, PlannedChange, rendered_plan
 
 app = typer.Typer(no_args_is_help=True, help="Specs: what queues, webhooks, channels and alerts are.")
 
@@ -138,7 +138,7 @@ def _plan(document: dict[str, Any]) -> Plan:
         for change in document["changes"]
     )
     return Plan(
-        changes=tuple(Change(**change) for change in changes),
+        changes=tuple(PlannedChange(**change) for change in changes),
         refusals=tuple(document["refusals"]),
         warnings=tuple(document["warnings"]),
     )

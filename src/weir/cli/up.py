@@ -25,7 +25,7 @@ from weir.settings import Settings
 app = typer.Typer()
 
 
-class Part(StrEnum):
+class OnlyPart(StrEnum):
     """What can run alone."""
 
     SERVERS = "servers"
@@ -39,7 +39,9 @@ class LeftOut(StrEnum):
 
 @app.command()
 def up(
-    only: Annotated[Part | None, typer.Option(help="Run this part of the system and nothing else.")] = None,
+    only: Annotated[
+        OnlyPart | None, typer.Option(help="Run this part of the system and nothing else.")
+    ] = None,
     without: Annotated[LeftOut | None, typer.Option(help="Leave this part of the system out.")] = None,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
@@ -47,7 +49,7 @@ def up(
     """Start Redis, PostgreSQL, ClickHouse, the API and the pipeline; Ctrl-C stops them all."""
     settings = settings_with(data_dir)
     configure_logs(level=settings.api.log_level)
-    if only is Part.SERVERS:
+    if only is OnlyPart.SERVERS:
         run_until_done(_servers(settings, as_json=as_json))
     else:
         run_until_done(

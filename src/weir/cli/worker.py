@@ -13,7 +13,7 @@ import typer
 
 from weir.api.logs import configure_logs
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.cli.options import DataDirOption, settings_with
 from weir.cli.running import run_until_done
 from weir.control.database import Database
@@ -22,7 +22,7 @@ from weir.embedded.urls import Urls, resolve_urls
 from weir.errors import InvalidInput
 from weir.model.names import EnvironmentRef
 from weir.serve.hooks import open_worker
-from weir.serve.loops import Loop, Supervisor
+from weir.serve.loops import Loop, LoopSupervisor
 from weir.serve.ready import stores_ready
 from weir.settings import Settings
 from weir.telemetry.connection import connect
@@ -80,7 +80,7 @@ async def work(settings: Settings, urls: Urls, options: WorkerOptions) -> None:
         stack.push_async_callback(database.aclose)
         await database.open(wait_s=_START_S)
         await verify_postgres(database)
-        broker = RedisBroker(Connection(url=urls.redis), shards=settings.shards)
+        broker = RedisBroker(RedisConnection(url=urls.redis), shards=settings.shards)
         stack.push_async_callback(broker.aclose)
         redis = connect(urls.redis)
         stack.push_async_callback(redis.aclose)
@@ -104,7 +104,7 @@ async def work(settings: Settings, urls: Urls, options: WorkerOptions) -> None:
             "alive": alive.run,
         }
         loops = (*loops, *(Loop(name=name, run=run) for name, run in reporting.items()))
-        async with Supervisor(loops).running():
+        async with LoopSupervisor(loops).running():
             typer.echo(f"working as {options.name}; Ctrl-C drains and stops it", err=True)
             await running.run()
 

@@ -25,7 +25,7 @@ _ELSEWHERE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class AuditedChange:
     """One thing that was done, to what, by whom: `actor` is a token id or a command."""
 
     actor: str
@@ -37,7 +37,9 @@ class Change:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def inside(cls, scope: EnvironmentRef, *, actor: str, action: str, target: str, **details: Any) -> Change:
+    def inside(
+        cls, scope: EnvironmentRef, *, actor: str, action: str, target: str, **details: Any
+    ) -> AuditedChange:
         """A change to something of one environment."""
         return cls(
             actor=actor,
@@ -61,7 +63,7 @@ class AuditLog:
         """Let what the block changes and records be one transaction: it is done and recorded, or neither."""
         return self._database.together(answer_s=_CHANGE_S, idle_s=_ELSEWHERE_S)
 
-    async def record(self, change: Change) -> None:
+    async def record(self, change: AuditedChange) -> None:
         async with self._database.connection() as connection:
             await record(connection, change, at_ms=self._clock.now_ms())
 
@@ -77,7 +79,7 @@ class AuditLog:
         )
 
 
-async def record(connection: Connection, change: Change, *, at_ms: int) -> None:
+async def record(connection: Connection, change: AuditedChange, *, at_ms: int) -> None:
     """Write a change down inside the caller's transaction."""
     await execute(
         connection,

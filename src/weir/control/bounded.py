@@ -24,7 +24,7 @@ from psycopg.errors import _WaitTimeout
 from psycopg.pq import TransactionStatus
 from psycopg.rows import DictRow
 
-from weir.control.sql import Query, Row
+from weir.control.sql import NamedQuery, Row
 
 T = TypeVar("T")
 
@@ -128,7 +128,7 @@ class BoundedConnection(AsyncConnection[DictRow]):
         """
         await self.execute(f"SELECT weir.require_before({self._deadline_ms()}); COMMIT", prepare=False)
 
-    async def write(self, query: Query, parameters: dict[str, Any]) -> tuple[list[Row], int]:
+    async def write(self, query: NamedQuery, parameters: dict[str, Any]) -> tuple[list[Row], int]:
         """Execute one writing statement by itself, in time or not at all; its rows, and how many it touched.
 
         The statement and the check are one implicit transaction, in one round trip.

@@ -19,7 +19,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from weir.control.bounded import DEFAULT_ANSWER_S, DEFAULT_IDLE_S, AnswerTimeout, BoundedConnection
 from weir.control.errors import translating
-from weir.control.sql import Query
+from weir.control.sql import NamedQuery
 from weir.control.sql import Row as Row
 
 Connection = BoundedConnection
@@ -235,16 +235,16 @@ class Database:
     def _fail_fast(self) -> None:
         self._in_vain_until = time.monotonic() + _MEMORY_S
 
-    async def fetch(self, query: Query, **parameters: Any) -> list[Row]:
+    async def fetch(self, query: NamedQuery, **parameters: Any) -> list[Row]:
         """All rows of one query, on a connection of its own."""
         async with self.connection() as connection:
             return await fetch(connection, query, **parameters)
 
-    async def fetch_one(self, query: Query, **parameters: Any) -> Row | None:
+    async def fetch_one(self, query: NamedQuery, **parameters: Any) -> Row | None:
         rows = await self.fetch(query, **parameters)
         return rows[0] if rows else None
 
-    async def execute(self, query: Query, **parameters: Any) -> int:
+    async def execute(self, query: NamedQuery, **parameters: Any) -> int:
         """Run one statement; how many rows it touched."""
         async with self.connection() as connection:
             return await execute(connection, query, **parameters)
@@ -260,7 +260,7 @@ class Database:
         )
 
 
-async def fetch(connection: Connection, query: Query, **parameters: Any) -> list[Row]:
+async def fetch(connection: Connection, query: NamedQuery, **parameters: Any) -> list[Row]:
     """All rows of one query, on a given connection."""
     if _stands_alone(connection, query):
         rows, _ = await connection.write(query, parameters)
@@ -269,12 +269,12 @@ async def fetch(connection: Connection, query: Query, **parameters: Any) -> list
     return list(await cursor.fetchall())
 
 
-async def fetch_one(connection: Connection, query: Query, **parameters: Any) -> Row | None:
+async def fetch_one(connection: Connection, query: NamedQuery, **parameters: Any) -> Row | None:
     rows = await fetch(connection, query, **parameters)
     return rows[0] if rows else None
 
 
-async def execute(connection: Connection, query: Query, **parameters: Any) -> int:
+async def execute(connection: Connection, query: NamedQuery, **parameters: Any) -> int:
     """Run one statement on a given connection; how many rows it touched."""
     if _stands_alone(connection, query):
         _, touched = await connection.write(query, parameters)
@@ -283,13 +283,15 @@ async def execute(connection: Connection, query: Query, **parameters: Any) -> in
     return cursor.rowcount
 
 
-async def execute_many(connection: Connection, query: Query, parameters: Sequence[Mapping[str, Any]]) -> None:
+async def execute_many(
+    connection: Connection, query: NamedQuery, parameters: Sequence[Mapping[str, Any]]
+) -> None:
     """Run one statement for each set of parameters, pipelined; inside a transaction."""
     async with connection.cursor() as cursor:
         await cursor.executemany(query.text, parameters)
 
 
-def _stands_alone(connection: Connection, query: Query) -> bool:
+def _stands_alone(connection: Connection, query: NamedQuery) -> bool:
     """Whether the statement is a write by itself, without a transaction whose commit is bounded."""
     return query.writes and connection.pgconn.transaction_status == TransactionStatus.IDLE
 

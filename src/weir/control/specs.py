@@ -85,7 +85,7 @@ class Applied:
         }
 
 
-class Specs:
+class SpecRegister:
     """The register of applied specs."""
 
     def __init__(

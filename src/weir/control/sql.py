@@ -43,7 +43,7 @@ _HEAD = re.compile(r"^-- name: (?P<name>[a-z][a-z0-9_]*)\s*\n-- (?P<sentence>\S.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class NamedQuery:
     """One named statement and the sentence that says what it is for."""
 
     name: str
@@ -61,7 +61,7 @@ def _writes(text: str) -> bool:
     return _WRITES.search(_IGNORED.sub(" ", text)) is not None
 
 
-def parse_queries(text: str, *, origin: str) -> dict[str, Query]:
+def parse_queries(text: str, *, origin: str) -> dict[str, NamedQuery]:
     """The queries of one file by name; a malformed file is a ValueError that names it."""
     parts = {part["name"]: part["body"].strip() for part in _PART.finditer(text)}
     written, text = text, _PART.sub("", text)
@@ -69,12 +69,12 @@ def parse_queries(text: str, *, origin: str) -> dict[str, Query]:
     if not heads or text[: heads[0].start()].strip():
         raise ValueError(f"{origin}: expected `-- name: …` and a sentence before the first statement")
     ends = [head.start() for head in heads[1:]] + [len(text)]
-    queries: dict[str, Query] = {}
+    queries: dict[str, NamedQuery] = {}
     for head, end in zip(heads, ends, strict=True):
         name, body = head["name"], _filled(text[head.end() : end].strip(), parts)
         if name in queries or not body:
             raise ValueError(f"{origin}: query `{name}` is empty or named twice")
-        queries[name] = Query(name=name, sentence=head["sentence"], text=body)
+        queries[name] = NamedQuery(name=name, sentence=head["sentence"], text=body)
     if unused := parts.keys() - set(_MARK.findall(written)):
         raise ValueError(f"{origin}: no query uses the part `{min(unused)}`")
     return queries
@@ -89,6 +89,6 @@ def _filled(text: str, parts: Mapping[str, str]) -> str:
 
 
 @cache
-def load_queries(package: str, file: str) -> dict[str, Query]:
+def load_queries(package: str, file: str) -> dict[str, NamedQuery]:
     """Read the named queries of `file` in `package`."""
     return parse_queries(files(package).joinpath(file).read_text(), origin=f"{package}/{file}")

@@ -15,7 +15,7 @@ import structlog
 
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
 from weir.control.sql import load_queries
-from weir.deadletters.summary import Tally, apply_tally, bootstrap
+from weir.deadletters.summary import DeadTally, apply_tally, bootstrap
 from weir.errors import WeirError
 from weir.model.clock import Clock, SystemClock
 from weir.model.durations import DAY_MS
@@ -45,7 +45,7 @@ class Audit:
     drift: int
 
 
-class Auditor:
+class DeadLetterAuditor:
     """Run one in every process; the lock and the interval let one of them work at a time."""
 
     def __init__(
@@ -105,7 +105,7 @@ class Auditor:
             drift=sum(one.drift for one in found),
         )
 
-    async def _check(self, key: int) -> Found:
+    async def _check(self, key: int) -> AuditFinding:
         async with self._database.transaction(answer_s=self._counting_s) as connection:
             await execute(connection, SQL["be_gentle"])
             return await check_consumer(connection, key, now_ms=self._clock.now_ms())
@@ -132,7 +132,7 @@ class Auditor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class AuditFinding:
     letters: int
     drift: int
 
@@ -143,13 +143,13 @@ async def last_audit(database: Database) -> Audit | None:
     return None if row is None else Audit(**{name: value for name, value in row.items() if name != "id"})
 
 
-async def check_consumer(connection: Connection, key: int, *, now_ms: int) -> Found:
+async def check_consumer(connection: Connection, key: int, *, now_ms: int) -> AuditFinding:
     """Compare one consumer's counts with its letters in one snapshot, and repair by the difference."""
     counted = await fetch_one(connection, SQL["recount_consumer"], key=key)
     groups = await fetch(connection, SQL["recount_groups"], key=key)
     if counted is None:
-        return Found(letters=0, drift=0)
-    tally = Tally()
+        return AuditFinding(letters=0, drift=0)
+    tally = DeadTally()
     tally.consumers[key] = counted["counted"] - counted["dead_count"]
     for row in groups:
         tally.groups[row["group_key"]] = row["counted"] - row["dead_count"]
@@ -158,7 +158,7 @@ async def check_consumer(connection: Connection, key: int, *, now_ms: int) -> Fo
         log.error("the dead-letter summary had drifted and was repaired", consumer=key, drift=drift)
         await apply_tally(connection, tally, now_ms=now_ms)
     await execute(connection, SQL["mark_checked"], key=key, now_ms=now_ms)
-    return Found(letters=counted["counted"], drift=drift)
+    return AuditFinding(letters=counted["counted"], drift=drift)
 
 
 def _drift(counted: Row, groups: list[Row]) -> int:

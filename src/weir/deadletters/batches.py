@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from weir.broker.broker import Broker
 from weir.control.database import Connection, Row, fetch
 from weir.control.queues import QueueDefinitions
-from weir.control.sql import Query
+from weir.control.sql import NamedQuery
 from weir.deadletters.filters import compile_known, predicate
 from weir.deadletters.letters import SQL, DeadLetter, letter_of, lock_letters
 from weir.deadletters.patch import Patch, compile_patch
 from weir.deadletters.replay import Replays, delete, replay, unsendable
-from weir.deadletters.summary import Tally, apply_tally
-from weir.deadletters.tasks import NIL, CanaryState, Task, TaskKind
+from weir.deadletters.summary import DeadTally, apply_tally
+from weir.deadletters.tasks import NIL, BulkAction, BulkActionKind, CanaryState
 from weir.errors import InvalidInput
 from weir.model.limits import MAX_BATCH, MAX_HEADER_BYTES
 from weir.model.names import QueueRef
@@ -68,9 +68,9 @@ class Work:
     now_ms: int
 
 
-async def do_batch(work: Work, task: Task) -> Batch:
+async def do_batch(work: Work, task: BulkAction) -> Batch:
     """One small step of a task's current lane, in the transaction of `work`."""
-    if task.kind is TaskKind.PURGE and not task.dry_run and task.filter.expression is None:
+    if task.kind is BulkActionKind.PURGE and not task.dry_run and task.filter.expression is None:
         return await _purged(work, task)
     window = await _window(work.connection, task)
     if not window:
@@ -86,18 +86,18 @@ async def do_batch(work: Work, task: Task) -> Batch:
         return batch
     if task.dry_run:
         return await _try_out(work, task, taken, batch)
-    if task.kind is TaskKind.PURGE:
+    if task.kind is BulkActionKind.PURGE:
         done = await delete(work.connection, [row["id"] for row in taken], now_ms=work.now_ms)
         return replace(batch, done=done, delay_ms=_pause_ms(task, done))
     return await _redriven(work, task, window, taken, batch)
 
 
-async def _purged(work: Work, task: Task) -> Batch:
+async def _purged(work: Work, task: BulkAction) -> Batch:
     """Deleting by plain fields takes one statement, and no letter leaves PostgreSQL."""
     rows = await _asked(work.connection, task, PURGES[task.by_group], limit=_room(task))
     if not rows:
         return Batch(lane_walked=True)
-    tally = Tally()
+    tally = DeadTally()
     for row in rows:
         if row["letters"]:
             tally.consumers[row["consumer_key"]] -= row["letters"]
@@ -114,11 +114,11 @@ async def _purged(work: Work, task: Task) -> Batch:
     )
 
 
-async def _window(connection: Connection, task: Task) -> list[Row]:
+async def _window(connection: Connection, task: BulkAction) -> list[Row]:
     return await _asked(connection, task, WINDOWS[task.by_group], limit=_window_size(task))
 
 
-async def _asked(connection: Connection, task: Task, question: Query, *, limit: int) -> list[Row]:
+async def _asked(connection: Connection, task: BulkAction, question: NamedQuery, *, limit: int) -> list[Row]:
     """Ask about the next letters of the task's lane."""
     return await fetch(
         connection,
@@ -129,21 +129,21 @@ async def _asked(connection: Connection, task: Task, question: Query, *, limit: 
         high_water=task.high_water,
         retried_to=task.retried_to,
         task=task.id,
-        exhausted_only=task.kind is TaskKind.PURGE and not task.filter.include_unexhausted,
+        exhausted_only=task.kind is BulkActionKind.PURGE and not task.filter.include_unexhausted,
         limit=limit,
         **task.filter.conditions(),
     )
 
 
-def _window_size(task: Task) -> int:
+def _window_size(task: BulkAction) -> int:
     if task.filter.expression is not None or task.patch is not None:
         return MAX_BATCH
     if task.dry_run:
         return COUNT_BATCH
-    return DELETE_BATCH if task.kind is TaskKind.PURGE else MAX_BATCH
+    return DELETE_BATCH if task.kind is BulkActionKind.PURGE else MAX_BATCH
 
 
-async def _meant(connection: Connection, task: Task, window: Sequence[Row]) -> Meant:
+async def _meant(connection: Connection, task: BulkAction, window: Sequence[Row]) -> Meant:
     admitted = [row for row in window if row["admitted"]]
     if task.filter.expression is None or not admitted:
         return Meant(rows=admitted)
@@ -165,10 +165,10 @@ async def _answered(connection: Connection, expression: str, rows: Sequence[Row]
     return Meant(rows=meant, unanswered=unanswered, problem=problem)
 
 
-async def _try_out(work: Work, task: Task, taken: Sequence[Row], batch: Batch) -> Batch:
+async def _try_out(work: Work, task: BulkAction, taken: Sequence[Row], batch: Batch) -> Batch:
     """Count what a redrive would skip: letters that the patch breaks or that no queue would take."""
     doubtful = [row for row in taken if task.patch is not None or row["envelope_bytes"] > LARGE_ENVELOPE]
-    if task.kind is TaskKind.PURGE or not doubtful:
+    if task.kind is BulkActionKind.PURGE or not doubtful:
         return batch
     whole = await fetch(work.connection, SQL["select_letters"], ids=[row["id"] for row in doubtful])
     letters = [letter_of(row) for row in whole]
@@ -182,7 +182,7 @@ async def _try_out(work: Work, task: Task, taken: Sequence[Row], batch: Batch) -
 
 
 async def _redriven(
-    work: Work, task: Task, window: Sequence[Row], taken: Sequence[Row], batch: Batch
+    work: Work, task: BulkAction, window: Sequence[Row], taken: Sequence[Row], batch: Batch
 ) -> Batch:
     letters = await lock_letters(work.connection, [row["id"] for row in taken])
     if not letters:
@@ -203,7 +203,7 @@ async def _redriven(
 
 
 def _stopped_short(
-    task: Task, window: Sequence[Row], letters: Sequence[DeadLetter], replays: Replays, batch: Batch
+    task: BulkAction, window: Sequence[Row], letters: Sequence[DeadLetter], replays: Replays, batch: Batch
 ) -> Batch:
     """The queue was full: go back to the last letter that was dealt with, and wait a moment."""
     handled = []
@@ -249,11 +249,11 @@ def _reached(window: Sequence[Row], last: Row, *, matched: int, samples: Sequenc
     )
 
 
-def _room(task: Task) -> int:
+def _room(task: BulkAction) -> int:
     """How many letters this batch may touch."""
     if task.dry_run:
         return COUNT_BATCH
-    room = DELETE_BATCH if task.kind is TaskKind.PURGE else MAX_BATCH
+    room = DELETE_BATCH if task.kind is BulkActionKind.PURGE else MAX_BATCH
     if task.rate_per_s is not None:
         room = min(room, max(1, int(task.rate_per_s * PACE_MS / 1000)))
     if task.canary_state is CanaryState.SENDING:
@@ -261,5 +261,5 @@ def _room(task: Task) -> int:
     return room
 
 
-def _pause_ms(task: Task, done: int) -> int:
+def _pause_ms(task: BulkAction, done: int) -> int:
     return 0 if task.rate_per_s is None else round(done / task.rate_per_s * 1000)

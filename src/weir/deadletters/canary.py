@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from weir.broker.broker import Broker
 from weir.control.database import Connection, execute, fetch
 from weir.deadletters.letters import SQL, DeadLetter, letter_of
-from weir.deadletters.tasks import Task
+from weir.deadletters.tasks import BulkAction
 from weir.model.ids import MessageId
 
 
@@ -23,31 +23,33 @@ class Fates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class CanaryVerdict:
     """Go on (`passed`), stop (`stopped`, with the reason), or look again later (neither)."""
 
     passed: bool = False
     stopped: str | None = None
 
 
-def judge(task: Task, fates: Fates, *, now_ms: int) -> Verdict:
+def judge(task: BulkAction, fates: Fates, *, now_ms: int) -> CanaryVerdict:
     """Stop as soon as too many died, pass as soon as the undecided cannot change that, else wait."""
     sent = len(fates.died) + len(fates.acked) + len(fates.undecided)
     allowed = math.floor(task.canary_tolerance * sent)
     if len(fates.died) > allowed:
-        return Verdict(stopped=f"{len(fates.died)} of {sent} canaries died again; at most {allowed} may")
+        return CanaryVerdict(
+            stopped=f"{len(fates.died)} of {sent} canaries died again; at most {allowed} may"
+        )
     if len(fates.died) + len(fates.undecided) <= allowed:
-        return Verdict(passed=True)
+        return CanaryVerdict(passed=True)
     waited_ms = now_ms - (task.canary_since_ms or now_ms)
     if waited_ms >= task.canary_patience_ms:
-        return Verdict(
+        return CanaryVerdict(
             stopped=f"{len(fates.undecided)} of {sent} canaries were neither done nor dead "
             f"after {waited_ms // 1000} s; see whether workers run, then resume"
         )
-    return Verdict()
+    return CanaryVerdict()
 
 
-def too_deadly(task: Task) -> str | None:
+def too_deadly(task: BulkAction) -> str | None:
     """Why a redrive past its canary must stop after all: the deaths went over the tolerated share."""
     done, died = task.done - task.done_before, task.died_again - task.died_before
     allowed = max(math.floor(task.canary_tolerance * done), len(task.canary_ids))
@@ -56,7 +58,7 @@ def too_deadly(task: Task) -> str | None:
     return f"{died} of {done} replayed letters died again; at most {allowed} may"
 
 
-async def fates_of(connection: Connection, broker: Broker, task: Task) -> Fates:
+async def fates_of(connection: Connection, broker: Broker, task: BulkAction) -> Fates:
     """Ask the broker first and the table second: what left the broker dead is in the table by then."""
     rows = await fetch(connection, SQL["select_letters"], ids=list(task.canary_ids))
     letters = [letter_of(row) for row in rows]

@@ -6,11 +6,11 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weir.control.audit import Change, record
+from weir.control.audit import AuditedChange, record
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
 from weir.control.scopes import scope_names, scope_of
 from weir.control.secrets import mint, parse
-from weir.control.sql import Query, load_queries
+from weir.control.sql import NamedQuery, load_queries
 from weir.deadletters.consumers import ensure_consumers
 from weir.errors import Conflict, InvalidInput, NotFound, Unauthenticated
 from weir.model.clock import Clock, SystemClock
@@ -32,7 +32,7 @@ class Channel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Consumer:
+class ChannelConsumer:
     """A consumer of a channel, with the queue that holds its messages."""
 
     channel: Channel
@@ -114,7 +114,7 @@ class Channels:
             for row in channels
         ]
 
-    async def consumers(self, channel: Channel) -> list[Consumer]:
+    async def consumers(self, channel: Channel) -> list[ChannelConsumer]:
         """Who gets what is published to a channel."""
         rows = await self._database.fetch(SQL["consumers_of"], **scope_names(channel.environment))
         return [_consumer(channel, row) for row in rows if row["channel_id"] == channel.id]
@@ -148,7 +148,7 @@ class Channels:
 
     async def consumer_by_tokens(
         self, channel_id: str, consumer_id: str, *, channel_token: str | None, consumer_token: str | None
-    ) -> Consumer:
+    ) -> ChannelConsumer:
         """The consumer that both tokens open together."""
         channel = await self.channel_by_token(channel_id, channel_token)
         row = await self._by_token(SQL["consumer_by_token"], consumer_token)
@@ -168,7 +168,7 @@ class Channels:
             raise Unauthenticated(f"the header `{CHANNEL_HEADER}` does not hold")
         return Channel(environment=scope_of(row), id=row["channel_id"], name=row["name"])
 
-    async def _by_token(self, query: Query, token: str | None) -> Row | None:
+    async def _by_token(self, query: NamedQuery, token: str | None) -> Row | None:
         parts = None if token is None else parse(token)
         if parts is None:
             return None
@@ -219,7 +219,7 @@ class Channels:
     async def _record(
         self, connection: Connection, environment: EnvironmentRef, actor: str, action: str, target: str
     ) -> None:
-        change = Change.inside(environment, actor=actor, action=action, target=target)
+        change = AuditedChange.inside(environment, actor=actor, action=action, target=target)
         await record(connection, change, at_ms=self._clock.now_ms())
 
 
@@ -243,8 +243,8 @@ def _spec(row: Row) -> ConsumerSpec:
     return ConsumerSpec(id=row["consumer_id"], name=row["consumer_name"], queue=row["queue"])
 
 
-def _consumer(channel: Channel, row: Row) -> Consumer:
-    return Consumer(
+def _consumer(channel: Channel, row: Row) -> ChannelConsumer:
+    return ChannelConsumer(
         channel=channel,
         id=row["consumer_id"],
         name=row["consumer_name"],

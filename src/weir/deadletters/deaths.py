@@ -23,7 +23,7 @@ MAX_KNOWN = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownDeaths:
     """Keys that are committed for good, so that most batches need not ask for them."""
 
     consumers: Keys = field(default_factory=dict)
@@ -35,11 +35,11 @@ class Stored:
     """How many letters were new, and the keys to know once the transaction is committed."""
 
     letters: int
-    known: Known
+    known: KnownDeaths
 
 
 async def store_deaths(
-    connection: Connection, messages: Sequence[DeadMessage], known: Known, *, now_ms: int
+    connection: Connection, messages: Sequence[DeadMessage], known: KnownDeaths, *, now_ms: int
 ) -> Stored:
     """Insert what is new and count it, in the caller's transaction.
 
@@ -58,7 +58,7 @@ async def store_deaths(
     counts = Counter(deaths[index].consumer_key for index in new)
     await change_summary(connection, counts, now_ms=now_ms)
     await _count_redeaths(connection, [messages[index] for index in new])
-    return Stored(letters=len(new), known=Known(consumers=consumers, groups=groups))
+    return Stored(letters=len(new), known=KnownDeaths(consumers=consumers, groups=groups))
 
 
 async def _consumers(

@@ -8,14 +8,14 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from weir.broker.broker import Broker
-from weir.control.audit import Change, record
+from weir.control.audit import AuditedChange, record
 from weir.control.database import Connection, Database, execute
 from weir.control.queues import QueueDefinitions
 from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.deadletters.consumers import consumer_key, consumer_keys
 from weir.deadletters.groups import group_keys
-from weir.deadletters.tasks import CanaryState, NewTask, Task, TaskState, task_of_row
+from weir.deadletters.tasks import BulkAction, BulkActionState, CanaryState, NewBulkAction, task_of_row
 from weir.errors import Conflict, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import check_id, new_id
@@ -24,7 +24,7 @@ from weir.model.names import EnvironmentRef, QueueRef
 SQL = load_queries("weir.deadletters", "tasks.sql")
 
 
-class TaskDesk:
+class BulkActionStore:
     """The tasks of an environment. Runners do the work; nothing here waits for them."""
 
     def __init__(self, database: Database, broker: Broker, *, clock: Clock | None = None) -> None:
@@ -32,7 +32,7 @@ class TaskDesk:
         self._broker = broker
         self._clock = clock or SystemClock()
 
-    async def create(self, environment: EnvironmentRef, new: NewTask, *, by: str) -> Task:
+    async def create(self, environment: EnvironmentRef, new: NewBulkAction, *, by: str) -> BulkAction:
         """Fix what the task is about (lanes and high-water mark) and leave it for a runner."""
         by_group, lanes = await self._lanes(environment, new)
         task_id = new_id()
@@ -51,41 +51,43 @@ class TaskDesk:
             await self._record(connection, environment, by, f"dlq.{new.kind}", task_id, **new.described())
         return await self.find(environment, task_id)
 
-    async def find(self, environment: EnvironmentRef, task_id: str) -> Task:
+    async def find(self, environment: EnvironmentRef, task_id: str) -> BulkAction:
         checked = check_id(task_id, what="task")
         row = await self._database.fetch_one(SQL["find_task"], id=checked, **scope_names(environment))
         if row is None:
             raise NotFound(f"there is no task `{checked}` here")
         return task_of_row(row)
 
-    async def newest(self, environment: EnvironmentRef, *, limit: int = 50) -> list[Task]:
+    async def newest(self, environment: EnvironmentRef, *, limit: int = 50) -> list[BulkAction]:
         rows = await self._database.fetch(SQL["list_tasks"], limit=limit, **scope_names(environment))
         return [task_of_row(row) for row in rows]
 
-    async def pause(self, environment: EnvironmentRef, task_id: str, *, by: str) -> Task:
-        allowed = (TaskState.PENDING, TaskState.RUNNING)
-        return await self._move(environment, task_id, TaskState.PAUSED, allowed, by=by)
+    async def pause(self, environment: EnvironmentRef, task_id: str, *, by: str) -> BulkAction:
+        allowed = (BulkActionState.PENDING, BulkActionState.RUNNING)
+        return await self._move(environment, task_id, BulkActionState.PAUSED, allowed, by=by)
 
-    async def resume(self, environment: EnvironmentRef, task_id: str, *, by: str) -> Task:
+    async def resume(self, environment: EnvironmentRef, task_id: str, *, by: str) -> BulkAction:
         """Go on. A redrive that its canary stopped begins again with what died, and with a new canary."""
         task = await self.find(environment, task_id)
-        if task.state is TaskState.STOPPED_BY_CANARY:
-            return await self._change(environment, task, TaskState.RUNNING, "restart_task", by=by)
-        return await self._move(environment, task_id, TaskState.RUNNING, (TaskState.PAUSED,), by=by)
+        if task.state is BulkActionState.STOPPED_BY_CANARY:
+            return await self._change(environment, task, BulkActionState.RUNNING, "restart_task", by=by)
+        return await self._move(
+            environment, task_id, BulkActionState.RUNNING, (BulkActionState.PAUSED,), by=by
+        )
 
-    async def cancel(self, environment: EnvironmentRef, task_id: str, *, by: str) -> Task:
-        allowed = (TaskState.PENDING, TaskState.RUNNING, TaskState.PAUSED)
-        return await self._move(environment, task_id, TaskState.CANCELLED, allowed, by=by)
+    async def cancel(self, environment: EnvironmentRef, task_id: str, *, by: str) -> BulkAction:
+        allowed = (BulkActionState.PENDING, BulkActionState.RUNNING, BulkActionState.PAUSED)
+        return await self._move(environment, task_id, BulkActionState.CANCELLED, allowed, by=by)
 
     async def _move(
         self,
         environment: EnvironmentRef,
         task_id: str,
-        state: TaskState,
-        allowed: tuple[TaskState, ...],
+        state: BulkActionState,
+        allowed: tuple[BulkActionState, ...],
         *,
         by: str,
-    ) -> Task:
+    ) -> BulkAction:
         """Bring a task from one of the allowed states into another."""
         return await self._change(
             environment,
@@ -98,8 +100,15 @@ class TaskDesk:
         )
 
     async def _change(
-        self, environment: EnvironmentRef, task: Task, state: TaskState, query: str, *, by: str, **values: Any
-    ) -> Task:
+        self,
+        environment: EnvironmentRef,
+        task: BulkAction,
+        state: BulkActionState,
+        query: str,
+        *,
+        by: str,
+        **values: Any,
+    ) -> BulkAction:
         values |= {"id": task.id, "state": state, "now_ms": self._clock.now_ms(), **scope_names(environment)}
         async with self._database.transaction() as connection:
             changed = await execute(connection, SQL[query], **values)
@@ -108,7 +117,7 @@ class TaskDesk:
             await self._record(connection, environment, by, f"dlq.task.{state}", task.id)
         return await self.find(environment, task.id)
 
-    async def _lanes(self, environment: EnvironmentRef, new: NewTask) -> tuple[bool, list[int]]:
+    async def _lanes(self, environment: EnvironmentRef, new: NewBulkAction) -> tuple[bool, list[int]]:
         """The consumers to walk or, with a fingerprint, their groups."""
         queue, fingerprint = new.filter.queue, new.filter.fingerprint
         if queue is None:
@@ -138,11 +147,11 @@ class TaskDesk:
         target: str,
         **details: Any,
     ) -> None:
-        change = Change.inside(environment, actor=actor, action=action, target=target, **details)
+        change = AuditedChange.inside(environment, actor=actor, action=action, target=target, **details)
         await record(connection, change, at_ms=self._clock.now_ms())
 
 
-def _columns(new: NewTask) -> dict[str, Any]:
+def _columns(new: NewBulkAction) -> dict[str, Any]:
     canary = CanaryState.SENDING if new.canary and not new.dry_run else CanaryState.OFF
     return {
         "kind": new.kind,

@@ -20,14 +20,14 @@ SAMPLED_PAGES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class ExportRange:
     """Letters by order of arrival: from `first` to before `end`."""
 
     first: int
     end: int
 
 
-def ranges(url: str, *, parts: int) -> list[Range]:
+def ranges(url: str, *, parts: int) -> list[ExportRange]:
     """The table cut into ranges that hold about as much each, without reading all of it."""
     with translating(), psycopg.connect(url) as connection:
         pages = connection.execute(SQL["table_pages"].text).fetchone()
@@ -37,10 +37,10 @@ def ranges(url: str, *, parts: int) -> list[Range]:
     cuts, end = row or (None, 0)
     # The guess only decides how even the parts are: together they are the whole order, whatever it says.
     edges = sorted({0, *(cut for cut in cuts or () if cut), end})
-    return [Range(first=first, end=last) for first, last in pairwise(edges)]
+    return [ExportRange(first=first, end=last) for first, last in pairwise(edges)]
 
 
-def read_range(url: str, part: Range) -> Iterator[list[tuple[Any, ...]]]:
+def read_range(url: str, part: ExportRange) -> Iterator[list[tuple[Any, ...]]]:
     """The dead letters of one range in lists of rows with `COLUMNS`; memory stays small."""
     with translating(), psycopg.connect(url) as connection, connection.cursor(name="weir_export") as cursor:
         cursor.itersize = FETCH

@@ -16,7 +16,7 @@ import structlog
 
 from weir.broker.broker import Broker
 from weir.control.database import Connection, Database, execute, fetch_one
-from weir.deadletters.deaths import SQL, Known, store_deaths
+from weir.deadletters.deaths import SQL, KnownDeaths, store_deaths
 from weir.errors import WeirError
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, new_id
@@ -50,7 +50,7 @@ class Mover:
         self._database = database
         self._clock = clock or SystemClock()
         self._batch = batch
-        self._known = Known()
+        self._known = KnownDeaths()
         self._dropped: dict[int, UUID] = {}
 
     async def run(self) -> None:

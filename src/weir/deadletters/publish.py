@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from weir.deadletters.channels import Channel, Channels, Consumer
+from weir.deadletters.channels import Channel, ChannelConsumer, Channels
 from weir.model.exchange import PushAnswer, Pusher, PushItem
 from weir.model.ids import new_id
 from weir.model.message import NewMessage
@@ -24,22 +24,22 @@ class Publication:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
+class ConsumerAnswer:
     """What one consumer's queue answered."""
 
-    consumer: Consumer
+    consumer: ChannelConsumer
     answer: PushAnswer
 
 
 async def publish(
     channels: Channels, pusher: Pusher, channel: Channel, publication: Publication
-) -> list[Received]:
+) -> list[ConsumerAnswer]:
     """Fan a message out. If some queues refuse, the same key again reaches only those."""
     consumers = await channels.consumers(channel)
     items = [PushItem(queue=consumer.queue, message=_message(channel, publication)) for consumer in consumers]
     answers: Sequence[PushAnswer] = await pusher.push(items) if items else ()
     return [
-        Received(consumer=consumer, answer=answer)
+        ConsumerAnswer(consumer=consumer, answer=answer)
         for consumer, answer in zip(consumers, answers, strict=True)
     ]
 

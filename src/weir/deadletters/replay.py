@@ -16,7 +16,7 @@ from weir.control.database import Connection, fetch
 from weir.deadletters.letters import SQL, DeadLetter
 from weir.deadletters.lineage import replay_headers, replay_id_of, replay_key_of
 from weir.deadletters.patch import Patch
-from weir.deadletters.summary import Tally, apply_tally
+from weir.deadletters.summary import DeadTally, apply_tally
 from weir.errors import InvalidInput
 from weir.model.ids import MessageId
 from weir.model.message import Enqueue, NewMessage
@@ -77,7 +77,7 @@ def unsendable(
 async def delete(connection: Connection, letter_ids: Sequence[str], *, now_ms: int) -> int:
     """Remove letters that are still dead, and their counts; how many there were."""
     rows = await fetch(connection, SQL["delete_letters"], ids=list(letter_ids))
-    tally = Tally()
+    tally = DeadTally()
     tally.count(rows, by=-1)
     await apply_tally(connection, tally, now_ms=now_ms)
     return len(rows)
@@ -94,7 +94,7 @@ async def _settle(
         task=task_id,
         now_ms=now_ms,
     )
-    tally = Tally()
+    tally = DeadTally()
     tally.count(rows, by=-1)
     await apply_tally(connection, tally, now_ms=now_ms)
 

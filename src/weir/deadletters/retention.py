@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import structlog
 
 from weir.broker.broker import Broker
-from weir.control.audit import Change, record
+from weir.control.audit import AuditedChange, record
 from weir.control.database import Database, Row, fetch
 from weir.control.scopes import scope_of
 from weir.deadletters.copier import SQL
-from weir.deadletters.summary import Tally, apply_tally
+from weir.deadletters.summary import DeadTally, apply_tally
 from weir.errors import WeirError
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
@@ -85,7 +85,7 @@ class DeadLetterRetention:
             )
             deleted: int = sum(row["letters"] for row in rows)
             if deleted:
-                tally = Tally()
+                tally = DeadTally()
                 tally.consumers[limited.consumer_key] = -deleted
                 tally.groups.update({row["group_key"]: -row["letters"] for row in rows})
                 await apply_tally(connection, tally, now_ms=now_ms)
@@ -102,8 +102,8 @@ def _limited(row: Row) -> Limited:
     )
 
 
-def _change(limited: Limited, deleted: int) -> Change:
-    return Change.inside(
+def _change(limited: Limited, deleted: int) -> AuditedChange:
+    return AuditedChange.inside(
         limited.queue.scope,
         actor=ACTOR,
         action="dlq.aged",

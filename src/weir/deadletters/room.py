@@ -7,27 +7,27 @@ from dataclasses import dataclass
 from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.deadletters.channels import Channels
-from weir.deadletters.desk import TaskDesk
-from weir.deadletters.single import Letters
+from weir.deadletters.desk import BulkActionStore
+from weir.deadletters.single import DeadLetterStore
 from weir.model.clock import Clock, SystemClock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterRoom:
+class DeadLetterServices:
     database: Database
-    letters: Letters
-    tasks: TaskDesk
+    letters: DeadLetterStore
+    tasks: BulkActionStore
     channels: Channels
     clock: Clock
 
 
-def open_room(database: Database, broker: Broker, *, clock: Clock | None = None) -> DeadLetterRoom:
+def open_room(database: Database, broker: Broker, *, clock: Clock | None = None) -> DeadLetterServices:
     """Connect the parts; nothing runs until the loops do."""
     clock = clock or SystemClock()
-    return DeadLetterRoom(
+    return DeadLetterServices(
         database=database,
-        letters=Letters(database, broker, clock=clock),
-        tasks=TaskDesk(database, broker, clock=clock),
+        letters=DeadLetterStore(database, broker, clock=clock),
+        tasks=BulkActionStore(database, broker, clock=clock),
         channels=Channels(database, clock=clock),
         clock=clock,
     )

@@ -12,13 +12,13 @@ from dataclasses import replace
 import structlog
 
 from weir.broker.broker import Broker
-from weir.control.audit import Change, record
+from weir.control.audit import AuditedChange, record
 from weir.control.database import Connection, Database, execute, fetch_one
 from weir.control.queues import QueueDefinitions
 from weir.deadletters.batches import Batch, Work, do_batch
 from weir.deadletters.canary import fates_of, judge, too_deadly
 from weir.deadletters.desk import SQL
-from weir.deadletters.tasks import CanaryState, Task, TaskState, task_of_row
+from weir.deadletters.tasks import BulkAction, BulkActionState, CanaryState, task_of_row
 from weir.errors import ControlUnavailable, Unavailable, WeirError
 from weir.model.clock import Clock, SystemClock
 
@@ -29,7 +29,7 @@ WATCH_MS = 500
 RETRY_MS = 1_000
 
 
-class TaskRunner:
+class BulkActionRunner:
     """Run one in every process."""
 
     def __init__(self, broker: Broker, database: Database, *, clock: Clock | None = None) -> None:
@@ -49,9 +49,9 @@ class TaskRunner:
             if worked is None:
                 await asyncio.sleep(IDLE_S)
 
-    async def step(self, task_id: str | None = None) -> Task | None:
+    async def step(self, task_id: str | None = None) -> BulkAction | None:
         """One batch of the task that is due longest, or of a given one; None if none is due."""
-        claimed: Task | None = None
+        claimed: BulkAction | None = None
         try:
             async with self._database.transaction() as connection:
                 now_ms = self._clock.now_ms()
@@ -72,30 +72,32 @@ class TaskRunner:
             await self._fail(claimed, error)
             return claimed
 
-    async def _advanced(self, connection: Connection, task: Task, *, now_ms: int) -> Task:
-        task = replace(task, state=TaskState.RUNNING, started_at_ms=task.started_at_ms or now_ms, note=None)
+    async def _advanced(self, connection: Connection, task: BulkAction, *, now_ms: int) -> BulkAction:
+        task = replace(
+            task, state=BulkActionState.RUNNING, started_at_ms=task.started_at_ms or now_ms, note=None
+        )
         if task.canary_state is CanaryState.WATCHING:
             return await self._watched(connection, task, now_ms=now_ms)
         reason = too_deadly(task) if task.canary_state is CanaryState.PASSED else None
         if reason is not None:
-            return _ended(task, TaskState.STOPPED_BY_CANARY, now_ms=now_ms, note=reason)
+            return _ended(task, BulkActionState.STOPPED_BY_CANARY, now_ms=now_ms, note=reason)
         if task.lane >= len(task.lanes):
             return _walked(task, now_ms=now_ms)
         work = Work(connection=connection, broker=self._broker, definitions=self._definitions, now_ms=now_ms)
         batch = await do_batch(work, task)
         return _after(task, batch, now_ms=now_ms)
 
-    async def _watched(self, connection: Connection, task: Task, *, now_ms: int) -> Task:
+    async def _watched(self, connection: Connection, task: BulkAction, *, now_ms: int) -> BulkAction:
         verdict = judge(task, await fates_of(connection, self._broker, task), now_ms=now_ms)
         if verdict.stopped is not None:
-            return _ended(task, TaskState.STOPPED_BY_CANARY, now_ms=now_ms, note=verdict.stopped)
+            return _ended(task, BulkActionState.STOPPED_BY_CANARY, now_ms=now_ms, note=verdict.stopped)
         if verdict.passed:
             return replace(task, canary_state=CanaryState.PASSED, next_at_ms=now_ms)
         return replace(task, next_at_ms=now_ms + WATCH_MS, note="watching the canaries")
 
-    async def _record_end(self, connection: Connection, task: Task) -> None:
+    async def _record_end(self, connection: Connection, task: BulkAction) -> None:
         if task.state.over:
-            change = Change.inside(
+            change = AuditedChange.inside(
                 task.environment,
                 actor=task.created_by,
                 action=f"dlq.task.{task.state}",
@@ -105,14 +107,14 @@ class TaskRunner:
             )
             await record(connection, change, at_ms=self._clock.now_ms())
 
-    async def _postpone(self, task: Task | None, error: WeirError) -> None:
+    async def _postpone(self, task: BulkAction | None, error: WeirError) -> None:
         if task is not None:
             next_at_ms = self._clock.now_ms() + RETRY_MS
             await self._database.execute(
                 SQL["postpone_task"], id=task.id, next_at_ms=next_at_ms, note=error.message
             )
 
-    async def _fail(self, task: Task | None, error: WeirError) -> None:
+    async def _fail(self, task: BulkAction | None, error: WeirError) -> None:
         if task is None:
             raise error
         log.warning("a dead-letter task failed", task=task.id, error=error.message)
@@ -121,7 +123,7 @@ class TaskRunner:
         )
 
 
-def _after(task: Task, batch: Batch, *, now_ms: int) -> Task:
+def _after(task: BulkAction, batch: Batch, *, now_ms: int) -> BulkAction:
     """The task as a batch leaves it."""
     task = replace(
         task,
@@ -144,18 +146,18 @@ def _after(task: Task, batch: Batch, *, now_ms: int) -> Task:
     return task
 
 
-def _walked(task: Task, *, now_ms: int) -> Task:
+def _walked(task: BulkAction, *, now_ms: int) -> BulkAction:
     """Every lane is done; canaries that were sent must still be heard of."""
     if task.canary_state is CanaryState.SENDING and task.canary_ids:
         return replace(task, canary_state=CanaryState.WATCHING, canary_since_ms=now_ms)
-    return _ended(task, TaskState.COMPLETED, now_ms=now_ms, note=task.note)
+    return _ended(task, BulkActionState.COMPLETED, now_ms=now_ms, note=task.note)
 
 
-def _ended(task: Task, state: TaskState, *, now_ms: int, note: str | None) -> Task:
+def _ended(task: BulkAction, state: BulkActionState, *, now_ms: int, note: str | None) -> BulkAction:
     return replace(task, state=state, finished_at_ms=now_ms, note=note)
 
 
-async def _save(connection: Connection, task: Task) -> None:
+async def _save(connection: Connection, task: BulkAction) -> None:
     await execute(
         connection,
         SQL["save_task"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weir.broker.broker import Broker
-from weir.control.audit import Change, record
+from weir.control.audit import AuditedChange, record
 from weir.control.database import Connection, Database
 from weir.control.scopes import scope_names
 from weir.deadletters.consumers import consumer_key
@@ -19,7 +19,7 @@ from weir.model.ids import MessageId, check_id
 from weir.model.names import EnvironmentRef, QueueRef
 
 
-class Letters:
+class DeadLetterStore:
     """The dead letters of a queue. A letter of another queue does not exist here."""
 
     def __init__(self, database: Database, broker: Broker, *, clock: Clock | None = None) -> None:
@@ -111,7 +111,7 @@ class Letters:
     async def _record(
         self, connection: Connection, letter: DeadLetter, actor: str, action: str, **details: Any
     ) -> None:
-        change = Change.inside(
+        change = AuditedChange.inside(
             letter.queue.scope,
             actor=actor,
             action=action,

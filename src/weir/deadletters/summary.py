@@ -19,7 +19,7 @@ SQL = load_queries("weir.deadletters", "summary.sql")
 
 
 @dataclass(slots=True)
-class Tally:
+class DeadTally:
     """What one transaction adds to (or takes from) each consumer and group."""
 
     consumers: Counter[int] = field(default_factory=Counter)
@@ -48,7 +48,7 @@ class ConsumerStatus:
     last_checked_at_ms: int
 
 
-async def apply_tally(connection: Connection, tally: Tally, *, now_ms: int) -> None:
+async def apply_tally(connection: Connection, tally: DeadTally, *, now_ms: int) -> None:
     """Change the counts of groups and consumers inside the caller's transaction."""
     groups = _sorted(tally.groups)
     if groups:

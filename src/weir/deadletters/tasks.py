@@ -17,12 +17,12 @@ DEFAULT_PATIENCE_MS = 300_000
 NIL = "00000000-0000-0000-0000-000000000000"
 
 
-class TaskKind(StrEnum):
+class BulkActionKind(StrEnum):
     REDRIVE = "redrive"
     PURGE = "purge"
 
 
-class TaskState(StrEnum):
+class BulkActionState(StrEnum):
     """pending -> running -> completed, failed, cancelled or stopped_by_canary; paused and back in between."""
 
     PENDING = "pending"
@@ -36,12 +36,12 @@ class TaskState(StrEnum):
     @property
     def live(self) -> bool:
         """A runner works on it."""
-        return self in (TaskState.PENDING, TaskState.RUNNING)
+        return self in (BulkActionState.PENDING, BulkActionState.RUNNING)
 
     @property
     def over(self) -> bool:
         """Nothing happens any more, unless somebody resumes it."""
-        return not self.live and self is not TaskState.PAUSED
+        return not self.live and self is not BulkActionState.PAUSED
 
 
 class CanaryState(StrEnum):
@@ -52,10 +52,10 @@ class CanaryState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewTask:
+class NewBulkAction:
     """What is asked for. A canary of N sends N, waits for what becomes of them, and stops if too many die."""
 
-    kind: TaskKind
+    kind: BulkActionKind
     filter: Filter
     everything: bool = False
     """An empty filter means every dead letter of the environment, so it must be asked for."""
@@ -69,7 +69,7 @@ class NewTask:
 
     def __post_init__(self) -> None:
         self._check_extent()
-        if self.kind is TaskKind.PURGE and (self.patch is not None or self.canary):
+        if self.kind is BulkActionKind.PURGE and (self.patch is not None or self.canary):
             raise InvalidInput("a purge replays nothing, so it takes neither a patch nor a canary")
         if self.filter.expression is not None:
             check_boolean(self.filter.expression)
@@ -109,13 +109,13 @@ class NewTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class BulkAction:
     """A task as it stands in the table."""
 
     id: str
     environment: EnvironmentRef
-    kind: TaskKind
-    state: TaskState
+    kind: BulkActionKind
+    state: BulkActionState
     dry_run: bool
     filter: Filter
     rate_per_s: float | None
@@ -167,7 +167,7 @@ class Task:
         return answer
 
 
-def task_of_row(row: Row) -> Task:
+def task_of_row(row: Row) -> BulkAction:
     """The task that a row describes."""
     values = dict(row)
     environment = EnvironmentRef(
@@ -178,8 +178,8 @@ def task_of_row(row: Row) -> Task:
     values |= {
         "id": str(row["id"]),
         "environment": environment,
-        "kind": TaskKind(row["kind"]),
-        "state": TaskState(row["state"]),
+        "kind": BulkActionKind(row["kind"]),
+        "state": BulkActionState(row["state"]),
         "filter": Filter(**row["filter"]),
         "canary_state": CanaryState(row["canary_state"]),
         "canary_ids": tuple(str(id_) for id_ in row["canary_ids"]),
@@ -187,4 +187,4 @@ def task_of_row(row: Row) -> Task:
         "after_id": str(row["after_id"]),
         "samples": tuple(str(id_) for id_ in row["samples"]),
     }
-    return Task(**values)
+    return BulkAction(**values)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from weir.demo.scenario import Incidents, QueueStory, Tenant, arrivals_per_second
-from weir.telemetry.codec import Event
+from weir.telemetry.codec import MetricEvent
 from weir.telemetry.events import QUEUE_COUNTERS, QueueOperation
 
 HOUR_MS = 3_600_000
@@ -52,7 +52,7 @@ class _Tank:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastEvent:
     at_ms: int
-    event: Event
+    event: MetricEvent
 
 
 def steps(now_ms: int) -> Iterator[tuple[int, int]]:
@@ -200,7 +200,7 @@ def _events(tenant: Tenant, moments: Sequence[_Moment], *, at_ms: int) -> Iterat
             "oldest_age_ms": max(moment.waits, default=0) if moment.depth else 0,
         }
         odometers = {f"{name}_total": total for name, total in moment.totals.items()}
-        event = Event(
+        event = MetricEvent(
             dimensions=(*scope, moment.story.name),
             values={**gauges, **moment.counts, **odometers},
             samples=moment.waits,

@@ -9,7 +9,7 @@ from random import Random
 from weir.demo.history import DAY_MS, HOUR_MS, MINUTE_MS, PastEvent
 from weir.demo.scenario import SHOP, TENANTS
 from weir.model.names import EnvironmentRef
-from weir.telemetry.codec import Event
+from weir.telemetry.codec import MetricEvent
 from weir.telemetry.connection import connect
 from weir.telemetry.presence import Presence
 from weir.telemetry.sampler import SAMPLES_A_FLUSH, ProcessIdentity
@@ -69,22 +69,22 @@ def _names(environment: EnvironmentRef) -> tuple[str, str, str]:
     return environment.organization, environment.project, environment.environment
 
 
-def _flush(identity: ProcessIdentity, values: dict[str, int], dice: Random) -> Event:
+def _flush(identity: ProcessIdentity, values: dict[str, int], dice: Random) -> MetricEvent:
     lags_us = [int(dice.expovariate(1 / 900)) for _ in range(SAMPLES_A_FLUSH)]
     vitals = {
         "samples": SAMPLES_A_FLUSH,
         "event_loop_lag_us_sum": sum(lags_us),
         "event_loop_lag_us_max": max(lags_us),
     }
-    return Event(dimensions=identity.dimensions, values={**vitals, **values})
+    return MetricEvent(dimensions=identity.dimensions, values={**vitals, **values})
 
 
-def _api(moments: Sequence[Event]) -> dict[str, int]:
+def _api(moments: Sequence[MetricEvent]) -> dict[str, int]:
     pushes = _sum(moments, "enqueued")
     return {**_pool(_CONNECTIONS, busy=min(1 + pushes // 200, _CONNECTIONS - 2)), "pushes": pushes}
 
 
-def _worker(moments: Sequence[Event]) -> dict[str, int]:
+def _worker(moments: Sequence[MetricEvent]) -> dict[str, int]:
     lags_ms = [lag for moment in moments for lag in moment.samples]
     return {
         **_pool(CONCURRENCY, busy=min(_sum(moments, "running"), CONCURRENCY)),
@@ -104,5 +104,5 @@ def _pool(size: int, *, busy: int) -> dict[str, int]:
     return {"pool_size": size, "free_slots_sum": free * SAMPLES_A_FLUSH, "free_slots_min": free}
 
 
-def _sum(moments: Sequence[Event], name: str) -> int:
+def _sum(moments: Sequence[MetricEvent], name: str) -> int:
     return sum(moment.values.get(name, 0) for moment in moments)

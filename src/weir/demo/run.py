@@ -16,7 +16,7 @@ import httpx2
 
 from weir.demo.processes import commands, environment
 from weir.demo.scenario import INCIDENT_AFTER_MS, LANDED, SHOP, Incidents
-from weir.demo.setup import Account, set_up
+from weir.demo.setup import DemoAccount, set_up
 from weir.demo.traffic import Traffic
 from weir.embedded.java import find_java
 from weir.model.clock import SystemClock
@@ -79,7 +79,7 @@ async def _time_over(for_s: float, landed: Path) -> None:
     await asyncio.sleep(for_s)
 
 
-def _welcome(url: str, accounts: list[Account], ready_s: float) -> str:
+def _welcome(url: str, accounts: list[DemoAccount], ready_s: float) -> str:
     shop = next(account for account in accounts if account.tenant is SHOP)
     return (
         f"ready after {ready_s:.1f} s\n\n"
@@ -94,7 +94,7 @@ def _welcome(url: str, accounts: list[Account], ready_s: float) -> str:
 
 async def _summary(
     client: httpx2.AsyncClient,
-    accounts: list[Account],
+    accounts: list[DemoAccount],
     traffic: Traffic,
     system: System,
     *,

@@ -25,7 +25,7 @@ _BATCH = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class DemoAccount:
     """A tenant with a token of its organization and the addresses of its webhooks."""
 
     tenant: Tenant
@@ -43,16 +43,16 @@ class Account:
         }
 
 
-async def set_up(postgres_url: str, client: httpx2.AsyncClient) -> list[Account]:
+async def set_up(postgres_url: str, client: httpx2.AsyncClient) -> list[DemoAccount]:
     """Tokens and specs for every tenant of the story."""
     async with Database(postgres_url, max_size=2, name="weir-demo") as database:
         tokens = {name: await _token(Tokens(database), name) for name in _organizations()}
     accounts = []
     for tenant, file in SPECS:
-        bare = Account(tenant=tenant, token=tokens[tenant.environment.organization], hooks={})
+        bare = DemoAccount(tenant=tenant, token=tokens[tenant.environment.organization], hooks={})
         await _ensure_environment(client, bare)
         hooks = await _apply(client, bare, file)
-        accounts.append(Account(tenant=tenant, token=bare.token, hooks=hooks))
+        accounts.append(DemoAccount(tenant=tenant, token=bare.token, hooks=hooks))
         await _hold_paused(client, bare)
     await _import_catalog(client, accounts[0])
     return accounts
@@ -68,19 +68,19 @@ async def _token(tokens: Tokens, organization: str) -> str:
     return text
 
 
-async def _ensure_environment(client: httpx2.AsyncClient, account: Account) -> None:
+async def _ensure_environment(client: httpx2.AsyncClient, account: DemoAccount) -> None:
     name = quote(account.tenant.environment.environment, safe="")
     await _asked(client, "PUT", f"/api/v1/environments/{name}", account, {"concurrency": None})
 
 
-async def _apply(client: httpx2.AsyncClient, account: Account, file: str) -> dict[str, str]:
+async def _apply(client: httpx2.AsyncClient, account: DemoAccount, file: str) -> dict[str, str]:
     source = files("weir.demo").joinpath("specs", file).read_text()
     answer = await _asked(client, "PUT", "/api/v1/spec", account, {"source": source, "file": file})
     hooks: dict[str, str] = answer.json()["hooks"]
     return hooks
 
 
-async def _hold_paused(client: httpx2.AsyncClient, account: Account) -> None:
+async def _hold_paused(client: httpx2.AsyncClient, account: DemoAccount) -> None:
     """A queue that somebody paused and forgot, with the backlog to show for it."""
     for story in account.tenant.queues:
         if story.paused:
@@ -90,14 +90,14 @@ async def _hold_paused(client: httpx2.AsyncClient, account: Account) -> None:
             await _push(client, account, story.name, range(depth, PAUSED_BACKLOG))
 
 
-async def _import_catalog(client: httpx2.AsyncClient, account: Account) -> None:
+async def _import_catalog(client: httpx2.AsyncClient, account: DemoAccount) -> None:
     """A file of rows, once: some are poisoned, so there is something among the dead letters to look at."""
     queue = (await _asked(client, "GET", "/api/v1/queues/imports", account)).json()
     if not queue["totals"]["enqueued"]:
         await _push(client, account, "imports", range(FIRST_IMPORT))
 
 
-async def _push(client: httpx2.AsyncClient, account: Account, queue: str, numbers: range) -> None:
+async def _push(client: httpx2.AsyncClient, account: DemoAccount, queue: str, numbers: range) -> None:
     dice = random.Random(1)
     for start in range(0, len(numbers), _BATCH):
         items = [
@@ -108,7 +108,7 @@ async def _push(client: httpx2.AsyncClient, account: Account, queue: str, number
 
 
 async def _asked(
-    client: httpx2.AsyncClient, method: str, path: str, account: Account, body: object = None
+    client: httpx2.AsyncClient, method: str, path: str, account: DemoAccount, body: object = None
 ) -> httpx2.Response:
     content = None if body is None else json.dumps(body)
     headers = {**account.headers, "content-type": "application/json"}

@@ -12,7 +12,7 @@ import structlog
 
 from weir.demo.messages import key_of, pagerduty_request, payload_of
 from weir.demo.scenario import QueueStory, arrivals_per_second
-from weir.demo.setup import Account
+from weir.demo.setup import DemoAccount
 from weir.model.clock import Clock, SystemClock
 
 TICK_S = 0.25
@@ -29,7 +29,7 @@ class Traffic:
     def __init__(
         self,
         client: httpx2.AsyncClient,
-        accounts: list[Account],
+        accounts: list[DemoAccount],
         *,
         secret: str,
         speed: float = 1.0,
@@ -52,7 +52,7 @@ class Traffic:
                     if not story.paused:
                         group.create_task(self._feed(account, story), name=f"feed {story.name}")
 
-    async def _feed(self, account: Account, story: QueueStory) -> None:
+    async def _feed(self, account: DemoAccount, story: QueueStory) -> None:
         due, number = 0.0, 0
         while True:
             await asyncio.sleep(TICK_S)
@@ -70,7 +70,7 @@ class Traffic:
                 self.answers[type(error).__name__] += 1
             number += count
 
-    async def _push(self, account: Account, story: QueueStory, number: int, count: int) -> None:
+    async def _push(self, account: DemoAccount, story: QueueStory, number: int, count: int) -> None:
         items = []
         for index in range(number, number + count):
             payload = payload_of(story.name, index, self._dice)
@@ -83,7 +83,7 @@ class Traffic:
         self.answers[str(response.status_code)] += 1
         self.pushed += count if response.is_success else 0
 
-    async def _call_hook(self, account: Account, name: str, number: int, count: int) -> None:
+    async def _call_hook(self, account: DemoAccount, name: str, number: int, count: int) -> None:
         for index in range(number, number + count):
             body, headers = pagerduty_request(index, self._dice, self._secret)
             response = await self._client.post(account.hooks[name], content=body, headers=headers)

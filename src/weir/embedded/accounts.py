@@ -14,7 +14,7 @@ _CANDIDATES = ("postgres", "nobody")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class UnixAccount:
     """A user that a child process becomes. `search`: it may pass folders that are closed to it."""
 
     uid: int
@@ -26,7 +26,7 @@ class Account:
         return asdict(self)
 
 
-def unprivileged_account(*paths: Path) -> Account | None:
+def unprivileged_account(*paths: Path) -> UnixAccount | None:
     """An account for a server that refuses root and must reach `paths`; None when we are not root."""
     if os.geteuid() != 0:
         return None
@@ -37,7 +37,7 @@ def unprivileged_account(*paths: Path) -> Account | None:
             continue
         groups = (entry.pw_gid,)
         search = not all(_reachable(path, uid=entry.pw_uid, groups=groups) for path in paths)
-        return Account(uid=entry.pw_uid, gid=entry.pw_gid, groups=groups, search=search)
+        return UnixAccount(uid=entry.pw_uid, gid=entry.pw_gid, groups=groups, search=search)
     raise Misconfigured(
         "PostgreSQL refuses to run as root and this machine has neither a `postgres` nor a `nobody` user; "
         "add one or run Weir as an ordinary user"

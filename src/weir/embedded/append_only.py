@@ -25,7 +25,7 @@ _HEAD_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class AppendOnlySnapshot:
     """The snapshot that an append-only file begins with: its format, and who wrote it."""
 
     family: str
@@ -80,13 +80,13 @@ def explain_log(folder: Path, server: RedisBinary, lines: list[str]) -> str | No
     return None
 
 
-def read_snapshot(folder: Path) -> Snapshot | None:
+def read_snapshot(folder: Path) -> AppendOnlySnapshot | None:
     """The snapshot at the front of the folder's append-only files, if there is one."""
     files = _files(folder)
     return _snapshot_of(files[0]) if files and files[0].is_file() else None
 
 
-def _snapshot_of(file: Path) -> Snapshot | None:
+def _snapshot_of(file: Path) -> AppendOnlySnapshot | None:
     """The snapshot that the file begins with, if it does."""
     with file.open("rb") as opened:
         head = opened.read(_HEAD_BYTES)
@@ -95,7 +95,7 @@ def _snapshot_of(file: Path) -> Snapshot | None:
         return None
     writer = _WRITER.search(head)
     named = f"{writer[1].decode().capitalize()} {writer[2].decode()}" if writer else "another server"
-    return Snapshot(family=told[1].decode(), number=int(told[2]), writer=named)
+    return AppendOnlySnapshot(family=told[1].decode(), number=int(told[2]), writer=named)
 
 
 def repair_append_only(folder: Path, server: RedisBinary) -> str:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weir.embedded.accounts import Account
+from weir.embedded.accounts import UnixAccount
 
 _GUARD = Path(__file__).with_name("guard.py")
 _POLL_S = 0.02
@@ -22,20 +22,20 @@ _LOG_LIMIT_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class ChildCommand:
     """What to run. `stop_signal` asks for a clean end, also when the parent dies."""
 
     argv: tuple[str, ...]
     cwd: Path
     env: Mapping[str, str] = field(default_factory=dict)
     stop_signal: int = signal.SIGTERM
-    account: Account | None = None
+    account: UnixAccount | None = None
 
 
 class Child:
     """A running child and its log."""
 
-    def __init__(self, command: Command, *, log: Path, inherit: tuple[int, ...] = ()) -> None:
+    def __init__(self, command: ChildCommand, *, log: Path, inherit: tuple[int, ...] = ()) -> None:
         _rotate(log)
         self.command = command
         self.log = log

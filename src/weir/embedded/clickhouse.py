@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from weir.embedded.child import Command
+from weir.embedded.child import ChildCommand
 from weir.embedded.ports import HOST
 from weir.embedded.server import make_private
 
@@ -39,9 +39,9 @@ class ClickHouseServer:
         shutil.rmtree(self._scratch, ignore_errors=True)
         make_private(self._scratch)
 
-    def command(self) -> Command:
+    def command(self) -> ChildCommand:
         arguments = ("--path", str(self.folder / "store"), "--port", str(self.port))
-        return Command(
+        return ChildCommand(
             argv=(sys.executable, "-m", "weir.embedded.chdb", *arguments),
             cwd=self.folder,
             env={"WEIR_CHDB_PASSWORD": self._password, "TMPDIR": str(self._scratch)},

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from weir.embedded.accounts import Account, unprivileged_account
-from weir.embedded.child import Child, Command
+from weir.embedded.accounts import UnixAccount, unprivileged_account
+from weir.embedded.child import Child, ChildCommand
 from weir.embedded.ports import HOST
 from weir.errors import Misconfigured
 
@@ -41,7 +41,7 @@ class PostgresServer:
         self._password = password
         self._tuning = tuning or Tuning()
         self._bin = wheel_binaries()
-        self._account: Account | None = None
+        self._account: UnixAccount | None = None
 
     @property
     def url(self) -> str:
@@ -55,7 +55,7 @@ class PostgresServer:
         if not (self.data / "PG_VERSION").exists():
             await self._initialise()
 
-    def command(self) -> Command:
+    def command(self) -> ChildCommand:
         tuning = self._tuning
         options = {
             "listen_addresses": HOST,
@@ -71,7 +71,7 @@ class PostgresServer:
             "max_wal_size": "512MB",
         }
         switches = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
-        return Command(
+        return ChildCommand(
             argv=(str(self._bin / "postgres"), "-D", str(self.data), *switches),
             cwd=self.folder,
             # Fast shutdown: end sessions, write everything out, leave.
@@ -123,15 +123,15 @@ class PostgresServer:
             if self._account:
                 os.chown(statement, self._account.uid, self._account.gid)
             shell = ("/bin/sh", "-c", script, str(self._bin / "postgres"), str(cluster), str(statement))
-            await self._finish(Command(argv=shell, cwd=self.folder, account=self._account))
+            await self._finish(ChildCommand(argv=shell, cwd=self.folder, account=self._account))
         finally:
             statement.unlink(missing_ok=True)
 
     async def _run(self, program: str, *arguments: str) -> None:
         argv = (str(self._bin / program), *arguments)
-        await self._finish(Command(argv=argv, cwd=self.folder, account=self._account))
+        await self._finish(ChildCommand(argv=argv, cwd=self.folder, account=self._account))
 
-    async def _finish(self, command: Command) -> None:
+    async def _finish(self, command: ChildCommand) -> None:
         child = Child(command, log=self.folder / "setup.log")
         try:
             status = await child.wait()

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from weir.embedded.append_only import check_append_only, explain_log
-from weir.embedded.child import Command
+from weir.embedded.child import ChildCommand
 from weir.embedded.flusher import Flusher
 from weir.embedded.ports import HOST
 from weir.embedded.redis_binary import RedisBinary, redis_binary
@@ -49,8 +49,8 @@ class RedisServer:
         if not self._durable:
             self._flusher.start()
 
-    def command(self) -> Command:
-        return Command(argv=(str(self.binary.path), str(self.folder / "redis.conf")), cwd=self.folder)
+    def command(self) -> ChildCommand:
+        return ChildCommand(argv=(str(self.binary.path), str(self.folder / "redis.conf")), cwd=self.folder)
 
     async def healthy(self) -> bool:
         try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from weir.embedded.child import Command
+from weir.embedded.child import ChildCommand
 
 
-class Server(Protocol):
+class EmbeddedServer(Protocol):
     """One embedded server: how to prepare its folder, how to start it, how to ask if it is well."""
 
     @property
@@ -24,7 +24,7 @@ class Server(Protocol):
         """Make its folder fit to start from; refuse what would lose data. Runs before every start."""
         ...
 
-    def command(self) -> Command: ...
+    def command(self) -> ChildCommand: ...
 
     async def healthy(self) -> bool:
         """Whether it answers now."""

@@ -13,7 +13,7 @@ from weir.embedded.datadir import DataDir
 from weir.embedded.ports import choose_port
 from weir.embedded.postgres import PostgresServer
 from weir.embedded.redis import RedisServer
-from weir.embedded.server import Server
+from weir.embedded.server import EmbeddedServer
 from weir.embedded.supervised import Supervised
 from weir.embedded.urls import Urls, publish_urls
 
@@ -107,10 +107,10 @@ class Stack:
         if self._watch is not None:
             await asyncio.shield(self._watch)
 
-    def _server(self, name: str) -> Server:
+    def _server(self, name: str) -> EmbeddedServer:
         return next(child.server for child in self._running if child.server.name == name)
 
-    def _supervised(self, server: Server) -> Supervised:
+    def _supervised(self, server: EmbeddedServer) -> Supervised:
         return Supervised(
             server,
             log=self.data_dir.folder("logs") / f"{server.name}.log",
@@ -118,7 +118,7 @@ class Stack:
             report=self._report,
         )
 
-    def _make_servers(self) -> list[Server]:
+    def _make_servers(self) -> list[EmbeddedServer]:
         before = self.data_dir.read_json("ports.json")
         ports = {
             name: choose_port(getattr(self._ports, name), server=name, before=before.get(name))

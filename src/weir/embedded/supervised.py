@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from weir.embedded.child import Child
-from weir.embedded.server import Server
+from weir.embedded.server import EmbeddedServer
 from weir.errors import Misconfigured
 
 _FIRST_PAUSE_S = 0.1
@@ -27,7 +27,12 @@ class Supervised:
     """A server and its current process."""
 
     def __init__(
-        self, server: Server, *, log: Path, inherit: tuple[int, ...] = (), report: Callable[[str], None]
+        self,
+        server: EmbeddedServer,
+        *,
+        log: Path,
+        inherit: tuple[int, ...] = (),
+        report: Callable[[str], None],
     ) -> None:
         self.server = server
         self.restarts = 0
@@ -96,7 +101,7 @@ class ServerDied(Misconfigured):
     """A server ended, or stayed silent, while it was being started."""
 
 
-async def _until_healthy(server: Server, child: Child) -> None:
+async def _until_healthy(server: EmbeddedServer, child: Child) -> None:
     deadline = asyncio.get_running_loop().time() + _START_PATIENCE_S
     while not await server.healthy():
         status = child.status()

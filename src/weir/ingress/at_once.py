@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from weir.errors import InvalidInput, Unavailable
-from weir.ingress.events import Event
-from weir.ingress.receive import Received
+from weir.ingress.events import IncomingEvent
+from weir.ingress.receive import ReceivedHook
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import new_id
 from weir.spec.book import Hook
@@ -20,8 +20,8 @@ from weir.spec.cel import compile_expression, evaluate_all
 from weir.spec.ir import MapToCommand
 from weir.workers.commands import Command, Commands, Context
 from weir.workers.journal import result_text
-from weir.workers.keys import KeyPlace, Keys
-from weir.workers.outcome import Ending, Outcome
+from weir.workers.keys import KeyPlace, SigningKeys
+from weir.workers.outcome import Ending, HandlerOutcome
 from weir.workers.run import run_command
 
 TIMEOUT_S = 10.0
@@ -36,7 +36,7 @@ class CommandsAtOnce:
         commands: Commands,
         *,
         executor: Executor,
-        keys: Keys,
+        keys: SigningKeys,
         clock: Clock | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
@@ -46,7 +46,7 @@ class CommandsAtOnce:
         self._clock = clock or SystemClock()
         self._timeout_s = timeout_s
 
-    async def run(self, hook: Hook, event: Event, variables: Mapping[str, Any]) -> Received:
+    async def run(self, hook: Hook, event: IncomingEvent, variables: Mapping[str, Any]) -> ReceivedHook:
         action = hook.webhook.action
         if action is None:
             raise Unavailable(f"webhook `{hook.webhook.name}` has nothing to run")
@@ -62,7 +62,7 @@ class CommandsAtOnce:
             place, digest=digest, message_id=message_id, now_ms=self._clock.now_ms()
         )
         if stored is not None:
-            return Received(status=200, body=stored, replayed=True)
+            return ReceivedHook(status=200, body=stored, replayed=True)
         try:
             answer = _answer(await self._outcome(command, inputs, self._context(hook, event, message_id)))
         except BaseException:
@@ -78,7 +78,7 @@ class CommandsAtOnce:
             raise Unavailable(f"no command `{name}` is registered on this server", retry_after_s=30)
         return command
 
-    async def _outcome(self, command: Command, inputs: dict[str, Any], context: Context) -> Outcome:
+    async def _outcome(self, command: Command, inputs: dict[str, Any], context: Context) -> HandlerOutcome:
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await run_command(command, inputs, context, self._executor)
@@ -87,7 +87,7 @@ class CommandsAtOnce:
                 f"the command took longer than {self._timeout_s:g} s", retry_after_s=5
             ) from None
 
-    def _context(self, hook: Hook, event: Event, message_id: str) -> Context:
+    def _context(self, hook: Hook, event: IncomingEvent, message_id: str) -> Context:
         return Context(
             environment=hook.environment,
             queue=None,
@@ -99,12 +99,12 @@ class CommandsAtOnce:
         )
 
 
-def _answer(outcome: Outcome) -> Received:
+def _answer(outcome: HandlerOutcome) -> ReceivedHook:
     """200 with the result. A failure is not kept, and its text stays here: senders are strangers."""
     match outcome.ending:
         case Ending.DONE:
             result = orjson.loads(result_text(outcome.result))
-            return Received(status=200, body=orjson.dumps({"status": "processed", "result": result}))
+            return ReceivedHook(status=200, body=orjson.dumps({"status": "processed", "result": result}))
         case Ending.REJECTED:
             raise InvalidInput("the command rejected this event")
         case _:

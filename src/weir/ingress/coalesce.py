@@ -23,7 +23,7 @@ class _Lane:
     task: asyncio.Task[None] | None = None
 
 
-class Coalescer:
+class HookCoalescer:
     """Puts single messages into queues through a `Pusher`, batch by batch and queue by queue."""
 
     def __init__(self, pusher: Pusher) -> None:

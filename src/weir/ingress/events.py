@@ -29,7 +29,7 @@ _ID_HEADERS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class IncomingEvent:
     """One message on its way in: its JSON as it came, and the sender's id for it, if there is one."""
 
     payload: bytes
@@ -37,7 +37,7 @@ class Event:
     media_type: str
 
 
-def events_of(webhook: WebhookSpec, headers: Mapping[str, str], body: bytes) -> list[Event]:
+def events_of(webhook: WebhookSpec, headers: Mapping[str, str], body: bytes) -> list[IncomingEvent]:
     """The events of a request; errors of the tree say what cannot be taken."""
     media_type = headers.get("content-type", _JSON).partition(";")[0].strip().lower()
     if not body:
@@ -51,7 +51,7 @@ def events_of(webhook: WebhookSpec, headers: Mapping[str, str], body: bytes) -> 
     if "ce-specversion" in headers:
         return [_binary(media_type, headers, body)]
     document = _checked(media_type, body)
-    return [Event(payload=body, id=_sender_id(webhook, headers, document), media_type=media_type)]
+    return [IncomingEvent(payload=body, id=_sender_id(webhook, headers, document), media_type=media_type)]
 
 
 def _scheme(webhook: WebhookSpec) -> SignatureScheme | None:
@@ -156,11 +156,11 @@ def _check_attributes(attributes: Mapping[str, Any]) -> None:
         raise Malformed(f"CloudEvents `{attributes['specversion']:.16}` is not known; send version 1.0")
 
 
-def _binary(media_type: str, headers: Mapping[str, str], body: bytes) -> Event:
+def _binary(media_type: str, headers: Mapping[str, str], body: bytes) -> IncomingEvent:
     attributes = {name: _attribute(headers.get(f"ce-{name}")) for name in _REQUIRED}
     _check_attributes(attributes)
     _checked(media_type, body)
-    return Event(payload=body, id=_event_id(attributes), media_type=media_type)
+    return IncomingEvent(payload=body, id=_event_id(attributes), media_type=media_type)
 
 
 def _attribute(value: str | None) -> str | None:
@@ -173,17 +173,17 @@ def _attribute(value: str | None) -> str | None:
         raise Malformed("a `ce-` header is not percent-encoded UTF-8") from None
 
 
-def _structured(media_type: str, body: bytes) -> Event:
+def _structured(media_type: str, body: bytes) -> IncomingEvent:
     if media_type != "application/cloudevents+json":
         raise UnsupportedMedia(f"`{media_type:.64}` is not taken here; send `application/cloudevents+json`")
     event = parsed(body)
     if not isinstance(event, dict):
         raise Malformed("a CloudEvent is a JSON object")
     _check_attributes(event)
-    return Event(payload=body, id=_event_id(event), media_type=media_type)
+    return IncomingEvent(payload=body, id=_event_id(event), media_type=media_type)
 
 
-def _batch(media_type: str, body: bytes) -> list[Event]:
+def _batch(media_type: str, body: bytes) -> list[IncomingEvent]:
     if media_type != "application/cloudevents-batch+json":
         raise UnsupportedMedia(
             f"`{media_type:.64}` is not taken here; send `application/cloudevents-batch+json`"
@@ -196,7 +196,7 @@ def _batch(media_type: str, body: bytes) -> list[Event]:
     for event in events:
         _check_attributes(event)
     return [
-        Event(payload=payload, id=_event_id(event), media_type="application/cloudevents+json")
+        IncomingEvent(payload=payload, id=_event_id(event), media_type="application/cloudevents+json")
         for event, payload in zip(events, _slices(body.decode()), strict=True)
     ]
 

@@ -13,20 +13,20 @@ from typing import Any, Protocol
 import orjson
 
 from weir.errors import InvalidInput, TooLarge, Unauthenticated, Unavailable, WeirError
-from weir.ingress.coalesce import Coalescer
-from weir.ingress.events import Event, events_of
+from weir.ingress.coalesce import HookCoalescer
+from weir.ingress.events import IncomingEvent, events_of
 from weir.ingress.handshakes import challenge_answer
 from weir.ingress.recent import Recent
 from weir.ingress.secrets import LookUp, WebhookSecrets
 from weir.ingress.signatures import verify
-from weir.ingress.tally import Tally
+from weir.ingress.tally import HookTally
 from weir.model.clock import Clock, SystemClock
 from weir.model.exchange import PushAnswer, Pushed, Pusher, PushItem, Queued, Refused
 from weir.model.holders import Holder
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.receipts import HOOK, RECEIVED_AT, SOURCE_IP
-from weir.spec.book import Hook, Specs
+from weir.spec.book import Hook, SpecReader
 from weir.spec.cel import Expression, compile_expression
 from weir.spec.ir import SignatureScheme, Verification
 from weir.workers.variables import received
@@ -62,7 +62,7 @@ _STRANGER = "the webhook is unknown, or its signature does not hold"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
+class ReceivedHook:
     """What the sender is told."""
 
     status: int
@@ -86,7 +86,7 @@ class Received:
 class AtOnce(Protocol):
     """Runs the command of a webhook that has no queue."""
 
-    async def run(self, hook: Hook, event: Event, variables: Mapping[str, Any]) -> Received: ...
+    async def run(self, hook: Hook, event: IncomingEvent, variables: Mapping[str, Any]) -> ReceivedHook: ...
 
 
 class Receiver:
@@ -94,7 +94,7 @@ class Receiver:
 
     def __init__(
         self,
-        specs: Specs,
+        specs: SpecReader,
         pusher: Pusher,
         *,
         secrets: LookUp,
@@ -102,11 +102,11 @@ class Receiver:
         clock: Clock | None = None,
     ) -> None:
         self._specs = specs
-        self._coalescer = Coalescer(pusher)
+        self._coalescer = HookCoalescer(pusher)
         self.secrets = WebhookSecrets(secrets)
         self._at_once = at_once
         self._clock = clock or SystemClock()
-        self.tally = Tally()
+        self.tally = HookTally()
         # A queued operation reaches the store later; until then only this process knows its message's id.
         self._recent: Recent[PushAnswer] = Recent(keep=lambda answer: isinstance(answer, Queued))
 
@@ -130,7 +130,7 @@ class Receiver:
         body: bytes,
         source_ip: str,
         verified: Callable[[Holder], None] = lambda _: None,
-    ) -> Received:
+    ) -> ReceivedHook:
         """Answer one request. Unknown webhooks and bad signatures get the same refusal.
 
         `verified` is told whose webhook it is once a signature holds.
@@ -155,7 +155,7 @@ class Receiver:
 
     async def _receive(
         self, hook: Hook, *, headers: Mapping[str, str], body: bytes, source_ip: str
-    ) -> Received:
+    ) -> ReceivedHook:
         now_ms = self._clock.now_ms()
         if len(body) > hook.webhook.max_body_bytes:
             raise TooLarge(
@@ -163,7 +163,7 @@ class Receiver:
             )
         challenge = challenge_answer(hook.webhook, body)
         if challenge is not None:
-            return Received(status=200, body=challenge, handshake=True)
+            return ReceivedHook(status=200, body=challenge, handshake=True)
         events = events_of(hook.webhook, headers, body)
         kept = _kept(headers)
         if hook.webhook.queue is None:
@@ -188,7 +188,7 @@ class Receiver:
         return holds and bool(secrets)
 
     def _item(
-        self, hook: Hook, event: Event, headers: Mapping[str, str], *, source_ip: str, now_ms: int
+        self, hook: Hook, event: IncomingEvent, headers: Mapping[str, str], *, source_ip: str, now_ms: int
     ) -> PushItem:
         webhook = hook.webhook
         assert webhook.queue is not None
@@ -212,7 +212,7 @@ class Receiver:
             ),
         )
 
-    async def _push(self, hook: Hook, event: Event, item: PushItem) -> tuple[PushAnswer, bool]:
+    async def _push(self, hook: Hook, event: IncomingEvent, item: PushItem) -> tuple[PushAnswer, bool]:
         if event.id is None:
             return await self._coalescer.push(item), False
         place = (hook.environment, hook.webhook.name, event.id)
@@ -226,7 +226,9 @@ class Receiver:
             raise answer.error
         return answer
 
-    async def _push_batch(self, hook: Hook, events: list[Event], items: list[PushItem]) -> Received:
+    async def _push_batch(
+        self, hook: Hook, events: list[IncomingEvent], items: list[PushItem]
+    ) -> ReceivedHook:
         """Each event on its own; the worst answer decides, and what was taken stays taken."""
         answers = await asyncio.gather(
             *(self._push(hook, event, item) for event, item in zip(events, items, strict=True)),
@@ -239,11 +241,11 @@ class Receiver:
             documents.append(_document(event, answer[0]))
         replayed = all(not isinstance(answer, BaseException) and _repeats(*answer) for answer in answers)
         body = orjson.dumps({"status": "accepted", "queued": True, "items": documents})
-        return Received(status=202, body=body, replayed=replayed)
+        return ReceivedHook(status=202, body=body, replayed=replayed)
 
     async def _run_at_once(
-        self, hook: Hook, events: list[Event], *, kept: Mapping[str, str], source_ip: str, now_ms: int
-    ) -> Received:
+        self, hook: Hook, events: list[IncomingEvent], *, kept: Mapping[str, str], source_ip: str, now_ms: int
+    ) -> ReceivedHook:
         if self._at_once is None:
             raise Unavailable(
                 f"webhook `{hook.webhook.name}` runs a command at once, and this server has none; start it "
@@ -264,15 +266,15 @@ class Receiver:
         return await self._at_once.run(hook, events[0], variables)
 
 
-def _accepted(event: Event, answer: PushAnswer, repeat: bool) -> Received:
+def _accepted(event: IncomingEvent, answer: PushAnswer, repeat: bool) -> ReceivedHook:
     document = {**_document(event, answer), "status": "accepted", "queued": True}
     location = f"/api/v1/operations/{answer.operation_id}" if isinstance(answer, Queued) else None
-    return Received(
+    return ReceivedHook(
         status=202, body=orjson.dumps(document), replayed=_repeats(answer, repeat), location=location
     )
 
 
-def _document(event: Event, answer: PushAnswer) -> dict[str, Any]:
+def _document(event: IncomingEvent, answer: PushAnswer) -> dict[str, Any]:
     """The same for the first request and for every repeat of it."""
     if isinstance(answer, Refused):
         raise answer.error

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily
 from weir.spec.book import Hook
 
 
-class Tally:
+class HookTally:
     """Counts in this process."""
 
     def __init__(self) -> None:

@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from weir.broker.broker import Broker, Call
+from weir.broker.broker import Broker, NamedCall
 from weir.errors import BrokerUnavailable, Unavailable, WeirError
 from weir.model.exchange import PushAnswer, PushItem, Refused, push_answer
 from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
 from weir.model.tasks import in_turns
-from weir.operations.calls import CallLanes
+from weir.operations.calls import CallSlots
 from weir.operations.model import Reason
 from weir.operations.reach import BROKER_ANSWER_S, Reach
 
@@ -27,13 +27,13 @@ class Held(Refused):
     """Not executed, or nobody knows: it must be queued, or its producer be refused."""
 
     reason: Reason
-    call: Call | None = None
+    call: NamedCall | None = None
     """The call of unknown outcome that it was part of."""
     place: int = 0
     """Where it stood in that call."""
 
 
-class Attempt:
+class DirectAttempt:
     """A `Pusher` that executes at once what may be; the rest comes back as `Held`."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Attempt:
         broker: Broker,
         shard: Callable[[QueueRef], int],
         reach: Reach,
-        calls: CallLanes,
+        calls: CallSlots,
         timeout_s: float = BROKER_ANSWER_S,
     ) -> None:
         self._broker = broker
@@ -83,7 +83,7 @@ class Attempt:
         self._calls.give_back(call)
         return [_GATED if one.outcome is Enqueue.GATED else push_answer(queue, one) for one in enqueued]
 
-    async def _enqueue(self, queue: QueueRef, messages: list[NewMessage], call: Call) -> list[Enqueued]:
+    async def _enqueue(self, queue: QueueRef, messages: list[NewMessage], call: NamedCall) -> list[Enqueued]:
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._broker.enqueue(queue, messages, call=call)
@@ -101,7 +101,7 @@ _UNREACHED = Held(
 )
 
 
-def _unknown(error: WeirError, call: Call, place: int) -> Held:
+def _unknown(error: WeirError, call: NamedCall, place: int) -> Held:
     return Held(error=error, reason=Reason.BROKER_UNAVAILABLE, call=call, place=place)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from weir.broker.broker import Broker, Call
+from weir.broker.broker import Broker, NamedCall
 from weir.errors import WeirError
 from weir.model.durations import HOUR_MS
 from weir.model.ids import new_id
@@ -19,7 +19,7 @@ quarter of an hour. Within this the lane must still know that they are late."""
 EVERY_S = 60.0
 
 
-class CallLanes:
+class CallSlots:
     """Names calls. A lane whose call had an unknown outcome is never given back."""
 
     def __init__(self, process: str | None = None) -> None:
@@ -27,14 +27,14 @@ class CallLanes:
         self._free: list[str] = []
         self._made = 0
 
-    def take(self) -> Call:
+    def take(self) -> NamedCall:
         """A fresh call in a lane that no other call uses meanwhile."""
         if self._free:
-            return Call(lane=self._free.pop(), id=new_id())
+            return NamedCall(lane=self._free.pop(), id=new_id())
         self._made += 1
-        return Call(lane=f"{self._process}/{self._made}", id=new_id())
+        return NamedCall(lane=f"{self._process}/{self._made}", id=new_id())
 
-    def give_back(self, call: Call) -> None:
+    def give_back(self, call: NamedCall) -> None:
         """The outcome of the call is known."""
         self._free.append(call.lane)
 

@@ -13,7 +13,7 @@ from weir.control.sql import load_queries
 from weir.errors import BrokerUnavailable, Conflict, NotFound
 from weir.model.ids import OperationId, check_id
 from weir.model.names import EnvironmentRef
-from weir.operations.model import Status
+from weir.operations.model import OperationStatus
 
 QUERIES = load_queries("weir.operations", "desk.sql")
 MAX_PAGE = 500
@@ -37,7 +37,7 @@ class OperationGauges:
     failed: int
 
 
-class Desk:
+class OperationStore:
     """Everything here but `gauges` is bound to one environment; operations of others do not exist."""
 
     def __init__(self, *, database: Database, broker: Broker) -> None:
@@ -52,7 +52,7 @@ class Desk:
         )
         if row is None:
             raise NotFound(f"there is no operation `{operation_id}` here; finished ones are kept for an hour")
-        if row["status"] == Status.PENDING:
+        if row["status"] == OperationStatus.PENDING:
             place = await self._database.fetch_one(QUERIES["position_of"], id=operation_id)
             row["queue_position"] = place["position"] if place else None
         return _plain(row)
@@ -61,7 +61,7 @@ class Desk:
         self,
         environment: EnvironmentRef,
         *,
-        status: Status | None = None,
+        status: OperationStatus | None = None,
         queue: str | None = None,
         before: int | None = None,
         limit: int = 100,
@@ -114,7 +114,7 @@ class Desk:
     async def retry(self, environment: EnvironmentRef, operation: str) -> Row:
         """Put a failed operation back, behind what is queued now."""
         found = await self.read(environment, operation)
-        if found["status"] != Status.FAILED:
+        if found["status"] != OperationStatus.FAILED:
             raise Conflict(
                 f"the operation `{found['id']}` is {found['status']}; only a failed one can be retried"
             )

@@ -14,7 +14,7 @@ from weir.errors import BrokerUnavailable, InvalidInput, Unavailable, WeirError
 from weir.model.limits import MAX_BATCH
 from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
-from weir.operations.model import Claimed, Settled, Status
+from weir.operations.model import Claimed, OperationStatus, SettledOperation
 from weir.operations.payload import Push, decode_push, decode_settle
 from weir.operations.settling import settle_through
 
@@ -41,7 +41,7 @@ class _Ready:
     """What the earlier attempt did with the others, by their places in the push."""
 
 
-async def execute(broker: Broker, claimed: Sequence[Claimed]) -> list[Settled]:
+async def execute(broker: Broker, claimed: Sequence[Claimed]) -> list[SettledOperation]:
     """Run operations of any queues; those of one queue in the order given, queues side by side."""
     by_queue: dict[QueueRef, list[Claimed]] = defaultdict(list)
     alone: list[Claimed] = []
@@ -55,7 +55,7 @@ async def execute(broker: Broker, claimed: Sequence[Claimed]) -> list[Settled]:
     return [settled for results in await asyncio.gather(*runs) for settled in results]
 
 
-async def _alone(broker: Broker, operation: Claimed) -> list[Settled]:
+async def _alone(broker: Broker, operation: Claimed) -> list[SettledOperation]:
     try:
         if operation.type not in _SETTLING:
             raise InvalidInput(f"there is no operation of type `{operation.type}`")
@@ -66,11 +66,11 @@ async def _alone(broker: Broker, operation: Claimed) -> list[Settled]:
     return [_completed(operation, {"settlements": [outcome.value for outcome in outcomes]})]
 
 
-async def _pushes(broker: Broker, queue: QueueRef, operations: list[Claimed]) -> list[Settled]:
+async def _pushes(broker: Broker, queue: QueueRef, operations: list[Claimed]) -> list[SettledOperation]:
     """Pushes of one queue. A lane stops at its first operation that must be tried again."""
-    results: list[Settled] = []
+    results: list[SettledOperation] = []
     ready: list[_Ready] = []
-    stopped: dict[int, Settled] = {}
+    stopped: dict[int, SettledOperation] = {}
     for operation in operations:
         if operation.lane in stopped:
             results.append(_behind(operation, stopped[operation.lane]))
@@ -80,7 +80,7 @@ async def _pushes(broker: Broker, queue: QueueRef, operations: list[Claimed]) ->
         except WeirError as error:
             result = failed(operation, error)
             results.append(result)
-            if result.status is Status.PENDING:
+            if result.status is OperationStatus.PENDING:
                 stopped[operation.lane] = result
     for chunk in _chunks(ready):
         results += await _chunk(broker, queue, chunk, stopped)
@@ -121,8 +121,8 @@ def _chunks(ready: Sequence[_Ready]) -> Iterator[list[_Ready]]:
 
 
 async def _chunk(
-    broker: Broker, queue: QueueRef, chunk: list[_Ready], stopped: dict[int, Settled]
-) -> list[Settled]:
+    broker: Broker, queue: QueueRef, chunk: list[_Ready], stopped: dict[int, SettledOperation]
+) -> list[SettledOperation]:
     """One call for all; if it fails for a reason of its own, one call each, to find whose it is."""
     running = [one for one in chunk if one.claimed.lane not in stopped]
     results = [_behind(o.claimed, stopped[o.claimed.lane]) for o in chunk if o.claimed.lane in stopped]
@@ -139,7 +139,7 @@ async def _chunk(
     for one in running:
         result = _result(one, answers[one.claimed.id], stopped)
         results.append(result)
-        if result.status is Status.PENDING:
+        if result.status is OperationStatus.PENDING:
             stopped.setdefault(one.claimed.lane, result)
     return results
 
@@ -158,7 +158,9 @@ async def _enqueue(
     return by_operation
 
 
-def _result(one: _Ready, answer: list[Enqueued] | WeirError, stopped: dict[int, Settled]) -> Settled:
+def _result(
+    one: _Ready, answer: list[Enqueued] | WeirError, stopped: dict[int, SettledOperation]
+) -> SettledOperation:
     operation = one.claimed
     if operation.lane in stopped:
         return _behind(operation, stopped[operation.lane])
@@ -192,32 +194,38 @@ def _rows(one: _Ready, put_in: Iterator[Enqueued]) -> list[dict[str, str]]:
     return rows
 
 
-def _completed(operation: Claimed, result: dict[str, Any]) -> Settled:
-    return Settled(id=operation.id, lane=operation.lane, status=Status.COMPLETED, result=result)
+def _completed(operation: Claimed, result: dict[str, Any]) -> SettledOperation:
+    return SettledOperation(
+        id=operation.id, lane=operation.lane, status=OperationStatus.COMPLETED, result=result
+    )
 
 
-def failed(operation: Claimed, error: WeirError) -> Settled:
+def failed(operation: Claimed, error: WeirError) -> SettledOperation:
     """An outage is waited out; anything else counts, and the last time ends the operation."""
     text = f"{error.code}: {error}"
     if isinstance(error, Unavailable):
         return _again(operation, delay_ms=OUTAGE_DELAY_MS, error=text)
     if operation.retry_count >= operation.max_retries:
-        return Settled(id=operation.id, lane=operation.lane, status=Status.FAILED, counted=True, error=text)
+        return SettledOperation(
+            id=operation.id, lane=operation.lane, status=OperationStatus.FAILED, counted=True, error=text
+        )
     delay_ms = min(MAX_RETRY_DELAY_MS, RETRY_DELAY_MS << operation.retry_count)
     return _again(operation, delay_ms=delay_ms, error=text, counted=True)
 
 
-def _again(operation: Claimed, *, delay_ms: int, error: str, counted: bool = False) -> Settled:
-    return Settled(
+def _again(operation: Claimed, *, delay_ms: int, error: str, counted: bool = False) -> SettledOperation:
+    return SettledOperation(
         id=operation.id,
         lane=operation.lane,
-        status=Status.PENDING,
+        status=OperationStatus.PENDING,
         counted=counted,
         error=error,
         delay_ms=delay_ms,
     )
 
 
-def _behind(operation: Claimed, head: Settled) -> Settled:
+def _behind(operation: Claimed, head: SettledOperation) -> SettledOperation:
     """Not run, because the one before it in its lane must be tried again first."""
-    return Settled(id=operation.id, lane=operation.lane, status=Status.PENDING, delay_ms=head.delay_ms)
+    return SettledOperation(
+        id=operation.id, lane=operation.lane, status=OperationStatus.PENDING, delay_ms=head.delay_ms
+    )

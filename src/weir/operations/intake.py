@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from weir.admission.kinds import OperationType
-from weir.broker.broker import Broker, Call
+from weir.broker.broker import Broker, NamedCall
 from weir.errors import Overloaded, WeirError
 from weir.model.exchange import PushAnswer, PushItem, Queued, Refused, push_answer, queue_full
 from weir.model.message import Enqueued
@@ -24,7 +24,7 @@ from weir.operations.overflow import Overflow
 from weir.operations.payload import Push, encode_push
 from weir.operations.reach import BROKER_ANSWER_S
 
-Place = tuple[QueueRef, Reason, Call | None]
+Place = tuple[QueueRef, Reason, NamedCall | None]
 """Messages that may share a batch of operations."""
 Partition = list[tuple[int, PushItem, int]]
 """Messages on their way: place in the request, the item, place in a call of unknown outcome."""
@@ -66,7 +66,7 @@ class Intake:
         await all_of([self._queue(*place, group, answers) for place, group in groups.items()])
 
     async def _queue(
-        self, queue: QueueRef, reason: Reason, call: Call | None, group: Partition, answers: Answers
+        self, queue: QueueRef, reason: Reason, call: NamedCall | None, group: Partition, answers: Answers
     ) -> None:
         """Queue messages of one queue, an operation a partition."""
         partitions: dict[str | None, Partition] = defaultdict(list)
@@ -90,7 +90,7 @@ class Intake:
             await self._settle_attempt(queue, call, refused, answers)
 
     async def _settle_attempt(
-        self, queue: QueueRef, call: Call, refused: Partition, answers: Answers
+        self, queue: QueueRef, call: NamedCall, refused: Partition, answers: Answers
     ) -> None:
         """Messages that could not be queued, after a direct attempt of unknown outcome: by now the broker may
         say what it did. What it did not put in, it never will."""
@@ -105,7 +105,7 @@ class Intake:
                 answers[at] = push_answer(queue, Enqueued(outcome=told[place].outcome, message_id=message_id))
 
     def _operation(
-        self, queue: QueueRef, key: str | None, part: Partition, call: Call | None
+        self, queue: QueueRef, key: str | None, part: Partition, call: NamedCall | None
     ) -> NewOperation:
         push = Push(
             messages=tuple(item.message for _, item, _ in part),

@@ -18,7 +18,7 @@ DEFAULT_TIMEOUT_MS = 30_000
 DEFAULT_MAX_RETRIES = 3
 
 
-class Status(StrEnum):
+class OperationStatus(StrEnum):
     PENDING = "pending"
     PROCESSING = "processing"
     COMPLETED = "completed"
@@ -124,12 +124,12 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class SettledOperation:
     """What became of a claimed operation. PENDING puts it back at the head of its lane."""
 
     id: OperationId
     lane: int
-    status: Status
+    status: OperationStatus
     counted: bool = False
     """Whether this try counts against `max_retries`; an outage does not."""
     error: str | None = None

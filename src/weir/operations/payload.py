@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from weir.broker.broker import Call
+from weir.broker.broker import NamedCall
 from weir.errors import InvalidInput
 from weir.model.exchange import Verb
 from weir.model.ids import MessageId
@@ -23,7 +23,7 @@ class Push:
     """Messages of one partition; their ids are fixed here, so every attempt pushes the same ones."""
 
     messages: tuple[NewMessage, ...]
-    call: Call | None = None
+    call: NamedCall | None = None
     """A direct attempt whose outcome is unknown: it may have taken effect already."""
     places: tuple[int, ...] = ()
     """Where each message stood in that call."""
@@ -56,7 +56,7 @@ def decode_push(data: bytes) -> Push:
         if not call:
             return Push(messages=tuple(messages))
         lane, call_id, *places = call
-        return Push(messages=tuple(messages), call=Call(lane=lane, id=call_id), places=tuple(places))
+        return Push(messages=tuple(messages), call=NamedCall(lane=lane, id=call_id), places=tuple(places))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _unreadable(error) from None
 

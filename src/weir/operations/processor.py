@@ -16,7 +16,7 @@ from weir.model.limits import MAX_BATCH
 from weir.model.names import QueueRef
 from weir.operations.estimate import RateMeter
 from weir.operations.execute import GateLost, execute
-from weir.operations.model import Claimed, Settled, Status
+from weir.operations.model import Claimed, OperationStatus, SettledOperation
 from weir.operations.queue import OperationQueue
 from weir.operations.tally import OperationTally
 
@@ -109,7 +109,7 @@ class Processor:
         results = await execute(self._broker, claimed)
         results = await self._reclose(claimed, results)
         ages = await self._queue.settle(results, worker=self.worker)
-        finished = {r.id for r in results if r.status is not Status.PENDING and r.id in ages}
+        finished = {r.id for r in results if r.status is not OperationStatus.PENDING and r.id in ages}
         types = {operation.id: operation.type for operation in claimed}
         self._tally.ended((types[r.id], r.status) for r in results if r.id in finished)
         await self._open([operation for operation in claimed if operation.id in finished])
@@ -128,7 +128,9 @@ class Processor:
         messages = max(1, sum(one.messages for one in claimed))
         return min(self._sizes["total"], math.ceil(MAX_BATCH * len(claimed) / messages))
 
-    async def _reclose(self, claimed: Sequence[Claimed], results: list[Settled]) -> list[Settled]:
+    async def _reclose(
+        self, claimed: Sequence[Claimed], results: list[SettledOperation]
+    ) -> list[SettledOperation]:
         """Operations that were not on their gate: if they are still ours, the broker lost the gate, unless
         they are void."""
         lost = [result.id for result in results if result.error == GateLost.__name__]
@@ -153,9 +155,9 @@ class Processor:
             await self._broker.open_gates(queue, gates)
 
 
-def _voided(result: Settled) -> Settled:
+def _voided(result: SettledOperation) -> SettledOperation:
     text = "its producer was told that it is not queued, because PostgreSQL did not answer in time"
-    return Settled(id=result.id, lane=result.lane, status=Status.CANCELLED, error=text)
+    return SettledOperation(id=result.id, lane=result.lane, status=OperationStatus.CANCELLED, error=text)
 
 
 def _gates(operations: Iterable[Claimed]) -> dict[QueueRef, list[Gated]]:

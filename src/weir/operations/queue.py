@@ -14,7 +14,7 @@ from weir.errors import WeirError
 from weir.model.ids import OperationId
 from weir.model.limits import MAX_BATCH
 from weir.model.names import QueueRef
-from weir.operations.model import LEASE_MS, Claimed, NewOperation, Settled
+from weir.operations.model import LEASE_MS, Claimed, NewOperation, SettledOperation
 
 QUERIES = load_queries("weir.operations", "queue.sql")
 
@@ -85,7 +85,7 @@ class OperationQueue:
             await self._database.execute(QUERIES["release_lanes"], lanes=empty, worker=worker)
         return [_claimed(row) for row in rows if row["id"] is not None]
 
-    async def settle(self, results: Sequence[Settled], *, worker: str) -> dict[OperationId, int]:
+    async def settle(self, results: Sequence[SettledOperation], *, worker: str) -> dict[OperationId, int]:
         """Record the results and free the lanes; those that were still this worker's, with their age."""
         rows = await self._database.fetch(
             QUERIES["settle_operations"],

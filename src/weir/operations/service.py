@@ -13,9 +13,9 @@ from weir.control.database import Database
 from weir.model.exchange import Pusher, Settler
 from weir.model.holders import HOLDER
 from weir.model.ids import new_id
-from weir.operations.attempt import Attempt
-from weir.operations.calls import CallLanes, IdleCalls
-from weir.operations.desk import Desk
+from weir.operations.attempt import DirectAttempt
+from weir.operations.calls import CallSlots, IdleCalls
+from weir.operations.desk import OperationStore
 from weir.operations.estimate import RateMeter
 from weir.operations.front import AdmittingPusher
 from weir.operations.gates import Gates, Known
@@ -77,14 +77,14 @@ class OperationService:
         overflow = Overflow(
             shards=broker.shards, writer=self.writer, admission=self.admission, rate=lambda: self.sampler.rate
         )
-        self.attempt = Attempt(
-            broker=broker, shard=overflow.shard, reach=self.reach, calls=CallLanes(process)
+        self.attempt = DirectAttempt(
+            broker=broker, shard=overflow.shard, reach=self.reach, calls=CallSlots(process)
         )
         self.intake = Intake(overflow, broker=broker)
         self.settlements = Settlements(broker=broker, overflow=overflow, reach=self.reach)
         self.orphans = OrphanGates(queue=self.queue, broker=broker)
         self.idle_calls = IdleCalls(queue=self.queue, broker=broker)
-        self.desk = Desk(database=database, broker=broker)
+        self.desk = OperationStore(database=database, broker=broker)
         self.cleaner = Cleaner(database=database, queue=self.queue)
         self._lag = LagSampler(self.admission)
         self._processing = processing

@@ -18,7 +18,7 @@ from weir.model.exchange import (
     Settler,
 )
 from weir.model.message import Settlement
-from weir.operations.model import Status
+from weir.operations.model import OperationStatus
 
 AnswerKey = tuple[str, str]
 """Status and reason. Both come from closed lists, so that the series stay few."""
@@ -36,14 +36,14 @@ class OperationTally:
     def __init__(self) -> None:
         self.pushes: Counter[AnswerKey] = Counter()
         self.settlements: Counter[AnswerKey] = Counter()
-        self.finished: Counter[tuple[str, Status]] = Counter()
+        self.finished: Counter[tuple[str, OperationStatus]] = Counter()
         """Operations that this process ended, by type and status."""
 
     def turned_away(self, error: WeirError, *, times: int = 1) -> None:
         """Pushes were refused before they were read."""
         self.pushes[_refusal(error)] += times
 
-    def ended(self, operations: Iterable[tuple[str, Status]]) -> None:
+    def ended(self, operations: Iterable[tuple[str, OperationStatus]]) -> None:
         self.finished.update(operations)
 
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import httpx2
 
-from weir.outbound.guard import Refused
+from weir.outbound.guard import AddressRefused
 from weir.outbound.signing import signed_headers
 
 RESPONSE_CAP_BYTES = 64 * 1024
@@ -20,7 +20,7 @@ MAX_RETRY_AFTER_S = 24 * 3600
 USER_AGENT = "Weir/0.1"
 
 
-class Verdict(StrEnum):
+class DeliveryVerdict(StrEnum):
     """What to do after an attempt."""
 
     DELIVERED = "delivered"
@@ -48,7 +48,7 @@ class OutboundRequest:
 class DeliveryOutcome:
     """What came of one attempt."""
 
-    verdict: Verdict
+    verdict: DeliveryVerdict
     duration_ms: int
     status: int | None = None
     error: str | None = None
@@ -62,17 +62,19 @@ async def deliver(client: httpx2.AsyncClient, request: OutboundRequest, *, now_m
     started = time.monotonic()
     try:
         status, headers, body = await _exchange(client, request, now_ms=now_ms)
-    except Refused as error:
-        return DeliveryOutcome(verdict=Verdict.REFUSED, duration_ms=_since(started), error=error.message)
+    except AddressRefused as error:
+        return DeliveryOutcome(
+            verdict=DeliveryVerdict.REFUSED, duration_ms=_since(started), error=error.message
+        )
     except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, TimeoutError) as error:
         text = f"{type(error).__name__}: {error}".rstrip(": ")
-        return DeliveryOutcome(verdict=Verdict.RETRY, duration_ms=_since(started), error=text)
+        return DeliveryOutcome(verdict=DeliveryVerdict.RETRY, duration_ms=_since(started), error=text)
     verdict = _verdict(status)
     return DeliveryOutcome(
         verdict=verdict,
         duration_ms=_since(started),
         status=status,
-        error=None if verdict is Verdict.DELIVERED else f"the endpoint answered {status}",
+        error=None if verdict is DeliveryVerdict.DELIVERED else f"the endpoint answered {status}",
         retry_after_ms=retry_after_ms(headers.get("retry-after"), now_ms=now_ms),
         excerpt=body[:EXCERPT_BYTES].decode("utf-8", "replace").replace("\x00", "\ufffd"),
     )
@@ -108,10 +110,10 @@ async def _read_capped(response: httpx2.Response) -> bytes:
     return bytes(parts[:RESPONSE_CAP_BYTES])
 
 
-def _verdict(status: int) -> Verdict:
+def _verdict(status: int) -> DeliveryVerdict:
     if 200 <= status < 300:
-        return Verdict.DELIVERED
-    return Verdict.GONE if status == 410 else Verdict.RETRY
+        return DeliveryVerdict.DELIVERED
+    return DeliveryVerdict.GONE if status == 410 else DeliveryVerdict.RETRY
 
 
 def retry_after_ms(value: str | None, *, now_ms: int) -> int | None:

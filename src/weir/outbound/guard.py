@@ -23,7 +23,7 @@ from weir.outbound.addresses import Network, may_reach
 Resolver = Callable[[str, int], Awaitable[list[str]]]
 
 
-class Refused(InvalidInput):
+class AddressRefused(InvalidInput):
     """The destination is not one that Weir may reach; trying again does not help."""
 
     code = "destination_refused"
@@ -47,18 +47,18 @@ def check_url(url: str, *, policy: GuardPolicy) -> str:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise Refused(f"`{url:.200}` is not a URL; expected `https://host/path`") from None
+        raise AddressRefused(f"`{url:.200}` is not a URL; expected `https://host/path`") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Refused(f"`{url:.200}` is not an HTTP URL; expected `https://host/path`")
+        raise AddressRefused(f"`{url:.200}` is not an HTTP URL; expected `https://host/path`")
     if policy.https_only and parts.scheme != "https":
-        raise Refused(f"`{url:.200}` is not encrypted; use `https`")
+        raise AddressRefused(f"`{url:.200}` is not encrypted; use `https`")
     if parts.username is not None or parts.password is not None:
-        raise Refused("a URL with a user name or password is refused; sign the request instead")
+        raise AddressRefused("a URL with a user name or password is refused; sign the request instead")
     if policy.ports is not None and (port or (443 if parts.scheme == "https" else 80)) not in policy.ports:
-        raise Refused(f"port {port} is not one of {sorted(policy.ports)}")
+        raise AddressRefused(f"port {port} is not one of {sorted(policy.ports)}")
     address = "127.0.0.1" if _is_local(parts.hostname) else parts.hostname
     if _looks_numeric(address) and not may_reach(address, allowed=policy.allowed):
-        raise Refused(f"`{parts.hostname}` is not a public address")
+        raise AddressRefused(f"`{parts.hostname}` is not a public address")
     return url
 
 
@@ -116,7 +116,9 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
         addresses = await self._resolve(host, port, timeout)
         refused = [one for one in addresses if not may_reach(one, allowed=self._policy.allowed)]
         if refused or not addresses:
-            raise Refused(f"`{host}` is at `{', '.join(refused) or 'no address'}`, which is not public")
+            raise AddressRefused(
+                f"`{host}` is at `{', '.join(refused) or 'no address'}`, which is not public"
+            )
         return await self._inner.connect_tcp(
             addresses[0], port, timeout=timeout, local_address=local_address, socket_options=socket_options
         )
@@ -130,7 +132,7 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
             raise httpcore2.ConnectError(f"`{host}` does not resolve: {error}") from None
 
     async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
-        raise Refused("a unix socket is not a destination")
+        raise AddressRefused("a unix socket is not a destination")
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

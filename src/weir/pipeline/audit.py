@@ -20,7 +20,7 @@ from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.ids import parse_id
 from weir.telemetry.store import StreamStore
 from weir.warehouse.audit import AuditReader, Counts, GapReport, Speaker, TierSums, named
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 
 HOUR_S = 3_600
 DAY_S = 24 * HOUR_S
@@ -50,13 +50,13 @@ class AuditReport:
         return json.dumps(asdict(self))
 
 
-class Auditor:
+class PipelineAuditor:
     """Compares what the stores hold, at a moment when nothing moves."""
 
     def __init__(
         self,
         store: StreamStore,
-        connection: Connection,
+        connection: ClickHouseConnection,
         *,
         metrics: Sequence[str],
         shards: int,

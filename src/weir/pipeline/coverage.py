@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from weir.errors import Conflict
 from weir.pipeline.archive import Archive, ArchiveFile
 from weir.pipeline.definition import MetricDefinition
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 
 _EVENTS = """
 SELECT toUnixTimestamp(toStartOfHour(bucket_start)) AS hour_s, sum(events) AS events
@@ -24,7 +24,7 @@ GROUP BY hour_s
 
 
 def require_coverage(
-    warehouse: Connection,
+    warehouse: ClickHouseConnection,
     root: str,
     definition: MetricDefinition,
     files: Sequence[ArchiveFile],
@@ -44,7 +44,7 @@ def require_coverage(
                 )
 
 
-def _held(warehouse: Connection, table: str, span_ms: tuple[int, int]) -> dict[int, int]:
+def _held(warehouse: ClickHouseConnection, table: str, span_ms: tuple[int, int]) -> dict[int, int]:
     begin, end = (at // 1_000 for at in span_ms)
     rows = warehouse.rows(_EVENTS, {"table": table, "from_s": begin, "to_s": end})
     return {row["hour_s"] * 1_000: row["events"] for row in rows}

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from weir.deadletters.export import COLUMNS, Range, ranges, read_range
+from weir.deadletters.export import COLUMNS, ExportRange, ranges, read_range
 from weir.deadletters.fingerprint import fingerprint
 from weir.model.durations import HOUR_MS
 
@@ -27,8 +27,8 @@ _DDL = ", ".join(f"{name} {'BIGINT' if name.endswith('_ms') else 'STRING'}" for 
 _LABELLED = "fingerprint STRING, template STRING, tenant STRING, queue STRING, hour BIGINT, deaths BIGINT"
 
 
-class Part(InputPartition):
-    def __init__(self, part: Range) -> None:
+class ExportPartition(InputPartition):
+    def __init__(self, part: ExportRange) -> None:
         super().__init__(0)
         self.part = part
 
@@ -55,10 +55,10 @@ class DeadLetterReader(DataSourceReader):
         self._parts = parts
 
     def partitions(self) -> list[InputPartition]:
-        return [Part(part) for part in ranges(self._url, parts=self._parts)]
+        return [ExportPartition(part) for part in ranges(self._url, parts=self._parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Part)
+        assert isinstance(partition, ExportPartition)
         for rows in read_range(self._url, partition.part):
             columns = list(zip(*rows, strict=True))
             yield pa.RecordBatch.from_arrays(

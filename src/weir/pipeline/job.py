@@ -14,7 +14,7 @@ from weir.pipeline.definition import DEFINITIONS, MetricDefinition, by_name
 from weir.pipeline.events import Ages
 from weir.pipeline.sink import RESULT_SCHEMA, SinkOptions, land
 from weir.pipeline.source import FORMAT, SourceOptions, StreamsDataSource, settle_planned
-from weir.warehouse.retention import Retention
+from weir.warehouse.retention import TierRetention
 
 QUERY = "weir-metrics"
 
@@ -32,7 +32,7 @@ class PipelineOptions:
     trigger_ms: int = 500
     max_events: int = 400_000
     max_read_tasks: int = 1
-    retention: Retention = field(default_factory=Retention)
+    retention: TierRetention = field(default_factory=TierRetention)
     keep_archive_days: int = 38
     """0 keeps every hour."""
 

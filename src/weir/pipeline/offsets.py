@@ -43,7 +43,7 @@ class Offset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class IdRange:
     """The entries of one stream in one batch: after `after`, up to `until`."""
 
     metric: str
@@ -58,7 +58,7 @@ class ReadTask:
 
     number: int
     at_ms: int
-    ranges: tuple[Range, ...]
+    ranges: tuple[IdRange, ...]
 
     def token(self, metric: str) -> str:
         """Names the read task's insert for one metric, by what is in it and nothing else."""
@@ -69,12 +69,12 @@ class ReadTask:
 
 def read_tasks_between(start: Offset, end: Offset) -> list[ReadTask]:
     """The read tasks of a batch, from its offsets alone."""
-    found: dict[int, list[Range]] = {}
+    found: dict[int, list[IdRange]] = {}
     for stream in sorted(end.positions):
         after, until = start.position(stream), end.position(stream)
         if after != until:
             read_task = found.setdefault(end.read_tasks.get(stream, 0), [])
-            read_task.append(Range(metric=stream[0], shard=stream[1], after=after, until=until))
+            read_task.append(IdRange(metric=stream[0], shard=stream[1], after=after, until=until))
     return [
         ReadTask(number=number, at_ms=end.at_ms, ranges=tuple(ranges))
         for number, ranges in sorted(found.items())

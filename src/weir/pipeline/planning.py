@@ -23,7 +23,7 @@ LANE_EVENTS = 15_000
 """A further read task is worth its tasks and its insert from about this many events on."""
 
 
-class Probe(Protocol):
+class IdProbe(Protocol):
     """Looks at the ids around a position of one stream."""
 
     def ids_after(self, stream: Stream, position: str, *, count: int) -> list[str]: ...
@@ -38,7 +38,7 @@ class Bounds:
 
 
 def next_offset(
-    start: Offset, tails: Mapping[Stream, Tail], *, bounds: Bounds, probe: Probe, now_ms: int
+    start: Offset, tails: Mapping[Stream, Tail], *, bounds: Bounds, probe: IdProbe, now_ms: int
 ) -> Offset:
     """The end of the next batch; `start` itself when there is nothing new."""
     active = [
@@ -71,7 +71,7 @@ def spread(sizes: Mapping[Stream, int], *, max_read_tasks: int) -> dict[Stream, 
     return read_tasks
 
 
-def _end(stream: Stream, start: str, tail: Tail, *, share: int, probe: Probe) -> tuple[str, int]:
+def _end(stream: Stream, start: str, tail: Tail, *, share: int, probe: IdProbe) -> tuple[str, int]:
     """The last id to take from a stream, and about how many entries that is."""
     if tail.length <= share:
         return tail.last_id, tail.length
@@ -84,7 +84,7 @@ def _end(stream: Stream, start: str, tail: Tail, *, share: int, probe: Probe) ->
     return position, taken
 
 
-def _step(stream: Stream, start: str, last_id: str, *, reach: int, probe: Probe) -> tuple[str, int]:
+def _step(stream: Stream, start: str, last_id: str, *, reach: int, probe: IdProbe) -> tuple[str, int]:
     """As far as ids are about as dense as they are next; a burst ends such a step."""
     head = probe.ids_after(stream, start, count=min(PROBE, reach))
     # An AvailableNow run ends at `last_id`, whatever comes behind it.

@@ -27,7 +27,7 @@ from weir.pipeline.quiet import quiet
 from weir.pipeline.sink import SLICE_ROWS, SinkOptions, connection
 from weir.pipeline.upkeep import LEASE_S, Prolong, archive_lease
 from weir.telemetry.store import StreamStore
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 
 FILES_A_TASK = 50
 _PIECES_SCHEMA = "metric string, token string, pieces string"
@@ -62,7 +62,10 @@ def rebuild(
         raise InvalidInput("there is no archive to rebuild from; set `WEIR_PIPELINE__ARCHIVE`")
     begin, end = whole_hours(from_ms, to_ms)
     chosen = [one for one in options.definitions if not metrics or one.name in metrics]
-    store, warehouse = StreamStore(options.redis_url), Connection(options.clickhouse_url, timeout_s=600)
+    store, warehouse = (
+        StreamStore(options.redis_url),
+        ClickHouseConnection(options.clickhouse_url, timeout_s=600),
+    )
     run, files, events = uuid4().hex, 0, {}
     with archive_lease(store, wait_s=20) as prolong, quiet(store, wait_s=20) as still:
         if not still:
@@ -97,7 +100,7 @@ def _keep_still(store: StreamStore, prolong: Prolong) -> None:
     prolong()
 
 
-def clear(warehouse: Connection, definition: MetricDefinition, *, from_ms: int, to_ms: int) -> None:
+def clear(warehouse: ClickHouseConnection, definition: MetricDefinition, *, from_ms: int, to_ms: int) -> None:
     """Remove a span of hours from every tier."""
     span = {"from_s": from_ms // 1_000, "to_s": to_ms // 1_000}
     for table in definition.tiers:

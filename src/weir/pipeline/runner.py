@@ -23,11 +23,11 @@ from weir.pipeline.metrics import PipelineMetrics
 from weir.pipeline.ownership import owned_checkpoint
 from weir.pipeline.session import SessionOptions, open_session
 from weir.pipeline.source import settle_planned
-from weir.pipeline.supervisor import Query, Supervisor
+from weir.pipeline.supervisor import QuerySupervisor, StreamingQuery
 from weir.pipeline.upkeep import Upkeep, UpkeepOptions
 from weir.telemetry.progress import publish_status, read_lags
 from weir.telemetry.store import StreamStore
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import verify_warehouse
 from weir.warehouse.retention import apply_retention
 
@@ -82,7 +82,7 @@ def _run(
         with suppress(WeirError):
             publish()
 
-    supervisor = Supervisor(
+    supervisor = QuerySupervisor(
         lambda: _start(spark, options, observe, available_now),
         stores_answer=lambda: stores_answer(options),
         metrics=metrics,
@@ -114,11 +114,13 @@ def _upkeep(options: PipelineOptions) -> Upkeep | None:
     return upkeep
 
 
-def _start(spark: SparkSession, options: PipelineOptions, observe: Observe, available_now: bool) -> Query:
+def _start(
+    spark: SparkSession, options: PipelineOptions, observe: Observe, available_now: bool
+) -> StreamingQuery:
     try:
         _apply_retention(options)
         query: Any = start(spark, options, observe=observe, available_now=available_now)
-        return cast(Query, query)
+        return cast(StreamingQuery, query)
     except (Py4JError, ConnectionError) as error:
         _require_jvm(spark)
         raise error
@@ -131,7 +133,7 @@ def _require_tables(options: PipelineOptions) -> None:
 
 
 def _apply_retention(options: PipelineOptions) -> None:
-    connection = Connection(options.clickhouse_url)
+    connection = ClickHouseConnection(options.clickhouse_url)
     try:
         apply_retention(connection, options.retention)
     finally:
@@ -162,7 +164,7 @@ def stores_answer(options: PipelineOptions) -> bool:
         store = StreamStore(options.redis_url, timeout_s=2)
         store.held()
         store.close()
-        warehouse = Connection(options.clickhouse_url, timeout_s=5)
+        warehouse = ClickHouseConnection(options.clickhouse_url, timeout_s=5)
         warehouse.rows("SELECT 1")
         warehouse.close()
     except WeirError:
@@ -170,7 +172,7 @@ def stores_answer(options: PipelineOptions) -> bool:
     return True
 
 
-def _stop_on_signals(supervisor: Supervisor) -> None:
+def _stop_on_signals(supervisor: QuerySupervisor) -> None:
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: supervisor.stop())

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from weir.pipeline.offsets import Range, ReadTask
+from weir.pipeline.offsets import IdRange, ReadTask
 from weir.telemetry.entries import Entries
-from weir.telemetry.store import Gap
+from weir.telemetry.store import StreamGap
 
 SPARK_SCHEMA = (
     "metric string, shard int, token string, at_ms long, after string, until string, "
@@ -50,10 +50,10 @@ class Segment:
     after: str
     until: str
     entries: Entries | None = None
-    gap: Gap | None = None
+    gap: StreamGap | None = None
 
 
-def segment_of(read_task: ReadTask, piece: Range, content: Entries | Gap) -> Segment:
+def segment_of(read_task: ReadTask, piece: IdRange, content: Entries | StreamGap) -> Segment:
     return Segment(
         metric=piece.metric,
         shard=piece.shard,
@@ -62,7 +62,7 @@ def segment_of(read_task: ReadTask, piece: Range, content: Entries | Gap) -> Seg
         after=piece.after,
         until=piece.until,
         entries=content if isinstance(content, Entries) else None,
-        gap=content if isinstance(content, Gap) else None,
+        gap=content if isinstance(content, StreamGap) else None,
     )
 
 
@@ -102,6 +102,6 @@ def _segment(row: dict[str, Any]) -> Segment:
             data=row["data"],
         )
     if row["gap_after"] is not None:
-        gap = Gap(after=row["gap_after"], until=row["gap_until"], entries=row["gap_entries"])
+        gap = StreamGap(after=row["gap_after"], until=row["gap_until"], entries=row["gap_entries"])
     named = {name: row[name] for name in ("metric", "shard", "token", "at_ms", "after", "until")}
     return Segment(**named, entries=entries, gap=gap)

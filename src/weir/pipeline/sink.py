@@ -24,7 +24,7 @@ from weir.pipeline.events import Ages, events_of
 from weir.pipeline.landing import landing_rows
 from weir.pipeline.memory import settle_memory
 from weir.pipeline.segments import Segment, segments_in
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.ingest import GapRow, RejectRow, insert_gaps, insert_rejects
 
 SLICE_ROWS = 200_000
@@ -191,6 +191,6 @@ def _note(mine: _Collected, options: SinkOptions) -> None:
 
 
 @lru_cache(maxsize=2)
-def connection(url: str) -> Connection:
+def connection(url: str) -> ClickHouseConnection:
     """One connection a worker process; opening one asks the server several questions."""
-    return Connection(url, timeout_s=INSERT_TIMEOUT_S)
+    return ClickHouseConnection(url, timeout_s=INSERT_TIMEOUT_S)

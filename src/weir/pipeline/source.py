@@ -26,7 +26,7 @@ from weir.pipeline.segments import SPARK_SCHEMA, record_batch, segment_of
 from weir.telemetry.ids import parse_id
 from weir.telemetry.store import StreamStore, Tail
 from weir.telemetry.streams import EVENT_LAYOUT, stream_key
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.ingest import landed_positions
 
 _log = structlog.get_logger(__name__)
@@ -100,7 +100,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = self._patiently(lambda: self._streams().remembered(PLAN))
         if plan is not None:
             return Offset.from_json(plan["start"]).as_json()
-        return fallback_offset(landed_positions(Connection(self._options.clickhouse_url))).as_json()
+        return fallback_offset(landed_positions(ClickHouseConnection(self._options.clickhouse_url))).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(self._options.max_events)

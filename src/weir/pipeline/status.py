@@ -11,7 +11,7 @@ from weir.errors import WarehouseUnavailable
 from weir.telemetry.progress import PipelineStatus, StreamLag, read_lags, read_status
 from weir.telemetry.store import StreamStore
 from weir.warehouse.audit import AuditReader, GapReport
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 
 STALE_MS = 15_000
 
@@ -88,7 +88,7 @@ def _headline(view: PipelineView) -> str:
 def _noted(url: str, answer_s: float) -> tuple[list[GapReport] | None, list[dict[str, Any]] | None]:
     """What the warehouse knows of gaps and rejects, while it answers."""
     try:
-        connection = Connection(url, timeout_s=answer_s, connect_timeout_s=answer_s)
+        connection = ClickHouseConnection(url, timeout_s=answer_s, connect_timeout_s=answer_s)
     except WarehouseUnavailable:
         return None, None
     try:

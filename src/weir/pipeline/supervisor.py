@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 POLL_S = 0.5
 
 
-class Query(Protocol):
+class StreamingQuery(Protocol):
     """What the supervisor needs of a streaming query."""
 
     def awaitTermination(self, timeout: float) -> bool | None:  # noqa: N802
@@ -42,12 +42,12 @@ class Patience:
     """A query that ran this long wipes the failures before it."""
 
 
-class Supervisor:
+class QuerySupervisor:
     """Runs queries until it is asked to stop, or until a query ends by itself."""
 
     def __init__(
         self,
-        start: Callable[[], Query],
+        start: Callable[[], StreamingQuery],
         *,
         stores_answer: Callable[[], bool],
         metrics: PipelineMetrics,

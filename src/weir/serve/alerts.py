@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 from weir.alerts.delivery import Courier, Relay
 from weir.alerts.evaluator import Evaluator
-from weir.alerts.room import AlertRoom, open_alerts
+from weir.alerts.room import AlertServices, open_alerts
 from weir.alerts.senders import ChannelSender
 from weir.alerts.situations import DefinedLifetimes
 from weir.broker.broker import Broker
@@ -29,7 +29,7 @@ def open_alerting(
     policy: GuardPolicy,
     clock: Clock,
     workers: WorkerRegister,
-) -> tuple[AlertRoom, tuple[Loop, ...]]:
+) -> tuple[AlertServices, tuple[Loop, ...]]:
     """The room that routes use, and its three loops."""
     client = guarded_client(policy)
     stack.push_async_callback(client.aclose)

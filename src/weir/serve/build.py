@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from weir.admission.admission import Admission
 from weir.admission.kinds import OperationType
 from weir.admission.limit import AdaptiveLimit
-from weir.admission.policy import DEFAULT_THRESHOLDS, Policy, Threshold
+from weir.admission.policy import DEFAULT_THRESHOLDS, AdmissionPolicy, Threshold
 from weir.alerts.exposition import alert_families
 from weir.api.coalesce import CoalescingPusher, CoalescingSettler
 from weir.api.direct import DirectPusher, DirectSettler
@@ -23,7 +23,7 @@ from weir.broker.broker import Broker
 from weir.broker.observed import Observed, PrometheusObserver
 from weir.broker.preflight import check_redis
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.control.audit import AuditLog
 from weir.control.authentication import CachedAuthenticator
 from weir.control.clock import StoreClock
@@ -34,12 +34,12 @@ from weir.control.queues import QueueDefinitions
 from weir.control.system_events import SystemEventKind, SystemEvents
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
-from weir.deadletters.audit import Auditor
+from weir.deadletters.audit import DeadLetterAuditor
 from weir.deadletters.copier import DeadLetterCopier
 from weir.deadletters.mover import Mover
 from weir.deadletters.retention import DeadLetterRetention
 from weir.deadletters.room import open_room
-from weir.deadletters.runner import TaskRunner
+from weir.deadletters.runner import BulkActionRunner
 from weir.embedded.urls import Urls
 from weir.model.clock import Clock
 from weir.model.durations import DAY_MS
@@ -49,7 +49,7 @@ from weir.operations.service import OperationService
 from weir.serve.alerts import open_alerting
 from weir.serve.hooks import guard_policy, open_hooks
 from weir.serve.housekeeping import Heart, Sweeper
-from weir.serve.loops import Loop, Supervisor
+from weir.serve.loops import Loop, LoopSupervisor
 from weir.serve.probes import disk_probe, epoch_probe, postgres_probe, redis_probe
 from weir.serve.ready import stores_ready
 from weir.serve.restore import restore
@@ -78,7 +78,7 @@ class Process:
     """One process of Weir, ready to serve."""
 
     services: Services
-    supervisor: Supervisor
+    supervisor: LoopSupervisor
 
 
 @asynccontextmanager
@@ -90,7 +90,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
         database = await _database(stack, settings, urls)
         clock = StoreClock(database)
         await clock.ask()
-        store = RedisBroker(Connection(url=urls.redis), shards=settings.shards)
+        store = RedisBroker(RedisConnection(url=urls.redis), shards=settings.shards)
         stack.push_async_callback(store.aclose)
         epochs = Epochs(database, store)
         await epochs.agree(accept_loss=accept_loss)
@@ -129,7 +129,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
         )
         for kind in SystemEventKind:
             events.on(kind, hooks.refresh_registry)
-        supervisor = Supervisor(
+        supervisor = LoopSupervisor(
             (
                 Loop(name="store-clock", run=clock.run),
                 Loop(name="sweeper", run=Sweeper(broker).run),
@@ -221,7 +221,7 @@ async def _operations(
         **DEFAULT_THRESHOLDS,
         OperationType.PUSH: Threshold(utilization=load.push_utilization, depth=load.push_queue_depth),
     }
-    admission = Admission(policy=Policy(thresholds=thresholds), limit=limit, enabled=load.admission)
+    admission = Admission(policy=AdmissionPolicy(thresholds=thresholds), limit=limit, enabled=load.admission)
     service = OperationService(
         database=reserved, broker=broker, admission=admission, known=definitions.defines
     )
@@ -241,7 +241,7 @@ def _exchange(load: LoadSettings, operations: OperationService, broker: Broker) 
 def _dead_letter_loops(
     settings: DeadLetterSettings, database: Database, broker: Broker, *, clock: Clock
 ) -> tuple[Loop, ...]:
-    auditor = Auditor(
+    auditor = DeadLetterAuditor(
         database,
         clock=clock,
         interval_ms=round(settings.audit_interval_s * 1000),
@@ -253,7 +253,7 @@ def _dead_letter_loops(
         Loop(name="dead-letter-mover", run=Mover(broker, database, clock=clock).run),
         Loop(name="dead-letter-copies", run=DeadLetterCopier(broker, database).run),
         Loop(name="dead-letter-retention", run=retention.run),
-        Loop(name="dead-letter-tasks", run=TaskRunner(broker, database, clock=clock).run),
+        Loop(name="dead-letter-tasks", run=BulkActionRunner(broker, database, clock=clock).run),
         Loop(name="dead-letter-audit", run=auditor.run),
     )
 

@@ -11,7 +11,7 @@ from weir.broker.broker import Broker
 from weir.control.clock import StoreClock
 from weir.control.database import Database
 from weir.control.registry import SpecRegistry
-from weir.control.specs import Specs
+from weir.control.specs import SpecRegister
 from weir.control.system_events import SystemEvent
 from weir.deadletters.channels import Channels
 from weir.ingress.at_once import CommandsAtOnce
@@ -28,7 +28,7 @@ from weir.workers.journal import PostgresJournal
 from weir.workers.keys import PostgresKeys
 from weir.workers.run import Tools
 from weir.workers.threads import DaemonThreads
-from weir.workers.worker import Activity, Worker, WorkerOptions
+from weir.workers.worker import Worker, WorkerActivity, WorkerOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Hooks:
 
     registry: SpecRegistry
     receiver: Receiver
-    specs: Specs
+    specs: SpecRegister
 
     def loops(self) -> tuple[Loop, ...]:
         return (Loop(name="spec-registry", run=self.registry.run),)
@@ -63,9 +63,9 @@ async def open_hooks(
     )
 
 
-def open_specs(database: Database, broker: Broker, settings: WorkerSettings) -> Specs:
+def open_specs(database: Database, broker: Broker, settings: WorkerSettings) -> SpecRegister:
     """The register of specs, with everything that follows them."""
-    return Specs(
+    return SpecRegister(
         database,
         broker,
         companions=(Channels(database).follow, follow_spec),
@@ -90,7 +90,7 @@ async def open_worker(
     settings: WorkerSettings,
     options: WorkerOptions,
     *,
-    activity: Activity | None = None,
+    activity: WorkerActivity | None = None,
 ) -> tuple[Worker, tuple[Loop, ...]]:
     """A worker over real stores, and the loops that it needs beside it."""
     registry = SpecRegistry(database)

@@ -29,7 +29,7 @@ class Loop:
     run: Callable[[], Awaitable[None]]
 
 
-class Supervisor:
+class LoopSupervisor:
     """Keeps loops running. One that fails waits and starts again; the others never notice."""
 
     def __init__(self, loops: tuple[Loop, ...], *, min_backoff_s: float = _MIN_BACKOFF_S) -> None:

@@ -6,17 +6,17 @@ import asyncio
 
 from weir.broker.broker import Broker
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection as BrokerConnection
+from weir.broker.runner import RedisConnection
 from weir.embedded.urls import Urls
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.pipeline.audit import Auditor, AuditReport
+from weir.pipeline.audit import AuditReport, PipelineAuditor
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.session import SessionOptions
 from weir.settings import Settings
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
-from weir.warehouse.connection import Connection
-from weir.warehouse.retention import Retention
+from weir.warehouse.connection import ClickHouseConnection
+from weir.warehouse.retention import TierRetention
 
 
 def pipeline_options(settings: Settings, urls: Urls) -> PipelineOptions:
@@ -30,7 +30,7 @@ def pipeline_options(settings: Settings, urls: Urls) -> PipelineOptions:
         trigger_ms=chosen.trigger_ms,
         max_events=chosen.max_events,
         max_read_tasks=chosen.max_read_tasks,
-        retention=Retention(
+        retention=TierRetention(
             fine_days=settings.warehouse.keep_5s_days,
             minute_days=settings.warehouse.keep_1m_days,
             hour_days=settings.warehouse.keep_1h_days,
@@ -49,12 +49,12 @@ def session_options(settings: Settings, *, master: str | None = None) -> Session
 
 async def audit_pipeline(options: PipelineOptions, *, wait_s: float) -> AuditReport:
     """Audit what the stores of these options hold, live queues included."""
-    store, warehouse = StreamStore(options.redis_url), Connection(options.clickhouse_url)
+    store, warehouse = StreamStore(options.redis_url), ClickHouseConnection(options.clickhouse_url)
     names = [definition.name for definition in options.definitions]
-    auditor = Auditor(
+    auditor = PipelineAuditor(
         store, warehouse, metrics=names, shards=options.shards, fine_days=options.retention.fine_days
     )
-    broker = RedisBroker(BrokerConnection(url=options.redis_url), shards=options.shards)
+    broker = RedisBroker(RedisConnection(url=options.redis_url), shards=options.shards)
     try:
         environments = await asyncio.to_thread(auditor.environments)
         live = await live_odometers(broker, environments)

@@ -6,37 +6,37 @@ import asyncio
 import shutil
 from pathlib import Path
 
-from weir.api.services import Probe
+from weir.api.services import ReadinessProbe
 from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.control.epochs import Epochs
-from weir.control.sql import Query
+from weir.control.sql import NamedQuery
 from weir.errors import ControlUnavailable, Unavailable
 from weir.model.names import SYSTEM_ORGANIZATION, EnvironmentRef
 
-_ONE = Query(name="one", sentence="Answer at all.", text="SELECT 1 AS one")
+_ONE = NamedQuery(name="one", sentence="Answer at all.", text="SELECT 1 AS one")
 _PROBE_SCOPE = EnvironmentRef(organization=SYSTEM_ORGANIZATION, project="weir", environment="readiness")
 
 
-def redis_probe(broker: Broker) -> Probe:
+def redis_probe(broker: Broker) -> ReadinessProbe:
     """Redis takes writes: a full disk or a read-only replica answers reads and refuses this."""
 
     async def check() -> None:
         await broker.limit(_PROBE_SCOPE, None)
 
-    return Probe(name="redis", check=check)
+    return ReadinessProbe(name="redis", check=check)
 
 
-def postgres_probe(database: Database) -> Probe:
+def postgres_probe(database: Database) -> ReadinessProbe:
     """PostgreSQL answers. Not essential: known tokens and the hot path go on without it for a while."""
 
     async def check() -> None:
         await database.fetch_one(_ONE)
 
-    return Probe(name="postgres", check=check, essential=False)
+    return ReadinessProbe(name="postgres", check=check, essential=False)
 
 
-def epoch_probe(epochs: Epochs) -> Probe:
+def epoch_probe(epochs: Epochs) -> ReadinessProbe:
     """Redis is the one that PostgreSQL knows; while PostgreSQL is away nothing can be said."""
 
     async def check() -> None:
@@ -45,10 +45,10 @@ def epoch_probe(epochs: Epochs) -> Probe:
         except ControlUnavailable:
             return
 
-    return Probe(name="epoch", check=check)
+    return ReadinessProbe(name="epoch", check=check)
 
 
-def disk_probe(path: Path, *, min_free_bytes: int) -> Probe:
+def disk_probe(path: Path, *, min_free_bytes: int) -> ReadinessProbe:
     """There is room where this process and its embedded servers write."""
 
     async def check() -> None:
@@ -56,4 +56,4 @@ def disk_probe(path: Path, *, min_free_bytes: int) -> Probe:
         if found.free < min_free_bytes:
             raise Unavailable(f"only {found.free} bytes are free in `{path}`; make room")
 
-    return Probe(name="disk", check=check)
+    return ReadinessProbe(name="disk", check=check)

@@ -25,7 +25,7 @@ MAX_FILES = 65_536
 """Enough for all long polls, streams and requests that the settings allow; more would only cost memory."""
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """uvicorn with our limits, our way of taking connections and without its signal handlers."""
 
     def __init__(self, config: uvicorn.Config, limits: Limits) -> None:
@@ -103,7 +103,7 @@ async def listening(
 
     On the way out `stopping` is called, new connections are refused, and what is in progress may finish.
     """
-    server = Server(_config(app, grace_s), limits or Limits())
+    server = HttpServer(_config(app, grace_s), limits or Limits())
     task = asyncio.create_task(server.serve(sockets=[listener]), name="http")
     try:
         await _started(server, task)
@@ -139,7 +139,7 @@ def _config(app: ASGIApp, grace_s: int) -> uvicorn.Config:
     )
 
 
-async def _started(server: Server, task: asyncio.Task[None]) -> None:
+async def _started(server: HttpServer, task: asyncio.Task[None]) -> None:
     while not server.started:
         if task.done():
             await task

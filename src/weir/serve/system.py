@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from weir.embedded.child import Child, Command
+from weir.embedded.child import Child, ChildCommand
 from weir.embedded.migrations import migrate_stores
 from weir.embedded.open import stack_from
 from weir.embedded.ports import is_free
@@ -95,7 +95,7 @@ def _start(argv: tuple[str, ...], folder: Path, name: str, environment: Mapping[
     settings = {
         key: value for key, value in os.environ.items() if key.startswith(PREFIX) and key not in _STORES
     }
-    command = Command(argv=argv, cwd=folder, env={**passed, **settings, **environment})
+    command = ChildCommand(argv=argv, cwd=folder, env={**passed, **settings, **environment})
     return Child(command, log=folder / "logs" / f"{name}.log")
 
 

@@ -33,7 +33,7 @@ class SpecBook:
         return [(queue, spec) for queue, spec in self.queues.items() if spec.action is not None]
 
 
-class Specs(Protocol):
+class SpecReader(Protocol):
     """Whoever keeps the current book."""
 
     @property

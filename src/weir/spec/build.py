@@ -14,14 +14,14 @@ from weir.spec.ir import (
     Retention,
 )
 from weir.spec.problems import nearest, one_of
-from weir.spec.read import Notes, Section, label_of, named_blocks, opened
-from weir.spec.syntax import Entry, Kind, Scalar
+from weir.spec.read import Notes, SpecSection, label_of, named_blocks, opened
+from weir.spec.syntax import Scalar, SyntaxEntry, ValueKind
 from weir.spec.types import TYPE_NAMES, is_type
 
 
-def build(app: Entry, notes: Notes) -> AppSpec:
+def build(app: SyntaxEntry, notes: Notes) -> AppSpec:
     """The IR of an app; `notes` gathers what is wrong and where everything stands."""
-    section = Section(app.body or (), what="app", path=(), notes=notes)
+    section = SpecSection(app.body or (), what="app", path=(), notes=notes)
     spec = AppSpec(
         name=label_of(app, "app", notes) or "app",
         concurrency=section.whole("concurrency", at_least=1),
@@ -34,7 +34,7 @@ def build(app: Entry, notes: Notes) -> AppSpec:
     return spec
 
 
-def _queue(entry: Entry, notes: Notes) -> QueueSpec:
+def _queue(entry: SyntaxEntry, notes: Notes) -> QueueSpec:
     name, section = opened(entry, "queue", notes, ("queue",))
     default = QueueSpec(name=name)
     ordering = section.choice("ordering", list(Ordering))
@@ -56,7 +56,7 @@ def _queue(entry: Entry, notes: Notes) -> QueueSpec:
     return spec
 
 
-def _retention(parent: Section) -> Retention:
+def _retention(parent: SpecSection) -> Retention:
     section = parent.body("retention")
     if section is None:
         return Retention()
@@ -68,7 +68,7 @@ def _retention(parent: Section) -> Retention:
     return spec
 
 
-def _delivery(parent: Section) -> DeliveryPolicy:
+def _delivery(parent: SpecSection) -> DeliveryPolicy:
     section = parent.body("delivery")
     default = DeliveryPolicy()
     if section is None:
@@ -91,7 +91,7 @@ def _delivery(parent: Section) -> DeliveryPolicy:
     return spec
 
 
-def _message_type(parent: Section) -> tuple[MessageField, ...]:
+def _message_type(parent: SpecSection) -> tuple[MessageField, ...]:
     section = parent.body("message_type", what="message type")
     if section is None:
         return ()
@@ -107,9 +107,13 @@ def _message_type(parent: Section) -> tuple[MessageField, ...]:
     return tuple(fields.values())
 
 
-def _field(item: Entry, notes: Notes) -> MessageField | None:
+def _field(item: SyntaxEntry, notes: Notes) -> MessageField | None:
     value = item.value
-    if not isinstance(value, Scalar) or value.kind not in (Kind.TYPE, Kind.WORD, Kind.STRING) or item.body:
+    if (
+        not isinstance(value, Scalar)
+        or value.kind not in (ValueKind.TYPE, ValueKind.WORD, ValueKind.STRING)
+        or item.body
+    ):
         notes.add(f"field `{item.key}` needs a type, such as `string`", item.key_span)
         return None
     text = str(value.value)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from weir.spec.ir import Action, DeliverTo, EnqueueTo, MapToCommand
-from weir.spec.read import Section, checked_name
-from weir.spec.syntax import Entry, Kind, Scalar
+from weir.spec.read import SpecSection, checked_name
+from weir.spec.syntax import Scalar, SyntaxEntry, ValueKind
 
 
-def read_action(section: Section) -> Action | None:
+def read_action(section: SpecSection) -> Action | None:
     """What workers do with each message: at most one of the three forms."""
     found: list[Action | None] = [read_map_to(section), _enqueue_to(section), _deliver_to(section)]
     actions = [action for action in found if action is not None]
@@ -19,12 +19,12 @@ def read_action(section: Section) -> Action | None:
     return actions[0] if actions else None
 
 
-def read_map_to(section: Section) -> MapToCommand | None:
+def read_map_to(section: SpecSection) -> MapToCommand | None:
     entry = section.take("map_to")
     if entry is None:
         return None
     value = entry.value
-    if not isinstance(value, Scalar) or value.kind is not Kind.PATH:
+    if not isinstance(value, Scalar) or value.kind is not ValueKind.PATH:
         section.notes.add(
             "`map_to` names a command; write `map_to: command Entity.Name { … }`", entry.key_span
         )
@@ -33,7 +33,7 @@ def read_map_to(section: Section) -> MapToCommand | None:
     return MapToCommand(entity=entity, command=command, inputs=_inputs(entry, section, "map_to"))
 
 
-def _enqueue_to(section: Section) -> EnqueueTo | None:
+def _enqueue_to(section: SpecSection) -> EnqueueTo | None:
     entry = section.take("enqueue")
     if entry is None:
         return None
@@ -44,14 +44,16 @@ def _enqueue_to(section: Section) -> EnqueueTo | None:
     return None if queue is None else EnqueueTo(queue=queue, inputs=_inputs(entry, section, "enqueue"))
 
 
-def _deliver_to(parent: Section) -> DeliverTo | None:
+def _deliver_to(parent: SpecSection) -> DeliverTo | None:
     entry = parent.take("deliver")
     if entry is None:
         return None
     if not isinstance(entry.value, Scalar):
         parent.notes.add("`deliver` names an endpoint; write `deliver: https://host/path`", entry.key_span)
         return None
-    section = Section(entry.body or (), what="delivery", path=(*parent.path, "deliver"), notes=parent.notes)
+    section = SpecSection(
+        entry.body or (), what="delivery", path=(*parent.path, "deliver"), notes=parent.notes
+    )
     secrets = section.texts("secret_env")
     timeout = section.duration_ms("timeout", at_least_ms=100)
     section.finish()
@@ -63,10 +65,13 @@ def _deliver_to(parent: Section) -> DeliverTo | None:
     )
 
 
-def _inputs(entry: Entry, section: Section, key: str) -> dict[str, str]:
+def _inputs(entry: SyntaxEntry, section: SpecSection, key: str) -> dict[str, str]:
     inputs: dict[str, str] = {}
     for item in entry.body or ():
-        if not isinstance(item.value, Scalar) or item.value.kind not in (Kind.EXPRESSION, Kind.STRING):
+        if not isinstance(item.value, Scalar) or item.value.kind not in (
+            ValueKind.EXPRESSION,
+            ValueKind.STRING,
+        ):
             section.notes.add(f"input `{item.key}` needs an expression", item.key_span)
             continue
         if item.key in inputs:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from weir.spec.build_actions import read_map_to
 from weir.spec.ir import AlertSpec, ChannelSpec, ConsumerSpec, SignatureScheme, Verification, WebhookSpec
 from weir.spec.problems import nearest, one_of
-from weir.spec.read import Notes, Section, named_blocks, opened
-from weir.spec.syntax import Condition, Entry
+from weir.spec.read import Notes, SpecSection, named_blocks, opened
+from weir.spec.syntax import Condition, SyntaxEntry
 
 MAX_BODY_BYTES = 1024 * 1024
 
 
-def read_webhook(entry: Entry, notes: Notes) -> WebhookSpec:
+def read_webhook(entry: SyntaxEntry, notes: Notes) -> WebhookSpec:
     name, section = opened(entry, "webhook", notes, ("webhook",))
     limit = section.whole("max_body_bytes", at_least=1, at_most=MAX_BODY_BYTES)
     spec = WebhookSpec(
@@ -27,7 +27,7 @@ def read_webhook(entry: Entry, notes: Notes) -> WebhookSpec:
     return spec
 
 
-def _verification(parent: Section) -> Verification | None:
+def _verification(parent: SpecSection) -> Verification | None:
     hmac = parent.body("verify_hmac")
     if hmac is not None:
         parent.take("verify")
@@ -44,11 +44,11 @@ def _verification(parent: Section) -> Verification | None:
             hint=nearest(str(label.value), schemes) if label else "",
         )
         return None
-    section = Section(entry.body, what="verification", path=(*parent.path, "verify"), notes=parent.notes)
+    section = SpecSection(entry.body, what="verification", path=(*parent.path, "verify"), notes=parent.notes)
     return _scheme(section, SignatureScheme(str(label.value)))
 
 
-def _scheme(section: Section, scheme: SignatureScheme) -> Verification:
+def _scheme(section: SpecSection, scheme: SignatureScheme) -> Verification:
     default = Verification(scheme=scheme, secret_envs=())
     tolerance = section.duration_ms("tolerance", at_least_ms=1_000)
     spec = Verification(
@@ -65,7 +65,7 @@ def _scheme(section: Section, scheme: SignatureScheme) -> Verification:
     return spec
 
 
-def read_channel(entry: Entry, notes: Notes) -> ChannelSpec:
+def read_channel(entry: SyntaxEntry, notes: Notes) -> ChannelSpec:
     name, section = opened(entry, "channel", notes, ("channel",))
     consumers = tuple(_consumer(item, section) for item in named_blocks(section, "consumer"))
     spec = ChannelSpec(id=name, name=section.text("name") or name, consumers=consumers)
@@ -73,7 +73,7 @@ def read_channel(entry: Entry, notes: Notes) -> ChannelSpec:
     return spec
 
 
-def _consumer(entry: Entry, parent: Section) -> ConsumerSpec:
+def _consumer(entry: SyntaxEntry, parent: SpecSection) -> ConsumerSpec:
     name, section = opened(entry, "consumer", parent.notes, (*parent.path, "consumer"))
     queue = section.name("queue")
     spec = ConsumerSpec(id=name, name=section.text("name") or name, queue=queue or name)
@@ -81,7 +81,7 @@ def _consumer(entry: Entry, parent: Section) -> ConsumerSpec:
     return spec
 
 
-def read_alert(entry: Entry, notes: Notes) -> AlertSpec:
+def read_alert(entry: SyntaxEntry, notes: Notes) -> AlertSpec:
     name, section = opened(entry, "alert", notes, ("alert",))
     condition = section.take("when")
     when = condition.value if condition else None

@@ -22,7 +22,7 @@ from weir.spec.ir import (
 )
 from weir.spec.problems import nearest
 from weir.spec.read import Notes, Path
-from weir.spec.syntax import NOWHERE, Span
+from weir.spec.syntax import NOWHERE, SourceSpan
 from weir.spec.types import ANY, STRING, TIME, Type, compatible, map_of, parse_type
 
 RECEIVED: Mapping[str, Type] = {
@@ -55,7 +55,7 @@ def check(app: AppSpec, notes: Notes) -> None:
     _check_circles(queues, notes)
 
 
-def _place(notes: Notes, path: Path, fallback: Path = ()) -> Span:
+def _place(notes: Notes, path: Path, fallback: Path = ()) -> SourceSpan:
     return notes.places.get(path) or notes.places.get(fallback) or notes.places.get(path[:-1]) or NOWHERE
 
 
@@ -126,12 +126,12 @@ def _checked_type(
     return ANY
 
 
-def _inside(place: Span, text: str, offset: int, length: int) -> Span:
+def _inside(place: SourceSpan, text: str, offset: int, length: int) -> SourceSpan:
     """The place of a part of an expression; the expression itself if it was written over several lines."""
     if place.end - place.start != len(text):
         return place
     start = place.start + offset
-    return Span(place.line, place.column + offset, start, start + length)
+    return SourceSpan(place.line, place.column + offset, start, start + length)
 
 
 def _check_chain(chain: EnqueueTo, queue: QueueSpec, queues: Mapping[str, QueueSpec], notes: Notes) -> None:

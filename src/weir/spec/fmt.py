@@ -9,7 +9,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from weir.spec.parse import one_line
-from weir.spec.syntax import Comment, Condition, Document, Entry, Kind, Listing, Scalar, Value
+from weir.spec.syntax import Comment, Condition, Document, Listing, Scalar, SyntaxEntry, Value, ValueKind
 
 WIDTH = 100
 INDENT = "  "
@@ -68,13 +68,13 @@ class _Writer:
                 self.blank_before(comment.span.line)
                 self.line(depth, comment.text, comment.span.line)
 
-    def body(self, entry: Entry, depth: int) -> None:
+    def body(self, entry: SyntaxEntry, depth: int) -> None:
         for item in entry.body or ():
             self.comments_before(item.key_span.start, depth=depth)
             self.item(item, depth)
         self.comments_before(entry.span.end, depth=depth)
 
-    def item(self, item: Entry, depth: int) -> None:
+    def item(self, item: SyntaxEntry, depth: int) -> None:
         self.blank_before(item.key_span.line)
         short = self.short(item, depth)
         if short is None:
@@ -87,26 +87,26 @@ class _Writer:
             self.line(depth, comment.text, item.key_span.line - 1)
         self.line(depth, short, self.end_line(item))
 
-    def inner_comments(self, item: Entry) -> list[Comment]:
+    def inner_comments(self, item: SyntaxEntry) -> list[Comment]:
         found = []
         while self.comments_left(item.span.end):
             found.append(self.document.comments[self.at])
             self.at += 1
         return found
 
-    def head_line(self, item: Entry) -> int:
+    def head_line(self, item: SyntaxEntry) -> int:
         """The source line in which the opening brace of a block stands."""
         end = item.value.span.end if item.value else item.label.span.end if item.label else item.key_span.end
         brace = self.document.text.find("{", end)
         return self.line_of(brace if brace >= 0 else end)
 
-    def end_line(self, entry: Entry) -> int:
+    def end_line(self, entry: SyntaxEntry) -> int:
         return self.line_of(entry.span.end - 1)
 
     def line_of(self, offset: int) -> int:
         return bisect_left(self.breaks, max(0, offset)) + 1
 
-    def short(self, item: Entry, depth: int) -> str | None:
+    def short(self, item: SyntaxEntry, depth: int) -> str | None:
         """The item on one line, if it is a property or a block that was and can stay short."""
         if item.body is None:
             return _head(item)
@@ -121,18 +121,18 @@ class _Writer:
         return text if fits and len(parts) == len(item.body) else None
 
 
-def _head(item: Entry) -> str:
+def _head(item: SyntaxEntry) -> str:
     """Everything of an item but its block."""
     label = f" {_value(item.label)}" if item.label else ""
     if item.value is None:
         return item.key + label
-    command = "command " if isinstance(item.value, Scalar) and item.value.kind is Kind.PATH else ""
+    command = "command " if isinstance(item.value, Scalar) and item.value.kind is ValueKind.PATH else ""
     return f"{item.key}{label}: {command}{_value(item.value)}"
 
 
 def _value(value: Value) -> str:
     match value:
-        case Scalar(kind=Kind.EXPRESSION):
+        case Scalar(kind=ValueKind.EXPRESSION):
             return one_line(value.text)
         case Scalar():
             return value.text

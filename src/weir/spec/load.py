@@ -11,7 +11,17 @@ import yaml
 from weir.errors import SpecInvalid
 from weir.model.durations import written_ms
 from weir.spec.parse import one_line
-from weir.spec.syntax import NOWHERE, Condition, Document, Entry, Kind, Listing, Scalar, Span, Value
+from weir.spec.syntax import (
+    NOWHERE,
+    Condition,
+    Document,
+    Listing,
+    Scalar,
+    SourceSpan,
+    SyntaxEntry,
+    Value,
+    ValueKind,
+)
 
 _PLURALS = {
     "queues": "queue",
@@ -42,7 +52,7 @@ MAX_YAML = 256 * 1024
 class _Marked(dict[str, Any]):
     """A mapping that remembers where each of its keys stands."""
 
-    marks: dict[str, Span]
+    marks: dict[str, SourceSpan]
 
 
 class _Loader(yaml.SafeLoader):
@@ -67,7 +77,7 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> _Marked:
         if key in result:
             raise yaml.constructor.ConstructorError(None, None, f"`{key}` stands twice; keep one", mark)
         result[key] = loader.construct_object(value_node, deep=True)
-        result.marks[key] = Span(mark.line + 1, mark.column + 1, mark.index, mark.index + len(key))
+        result.marks[key] = SourceSpan(mark.line + 1, mark.column + 1, mark.index, mark.index + len(key))
     return result
 
 
@@ -124,21 +134,21 @@ def _document(data: Any, *, text: str, file: str) -> Document:
         for entry in _entries(key, value, _mark(data, key), 0)
     )
     label = _scalar(name, _mark(data, "app")) if isinstance(name, str) else None
-    return Document(file=file, text=text, app=Entry("app", NOWHERE, NOWHERE, label=label, body=body))
+    return Document(file=file, text=text, app=SyntaxEntry("app", NOWHERE, NOWHERE, label=label, body=body))
 
 
-def _mark(data: Any, key: str) -> Span:
+def _mark(data: Any, key: str) -> SourceSpan:
     return data.marks.get(key, NOWHERE) if isinstance(data, _Marked) else NOWHERE
 
 
-def _entries(key: str, value: Any, span: Span, depth: int) -> list[Entry]:
+def _entries(key: str, value: Any, span: SourceSpan, depth: int) -> list[SyntaxEntry]:
     """The entries that one key of an object stands for: named blocks give several."""
     if depth > MAX_DEPTH:
         raise SpecInvalid(f"`{key}` is nested too deep")
     if key in _PLURALS and isinstance(value, Mapping):
         kind = _PLURALS[key]
         return [
-            Entry(
+            SyntaxEntry(
                 kind,
                 _mark(value, name),
                 _mark(value, name),
@@ -149,10 +159,10 @@ def _entries(key: str, value: Any, span: Span, depth: int) -> list[Entry]:
         ]
     if isinstance(value, Mapping):
         return [_block(key, value, span, depth)]
-    return [Entry(key, span, span, value=_value(key, value, span))]
+    return [SyntaxEntry(key, span, span, value=_value(key, value, span))]
 
 
-def _body(value: Any, depth: int) -> tuple[Entry, ...] | None:
+def _body(value: Any, depth: int) -> tuple[SyntaxEntry, ...] | None:
     if value is None:
         return ()
     if not isinstance(value, Mapping):
@@ -164,75 +174,75 @@ def _body(value: Any, depth: int) -> tuple[Entry, ...] | None:
     )
 
 
-def _block(key: str, value: Mapping[str, Any], span: Span, depth: int) -> Entry:
+def _block(key: str, value: Mapping[str, Any], span: SourceSpan, depth: int) -> SyntaxEntry:
     """An object: a plain block, or one of the forms that text writes as `key: value { … }`."""
     match key:
         case "map_to":
             entity = value.get("entity", value.get("entity_type"))
-            target = Scalar(Kind.PATH, f"{entity}.{value.get('command')}", "", span)
-            return Entry(key, span, span, value=target, body=_inputs(value))
+            target = Scalar(ValueKind.PATH, f"{entity}.{value.get('command')}", "", span)
+            return SyntaxEntry(key, span, span, value=target, body=_inputs(value))
         case "enqueue":
-            return Entry(key, span, span, value=_scalar(value.get("queue"), span), body=_inputs(value))
+            return SyntaxEntry(key, span, span, value=_scalar(value.get("queue"), span), body=_inputs(value))
         case "deliver":
             rest = _Marked((name, part) for name, part in value.items() if name != "url")
             rest.marks = getattr(value, "marks", {})
-            target = Scalar(Kind.URL, str(value.get("url")), "", span)
-            return Entry(key, span, span, value=target, body=_body(rest, depth))
+            target = Scalar(ValueKind.URL, str(value.get("url")), "", span)
+            return SyntaxEntry(key, span, span, value=target, body=_body(rest, depth))
         case "verify":
             rest = _Marked((name, part) for name, part in value.items() if name != "scheme")
             rest.marks = getattr(value, "marks", {})
             if value.get("scheme") == "hmac":
-                return Entry("verify_hmac", span, span, body=_body(rest, depth))
-            return Entry(
+                return SyntaxEntry("verify_hmac", span, span, body=_body(rest, depth))
+            return SyntaxEntry(
                 key, span, span, label=_scalar(str(value.get("scheme")), span), body=_body(rest, depth)
             )
         case "message_type":
-            return Entry(key, span, span, body=_fields(value))
+            return SyntaxEntry(key, span, span, body=_fields(value))
         case "when":
-            return Entry(key, span, span, value=_condition(value, span))
-    return Entry(key, span, span, body=_body(value, depth))
+            return SyntaxEntry(key, span, span, value=_condition(value, span))
+    return SyntaxEntry(key, span, span, body=_body(value, depth))
 
 
-def _fields(value: Mapping[str, Any]) -> tuple[Entry, ...]:
+def _fields(value: Mapping[str, Any]) -> tuple[SyntaxEntry, ...]:
     return tuple(
-        Entry(str(name), place, place, value=Scalar(Kind.TYPE, str(kind), str(kind), place))
+        SyntaxEntry(str(name), place, place, value=Scalar(ValueKind.TYPE, str(kind), str(kind), place))
         for name, kind in value.items()
         for place in (_mark(value, str(name)),)
     )
 
 
-def _inputs(value: Mapping[str, Any]) -> tuple[Entry, ...]:
+def _inputs(value: Mapping[str, Any]) -> tuple[SyntaxEntry, ...]:
     inputs: Mapping[str, Any] = next(
         (value[name] for name in _EXPRESSIONS if isinstance(value.get(name), Mapping)), {}
     )
     return tuple(
-        Entry(
+        SyntaxEntry(
             str(name),
             _mark(inputs, str(name)),
             _mark(inputs, str(name)),
-            value=Scalar(Kind.EXPRESSION, one_line(str(text)), str(text), _mark(inputs, str(name))),
+            value=Scalar(ValueKind.EXPRESSION, one_line(str(text)), str(text), _mark(inputs, str(name))),
         )
         for name, text in inputs.items()
     )
 
 
-def _condition(value: Mapping[str, Any], span: Span) -> Condition | None:
+def _condition(value: Mapping[str, Any], span: SourceSpan) -> Condition | None:
     threshold = _scalar(value.get("threshold"), span)
     operator = value.get("operator")
-    if operator not in (">", ">=", "<", "<=") or threshold is None or threshold.kind is not Kind.NUMBER:
+    if operator not in (">", ">=", "<", "<=") or threshold is None or threshold.kind is not ValueKind.NUMBER:
         return None
-    return Condition(Scalar(Kind.WORD, str(value.get("metric")), "", span), operator, threshold, span)
+    return Condition(Scalar(ValueKind.WORD, str(value.get("metric")), "", span), operator, threshold, span)
 
 
-def _value(key: str, value: Any, span: Span) -> Value | None:
+def _value(key: str, value: Any, span: SourceSpan) -> Value | None:
     if isinstance(value, list):
         return Listing(
             tuple(item for item in (_scalar(one, span) for one in value) if item is not None), span
         )
     if key == "map_to" and isinstance(value, str):
-        return Scalar(Kind.PATH, value.removeprefix("command").strip(), value, span)
+        return Scalar(ValueKind.PATH, value.removeprefix("command").strip(), value, span)
     if key == "deliver" and isinstance(value, str):
-        return Scalar(Kind.URL, value, value, span)
+        return Scalar(ValueKind.URL, value, value, span)
     if key == "when" and isinstance(value, str):
         return _condition_text(value, span)
     if key in _DURATIONS and isinstance(value, str):
@@ -240,7 +250,7 @@ def _value(key: str, value: Any, span: Span) -> Value | None:
     return _scalar(value, span)
 
 
-def _condition_text(text: str, span: Span) -> Condition | None:
+def _condition_text(text: str, span: SourceSpan) -> Condition | None:
     parts = text.split()
     if len(parts) != 3:
         return None
@@ -251,18 +261,18 @@ def _condition_text(text: str, span: Span) -> Condition | None:
     return _condition({"metric": parts[0], "operator": parts[1], "threshold": threshold}, span)
 
 
-def _scalar(value: Any, span: Span) -> Scalar | None:
+def _scalar(value: Any, span: SourceSpan) -> Scalar | None:
     match value:
         case bool():
-            return Scalar(Kind.FLAG, value, str(value).lower(), span)
+            return Scalar(ValueKind.FLAG, value, str(value).lower(), span)
         case int() | float():
-            return Scalar(Kind.NUMBER, value, str(value), span)
+            return Scalar(ValueKind.NUMBER, value, str(value), span)
         case str():
-            return Scalar(Kind.STRING, value, value, span)
+            return Scalar(ValueKind.STRING, value, value, span)
     return None
 
 
-def _duration(text: str, span: Span) -> Scalar | None:
+def _duration(text: str, span: SourceSpan) -> Scalar | None:
     """JSON has no other way to write `30s`."""
     milliseconds = written_ms(text)
-    return None if milliseconds is None else Scalar(Kind.DURATION, milliseconds, text, span)
+    return None if milliseconds is None else Scalar(ValueKind.DURATION, milliseconds, text, span)

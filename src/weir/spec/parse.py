@@ -13,8 +13,8 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 
 from weir.errors import SpecInvalid
 from weir.model.durations import written_ms
-from weir.spec.problems import Problem, invalid, nearest
-from weir.spec.syntax import Comment, Condition, Document, Entry, Kind, Listing, Scalar, Span
+from weir.spec.problems import SpecProblem, invalid, nearest
+from weir.spec.syntax import Comment, Condition, Document, Listing, Scalar, SourceSpan, SyntaxEntry, ValueKind
 
 MAX_BYTES = 1024 * 1024
 MAX_BRACKETS = 12
@@ -61,7 +61,7 @@ def parse(text: str, *, file: str = "<spec>") -> Document:
     comments: list[Comment] = []
     token = _comments.set(comments)
     try:
-        app: Entry = _parser().parse(text)  # type: ignore[assignment]
+        app: SyntaxEntry = _parser().parse(text)  # type: ignore[assignment]
     except UnexpectedInput as error:
         raise invalid([_problem(error, text)], file=file, text=text) from None
     finally:
@@ -94,12 +94,12 @@ def _keep_comment(token: Token) -> Token:
     return token
 
 
-def _span(token: Token) -> Span:
-    return Span(token.line or 1, token.column or 1, token.start_pos or 0, token.end_pos or 0)
+def _span(token: Token) -> SourceSpan:
+    return SourceSpan(token.line or 1, token.column or 1, token.start_pos or 0, token.end_pos or 0)
 
 
-def _across(first: Span, last: Span) -> Span:
-    return Span(first.line, first.column, first.start, last.end)
+def _across(first: SourceSpan, last: SourceSpan) -> SourceSpan:
+    return SourceSpan(first.line, first.column, first.start, last.end)
 
 
 def unescaped(text: str) -> str:
@@ -120,37 +120,37 @@ def one_line(expression: str) -> str:
 
 
 @v_args(inline=True)
-class _ToTree(Transformer[Token, Entry]):
+class _ToTree(Transformer[Token, SyntaxEntry]):
     """Rules to nodes of the tree, called while the parser runs."""
 
-    def start(self, app: Entry) -> Entry:
+    def start(self, app: SyntaxEntry) -> SyntaxEntry:
         return app
 
-    def app(self, name: Scalar, body: tuple[Entry, ...], close: Token) -> Entry:
+    def app(self, name: Scalar, body: tuple[SyntaxEntry, ...], close: Token) -> SyntaxEntry:
         end = _span(close)
-        return Entry("app", name.span, _across(name.span, end), label=name, body=body)
+        return SyntaxEntry("app", name.span, _across(name.span, end), label=name, body=body)
 
-    def body(self, *items: Entry) -> tuple[Entry, ...]:
+    def body(self, *items: SyntaxEntry) -> tuple[SyntaxEntry, ...]:
         return items
 
-    def property(self, key: Token, value: Scalar | Listing | Condition) -> Entry:
+    def property(self, key: Token, value: Scalar | Listing | Condition) -> SyntaxEntry:
         span = _span(key)
-        return Entry(str(key), span, _across(span, value.span), value=value)
+        return SyntaxEntry(str(key), span, _across(span, value.span), value=value)
 
-    def block(self, key: Token, *rest: object) -> Entry:
+    def block(self, key: Token, *rest: object) -> SyntaxEntry:
         span = _span(key)
         label = rest[0] if isinstance(rest[0], Scalar) else None
         *_, body, close = rest
-        return Entry(str(key), span, _across(span, _span(close)), label=label, body=body)  # type: ignore[arg-type]
+        return SyntaxEntry(str(key), span, _across(span, _span(close)), label=label, body=body)  # type: ignore[arg-type]
 
-    def message_type(self, key: Token, *rest: object) -> Entry:
+    def message_type(self, key: Token, *rest: object) -> SyntaxEntry:
         *fields, close = rest
         span = _span(key)
-        return Entry(str(key), span, _across(span, _span(close)), body=tuple(fields))  # type: ignore[arg-type]
+        return SyntaxEntry(str(key), span, _across(span, _span(close)), body=tuple(fields))  # type: ignore[arg-type]
 
-    def field(self, key: Token, value: Scalar) -> Entry:
+    def field(self, key: Token, value: Scalar) -> SyntaxEntry:
         span = _span(key)
-        return Entry(str(key), span, _across(span, value.span), value=value)
+        return SyntaxEntry(str(key), span, _across(span, value.span), value=value)
 
     def type(self, word: Token, *rest: object) -> Scalar:
         inner = [part for part in rest if isinstance(part, Scalar)]
@@ -158,35 +158,35 @@ class _ToTree(Transformer[Token, Entry]):
         text = str(word) + (f"<{', '.join(str(part.value) for part in inner)}>" if inner else "")
         maybe = "?" if tokens and tokens[-1].type == "MAYBE" else ""
         span = _across(_span(word), _span(tokens[-1] if tokens else word))
-        return Scalar(Kind.TYPE, text + maybe, text + maybe, span)
+        return Scalar(ValueKind.TYPE, text + maybe, text + maybe, span)
 
-    def map_to(self, key: Token, command: Token, path: Token, *inputs: Entry) -> Entry:
-        return _action(key, Scalar(Kind.PATH, str(path), str(path), _span(path)), inputs)
+    def map_to(self, key: Token, command: Token, path: Token, *inputs: SyntaxEntry) -> SyntaxEntry:
+        return _action(key, Scalar(ValueKind.PATH, str(path), str(path), _span(path)), inputs)
 
-    def enqueue(self, key: Token, target: Scalar, *inputs: Entry) -> Entry:
+    def enqueue(self, key: Token, target: Scalar, *inputs: SyntaxEntry) -> SyntaxEntry:
         return _action(key, target, inputs)
 
-    def deliver(self, key: Token, target: Token, *options: Entry) -> Entry:
+    def deliver(self, key: Token, target: Token, *options: SyntaxEntry) -> SyntaxEntry:
         value = unescaped(target) if target.type == "STRING" else str(target)
-        return _action(key, Scalar(Kind.URL, value, str(target), _span(target)), options)
+        return _action(key, Scalar(ValueKind.URL, value, str(target), _span(target)), options)
 
-    def inputs(self, *rest: object) -> Entry:
+    def inputs(self, *rest: object) -> SyntaxEntry:
         *entries, close = rest
-        return Entry("", _span(close), _span(close), body=tuple(entries))  # type: ignore[arg-type]
+        return SyntaxEntry("", _span(close), _span(close), body=tuple(entries))  # type: ignore[arg-type]
 
-    def options(self, body: tuple[Entry, ...], close: Token) -> Entry:
-        return Entry("", _span(close), _span(close), body=body)
+    def options(self, body: tuple[SyntaxEntry, ...], close: Token) -> SyntaxEntry:
+        return SyntaxEntry("", _span(close), _span(close), body=body)
 
-    def input(self, key: Token, expression: Token) -> Entry:
-        value = Scalar(Kind.EXPRESSION, one_line(expression), str(expression), _span(expression))
-        return Entry(str(key), _span(key), _across(_span(key), value.span), value=value)
+    def input(self, key: Token, expression: Token) -> SyntaxEntry:
+        value = Scalar(ValueKind.EXPRESSION, one_line(expression), str(expression), _span(expression))
+        return SyntaxEntry(str(key), _span(key), _across(_span(key), value.span), value=value)
 
     def name(self, token: Token) -> Scalar:
         if token.type == "STRING":
-            return Scalar(Kind.STRING, unescaped(token), str(token), _span(token))
+            return Scalar(ValueKind.STRING, unescaped(token), str(token), _span(token))
         if token in ("true", "false"):
-            return Scalar(Kind.FLAG, token == "true", str(token), _span(token))
-        return Scalar(Kind.WORD, str(token), str(token), _span(token))
+            return Scalar(ValueKind.FLAG, token == "true", str(token), _span(token))
+        return Scalar(ValueKind.WORD, str(token), str(token), _span(token))
 
     def number(self, token: Token) -> Scalar:
         return _number(token)
@@ -197,7 +197,7 @@ class _ToTree(Transformer[Token, Entry]):
         return Listing(items, _across(items[0].span if items else end, end))
 
     def condition(self, metric: Token, operator: Token, threshold: Token) -> Condition:
-        word = Scalar(Kind.WORD, str(metric), str(metric), _span(metric))
+        word = Scalar(ValueKind.WORD, str(metric), str(metric), _span(metric))
         number = _number(threshold)
         return Condition(word, str(operator), number, _across(word.span, number.span))
 
@@ -207,18 +207,20 @@ def _number(token: Token) -> Scalar:
     if token.type == "DURATION":
         # More digits than a duration has are reported as too long, where the property is read.
         milliseconds = written_ms(text)
-        return Scalar(Kind.DURATION, 2**63 if milliseconds is None else milliseconds, text, _span(token))
+        return Scalar(ValueKind.DURATION, 2**63 if milliseconds is None else milliseconds, text, _span(token))
     value = float(text) if "." in text else int(text)
-    return Scalar(Kind.NUMBER, value, text, _span(token))
+    return Scalar(ValueKind.NUMBER, value, text, _span(token))
 
 
-def _action(key: Token, target: Scalar, parts: Sequence[Entry]) -> Entry:
+def _action(key: Token, target: Scalar, parts: Sequence[SyntaxEntry]) -> SyntaxEntry:
     span = _span(key)
     end = parts[0].span if parts else target.span
-    return Entry(str(key), span, _across(span, end), value=target, body=parts[0].body if parts else None)
+    return SyntaxEntry(
+        str(key), span, _across(span, end), value=target, body=parts[0].body if parts else None
+    )
 
 
-def _problem(error: UnexpectedInput, text: str) -> Problem:
+def _problem(error: UnexpectedInput, text: str) -> SpecProblem:
     line, column = max(1, error.line), max(1, error.column)
     start = error.pos_in_stream or 0
     if isinstance(error, UnexpectedToken):
@@ -227,19 +229,19 @@ def _problem(error: UnexpectedInput, text: str) -> Problem:
         found = _word_at(text, start) if error.token.type == "EXPR" else str(error.token)
         if error.token.type == "$END":
             lines = text.split("\n")
-            last = Span(len(lines), len(lines[-1]) + 1, len(text), len(text))
-            return Problem(message=f"the text ends too early; expected {_spoken(expected)}", span=last)
+            last = SourceSpan(len(lines), len(lines[-1]) + 1, len(text), len(text))
+            return SpecProblem(message=f"the text ends too early; expected {_spoken(expected)}", span=last)
     elif text.startswith('"', start):
-        span = Span(line, column, start, start + 1)
-        return Problem(message='this text has no end; close it with `"` in the same line', span=span)
+        span = SourceSpan(line, column, start, start + 1)
+        return SpecProblem(message='this text has no end; close it with `"` in the same line', span=span)
     else:
         expected = error.allowed if isinstance(error, UnexpectedCharacters) and error.allowed else set()
         found = _word_at(text, start)
     hint = nearest(found, _known(expected)) if found.isidentifier() else ""
     shown = found if len(found) <= 40 else found[:40] + "…"
-    return Problem(
+    return SpecProblem(
         message=f"`{shown}` does not belong here; expected {_spoken(expected)}",
-        span=Span(line, column, start, start + max(1, len(found))),
+        span=SourceSpan(line, column, start, start + max(1, len(found))),
         hint=hint,
     )
 

@@ -37,7 +37,7 @@ EMPTY = Holding()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class PlannedChange:
     """One difference: `queue WebhookIngress / retention / max_depth`, before and after."""
 
     effect: Effect
@@ -52,7 +52,7 @@ class Change:
 class Plan:
     """The changes, why they may not be made, and what to know about those that may."""
 
-    changes: tuple[Change, ...] = ()
+    changes: tuple[PlannedChange, ...] = ()
     refusals: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -87,11 +87,11 @@ def plan(before: AppSpec | None, after: AppSpec, holdings: Mapping[str, Holding]
 _KINDS = {"queues": "queue", "webhooks": "webhook", "channels": "channel", "alerts": "alert"}
 
 
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    found: list[Change] = []
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[PlannedChange]:
+    found: list[PlannedChange] = []
     if before.get("concurrency") != after.get("concurrency"):
         found.append(
-            Change(
+            PlannedChange(
                 effect=Effect.CHANGE,
                 kind="app",
                 name=str(after["app"]),
@@ -107,14 +107,14 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change
     return found
 
 
-def _differences(kind: str, name: str, old: Any, new: Any) -> list[Change]:
+def _differences(kind: str, name: str, old: Any, new: Any) -> list[PlannedChange]:
     if old is None:
-        return [Change(effect=Effect.ADD, kind=kind, name=name, after=new)]
+        return [PlannedChange(effect=Effect.ADD, kind=kind, name=name, after=new)]
     if new is None:
-        return [Change(effect=Effect.REMOVE, kind=kind, name=name, before=old)]
+        return [PlannedChange(effect=Effect.REMOVE, kind=kind, name=name, before=old)]
     before, after = dict(_leaves(old)), dict(_leaves(new))
     return [
-        Change(
+        PlannedChange(
             effect=Effect.CHANGE,
             kind=kind,
             name=name,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from weir.errors import SpecInvalid
-from weir.spec.syntax import Span
+from weir.spec.syntax import SourceSpan
 
 MAX_SHOWN = 20
 MAX_LINE = 160
@@ -16,11 +16,11 @@ TAB = "\t"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class SpecProblem:
     """One thing that is wrong, at one place."""
 
     message: str
-    span: Span
+    span: SourceSpan
     hint: str = ""
 
 
@@ -40,7 +40,7 @@ def one_of(words: Iterable[str]) -> str:
     return ", ".join(quoted[:-1]) + " or " + quoted[-1]
 
 
-def invalid(problems: Sequence[Problem], *, file: str, text: str) -> SpecInvalid:
+def invalid(problems: Sequence[SpecProblem], *, file: str, text: str) -> SpecInvalid:
     """The error that shows every problem with its line and a caret."""
     ordered = sorted(problems, key=lambda problem: (problem.span.line, problem.span.column))
     shown = [rendered(problem, file=file, text=text) for problem in ordered[:MAX_SHOWN]]
@@ -61,7 +61,7 @@ def invalid(problems: Sequence[Problem], *, file: str, text: str) -> SpecInvalid
     )
 
 
-def rendered(problem: Problem, *, file: str, text: str) -> str:
+def rendered(problem: SpecProblem, *, file: str, text: str) -> str:
     """`file:line:column: what`, the offending line, and a caret under it."""
     span = problem.span
     hint = f"; {problem.hint}" if problem.hint else ""

@@ -7,43 +7,50 @@ from collections.abc import Iterable, Sequence
 from weir.errors import InvalidInput
 from weir.model.limits import MAX_SPAN_MS
 from weir.model.names import check_name
-from weir.spec.problems import Problem, nearest, one_of
-from weir.spec.syntax import Entry, Kind, Listing, Scalar, Span
+from weir.spec.problems import SpecProblem, nearest, one_of
+from weir.spec.syntax import Listing, Scalar, SourceSpan, SyntaxEntry, ValueKind
 
 Path = tuple[str, ...]
 MAX_NUMBER = 2**31 - 1
-_TEXTS = (Kind.STRING, Kind.WORD, Kind.URL, Kind.PATH, Kind.TYPE, Kind.EXPRESSION)
+_TEXTS = (
+    ValueKind.STRING,
+    ValueKind.WORD,
+    ValueKind.URL,
+    ValueKind.PATH,
+    ValueKind.TYPE,
+    ValueKind.EXPRESSION,
+)
 
 
 class Notes:
     """The problems found so far, and where each part of the result came from."""
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
-        self.places: dict[Path, Span] = {}
+        self.problems: list[SpecProblem] = []
+        self.places: dict[Path, SourceSpan] = {}
 
-    def add(self, message: str, span: Span, *, hint: str = "") -> None:
-        self.problems.append(Problem(message=message, span=span, hint=hint))
+    def add(self, message: str, span: SourceSpan, *, hint: str = "") -> None:
+        self.problems.append(SpecProblem(message=message, span=span, hint=hint))
 
 
-class Section:
+class SpecSection:
     """The entries of one block. `finish` reports what nobody asked for."""
 
-    def __init__(self, entries: Sequence[Entry], *, what: str, path: Path, notes: Notes) -> None:
+    def __init__(self, entries: Sequence[SyntaxEntry], *, what: str, path: Path, notes: Notes) -> None:
         self.what = what
         self.path = path
         self.notes = notes
         self._asked: list[str] = []
-        self._single: dict[str, Entry] = {}
+        self._single: dict[str, SyntaxEntry] = {}
         self._entries = entries
-        self._repeated: list[Entry] = []
+        self._repeated: list[SyntaxEntry] = []
         for entry in entries:
             if entry.key in self._single:
                 self._repeated.append(entry)
             else:
                 self._single[entry.key] = entry
 
-    def take(self, key: str) -> Entry | None:
+    def take(self, key: str) -> SyntaxEntry | None:
         """The entry of that name, if any; its place is remembered."""
         self._asked.append(key)
         entry = self._single.get(key)
@@ -51,13 +58,13 @@ class Section:
             self.notes.places[(*self.path, key)] = entry.value.span if entry.value else entry.key_span
         return entry
 
-    def every(self, key: str) -> list[Entry]:
+    def every(self, key: str) -> list[SyntaxEntry]:
         """All entries of a name that may stand more than once."""
         self._asked.append(key)
         self._repeated = [entry for entry in self._repeated if entry.key != key]
         return [entry for entry in self._entries if entry.key == key]
 
-    def body(self, key: str, *, what: str | None = None) -> Section | None:
+    def body(self, key: str, *, what: str | None = None) -> SpecSection | None:
         """The block of that name as a section of its own."""
         entry = self.take(key)
         if entry is None:
@@ -65,9 +72,9 @@ class Section:
         if entry.body is None or entry.value is not None:
             self.notes.add(f"`{key}` is a block; write `{key} {{ … }}`", entry.key_span)
             return None
-        return Section(entry.body, what=what or key, path=(*self.path, key), notes=self.notes)
+        return SpecSection(entry.body, what=what or key, path=(*self.path, key), notes=self.notes)
 
-    def scalar(self, key: str, kinds: Iterable[Kind], *, expected: str) -> Scalar | None:
+    def scalar(self, key: str, kinds: Iterable[ValueKind], *, expected: str) -> Scalar | None:
         entry = self.take(key)
         if entry is None:
             return None
@@ -79,7 +86,7 @@ class Section:
 
     def whole(self, key: str, *, at_least: int = 0, at_most: int = MAX_NUMBER) -> int | None:
         """A whole number within bounds."""
-        value = self.scalar(key, (Kind.NUMBER,), expected="a whole number")
+        value = self.scalar(key, (ValueKind.NUMBER,), expected="a whole number")
         if value is None:
             return None
         if not isinstance(value.value, int) or not at_least <= value.value <= at_most:
@@ -90,7 +97,7 @@ class Section:
         return value.value
 
     def ratio(self, key: str) -> float | None:
-        value = self.scalar(key, (Kind.NUMBER,), expected="a number from 0 to 1")
+        value = self.scalar(key, (ValueKind.NUMBER,), expected="a number from 0 to 1")
         if value is None:
             return None
         if not isinstance(value.value, (int, float)) or not 0 <= value.value <= 1:
@@ -103,9 +110,9 @@ class Section:
         given = [
             (value, factor)
             for name, kinds, factor, expected in (
-                (key, (Kind.DURATION,), 1, "a duration such as `30s`"),
-                (f"{key}_seconds", (Kind.NUMBER,), 1_000, "a number of seconds"),
-                (f"{key}_ms", (Kind.NUMBER,), 1, "a number of milliseconds"),
+                (key, (ValueKind.DURATION,), 1, "a duration such as `30s`"),
+                (f"{key}_seconds", (ValueKind.NUMBER,), 1_000, "a number of seconds"),
+                (f"{key}_ms", (ValueKind.NUMBER,), 1, "a number of milliseconds"),
             )
             if (value := self.scalar(name, kinds, expected=expected)) is not None
         ]
@@ -142,16 +149,16 @@ class Section:
 
     def name(self, key: str) -> str | None:
         """The name of a queue, in words or in quotes."""
-        value = self.scalar(key, (Kind.WORD, Kind.STRING), expected="a name")
+        value = self.scalar(key, (ValueKind.WORD, ValueKind.STRING), expected="a name")
         return None if value is None else checked_name(value, what=key, notes=self.notes)
 
     def flag(self, key: str) -> bool | None:
-        value = self.scalar(key, (Kind.FLAG,), expected="`true` or `false`")
+        value = self.scalar(key, (ValueKind.FLAG,), expected="`true` or `false`")
         return None if value is None else bool(value.value)
 
     def choice(self, key: str, choices: Iterable[str]) -> str | None:
         """One of a closed list of words."""
-        value = self.scalar(key, (Kind.WORD, Kind.STRING), expected=one_of(choices))
+        value = self.scalar(key, (ValueKind.WORD, ValueKind.STRING), expected=one_of(choices))
         if value is None:
             return None
         known = list(choices)
@@ -200,9 +207,9 @@ def _article(word: str) -> str:
     return f"an {word}" if word[0] in "aeiou" else f"a {word}"
 
 
-def named_blocks(section: Section, kind: str) -> list[Entry]:
+def named_blocks(section: SpecSection, kind: str) -> list[SyntaxEntry]:
     """The blocks of one kind, each with a name of its own."""
-    seen: dict[str, Entry] = {}
+    seen: dict[str, SyntaxEntry] = {}
     for entry in section.every(kind):
         name = label_of(entry, kind, section.notes)
         if entry.body is None or entry.value is not None:
@@ -217,15 +224,15 @@ def named_blocks(section: Section, kind: str) -> list[Entry]:
     return list(seen.values())
 
 
-def label_of(entry: Entry, kind: str, notes: Notes) -> str | None:
+def label_of(entry: SyntaxEntry, kind: str, notes: Notes) -> str | None:
     if entry.label is None:
         notes.add(f"this {kind} has no name; write `{kind} Name {{ … }}`", entry.key_span)
         return None
     return checked_name(entry.label, what=kind, notes=notes)
 
 
-def opened(entry: Entry, kind: str, notes: Notes, path: Path) -> tuple[str, Section]:
+def opened(entry: SyntaxEntry, kind: str, notes: Notes, path: Path) -> tuple[str, SpecSection]:
     label = entry.label
     name = str(label.value) if label is not None else ""
     notes.places[(*path, name)] = label.span if label is not None else entry.key_span
-    return name, Section(entry.body or (), what=kind, path=(*path, name), notes=notes)
+    return name, SpecSection(entry.body or (), what=kind, path=(*path, name), notes=notes)

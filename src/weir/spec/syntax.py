@@ -7,7 +7,7 @@ from enum import Enum
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SourceSpan:
     """Where something stands: line and column from 1, offsets from 0, the end not included."""
 
     line: int
@@ -16,10 +16,10 @@ class Span:
     end: int
 
 
-NOWHERE = Span(1, 1, 0, 0)
+NOWHERE = SourceSpan(1, 1, 0, 0)
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """How a value was written, in the words that an error message uses."""
 
     WORD = "a word"
@@ -37,16 +37,16 @@ class Kind(Enum):
 class Scalar:
     """One value; `text` is what stands in the source, `value` what it means."""
 
-    kind: Kind
+    kind: ValueKind
     value: str | int | float | bool
     text: str
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
     items: tuple[Scalar, ...]
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +56,22 @@ class Condition:
     metric: Scalar
     operator: str
     threshold: Scalar
-    span: Span
+    span: SourceSpan
 
 
 Value = Scalar | Listing | Condition
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SyntaxEntry:
     """A property, a block, or both: `key label: value { body }`, each part where it applies."""
 
     key: str
-    key_span: Span
-    span: Span
+    key_span: SourceSpan
+    span: SourceSpan
     label: Scalar | None = None
     value: Value | None = None
-    body: tuple[Entry, ...] | None = None
+    body: tuple[SyntaxEntry, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Comment:
     """A comment that the formatter must keep."""
 
     text: str
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,5 +88,5 @@ class Document:
 
     file: str
     text: str
-    app: Entry
+    app: SyntaxEntry
     comments: tuple[Comment, ...] = ()

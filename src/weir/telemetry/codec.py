@@ -16,13 +16,13 @@ class Undecodable(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class MetricEvent:
     dimensions: tuple[str, ...]
     values: Mapping[str, int]
     samples: tuple[int, ...] = ()
 
 
-def pack(kind: EventKind, event: Event) -> bytes:
+def pack(kind: EventKind, event: MetricEvent) -> bytes:
     """The packed form of one event; fields that it does not name are 0."""
     names = [text.encode() for text in event.dimensions]
     limits = ((1 << 8 * field.width) - 1 for field in kind.fields)
@@ -37,7 +37,7 @@ def pack(kind: EventKind, event: Event) -> bytes:
     return b"".join((header, *names, struct.pack(f"<{len(event.samples)}I", *samples)))
 
 
-def unpack(kind: EventKind, data: bytes) -> Event:
+def unpack(kind: EventKind, data: bytes) -> MetricEvent:
     """One event from its packed form. The pipeline decodes whole batches into columns instead."""
     layout = _layout_of(kind, data)
     if len(data) < layout.header_size:
@@ -48,7 +48,7 @@ def unpack(kind: EventKind, data: bytes) -> Event:
     if len(data) != layout.header_size + sum(lengths) + 4 * sample_count:
         raise Undecodable("length does not match header")
     names, end = _texts(data, lengths, start=layout.header_size)
-    return Event(
+    return MetricEvent(
         dimensions=names,
         values={field.name: found.get(field.name, 0) for field in kind.fields},
         samples=struct.unpack_from(f"<{sample_count}I", data, end),

@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 
 from weir.model.shards import jump_hash, text_key
-from weir.telemetry.codec import Event, pack
+from weir.telemetry.codec import MetricEvent, pack
 from weir.telemetry.connection import DRIVER_ERRORS
 from weir.telemetry.events import STREAM_FIELD, EventKind
 from weir.telemetry.streams import DEFAULT_MAX_LENGTH, stream_key
@@ -56,7 +56,7 @@ class MetricsEmitter:
         self._interval_s = interval_s
         self._buffer: deque[tuple[str, bytes]] = deque(maxlen=capacity)
 
-    def emit(self, kind: EventKind, event: Event) -> None:
+    def emit(self, kind: EventKind, event: MetricEvent) -> None:
         """Take one event along. A subject's events share a shard, so that their order is kept."""
         self.counts.emitted += 1
         try:

@@ -36,7 +36,7 @@ _DRIVER_ERRORS = (RedisError, RedisClusterException, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class ServingProcess:
     """A process that served an environment."""
 
     worker_id: str
@@ -105,7 +105,7 @@ class RedisServers:
         self._redis = redis
         self._clock = clock or SystemClock()
 
-    async def of(self, environment: EnvironmentRef, *, since_ms: int) -> list[Server]:
+    async def of(self, environment: EnvironmentRef, *, since_ms: int) -> list[ServingProcess]:
         """The processes that served an environment since then, the latest first."""
         since_ms -= NOTE_EVERY_S * 1_000
         try:
@@ -122,7 +122,7 @@ class RedisServers:
         # Whom it served before that is forgotten.
         forgotten = since_ms < self._clock.now_ms() - KEEP_MS
         return [
-            Server(worker_id=worker_id, shared=forgotten or count != 1)
+            ServingProcess(worker_id=worker_id, shared=forgotten or count != 1)
             for worker_id, count in zip(ids, counts, strict=True)
         ]
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from weir.model.names import EnvironmentRef
-from weir.telemetry.codec import Event
+from weir.telemetry.codec import MetricEvent
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.events import WORKER
 from weir.telemetry.presence import Presence
@@ -124,7 +124,7 @@ class ProcessSampler:
             if not self._values.get("samples"):
                 self.sample(lag_s=0)
             values, self._values = self._values, {}
-            self._emitter.emit(WORKER, Event(dimensions=self._identity.dimensions, values=values))
+            self._emitter.emit(WORKER, MetricEvent(dimensions=self._identity.dimensions, values=values))
 
     async def run(self) -> None:
         """Sample every second, flush every five, and once more on the way out."""

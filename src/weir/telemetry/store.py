@@ -43,7 +43,7 @@ class Tail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class StreamGap:
     """Entries after `after` and before `until` were dropped before they were read."""
 
     after: str
@@ -76,7 +76,7 @@ class StreamStore:
                 pipeline.xinfo_stream(key)
             return [_tail(reply) for reply in pipeline.execute(raise_on_error=False)]
 
-    def read(self, key: str, *, after: str, until: str, chunk: int = CHUNK) -> Iterator[Entries | Gap]:
+    def read(self, key: str, *, after: str, until: str, chunk: int = CHUNK) -> Iterator[Entries | StreamGap]:
         """The entries after `after` up to `until`, in runs, with a gap wherever entries are missing.
 
         Each read begins with the entry before it. That one is never trimmed by the pipeline, so if it
@@ -216,13 +216,13 @@ class StreamStore:
         if isinstance(self._redis, RedisCluster):
             self._redis.nodes_manager.initialize()
 
-    def _gap(self, key: str, after: str, until: str) -> Gap:
+    def _gap(self, key: str, after: str, until: str) -> StreamGap:
         tail = self.tails([key])[0]
         noted = self.remembered(f"read:{key}")
         entries = None
         if tail is not None and tail.dropped is not None and noted and noted["position"] == after:
             entries = max(0, tail.dropped - noted["count"])
-        return Gap(after=after, until=until, entries=entries)
+        return StreamGap(after=after, until=until, entries=entries)
 
     def _note_dropped(self, replies: Mapping[tuple[str, str], Any]) -> None:
         """Where Redis counts what it ever added, note how many entries a position stands for."""

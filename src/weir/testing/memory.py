@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from weir.broker import checks
-from weir.broker.broker import Call, CallAnswer, Gated, Shard, Source, Swept
+from weir.broker.broker import CallAnswer, Gated, NamedCall, Shard, Source, Swept
 from weir.errors import Conflict, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, new_id
@@ -34,19 +34,19 @@ from weir.model.message import (
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.spec.ir import QueueSpec
-from weir.telemetry.codec import Event
+from weir.telemetry.codec import MetricEvent
 from weir.telemetry.events import QueueOperation
 from weir.testing.memory_events import queue_event
-from weir.testing.memory_gates import Gates
-from weir.testing.memory_queue import Counts, QueueModel
-from weir.testing.memory_turns import Turns
+from weir.testing.memory_gates import MemoryGates
+from weir.testing.memory_queue import MemoryCounts, QueueModel
+from weir.testing.memory_turns import MemoryTurns
 
 HEARTBEAT_MS = 5_000
 MAX_SHARE = 16
 MAX_VISITS = 64
 _T = TypeVar("_T", LeaseRef, Failure)
 _Serve = Callable[[QueueModel, int], list[Delivery]]
-_Step = Callable[[QueueModel, _T, int, Counts], Settlement]
+_Step = Callable[[QueueModel, _T, int, MemoryCounts], Settlement]
 
 
 class MemoryBroker:
@@ -68,11 +68,11 @@ class MemoryBroker:
         self._retired: dict[QueueRef, dict[str, int]] = {}
         self._limits: dict[EnvironmentRef, int] = {}
         self._outboxes: list[dict[MessageId, DeadMessage]] = [{} for _ in range(shards)]
-        self._gates = Gates()
-        self._turns = Turns()
+        self._gates = MemoryGates()
+        self._turns = MemoryTurns()
         self._touched: dict[QueueRef, int] = {}
         self._changed = asyncio.Event()
-        self.events: list[Event] = []
+        self.events: list[MetricEvent] = []
 
     @property
     def shards(self) -> int:
@@ -118,12 +118,12 @@ class MemoryBroker:
     async def pause(self, queue: QueueRef) -> None:
         model = self._model(queue)
         model.paused = True
-        self._settle_call(model, QueueOperation.PAUSE, Counts(), always=True)
+        self._settle_call(model, QueueOperation.PAUSE, MemoryCounts(), always=True)
 
     async def resume(self, queue: QueueRef) -> None:
         model = self._model(queue)
         model.paused = False
-        self._settle_call(model, QueueOperation.RESUME, Counts(), always=True)
+        self._settle_call(model, QueueOperation.RESUME, MemoryCounts(), always=True)
 
     # moving messages
 
@@ -133,11 +133,11 @@ class MemoryBroker:
         messages: Sequence[NewMessage],
         *,
         through_gate: bool = False,
-        call: Call | None = None,
+        call: NamedCall | None = None,
         operations: Sequence[str] | None = None,
     ) -> list[Enqueued]:
         checks.check_messages(messages, max_payload=self._max_payload)
-        model, counts = self._model(queue), Counts()
+        model, counts = self._model(queue), MemoryCounts()
         shard, now = self._shard(queue.scope), self._clock.now_ms()
         if call is not None and (known := self._gates.repeated(shard, call, messages)) is not None:
             return known
@@ -203,7 +203,7 @@ class MemoryBroker:
         token, now = new_id(), self._clock.now_ms()
 
         def serve(model: QueueModel, share: int) -> list[Delivery]:
-            counts = Counts()
+            counts = MemoryCounts()
             deliveries = model.serve(
                 limit=min(share, self._environment_room(model.ref.scope)),
                 now=now,
@@ -289,7 +289,7 @@ class MemoryBroker:
     def _settle(self, items: Sequence[_T], operation: QueueOperation, step: _Step[_T]) -> list[Settlement]:
         """Settle items of any queues: one step each, one event a queue."""
         now, answers = self._clock.now_ms(), []
-        counts: dict[QueueRef, Counts] = {}
+        counts: dict[QueueRef, MemoryCounts] = {}
         done: set[QueueRef] = set()
         for item in items:
             queue = item.queue if isinstance(item, LeaseRef) else item.lease.queue
@@ -297,7 +297,7 @@ class MemoryBroker:
             if model is None:
                 answers.append(Settlement.LAPSED)
                 continue
-            answer = step(model, item, now, counts.setdefault(queue, Counts()))
+            answer = step(model, item, now, counts.setdefault(queue, MemoryCounts()))
             answers.append(answer)
             if answer is not Settlement.LAPSED:
                 done.add(queue)
@@ -317,8 +317,8 @@ class MemoryBroker:
             expired += expiries.values["expired"]
         return Swept(lapsed=lapsed, expired=expired, dead=dead, orphans=0, more=False)
 
-    def _tend(self, model: QueueModel) -> tuple[Counts, Counts]:
-        lapses, expiries, now = Counts(), Counts(), self._clock.now_ms()
+    def _tend(self, model: QueueModel) -> tuple[MemoryCounts, MemoryCounts]:
+        lapses, expiries, now = MemoryCounts(), MemoryCounts(), self._clock.now_ms()
         model.bring_back(now, lapses)
         self._settle_call(model, QueueOperation.LAPSE, lapses)
         model.expire(now, expiries)
@@ -330,7 +330,7 @@ class MemoryBroker:
         old = self._clock.now_ms() - HEARTBEAT_MS
         quiet = [m for m in self._models(Shard(shard)) if m.entries and self._touched.get(m.ref, 0) <= old]
         for model in quiet[:limit]:
-            self._settle_call(model, QueueOperation.HEARTBEAT, Counts(), always=True)
+            self._settle_call(model, QueueOperation.HEARTBEAT, MemoryCounts(), always=True)
         return len(quiet[:limit])
 
     async def state(self, queue: QueueRef) -> QueueState:
@@ -364,7 +364,7 @@ class MemoryBroker:
     async def close_gates(
         self, queue: QueueRef, gates: Sequence[Gated], *, within_room: bool = False
     ) -> list[int | None]:
-        model, counts = self._model(queue), Counts()
+        model, counts = self._model(queue), MemoryCounts()
         room = model.room_for(self._gates.reserved(queue)) if within_room else math.inf
         answers, refused = self._gates.close(queue, gates, room=room, now_ms=self._clock.now_ms())
         for _ in range(refused):
@@ -386,7 +386,7 @@ class MemoryBroker:
         mine = [(queue, gate) for queue, gate in found if self._shard(queue.scope) == shard]
         return mine[skip : skip + limit]
 
-    async def settle_call(self, queue: QueueRef, call: Call) -> list[CallAnswer]:
+    async def settle_call(self, queue: QueueRef, call: NamedCall) -> list[CallAnswer]:
         return self._gates.settle(self._shard(queue.scope), call, now_ms=self._clock.now_ms())
 
     async def idle_calls(self, shard: int, *, idle_ms: int) -> list[str]:
@@ -451,7 +451,7 @@ class MemoryBroker:
         self,
         model: QueueModel,
         operation: QueueOperation,
-        counts: Counts,
+        counts: MemoryCounts,
         *,
         samples: tuple[int, ...] = (),
         always: bool = False,

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from weir.model.message import QueueState
-from weir.telemetry.codec import Event
+from weir.telemetry.codec import MetricEvent
 from weir.telemetry.events import QueueOperation
-from weir.testing.memory_queue import Counts
+from weir.testing.memory_queue import MemoryCounts
 
 _OPERATIONS = list(QueueOperation)
 
 
 def queue_event(
-    state: QueueState, operation: QueueOperation, counts: Counts, *, samples: tuple[int, ...]
-) -> Event:
+    state: QueueState, operation: QueueOperation, counts: MemoryCounts, *, samples: tuple[int, ...]
+) -> MetricEvent:
     """One call that changed one queue, and the queue after it."""
     queue = state.queue
-    return Event(
+    return MetricEvent(
         dimensions=(queue.organization, queue.project, queue.environment, queue.queue),
         values={
             "operation": _OPERATIONS.index(operation),

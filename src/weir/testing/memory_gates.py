@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from weir.broker.broker import Call, CallAnswer, Gated
+from weir.broker.broker import CallAnswer, Gated, NamedCall
 from weir.model.ids import MessageId
 from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
@@ -36,7 +36,7 @@ class _Remembered:
 _NAME_ANOTHER = (Enqueue.DUPLICATE, Enqueue.KEY_REUSED)
 
 
-class Gates:
+class MemoryGates:
     """Which operations hold which gates, and how many of their messages were put in."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Gates:
     def lapsed(self, shard: int, *, now_ms: int) -> bool:
         return self._direct_until.get(shard, now_ms) < now_ms
 
-    def repeated(self, shard: int, call: Call, messages: Sequence[NewMessage]) -> list[Enqueued] | None:
+    def repeated(self, shard: int, call: NamedCall, messages: Sequence[NewMessage]) -> list[Enqueued] | None:
         """The answers to a call that its lane remembers; None if it is new."""
         known = self._calls.get((shard, call.lane))
         if known is None or known.id != call.id:
@@ -109,14 +109,14 @@ class Gates:
         answers = known.answers or [CallAnswer(outcome=Enqueue.GATED)] * len(messages)
         return [_again(message, answer) for message, answer in zip(messages, answers, strict=True)]
 
-    def remember(self, shard: int, call: Call, answers: Sequence[Enqueued], *, now_ms: int) -> None:
+    def remember(self, shard: int, call: NamedCall, answers: Sequence[Enqueued], *, now_ms: int) -> None:
         noted = [
             CallAnswer(outcome=one.outcome, first_id=one.message_id if one.outcome in _NAME_ANOTHER else None)
             for one in answers
         ]
         self._calls[shard, call.lane] = _Remembered(id=call.id, answers=noted, at_ms=now_ms)
 
-    def settle(self, shard: int, call: Call, *, now_ms: int) -> list[CallAnswer]:
+    def settle(self, shard: int, call: NamedCall, *, now_ms: int) -> list[CallAnswer]:
         known = self._calls.get((shard, call.lane))
         if known is not None and known.id == call.id:
             return known.answers

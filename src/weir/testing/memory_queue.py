@@ -37,7 +37,7 @@ class Lease:
 
 
 @dataclass(slots=True, kw_only=True)
-class Entry:
+class WaitingEntry:
     """A message inside the queue. It waits while it has no lease, and is ready once it was placed."""
 
     message: NewMessage
@@ -55,7 +55,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Counts:
+class MemoryCounts:
     """What one call did to one queue; the same names as the odometers."""
 
     values: dict[str, int] = field(default_factory=lambda: dict.fromkeys(QUEUE_COUNTERS, 0))
@@ -75,20 +75,20 @@ class QueueModel:
         self.spec = spec
         self.paused = False
         self.popped = False
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, WaitingEntry] = {}
         self.odometers: dict[str, int] = dict.fromkeys(QUEUE_COUNTERS, 0)
         self.outbox: list[DeadMessage] = []
         """What died in this call; the broker carries it to the shard's outbox."""
         self._sequence = 0
         self._seen: dict[str, tuple[str, bytes, int]] = {}
 
-    def count(self, counts: Counts, name: str) -> None:
+    def count(self, counts: MemoryCounts, name: str) -> None:
         counts.add(name)
         self.odometers[name] += 1
 
     # what is where
 
-    def waiting(self) -> Iterator[Entry]:
+    def waiting(self) -> Iterator[WaitingEntry]:
         return (entry for entry in self.entries.values() if entry.lease is None)
 
     @property
@@ -105,28 +105,28 @@ class QueueModel:
     def oldest_age(self, now: int) -> int:
         return max(0, max((now - entry.available_at_ms for entry in self.waiting()), default=0))
 
-    def heads(self) -> list[Entry]:
+    def heads(self) -> list[WaitingEntry]:
         """What may be handed out now, in order; in an ordered queue the first of each free key."""
         ready = [entry for entry in self.waiting() if entry.ready]
         if self.spec.ordering is Ordering.UNORDERED:
             return sorted(ready, key=lambda entry: (-entry.priority, *self._place(entry)))
-        firsts: dict[tuple[str, str], Entry] = {}
+        firsts: dict[tuple[str, str], WaitingEntry] = {}
         for entry in sorted(ready, key=lambda entry: entry.sequence or 0):
             firsts.setdefault(self._order_key(entry), entry)
         blocked = {self._order_key(entry) for entry in self.entries.values() if self._blocks(entry)}
         return sorted((e for key, e in firsts.items() if key not in blocked), key=self._place)
 
-    def _place(self, entry: Entry) -> tuple[int, int]:
+    def _place(self, entry: WaitingEntry) -> tuple[int, int]:
         return entry.available_at_ms, entry.sequence or 0
 
-    def _order_key(self, entry: Entry) -> tuple[str, str]:
+    def _order_key(self, entry: WaitingEntry) -> tuple[str, str]:
         """Messages with the same one keep their order. Without a key each has its own, and waits for none."""
         if self.spec.ordering is Ordering.FIFO:
             return "queue", ""
         key = entry.message.key
         return ("message", entry.message.id) if key is None else ("key", key)
 
-    def _blocks(self, entry: Entry) -> bool:
+    def _blocks(self, entry: WaitingEntry) -> bool:
         """Leased, or waiting for a retry: the head of its key, whose followers must wait."""
         return entry.lease is not None or (entry.attempts > 0 and not entry.ready)
 
@@ -147,7 +147,7 @@ class QueueModel:
         return math.inf if max_depth is None else max_depth - self.depth - reserved
 
     def enqueue(
-        self, message: NewMessage, now: int, counts: Counts, *, gated: bool = False, reserved: int = 0
+        self, message: NewMessage, now: int, counts: MemoryCounts, *, gated: bool = False, reserved: int = 0
     ) -> Enqueued:
         first = self._first_with_key(message, now)
         if first is not None:
@@ -183,7 +183,7 @@ class QueueModel:
         available = max(message.deliver_at_ms or 0, now + (message.delay_ms or 0))
         spans = (self.spec.retention.message_age_ms, message.ttl_ms, self.spec.message_ttl_ms)
         span = min(span for span in spans if span is not None)
-        entry = Entry(
+        entry = WaitingEntry(
             message=message,
             priority=self.spec.priority if message.priority is None else message.priority,
             enqueued_at_ms=now,
@@ -197,7 +197,7 @@ class QueueModel:
             until = now + self.spec.idempotency_window_ms
             self._seen[message.idempotency_key] = (message.id, _digest(message.payload), until)
 
-    def _make_ready(self, entry: Entry) -> None:
+    def _make_ready(self, entry: WaitingEntry) -> None:
         entry.ready = True
         if entry.sequence is None or self.spec.ordering is Ordering.UNORDERED:
             self._sequence += 1
@@ -206,7 +206,7 @@ class QueueModel:
     # out
 
     def serve(
-        self, *, limit: int, now: int, lease_ms: int | None, consumer: str, token: str, counts: Counts
+        self, *, limit: int, now: int, lease_ms: int | None, consumer: str, token: str, counts: MemoryCounts
     ) -> list[Delivery]:
         """Hand out up to `limit` messages; what is too old expires instead."""
         if self.paused:
@@ -224,7 +224,7 @@ class QueueModel:
             deliveries.append(self._delivery(entry, entry.lease, now))
         return deliveries
 
-    def _delivery(self, entry: Entry, lease: Lease, now: int) -> Delivery:
+    def _delivery(self, entry: WaitingEntry, lease: Lease, now: int) -> Delivery:
         message = entry.message
         return Delivery(
             lease=LeaseRef(queue=self.ref, message_id=message.id, token=lease.token),
@@ -243,14 +243,14 @@ class QueueModel:
 
     # settled
 
-    def held(self, ref: LeaseRef, now: int) -> Entry | None:
+    def held(self, ref: LeaseRef, now: int) -> WaitingEntry | None:
         """The message under this lease, unless the lease lapsed or is someone else's."""
         entry = self.entries.get(ref.message_id)
         if entry is None or entry.lease is None or entry.lease.token != ref.token:
             return None
         return entry if entry.lease.until_ms > now else None
 
-    def ack(self, ref: LeaseRef, now: int, counts: Counts) -> Settlement:
+    def ack(self, ref: LeaseRef, now: int, counts: MemoryCounts) -> Settlement:
         entry = self.held(ref, now)
         if entry is None:
             return Settlement.LAPSED
@@ -265,7 +265,7 @@ class QueueModel:
         entry.lease.until_ms = now + lease_ms
         return Settlement.DONE
 
-    def nack(self, failure: Failure, now: int, chance: float, counts: Counts) -> Settlement:
+    def nack(self, failure: Failure, now: int, chance: float, counts: MemoryCounts) -> Settlement:
         entry = self.held(failure.lease, now)
         if entry is None:
             return Settlement.LAPSED
@@ -285,7 +285,7 @@ class QueueModel:
         delay = min(policy.initial_backoff_ms * 2 ** min(attempts - 1, 40), policy.max_backoff_ms)
         return int(delay - delay * policy.jitter * chance)
 
-    def dead_letter(self, failure: Failure, now: int, counts: Counts) -> Settlement:
+    def dead_letter(self, failure: Failure, now: int, counts: MemoryCounts) -> Settlement:
         entry = self.held(failure.lease, now)
         if entry is None:
             return Settlement.LAPSED
@@ -294,7 +294,7 @@ class QueueModel:
         self.count(counts, "dead")
         return Settlement.DONE
 
-    def _die(self, entry: Entry, now: int, reason: DeathReason) -> None:
+    def _die(self, entry: WaitingEntry, now: int, reason: DeathReason) -> None:
         message = entry.message
         del self.entries[message.id]
         self.outbox.append(
@@ -317,7 +317,7 @@ class QueueModel:
 
     # time passes
 
-    def bring_back(self, now: int, counts: Counts) -> None:
+    def bring_back(self, now: int, counts: MemoryCounts) -> None:
         """Return messages whose lease lapsed, and place those whose time has come."""
         lapsed = [e for e in self.entries.values() if e.lease is not None and e.lease.until_ms <= now]
         for entry in sorted(lapsed, key=lambda e: (e.lease.until_ms if e.lease else 0, e.message.id)):
@@ -326,14 +326,14 @@ class QueueModel:
         for entry in sorted(due, key=lambda e: (e.available_at_ms, e.sequence or 0, e.message.id)):
             self._make_ready(entry)
 
-    def expire(self, now: int, counts: Counts) -> None:
+    def expire(self, now: int, counts: MemoryCounts) -> None:
         """Expire what is too old, idempotency keys included."""
         expired = [e for e in self.waiting() if e.expires_at_ms <= now]
         for entry in sorted(expired, key=lambda e: (e.expires_at_ms, e.message.id)):
             self._expire(entry, now, counts)
         self._seen = {key: seen for key, seen in self._seen.items() if seen[2] > now}
 
-    def _lapse(self, entry: Entry, now: int, counts: Counts) -> None:
+    def _lapse(self, entry: WaitingEntry, now: int, counts: MemoryCounts) -> None:
         lease = entry.lease
         if lease is None:
             return
@@ -347,7 +347,7 @@ class QueueModel:
         entry.available_at_ms = lease.until_ms
         self._make_ready(entry)
 
-    def _expire(self, entry: Entry, now: int, counts: Counts) -> None:
+    def _expire(self, entry: WaitingEntry, now: int, counts: MemoryCounts) -> None:
         self._die(entry, now, DeathReason.EXPIRED)
         self.count(counts, "expired")
 

@@ -7,7 +7,7 @@ from weir.model.names import EnvironmentRef, QueueRef
 Ref = QueueRef | EnvironmentRef
 
 
-class Turns:
+class MemoryTurns:
     """Newcomers join behind those that already wait for their turn."""
 
     def __init__(self) -> None:

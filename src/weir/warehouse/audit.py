@@ -9,7 +9,7 @@ from typing import Any
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse import tables
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.queries import load_warehouse_queries
 
 MAX_ROWS = 100_000
@@ -18,7 +18,7 @@ Counts = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class DriftingQueue:
     """A queue whose accounts do not agree: `drift` is odometer - counted - lost in known gaps."""
 
     queue: QueueRef
@@ -67,17 +67,17 @@ class GapReport:
 class AuditReader:
     """Asks the warehouse what the audit needs to know."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ClickHouseConnection) -> None:
         self._connection = connection
 
     def totals(self) -> dict[str, Any]:
         row = self._ask("totals")[0]
         return {"queues": row["queues"], "events": row["events"], **named(row["counted"])}
 
-    def disagreeing(self) -> list[Account]:
+    def disagreeing(self) -> list[DriftingQueue]:
         """Every queue with drift."""
         return [
-            Account(
+            DriftingQueue(
                 queue=QueueRef(**{name: row[name] for name in tables.QUEUES.dimensions}),
                 shard=row["shard"],
                 **{name: tuple(row[name]) for name in ("counted", "totals", "lost", "drift")},

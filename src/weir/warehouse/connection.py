@@ -31,7 +31,7 @@ one part and one token again. The partition bound is off: events from many days 
 """
 
 
-class Connection:
+class ClickHouseConnection:
     """ClickHouse by URL (`http://user:password@host:port/database`); errors are those of the tree."""
 
     def __init__(

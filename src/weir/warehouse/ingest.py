@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from weir.warehouse import tables
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 
 Stream = tuple[str, int]
 _POSITIONS = f"""
@@ -43,13 +43,13 @@ class RejectRow:
     samples: tuple[str, ...]
 
 
-def landed_positions(connection: Connection) -> dict[Stream, str]:
+def landed_positions(connection: ClickHouseConnection) -> dict[Stream, str]:
     """The last id of every stream that has landed."""
     rows = connection.rows(_POSITIONS)
     return {(row["metric"], row["shard"]): f"{row['ms']}-{row['sequence']}" for row in rows}
 
 
-def insert_gaps(connection: Connection, gaps: Sequence[GapRow], *, token: str, now_ms: int) -> None:
+def insert_gaps(connection: ClickHouseConnection, gaps: Sequence[GapRow], *, token: str, now_ms: int) -> None:
     rows: list[Mapping[str, object]] = [
         {
             "metric": gap.metric,
@@ -67,7 +67,9 @@ def insert_gaps(connection: Connection, gaps: Sequence[GapRow], *, token: str, n
     connection.insert_rows(tables.GAPS, rows, token=token)
 
 
-def insert_rejects(connection: Connection, rejects: Sequence[RejectRow], *, token: str, now_ms: int) -> None:
+def insert_rejects(
+    connection: ClickHouseConnection, rejects: Sequence[RejectRow], *, token: str, now_ms: int
+) -> None:
     rows: list[Mapping[str, object]] = [
         {
             "metric": reject.metric,

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from weir.control.migrate import outstanding, read_migrations
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import PACKAGE, ClickHouseMigrations
 
 _STATE = """
@@ -32,7 +32,7 @@ class ClickHouseState:
 
 async def inspect_clickhouse(url: str) -> ClickHouseState:
     """Ask a ClickHouse how it is set up."""
-    connection = await asyncio.to_thread(Connection, url, timeout_s=5)
+    connection = await asyncio.to_thread(ClickHouseConnection, url, timeout_s=5)
     try:
         (row,) = await asyncio.to_thread(connection.rows, _STATE)
         applied = await ClickHouseMigrations(connection).applied()

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from weir.control.migrate import Migration, migrate, read_migrations, verify
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.statements import split_statements
 
 PACKAGE = "weir.warehouse.migrations"
@@ -45,7 +45,7 @@ class ClickHouseMigrations:
     name = "ClickHouse"
 
     def __init__(
-        self, connection: Connection, *, lock: AbstractAsyncContextManager[Any] | None = None
+        self, connection: ClickHouseConnection, *, lock: AbstractAsyncContextManager[Any] | None = None
     ) -> None:
         self._connection = connection
         self._lock = lock or nullcontext()
@@ -96,8 +96,8 @@ async def drop_warehouse(url: str) -> None:
 
 
 @asynccontextmanager
-async def _connected(url: str) -> AsyncIterator[Connection]:
-    connection = await asyncio.to_thread(Connection, url)
+async def _connected(url: str) -> AsyncIterator[ClickHouseConnection]:
+    connection = await asyncio.to_thread(ClickHouseConnection, url)
     try:
         yield connection
     finally:
@@ -107,7 +107,7 @@ async def _connected(url: str) -> AsyncIterator[Connection]:
 def _on_server(url: str, statement: str) -> None:
     """Run a statement about the URL's database from outside of it."""
     parts = urlsplit(url)
-    connection = Connection(parts._replace(path="/default").geturl())
+    connection = ClickHouseConnection(parts._replace(path="/default").geturl())
     try:
         connection.command(statement, {"database": unquote(parts.path.lstrip("/")) or "default"})
     finally:

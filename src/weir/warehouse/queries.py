@@ -10,14 +10,14 @@ import re
 from dataclasses import replace
 from functools import cache
 
-from weir.control.sql import Query, load_queries
+from weir.control.sql import NamedQuery, load_queries
 from weir.telemetry.events import QUEUE_COUNTERS
 
 _MARK = re.compile(r"\$COUNTERS\(")
 
 
 @cache
-def load_warehouse_queries(package: str, file: str) -> dict[str, Query]:
+def load_warehouse_queries(package: str, file: str) -> dict[str, NamedQuery]:
     """Read the named queries of `file` in `package`, each with its counters written out."""
     queries = load_queries(package, file)
     return {name: replace(query, text=write_counters(query.text)) for name, query in queries.items()}

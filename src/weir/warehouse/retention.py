@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weir.warehouse import tables
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 
 _TTL = """
 SELECT create_table_query AS ddl
@@ -15,7 +15,7 @@ WHERE database = currentDatabase() AND name = {name:String}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
+class TierRetention:
     """Days that the 5-second, minute and hour tiers keep."""
 
     fine_days: int = 2
@@ -27,7 +27,7 @@ class Retention:
         return self.fine_days, self.minute_days, self.hour_days
 
 
-def apply_retention(connection: Connection, retention: Retention) -> list[str]:
+def apply_retention(connection: ClickHouseConnection, retention: TierRetention) -> list[str]:
     """Set the TTL of every tier that has another one; the tables that changed."""
     changed = []
     for each in tables.TIER_SETS:

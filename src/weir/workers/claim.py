@@ -15,7 +15,7 @@ WAIT_MS = 1_000
 BACKOFF_S = 0.5
 
 
-class Room:
+class FreeSlots:
     """How many more messages a worker takes: what it runs at once plus what it fetches ahead."""
 
     def __init__(self, size: int) -> None:
@@ -51,7 +51,7 @@ class Claimer:
         queue: QueueRef,
         *,
         consumer: str,
-        room: Room,
+        room: FreeSlots,
         accept: Callable[[Delivery], None],
         blocked: Callable[[], bool] = lambda: False,
         batch: int = 100,

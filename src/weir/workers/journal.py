@@ -68,7 +68,7 @@ _RESULT = ("organization", "project", "environment", "queue", "key", "message_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class AttemptRecord:
     """One attempt at a message, as it ended."""
 
     delivery: Delivery
@@ -80,10 +80,10 @@ class Attempt:
     result: Any = None
 
 
-class Journal(Protocol):
+class AttemptJournal(Protocol):
     """Where attempts are written down."""
 
-    def record(self, attempt: Attempt) -> None: ...
+    def record(self, attempt: AttemptRecord) -> None: ...
 
 
 class PostgresJournal:
@@ -95,10 +95,10 @@ class PostgresJournal:
         self._database = database
         self._clock = clock or SystemClock()
         self._flush_every_s = flush_every_s
-        self._waiting: deque[Attempt] = deque(maxlen=CAPACITY)
+        self._waiting: deque[AttemptRecord] = deque(maxlen=CAPACITY)
         self.dropped = 0
 
-    def record(self, attempt: Attempt) -> None:
+    def record(self, attempt: AttemptRecord) -> None:
         if len(self._waiting) == CAPACITY:
             self.dropped += 1
         self._waiting.append(attempt)
@@ -164,7 +164,7 @@ def _names(scope: EnvironmentRef) -> dict[str, str]:
     return {"organization": scope.organization, "project": scope.project, "environment": scope.environment}
 
 
-def _latest(batch: Iterable[Attempt]) -> list[Attempt]:
+def _latest(batch: Iterable[AttemptRecord]) -> list[AttemptRecord]:
     """Those with a result to keep, the last one of each key: one statement must not touch a row twice."""
     found = {
         (attempt.delivery.queue, attempt.delivery.idempotency_key): attempt
@@ -174,7 +174,7 @@ def _latest(batch: Iterable[Attempt]) -> list[Attempt]:
     return list(found.values())
 
 
-def _handler_times(batch: Iterable[Attempt]) -> Iterator[tuple[Any, ...]]:
+def _handler_times(batch: Iterable[AttemptRecord]) -> Iterator[tuple[Any, ...]]:
     """How many attempts ended and failed, and how long they ran, by queue, worker and warehouse bucket."""
     sums: dict[tuple[QueueRef, int, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for attempt in batch:
@@ -192,7 +192,7 @@ def _columns(names: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> dict[st
     return dict(zip(names, (list(column) for column in zip(*rows, strict=True)), strict=True))
 
 
-def _attempt_row(attempt: Attempt) -> tuple[Any, ...]:
+def _attempt_row(attempt: AttemptRecord) -> tuple[Any, ...]:
     delivery = attempt.delivery
     queue = delivery.queue
     received_at_ms, hook = receipt_of(delivery.headers)
@@ -214,7 +214,7 @@ def _attempt_row(attempt: Attempt) -> tuple[Any, ...]:
     )
 
 
-def _result_row(attempt: Attempt) -> tuple[Any, ...]:
+def _result_row(attempt: AttemptRecord) -> tuple[Any, ...]:
     delivery = attempt.delivery
     queue = delivery.queue
     return (

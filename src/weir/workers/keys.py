@@ -25,7 +25,7 @@ class KeyPlace:
     key: str
 
 
-class Keys(Protocol):
+class SigningKeys(Protocol):
     """Runs each key once."""
 
     async def begin(self, place: KeyPlace, *, digest: bytes, message_id: str, now_ms: int) -> bytes | None:

@@ -18,7 +18,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class HandlerOutcome:
     """How an attempt ended, why, with what result, and when its handler ran."""
 
     ending: Ending
@@ -31,13 +31,13 @@ class Outcome:
     """When the handler ended: not when the message was settled."""
 
 
-def failed(error: str, *, delay_ms: int | None = None) -> Outcome:
-    return Outcome(ending=Ending.FAILED, error=error, delay_ms=delay_ms)
+def failed(error: str, *, delay_ms: int | None = None) -> HandlerOutcome:
+    return HandlerOutcome(ending=Ending.FAILED, error=error, delay_ms=delay_ms)
 
 
-def rejected(error: str) -> Outcome:
-    return Outcome(ending=Ending.REJECTED, error=error)
+def rejected(error: str) -> HandlerOutcome:
+    return HandlerOutcome(ending=Ending.REJECTED, error=error)
 
 
-def done(result: Any = None) -> Outcome:
-    return Outcome(ending=Ending.DONE, result=result)
+def done(result: Any = None) -> HandlerOutcome:
+    return HandlerOutcome(ending=Ending.DONE, result=result)

@@ -19,12 +19,12 @@ from weir.errors import InvalidInput, NotFound, WeirError
 from weir.model.clock import Clock
 from weir.model.handling import Reject, Retry, describe_failure
 from weir.model.message import Delivery, Enqueue, NewMessage
-from weir.outbound.delivery import OutboundRequest, Verdict, deliver
+from weir.outbound.delivery import DeliveryVerdict, OutboundRequest, deliver
 from weir.outbound.log import DeliveryLog, DeliveryRecord
 from weir.spec.cel import Expression, compile_expression, evaluate_all
 from weir.spec.ir import DeliverTo, EnqueueTo, MapToCommand, QueueSpec
 from weir.workers.commands import Command, Commands, Context
-from weir.workers.outcome import Outcome, done, failed, rejected
+from weir.workers.outcome import HandlerOutcome, done, failed, rejected
 from weir.workers.variables import variables_of
 
 Secrets = Callable[[str], str | None]
@@ -48,7 +48,7 @@ class Tools:
     executor: Executor
 
 
-async def run(delivery: Delivery, spec: QueueSpec, tools: Tools) -> Outcome:
+async def run(delivery: Delivery, spec: QueueSpec, tools: Tools) -> HandlerOutcome:
     """Do what the queue says with one message. Raises only what cancels it."""
     try:
         async with asyncio.timeout(_timeout_s(spec)):
@@ -75,7 +75,7 @@ def _timeout_s(spec: QueueSpec) -> float | None:
     return None if timeout_ms is None else timeout_ms / 1000
 
 
-async def _command(delivery: Delivery, spec: QueueSpec, action: MapToCommand, tools: Tools) -> Outcome:
+async def _command(delivery: Delivery, spec: QueueSpec, action: MapToCommand, tools: Tools) -> HandlerOutcome:
     name = f"{action.entity}.{action.command}"
     command = tools.commands.find(name)
     if command is None:
@@ -97,7 +97,7 @@ async def _command(delivery: Delivery, spec: QueueSpec, action: MapToCommand, to
 
 async def run_command(
     command: Command, inputs: dict[str, Any], context: Context, executor: Executor
-) -> Outcome:
+) -> HandlerOutcome:
     """Call a command, in a thread if it is synchronous; whatever it raises becomes an outcome."""
     call = partial(command.handler, **command.arguments(inputs, context))
     try:
@@ -117,7 +117,7 @@ def _compiled(inputs: tuple[tuple[str, str], ...]) -> dict[str, Expression]:
     return {name: compile_expression(text) for name, text in inputs}
 
 
-async def _deliver(delivery: Delivery, action: DeliverTo, tools: Tools) -> Outcome:
+async def _deliver(delivery: Delivery, action: DeliverTo, tools: Tools) -> HandlerOutcome:
     scope, now_ms = delivery.queue.scope, tools.clock.now_ms()
     if tools.log.is_disabled(scope, action.url):
         # Claimed just before the endpoint was disabled; those that follow wait in the queue.
@@ -146,18 +146,18 @@ async def _deliver(delivery: Delivery, action: DeliverTo, tools: Tools) -> Outco
         )
     )
     match outcome.verdict:
-        case Verdict.DELIVERED:
+        case DeliveryVerdict.DELIVERED:
             return done({"status": outcome.status})
-        case Verdict.GONE:
+        case DeliveryVerdict.GONE:
             await tools.log.disable(scope, action.url, now_ms=now_ms, reason="the endpoint answered 410")
             return rejected(f"`{action.url}` answered 410 and is disabled")
-        case Verdict.REFUSED:
+        case DeliveryVerdict.REFUSED:
             return rejected(outcome.error or "the destination is refused")
-        case Verdict.RETRY:
+        case DeliveryVerdict.RETRY:
             return failed(outcome.error or "the delivery failed", delay_ms=outcome.retry_after_ms)
 
 
-async def _enqueue(delivery: Delivery, spec: QueueSpec, action: EnqueueTo, tools: Tools) -> Outcome:
+async def _enqueue(delivery: Delivery, spec: QueueSpec, action: EnqueueTo, tools: Tools) -> HandlerOutcome:
     """Into the next queue. Its key is this message's id, so a second attempt adds nothing."""
     payload, headers = delivery.payload, delivery.headers
     if action.inputs:

@@ -12,17 +12,17 @@ from weir.broker.broker import Broker
 from weir.errors import Unavailable, WeirError
 from weir.model.limits import MAX_BATCH
 from weir.model.message import Delivery, Failure, Settlement
-from weir.workers.outcome import Ending, Outcome
+from weir.workers.outcome import Ending, HandlerOutcome
 
 log = structlog.get_logger("weir.workers")
 RETRY_S = 0.2
-OnSettled = Callable[[Delivery, Outcome, Settlement], None]
+OnSettled = Callable[[Delivery, HandlerOutcome, Settlement], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
     delivery: Delivery
-    outcome: Outcome
+    outcome: HandlerOutcome
     give_up_at: float
 
 
@@ -36,7 +36,7 @@ class SettleBatches:
         self._waiting: list[_Waiting] = []
         self._task: asyncio.Task[None] | None = None
 
-    def settle(self, delivery: Delivery, outcome: Outcome) -> None:
+    def settle(self, delivery: Delivery, outcome: HandlerOutcome) -> None:
         """Take an outcome; it is settled soon, and `on_settled` is told."""
         give_up_at = asyncio.get_running_loop().time() + self._patience_s
         self._waiting.append(_Waiting(delivery=delivery, outcome=outcome, give_up_at=give_up_at))

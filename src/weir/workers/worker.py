@@ -14,12 +14,12 @@ import structlog
 from weir.model.message import Delivery, LeaseRef, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.tasks import cancelled, finished
-from weir.spec.book import Specs
+from weir.spec.book import SpecReader
 from weir.spec.ir import DeliverTo, QueueSpec
 from weir.telemetry.live_workers import LiveWorker, QueueLoad, is_served
-from weir.workers.claim import WAIT_MS, Claimer, Room
-from weir.workers.journal import Attempt, Journal
-from weir.workers.outcome import Ending, Outcome, failed
+from weir.workers.claim import WAIT_MS, Claimer, FreeSlots
+from weir.workers.journal import AttemptJournal, AttemptRecord
+from weir.workers.outcome import Ending, HandlerOutcome, failed
 from weir.workers.renew import Renewer
 from weir.workers.run import Tools, run
 from weir.workers.settle import SettleBatches
@@ -30,7 +30,7 @@ LOOK_EVERY_S = 0.2
 LEASE_LOST = "lease lost"
 
 
-class Activity(Protocol):
+class WorkerActivity(Protocol):
     """Where a process counts what it does."""
 
     def served(self, environment: EnvironmentRef) -> None: ...
@@ -68,18 +68,18 @@ class Worker:
     def __init__(
         self,
         tools: Tools,
-        specs: Specs,
-        journal: Journal,
+        specs: SpecReader,
+        journal: AttemptJournal,
         options: WorkerOptions,
         *,
-        activity: Activity | None = None,
+        activity: WorkerActivity | None = None,
     ) -> None:
         self._tools = tools
         self._specs = specs
         self._journal = journal
         self._options = options
         self._activity = activity
-        self._room = Room(options.concurrency + options.prefetch)
+        self._room = FreeSlots(options.concurrency + options.prefetch)
         self._slots = asyncio.Semaphore(options.concurrency)
         self._renewer = Renewer(tools.broker)
         self._settling = SettleBatches(tools.broker, on_settled=self._settled)
@@ -182,7 +182,7 @@ class Worker:
             self._settling.settle(delivery, outcome)
         except asyncio.CancelledError as cancelled:
             if LEASE_LOST in cancelled.args:
-                lost = Outcome(ending=Ending.LOST, error="the lease was lost")
+                lost = HandlerOutcome(ending=Ending.LOST, error="the lease was lost")
                 self._record(delivery, self._timed(delivery, lost), "lost")
             else:
                 stopped = failed("the worker stopped", delay_ms=0)
@@ -192,7 +192,7 @@ class Worker:
             self._renewer.release(delivery)
             self._room.give_back()
 
-    def _timed(self, delivery: Delivery, outcome: Outcome) -> Outcome:
+    def _timed(self, delivery: Delivery, outcome: HandlerOutcome) -> HandlerOutcome:
         """The outcome with the time that its handler took; none if it never began."""
         now_ms = self._tools.clock.now_ms()
         started_at_ms = self._held.get(delivery.lease)
@@ -202,7 +202,7 @@ class Worker:
             finished_at_ms=now_ms,
         )
 
-    def _settled(self, delivery: Delivery, outcome: Outcome, settlement: Settlement) -> None:
+    def _settled(self, delivery: Delivery, outcome: HandlerOutcome, settlement: Settlement) -> None:
         if settlement is Settlement.LAPSED:
             self._record(delivery, outcome, "lost")
             return
@@ -212,7 +212,7 @@ class Worker:
         if self._activity is not None:
             self._count(outcome, dead=dead)
 
-    def _count(self, outcome: Outcome, *, dead: bool) -> None:
+    def _count(self, outcome: HandlerOutcome, *, dead: bool) -> None:
         assert self._activity is not None
         if outcome.ending is Ending.DONE:
             self._activity.acked()
@@ -222,9 +222,9 @@ class Worker:
         if dead:
             self._activity.saw_deaths(1)
 
-    def _record(self, delivery: Delivery, outcome: Outcome, ending: str) -> None:
+    def _record(self, delivery: Delivery, outcome: HandlerOutcome, ending: str) -> None:
         self._journal.record(
-            Attempt(
+            AttemptRecord(
                 delivery=delivery,
                 worker=self._options.name,
                 started_at_ms=outcome.started_at_ms,

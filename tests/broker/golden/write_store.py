@@ -18,9 +18,9 @@ from typing import Any
 
 from redis import Redis
 
-from weir.broker.broker import Call, Gated
+from weir.broker.broker import Gated, NamedCall
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
+from weir.broker.runner import RedisConnection
 from weir.model.message import Delivery, Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
@@ -47,7 +47,7 @@ class Scenario:
 
     def __init__(self, url: str) -> None:
         self.clock = ManualClock()
-        self.broker = RedisBroker(Connection(url=url), clock=self.clock, chance=lambda: 0.25)
+        self.broker = RedisBroker(RedisConnection(url=url), clock=self.clock, chance=lambda: 0.25)
         self.ids = 0
         self.leases: dict[str, dict[str, Any]] = {}
 
@@ -99,10 +99,10 @@ class Scenario:
             self.message("urgent", priority=9),
             self.message("later", deliver_at_ms=self.clock.now_ms() + 30_000),
             self.message("short", ttl_ms=120_000),
-            call=Call(lane="process-of-old/1", id="call-1"),
+            call=NamedCall(lane="process-of-old/1", id="call-1"),
         )
         await self.push(
-            "plain", *(self.message(f"over-{n}") for n in range(4)), call=Call(lane="other/1", id="c")
+            "plain", *(self.message(f"over-{n}") for n in range(4)), call=NamedCall(lane="other/1", id="c")
         )
         gates = [Gated(key="customer-2", operation="0198c0de-0000-7000-8000-000000000001")]
         await self.broker.close_gates(self.queue("plain"), gates)

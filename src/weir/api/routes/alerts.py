@@ -10,14 +10,14 @@ from fastapi import APIRouter, Query, status
 from weir.alerts.channel import channel_of
 from weir.alerts.lease import show_lease
 from weir.alerts.records import State
-from weir.alerts.room import AlertRoom
+from weir.alerts.room import AlertServices
 from weir.alerts.situations import parse_recent
 from weir.api.alerting import (
+    AlertChannelBody,
+    AlertChannelList,
+    AlertChannelView,
     AlertDetail,
     AlertList,
-    ChannelBody,
-    ChannelList,
-    ChannelView,
     EvaluatorView,
     ExplanationView,
     NotificationList,
@@ -39,7 +39,7 @@ from weir.api.alerting import (
 from weir.api.auth import Access, Admin, App, Reader, Writer
 from weir.api.responses import problems
 from weir.api.services import Services, all_or_nothing, present
-from weir.control.audit import Change
+from weir.control.audit import AuditedChange
 from weir.control.principals import Role
 from weir.errors import NotFound
 
@@ -55,7 +55,7 @@ Recent = Annotated[
 Limit = Annotated[int, Query(ge=1, le=1_000)]
 
 
-def _room(services: Services) -> AlertRoom:
+def _room(services: Services) -> AlertServices:
     return present(services.alerts, "PostgreSQL")
 
 
@@ -157,14 +157,16 @@ async def resolve_alert(alert_id: str, access: Writer, services: App) -> AlertDe
 
 
 @router.get("/alert-channels", operation_id="list_alert_channels", responses=problems())
-async def list_alert_channels(access: Reader, services: App) -> ChannelList:
+async def list_alert_channels(access: Reader, services: App) -> AlertChannelList:
     """Where alerts can be told; credentials are not shown."""
     channels = await _room(services).channels.of(access.environment)
-    return ChannelList(items=[channel_view(channel) for channel in channels])
+    return AlertChannelList(items=[channel_view(channel) for channel in channels])
 
 
 @router.put("/alert-channels/{name}", operation_id="put_alert_channel", responses=problems())
-async def put_alert_channel(name: str, body: ChannelBody, access: Admin, services: App) -> ChannelView:
+async def put_alert_channel(
+    name: str, body: AlertChannelBody, access: Admin, services: App
+) -> AlertChannelView:
     """Create a channel or change it; private addresses are refused unless the operator allows them."""
     room = _room(services)
     channel = channel_of(
@@ -277,5 +279,5 @@ async def explain_queue(queue: str, access: Reader, services: App, recent: Recen
 
 async def _audit(services: Services, access: Access, action: str, target: str) -> None:
     if services.audit is not None:
-        change = Change.inside(access.environment, actor=access.actor, action=action, target=target)
+        change = AuditedChange.inside(access.environment, actor=access.actor, action=action, target=target)
         await services.audit.record(change)

@@ -32,12 +32,12 @@ from weir.api.schemas import Name
 from weir.api.services import Services, present
 from weir.control.principals import Principal, Role
 from weir.control.scopes import scope_names
-from weir.deadletters.audit import Auditor, last_audit
+from weir.deadletters.audit import DeadLetterAuditor, last_audit
 from weir.deadletters.groups import list_groups
 from weir.deadletters.letters import DeadLetter, Position
-from weir.deadletters.room import DeadLetterRoom
+from weir.deadletters.room import DeadLetterServices
 from weir.deadletters.summary import ConsumerStatus, read_summary
-from weir.deadletters.tasks import NewTask
+from weir.deadletters.tasks import NewBulkAction
 from weir.errors import Conflict, InvalidInput, NotFound
 
 router = APIRouter(tags=["dead letters"])
@@ -49,7 +49,7 @@ Before = Annotated[str | None, Query(max_length=80, description="`next_before` o
 ChannelToken = Annotated[str | None, Header(alias="X-Broker-Channel-Token", max_length=256)]
 
 
-def room_of(services: Services) -> DeadLetterRoom:
+def room_of(services: Services) -> DeadLetterServices:
     return present(services.dead_letters, "dead letters")
 
 
@@ -73,7 +73,7 @@ async def dlq_status(
     )
 
 
-async def _of_channel(room: DeadLetterRoom, token: str) -> list[ConsumerStatus]:
+async def _of_channel(room: DeadLetterServices, token: str) -> list[ConsumerStatus]:
     channel = await room.channels.channel_of_token(token)
     environment = channel.environment
     principal = Principal(
@@ -185,7 +185,7 @@ async def purge(body: PurgeBody, access: Admin, services: App, response: Respons
     return await _begin(services, access, body.task(), response)
 
 
-async def _begin(services: Services, access: Access, new: NewTask, response: Response) -> TaskView:
+async def _begin(services: Services, access: Access, new: NewBulkAction, response: Response) -> TaskView:
     task = await room_of(services).tasks.create(access.environment, new, by=access.actor)
     response.headers["location"] = f"/api/v1/dlq/tasks/{task.id}"
     return task_view(task)
@@ -241,7 +241,7 @@ async def audit(access: Reader, services: App) -> AuditView:
 async def run_audit(caller: Caller, services: App) -> AuditView:
     """Recount every consumer of every tenant now, and repair what differs; for operators."""
     caller.demand(Role.OPERATOR)
-    found = await Auditor(room_of(services).database, counting_s=COUNTING_S).audit(force=True)
+    found = await DeadLetterAuditor(room_of(services).database, counting_s=COUNTING_S).audit(force=True)
     if found is None:
         raise Conflict("another audit of the dead letters is at work; try again later")
     return AuditView(**asdict(found))

@@ -27,10 +27,10 @@ from weir.api.routes.deadletters import Before, ChannelToken, Page, next_page, p
 from weir.api.routes.deadletters_admin import Done, Replayed
 from weir.api.services import Services
 from weir.api.wire import note_holder
-from weir.deadletters.channels import Channel, Consumer
+from weir.deadletters.channels import Channel, ChannelConsumer
 from weir.deadletters.filters import Filter
 from weir.deadletters.publish import Publication, publish
-from weir.deadletters.tasks import NewTask, Task, TaskKind
+from weir.deadletters.tasks import BulkAction, BulkActionKind, NewBulkAction
 from weir.errors import Unavailable
 from weir.model.exchange import Pushed, Queued, Refused
 from weir.spec.ir import ChannelSpec
@@ -73,7 +73,7 @@ async def consumer_of(
     services: App,
     x_broker_channel_token: ChannelToken = None,
     x_broker_consumer_token: ConsumerToken = None,
-) -> Consumer:
+) -> ChannelConsumer:
     consumer = await room_of(services).channels.consumer_by_tokens(
         channelId, consumerId, channel_token=x_broker_channel_token, consumer_token=x_broker_consumer_token
     )
@@ -82,7 +82,7 @@ async def consumer_of(
 
 
 Producer = Annotated[Channel, Depends(channel_of)]
-Owner = Annotated[Consumer, Depends(consumer_of)]
+Owner = Annotated[ChannelConsumer, Depends(consumer_of)]
 _BELOW = "/channel/{channelId}/consumer/{consumerId}"
 
 
@@ -127,7 +127,7 @@ def _publication(request: Request, payload: bytes, key: str | None) -> Publicati
     return Publication(payload=payload, headers=headers, key=key, idempotency_key=chosen)
 
 
-def _published(consumer: Consumer, answer: Any) -> PublishedTo:
+def _published(consumer: ChannelConsumer, answer: Any) -> PublishedTo:
     match answer:
         case Pushed():
             word = "duplicate" if answer.duplicate else "accepted"
@@ -156,14 +156,14 @@ async def dead_jobs(owner: Owner, services: App, before: Before = None, limit: P
 @router.post(f"{_BELOW}/dlq", operation_id="requeue_dead_jobs", responses=problems())
 async def requeue_all(owner: Owner, services: App, response: Response) -> Requeued:
     """Requeue all dead messages of a consumer: 200 when it is done, 202 when it goes on as a task."""
-    task = await _finished(services, owner, TaskKind.REDRIVE, response)
+    task = await _finished(services, owner, BulkActionKind.REDRIVE, response)
     return Requeued(requeued=task.done, done=task.state.over, task=task.id)
 
 
 @router.delete(f"{_BELOW}/dlq", operation_id="purge_dead_jobs", responses=problems())
 async def purge_all(owner: Owner, services: App, response: Response) -> Deleted:
     """Delete all dead messages of a consumer that used up their attempts: 200 when it is done, else 202."""
-    task = await _finished(services, owner, TaskKind.PURGE, response)
+    task = await _finished(services, owner, BulkActionKind.PURGE, response)
     return Deleted(deleted=task.done, done=task.state.over, task=task.id)
 
 
@@ -191,11 +191,13 @@ async def delete_one(jobId: str, owner: Owner, services: App) -> Done:  # noqa: 
     return Done()
 
 
-async def _finished(services: Services, owner: Consumer, kind: TaskKind, response: Response) -> Task:
+async def _finished(
+    services: Services, owner: ChannelConsumer, kind: BulkActionKind, response: Response
+) -> BulkAction:
     """Begin a task about everything of a consumer and wait a little for its end."""
     room = room_of(services)
     environment = owner.channel.environment
-    new = NewTask(kind=kind, filter=Filter(queue=owner.queue.queue))
+    new = NewBulkAction(kind=kind, filter=Filter(queue=owner.queue.queue))
     task = await room.tasks.create(environment, new, by=owner.actor)
     give_up = asyncio.get_running_loop().time() + PATIENCE_S
     while not task.state.over and asyncio.get_running_loop().time() < give_up:

@@ -13,7 +13,7 @@ from weir.api.auth import App, authenticate
 from weir.api.prometheus import collected
 from weir.api.responses import problems
 from weir.api.schemas import Alive, Readiness
-from weir.api.services import Probe, Services
+from weir.api.services import ReadinessProbe, Services
 from weir.control.principals import Principal, Role
 
 router = APIRouter(tags=["operation"])
@@ -71,7 +71,7 @@ def _same(sent: str, expected: str) -> bool:
     return hmac.compare_digest(sent.encode(), expected.encode())
 
 
-async def _checked(probe: Probe) -> str:
+async def _checked(probe: ReadinessProbe) -> str:
     try:
         async with asyncio.timeout(_PROBE_S):
             await probe.check()

@@ -15,14 +15,14 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from weir.api.auth import App, Reader, note_served
-from weir.api.hot import Call, HotRoute, decoded
+from weir.api.hot import HotRequest, HotRoute, decoded
 from weir.api.limits import Limits
 from weir.api.reply import Reply
 from weir.api.responses import problems
 from weir.api.services import Services, present
 from weir.api.wire import note_holder
 from weir.ingress.handshakes import permission
-from weir.ingress.receive import Received, Receiver
+from weir.ingress.receive import ReceivedHook, Receiver
 from weir.model.names import EnvironmentRef
 from weir.spec.book import Hook
 from weir.spec.build_webhooks import MAX_BODY_BYTES
@@ -77,7 +77,7 @@ def _view(receiver: Receiver, hook: Hook) -> WebhookView:
     )
 
 
-async def receive(call: Call) -> Reply:
+async def receive(call: HotRequest) -> Reply:
     """The hot path: the short address."""
     receiver: Receiver = present(call.services.receiver, "webhooks")
     hook = receiver.find(decoded(call.parameters["name"]))
@@ -95,7 +95,7 @@ async def receive(call: Call) -> Reply:
     return Reply(body=found.body, status=found.status, headers=_headers(found))
 
 
-async def handshake(call: Call) -> Reply:
+async def handshake(call: HotRequest) -> Reply:
     """The CloudEvents handshake: this address takes events from whoever asks, if they are signed."""
     call.enter()
     return Reply(body=b"", headers=permission(call.headers))
@@ -150,7 +150,7 @@ def _limits(services: Services, hook: Hook | None) -> Limits:
     return limits if most == limits.max_body_bytes else replace(limits, max_body_bytes=most)
 
 
-def _headers(found: Received) -> tuple[tuple[bytes, bytes], ...]:
+def _headers(found: ReceivedHook) -> tuple[tuple[bytes, bytes], ...]:
     headers: list[tuple[bytes, bytes]] = []
     if found.replayed:
         headers.append((b"idempotency-replayed", b"true"))

@@ -11,10 +11,10 @@ from weir.admission.kinds import OperationType
 from weir.api.auth import App, Reader, Writer
 from weir.api.responses import problems
 from weir.api.services import Services, present
-from weir.control.audit import Change
+from weir.control.audit import AuditedChange
 from weir.model.holders import HOLDER
 from weir.operations.desk import MOST_PARTITIONS
-from weir.operations.model import Status
+from weir.operations.model import OperationStatus
 from weir.operations.service import OperationService
 
 router = APIRouter(prefix="/api/v1/operations", tags=["operations"])
@@ -26,7 +26,7 @@ class OperationView(BaseModel):
 
     id: str
     operation_type: str
-    status: Status
+    status: OperationStatus
     priority: int = Field(description="1 is critical, 10 can wait.")
     queue: str
     partition: str | None
@@ -55,7 +55,7 @@ class OperationList(BaseModel):
 class OperationStat(BaseModel):
     operation_type: str
     priority: int
-    status: Status
+    status: OperationStatus
     count: int
     oldest_ms: int
     newest_ms: int
@@ -119,7 +119,7 @@ async def operation_stats(access: Reader, services: App) -> OperationStats:
 async def list_operations(
     access: Reader,
     services: App,
-    status: Status | None = None,
+    status: OperationStatus | None = None,
     queue: Annotated[str | None, Query(min_length=1, max_length=255)] = None,
     before: Annotated[int | None, Query(ge=1, le=2**62)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
@@ -201,7 +201,7 @@ def _view(row: dict[str, Any]) -> OperationView:
 async def _audit(services: Services, access: Writer, action: str, row: dict[str, Any]) -> None:
     if services.audit is not None:
         await services.audit.record(
-            Change.inside(
+            AuditedChange.inside(
                 access.environment, actor=access.actor, action=action, target=row["id"], queue=row["queue"]
             )
         )

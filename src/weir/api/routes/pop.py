@@ -13,7 +13,7 @@ from weir.admission.kinds import OperationType
 from weir.api.auth import Access, queue_ref
 from weir.api.bodies import JSON_TYPES
 from weir.api.fields import Fields, query_document
-from weir.api.hot import Call, HotRoute
+from weir.api.hot import HotRequest, HotRoute
 from weir.api.reply import Reply
 from weir.api.services import admit
 from weir.broker.broker import Source
@@ -28,7 +28,7 @@ _CANCEL_S = 0.1
 _NUMBERS = ("limit", "wait_ms", "lease_ms")
 
 
-async def pop_by_query(call: Call) -> Reply:
+async def pop_by_query(call: HotRequest) -> Reply:
     """`GET /api/v1/pop`: what to pop stands in the query."""
     access = await call.access(Role.WRITE)
     admit(call.services, OperationType.POP)
@@ -36,7 +36,7 @@ async def pop_by_query(call: Call) -> Reply:
     return await _popped(call, access, Fields(query_document(call.query(), numbers=_NUMBERS), "query"))
 
 
-async def pop(call: Call) -> Reply:
+async def pop(call: HotRequest) -> Reply:
     """`POST /api/v1/pop`: what to pop stands in the body."""
     access = await call.access(Role.WRITE)
     admit(call.services, OperationType.POP)
@@ -44,7 +44,7 @@ async def pop(call: Call) -> Reply:
     return await _popped(call, access, Fields(document))
 
 
-async def _popped(call: Call, access: Access, fields: Fields) -> Reply:
+async def _popped(call: HotRequest, access: Access, fields: Fields) -> Reply:
     name = fields.text("queue")
     limit = fields.number("limit", least=1, most=MAX_BATCH) or 1
     wait_ms = fields.number("wait_ms", least=0, most=MAX_WAIT_MS) or 0
@@ -62,7 +62,7 @@ async def _popped(call: Call, access: Access, fields: Fields) -> Reply:
     return Reply.json({"messages": [delivery_document(one, as_base64=as_base64) for one in deliveries]})
 
 
-async def _waited(call: Call, taking: Any) -> Sequence[Delivery]:
+async def _waited(call: HotRequest, taking: Any) -> Sequence[Delivery]:
     """The deliveries, unless the client leaves or this process stops before there are any."""
     take = asyncio.ensure_future(taking)
     gone = asyncio.ensure_future(_disconnected(call))
@@ -85,12 +85,12 @@ async def _waited(call: Call, taking: Any) -> Sequence[Delivery]:
             task.cancel()
 
 
-async def _disconnected(call: Call) -> None:
+async def _disconnected(call: HotRequest) -> None:
     while (await call.receive())["type"] != "http.disconnect":
         pass
 
 
-async def _give_back(call: Call, deliveries: Sequence[Delivery]) -> None:
+async def _give_back(call: HotRequest, deliveries: Sequence[Delivery]) -> None:
     """Nobody is there to work on these: return them now, not when their leases lapse."""
     failures = [
         Failure(lease=one.lease, error="the consumer left before the answer", delay_ms=0)

@@ -10,7 +10,7 @@ from weir.admission.kinds import OperationType
 from weir.api.auth import Access, queue_ref
 from weir.api.bodies import JSON_TYPES
 from weir.api.fields import Fields, query_document
-from weir.api.hot import Call, HotRoute, decoded
+from weir.api.hot import HotRequest, HotRoute, decoded
 from weir.api.idempotency import header_key
 from weir.api.payloads import check_depth, cut_payloads, parse_json
 from weir.api.problems import problem
@@ -25,7 +25,7 @@ from weir.model.message import NewMessage
 BINARY = "application/octet-stream"
 
 
-async def push(call: Call) -> Reply:
+async def push(call: HotRequest) -> Reply:
     """`POST /api/v1/push`: a mixed batch."""
     access = await call.access(Role.WRITE)
     admit(call.services, OperationType.PUSH)
@@ -42,7 +42,7 @@ async def push(call: Call) -> Reply:
     return await _answered(call, access, items, key=key, body=body, single=False)
 
 
-async def push_raw(call: Call) -> Reply:
+async def push_raw(call: HotRequest) -> Reply:
     """`POST /api/v1/queues/{queue}/messages`: the body is the payload, byte for byte."""
     access = await call.access(Role.WRITE)
     admit(call.services, OperationType.PUSH)
@@ -126,7 +126,7 @@ def _message(fields: Fields, payload: bytes, headers: dict[str, str]) -> NewMess
 
 
 async def _answered(
-    call: Call, access: Access, items: list[PushItem], *, key: str | None, body: bytes, single: bool
+    call: HotRequest, access: Access, items: list[PushItem], *, key: str | None, body: bytes, single: bool
 ) -> Reply:
     if key is None:
         return await _executed(call, items, single=single)
@@ -151,7 +151,7 @@ def keyed(items: list[PushItem], key: str) -> list[PushItem]:
     ]
 
 
-async def _executed(call: Call, items: Sequence[PushItem], *, single: bool) -> Reply:
+async def _executed(call: HotRequest, items: Sequence[PushItem], *, single: bool) -> Reply:
     answers = await call.services.pusher.push(items)
     failed = uniform_error(answers)
     if failed is not None:

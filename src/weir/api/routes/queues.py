@@ -18,7 +18,7 @@ from weir.api.schemas import (
     RetentionBody,
 )
 from weir.api.services import Services, all_or_nothing, announce, present
-from weir.control.audit import Change
+from weir.control.audit import AuditedChange
 from weir.control.queues import QueueDefinition
 from weir.control.system_events import SystemEventKind
 from weir.errors import Conflict
@@ -106,7 +106,9 @@ async def _set_paused(services: Services, access: Access, queue: str, *, paused:
 
 async def _audit(services: Services, access: Access, action: str, queue: QueueRef, **details: object) -> None:
     if services.audit is not None:
-        change = Change.inside(queue.scope, actor=access.actor, action=action, target=queue.queue, **details)
+        change = AuditedChange.inside(
+            queue.scope, actor=access.actor, action=action, target=queue.queue, **details
+        )
         await services.audit.record(change)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from weir.api.auth import Access, queue_ref
 from weir.api.fields import Fields
-from weir.api.hot import Call, HotRoute
+from weir.api.hot import HotRequest, HotRoute
 from weir.api.problems import problem
 from weir.api.reply import Reply
 from weir.api.routes.pop import MIN_LEASE_MS
@@ -23,17 +23,17 @@ from weir.model.shards import shard_of
 ItemReader = Callable[[Access, Fields], SettleItem]
 
 
-async def ack(call: Call) -> Reply:
+async def ack(call: HotRequest) -> Reply:
     """`POST /api/v1/ack`: one message is done, or failed if `status` says so."""
     return await _single(call, _acknowledgment)
 
 
-async def nack(call: Call) -> Reply:
+async def nack(call: HotRequest) -> Reply:
     """`POST /api/v1/nack`: one message failed; retried, or given up with `dead_letter`."""
     return await _single(call, _failure)
 
 
-async def ack_batch(call: Call) -> Reply:
+async def ack_batch(call: HotRequest) -> Reply:
     """`POST /api/v1/ack/batch`: many at once, an answer for every item."""
     access = await call.access(Role.WRITE)
     _, document = await call.json_body()
@@ -54,7 +54,7 @@ async def ack_batch(call: Call) -> Reply:
     return Reply.json({"items": documents}, status=status)
 
 
-async def extend(call: Call) -> Reply:
+async def extend(call: HotRequest) -> Reply:
     """`POST /api/v1/extend`: keep a lease longer."""
     access = await call.access(Role.WRITE)
     _, document = await call.json_body()
@@ -74,7 +74,7 @@ async def extend(call: Call) -> Reply:
     return Reply.json({"id": lease.message_id, "status": "extended", "lease_until_ms": until_ms})
 
 
-async def _single(call: Call, read: ItemReader) -> Reply:
+async def _single(call: HotRequest, read: ItemReader) -> Reply:
     access = await call.access(Role.WRITE)
     _, document = await call.json_body()
     item = read(access, Fields(document))
@@ -89,7 +89,7 @@ async def _single(call: Call, read: ItemReader) -> Reply:
     return Reply.json(settled_document(item, answer), status=status)
 
 
-def _count(call: Call, answers: Sequence[SettleAnswer]) -> None:
+def _count(call: HotRequest, answers: Sequence[SettleAnswer]) -> None:
     activity = call.services.activity
     if activity is not None:
         activity.acked(len(answers))

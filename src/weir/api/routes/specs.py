@@ -13,7 +13,7 @@ from starlette.responses import Response
 from weir.api.auth import Access, Admin, App, Reader
 from weir.api.responses import problems
 from weir.api.services import Services, all_or_nothing, announce, present
-from weir.control.audit import Change
+from weir.control.audit import AuditedChange
 from weir.control.specs import AppliedSpec
 from weir.control.system_events import SystemEventKind
 from weir.errors import NotFound
@@ -121,7 +121,7 @@ async def _written(view: Callable[[], BaseModel]) -> Response:
 
 async def _audit(services: Services, access: Access, name: str, revision: int) -> None:
     if services.audit is not None:
-        change = Change.inside(
+        change = AuditedChange.inside(
             access.environment, actor=access.actor, action="spec.apply", target=name, revision=revision
         )
         await services.audit.record(change)

@@ -11,7 +11,7 @@ from weir.api.auth import Access, Admin, App, Caller
 from weir.api.responses import problems
 from weir.api.schemas import AuditList, EnvironmentBody, EnvironmentList, EnvironmentView
 from weir.api.services import Services, all_or_nothing, present
-from weir.control.audit import Change
+from weir.control.audit import AuditedChange
 from weir.control.principals import Role
 from weir.control.tenants import Environment
 
@@ -43,7 +43,7 @@ async def define_environment(
 
 async def _audit(services: Services, access: Access, environment: str, body: EnvironmentBody) -> None:
     if services.audit is not None:
-        change = Change.inside(
+        change = AuditedChange.inside(
             access.environment,
             actor=access.actor,
             action="environment.define",

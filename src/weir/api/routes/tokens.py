@@ -10,7 +10,7 @@ from weir.api.auth import App, Caller
 from weir.api.responses import problems
 from weir.api.schemas import RotateBody, TokenBody, TokenCreated, TokenList, TokenView
 from weir.api.services import Services, all_or_nothing, present
-from weir.control.audit import Change
+from weir.control.audit import AuditedChange
 from weir.control.principals import Principal, Role
 from weir.control.tokens import NewToken, Token
 
@@ -78,7 +78,7 @@ async def revoke_token(token_id: str, caller: Caller, services: App) -> None:
 async def _audit(services: Services, caller: Principal, action: str, token: Token) -> None:
     if services.audit is not None:
         # Recorded in the token's scope, not the caller's: a tenant sees what an operator did to its tokens.
-        change = Change(
+        change = AuditedChange(
             actor=f"token:{caller.token_id}",
             action=action,
             target=token.id,

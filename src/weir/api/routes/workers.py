@@ -21,7 +21,7 @@ from weir.api.routes.history import asked_window, warehouse_of
 from weir.api.services import Services, present
 from weir.control.principals import Role
 from weir.errors import NotFound
-from weir.telemetry.presence import Server
+from weir.telemetry.presence import ServingProcess
 from weir.warehouse.reading.periods import Window
 from weir.warehouse.reading.warehouse import Warehouse
 from weir.warehouse.reading.workers import OF_TENANTS, WorkerSummary
@@ -85,7 +85,7 @@ async def show_worker_metrics(
     return await _series(warehouse, window, chosen, worker_id=worker_id)
 
 
-async def _servers(services: Services, access: Access, window: Window) -> list[Server]:
+async def _servers(services: Services, access: Access, window: Window) -> list[ServingProcess]:
     found = await present(services.servers, "telemetry").of(access.environment, since_ms=window.start_ms)
     if access.principal.role is Role.OPERATOR:
         # Nothing is hidden from an operator, so to one no process counts as shared.
@@ -94,7 +94,7 @@ async def _servers(services: Services, access: Access, window: Window) -> list[S
 
 
 async def _series(
-    warehouse: Warehouse, window: Window, servers: list[Server], *, worker_id: str | None
+    warehouse: Warehouse, window: Window, servers: list[ServingProcess], *, worker_id: str | None
 ) -> Response:
     shared_ids = [one.worker_id for one in servers if one.shared]
     points = await warehouse.workers.series(

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from io import BufferedIOBase
 
-from weir.embedded.chdb.failures import Gone, Refused
+from weir.embedded.chdb.failures import Gone, RequestRefused
 
 _READ_SIZE = 1 << 20
 
@@ -70,7 +70,7 @@ def _decoder(encoding: str) -> Callable[[bytes], bytes]:
         from backports import zstd
 
         return zstd.ZstdDecompressor().decompress
-    raise Refused(89, "UNKNOWN_COMPRESSION_METHOD", f"Unknown compression method: {encoding[:40]}")
+    raise RequestRefused(89, "UNKNOWN_COMPRESSION_METHOD", f"Unknown compression method: {encoding[:40]}")
 
 
 def form(body: bytes, content_type: str) -> tuple[dict[str, str], dict[str, bytes]]:

@@ -12,7 +12,7 @@ _STATUS = {
 _UNKNOWN = 1001
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that this front answers itself with one of ClickHouse's errors."""
 
     def __init__(self, code: int, name: str, text: str) -> None:

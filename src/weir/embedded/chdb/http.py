@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from weir.embedded.chdb.body import decoded, form, raw_body
-from weir.embedded.chdb.failures import Gone, Refused, described
+from weir.embedded.chdb.failures import Gone, RequestRefused, described
 from weir.embedded.chdb.request import credentials, parse_request
-from weir.embedded.chdb.runner import Answer, Runner, User
+from weir.embedded.chdb.runner import EngineAnswer, Runner, User
 
 
 class Front(ThreadingHTTPServer):
@@ -27,7 +27,7 @@ class Front(ThreadingHTTPServer):
         self.runner = runner
         self._password = password.encode()
         self._users = {user.name: user for user in users}
-        super().__init__(address, Handler)
+        super().__init__(address, RequestHandler)
 
     def authenticated(self, name: str, password: str) -> User | None:
         right = hmac.compare_digest(password.encode(), self._password)
@@ -38,7 +38,7 @@ class Front(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class Handler(BaseHTTPRequestHandler):
+class RequestHandler(BaseHTTPRequestHandler):
     """One connection; one request after the other."""
 
     protocol_version = "HTTP/1.1"
@@ -104,13 +104,13 @@ class Handler(BaseHTTPRequestHandler):
         user = self.server.authenticated(name, password)
         if user is None:
             reason = "Authentication failed: password is incorrect, or there is no user with such name"
-            raise Refused(516, "AUTHENTICATION_FAILED", f"{name[:64]}: {reason}")
+            raise RequestRefused(516, "AUTHENTICATION_FAILED", f"{name[:64]}: {reason}")
         return user
 
     def _headers(self) -> Mapping[str, str]:
         return self.headers  # type: ignore[return-value]
 
-    def _answer_headers(self, answer: Answer, query_id: str | None) -> dict[str, str]:
+    def _answer_headers(self, answer: EngineAnswer, query_id: str | None) -> dict[str, str]:
         headers = {
             "Content-Type": "application/octet-stream",
             "X-ClickHouse-Timezone": self.server.runner.engine.timezone,

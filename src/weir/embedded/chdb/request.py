@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from weir.embedded.chdb.failures import Refused
+from weir.embedded.chdb.failures import RequestRefused
 
 _TRANSPORT = frozenset(
     """
@@ -57,7 +57,7 @@ def parse_request(
     settings = {n: v for n, v in plain.items() if n not in _TRANSPORT and not n.startswith("param_")}
     for name in settings:
         if not _NAME.match(name):
-            raise Refused(115, "UNKNOWN_SETTING", f"Unknown setting {name!r}")
+            raise RequestRefused(115, "UNKNOWN_SETTING", f"Unknown setting {name!r}")
     return Request(
         query=plain.get("query", "").encode("utf-8", "surrogateescape"),
         database=plain.get("database") or headers.get("X-ClickHouse-Database"),
@@ -78,7 +78,7 @@ def _external_table(name: str, data: bytes, arguments: Mapping[str, str]) -> Ext
         types = arguments.get(f"{name}_types", "").split(",")
         structure = ", ".join(f"_{index} {kind}" for index, kind in enumerate(types, 1) if kind)
     if not structure or not _NAME.match(name):
-        raise Refused(36, "BAD_ARGUMENTS", f"External table {name!r} has no structure")
+        raise RequestRefused(36, "BAD_ARGUMENTS", f"External table {name!r} has no structure")
     return ExternalTable(
         name=name, structure=structure, format=arguments.get(f"{name}_format", "TabSeparated"), data=data
     )

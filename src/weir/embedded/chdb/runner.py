@@ -12,7 +12,7 @@ from typing import Any
 
 from weir.embedded.chdb.cancel import HangUps
 from weir.embedded.chdb.engine import Engine, configure, load, use
-from weir.embedded.chdb.failures import Refused
+from weir.embedded.chdb.failures import RequestRefused
 from weir.embedded.chdb.pieces import can_be_joined, pieces
 from weir.embedded.chdb.request import Request
 from weir.embedded.chdb.sessions import Sessions
@@ -27,7 +27,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class EngineAnswer:
     body: bytes
     format: str | None
     summary: dict[str, int] = field(default_factory=dict)
@@ -46,12 +46,12 @@ class Runner:
     @contextmanager
     def answered(
         self, request: Request, body: Iterator[bytes], *, user: User, client: socket.socket
-    ) -> Iterator[Answer]:
+    ) -> Iterator[EngineAnswer]:
         """Run a request; its answer can be read inside the block."""
         started = time.perf_counter_ns()
         statement, insert, rows = _assemble(request.query, body)
         if insert is None and not statement.strip():
-            raise Refused(62, "SYNTAX_ERROR", "Empty query")
+            raise RequestRefused(62, "SYNTAX_ERROR", "Empty query")
         with ExitStack() as stack:
             stack.enter_context(self.engine.running)
             connection = stack.enter_context(self._connection(request, user, statement))
@@ -70,7 +70,7 @@ class Runner:
         key = (user.name, request.session_id or "")
         known = bool(request.session_id) and self.sessions.known(key)
         if request.session_must_exist and not known:
-            raise Refused(372, "SESSION_NOT_FOUND", "Session not found")
+            raise RequestRefused(372, "SESSION_NOT_FOUND", "Session not found")
         if request.session_id and not user.read_only and (known or keeps_state(statement)):
             with self.sessions.connection(key, timeout_s=request.session_timeout_s) as connection:
                 use(connection, request.database)
@@ -133,7 +133,7 @@ def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     yield from rest
 
 
-def _insert(connection: Any, request: Request, insert: Insert, rows: Iterator[bytes]) -> Answer:
+def _insert(connection: Any, request: Request, insert: Insert, rows: Iterator[bytes]) -> EngineAnswer:
     """Insert from a file. The engine's own insert interface reports success when a view has failed, and
     it cuts inline rows at the first blank line; from a file it does neither."""
     with Spool() as spool:
@@ -142,10 +142,10 @@ def _insert(connection: Any, request: Request, insert: Insert, rows: Iterator[by
         statement = f"{insert.head} FROM INFILE {quoted(spool.path)} {insert.settings} FORMAT {insert.format}"
         result = connection.query(statement, "Null", params=dict(request.parameters))
     written = {"written_rows": result.rows_written(), "written_bytes": result.bytes_written()}
-    return Answer(body=b"", format=None, summary=written)
+    return EngineAnswer(body=b"", format=None, summary=written)
 
 
-def _read(stack: ExitStack, connection: Any, request: Request, statement: bytes) -> Answer:
+def _read(stack: ExitStack, connection: Any, request: Request, statement: bytes) -> EngineAnswer:
     """The answer in pieces where that can be; the first two are fetched, so that most errors come first."""
     if not can_be_joined(request, statement):
         return _query(connection, request, statement)
@@ -153,14 +153,14 @@ def _read(stack: ExitStack, connection: Any, request: Request, statement: bytes)
     begun = list(islice(results, 2))
     body = b"".join(one.bytes() for one in begun)
     if len(begun) == 2:
-        return Answer(body=body, format=request.format, more=(one.bytes() for one in results))
-    return Answer(body=body, format=request.format, summary=_summary(begun[0]) if begun else {})
+        return EngineAnswer(body=body, format=request.format, more=(one.bytes() for one in results))
+    return EngineAnswer(body=body, format=request.format, summary=_summary(begun[0]) if begun else {})
 
 
-def _query(connection: Any, request: Request, statement: bytes) -> Answer:
+def _query(connection: Any, request: Request, statement: bytes) -> EngineAnswer:
     result = connection.query(statement, request.format, params=dict(request.parameters))
     shown = request.format if reads(statement) else None
-    return Answer(body=result.bytes() or b"", format=shown, summary=_summary(result))
+    return EngineAnswer(body=result.bytes() or b"", format=shown, summary=_summary(result))
 
 
 def _summary(result: Any) -> dict[str, int]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from weir.embedded.chdb.failures import Refused
+from weir.embedded.chdb.failures import RequestRefused
 
 Key = tuple[str, str]
 """User and session id: nobody gets into another user's session."""
@@ -43,7 +43,7 @@ class Sessions:
         """The session's connection, for one request at a time."""
         session = self._find(key)
         if not session.busy.acquire(blocking=False):
-            raise Refused(373, "SESSION_IS_LOCKED", "Session is locked by a concurrent client")
+            raise RequestRefused(373, "SESSION_IS_LOCKED", "Session is locked by a concurrent client")
         try:
             yield session.connection
         finally:
@@ -55,7 +55,7 @@ class Sessions:
             self._expire()
             if key not in self._open:
                 if len(self._open) >= self._limit:
-                    raise Refused(202, "TOO_MANY_SIMULTANEOUS_QUERIES", "Too many sessions")
+                    raise RequestRefused(202, "TOO_MANY_SIMULTANEOUS_QUERIES", "Too many sessions")
                 self._open[key] = Session(connection=self._connect(), idle_until=time.monotonic() + 60)
             return self._open[key]
 

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from weir.testing.conformance.accounts import Accounts
 from weir.testing.conformance.deaths import Deaths
-from weir.testing.conformance.gates import Gates
+from weir.testing.conformance.gates import GatePromises
 from weir.testing.conformance.leases import Leases
 from weir.testing.conformance.order import Order
 from weir.testing.conformance.refusals import Refusals
-from weir.testing.conformance.room import Room
-from weir.testing.conformance.turns import Turns
+from weir.testing.conformance.room import CapacityPromises
+from weir.testing.conformance.turns import TurnPromises
 from weir.testing.conformance.waiting import Waiting
 
 
-class BrokerConformance(Leases, Deaths, Order, Room, Turns, Gates, Waiting, Accounts, Refusals):
+class BrokerConformance(
+    Leases, Deaths, Order, CapacityPromises, TurnPromises, GatePromises, Waiting, Accounts, Refusals
+):
     """Every promise."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from weir.broker.broker import Broker, Call, Gated
+from weir.broker.broker import Broker, Gated, NamedCall
 from weir.model.ids import new_id, new_message_id
 from weir.model.message import Enqueue, Failure
 from weir.model.names import QueueRef
@@ -15,7 +15,7 @@ from weir.testing.clocks import ManualClock
 from weir.testing.conformance.base import PLAIN, Promises, message
 
 
-class Gates(Promises):
+class GatePromises(Promises):
     async def test_a_closed_gate_sends_producers_to_the_operation_queue(
         self, broker: Broker, queue: QueueRef
     ) -> None:
@@ -184,10 +184,12 @@ class Gates(Promises):
         await broker.allow_direct(shard, until_ms=now + 50)
         try:
             manual_clock.advance(100)
-            (first,) = await broker.enqueue(queue, [message("a")], call=Call(lane=new_id(), id=new_id()))
+            (first,) = await broker.enqueue(queue, [message("a")], call=NamedCall(lane=new_id(), id=new_id()))
             assert first.outcome is Enqueue.ACCEPTED
             manual_clock.advance(1)
-            (second,) = await broker.enqueue(queue, [message("b")], call=Call(lane=new_id(), id=new_id()))
+            (second,) = await broker.enqueue(
+                queue, [message("b")], call=NamedCall(lane=new_id(), id=new_id())
+            )
             assert second.outcome is Enqueue.GATED
             (nobodys,) = await broker.enqueue(queue, [message("d")])
             assert nobodys.outcome is Enqueue.ACCEPTED

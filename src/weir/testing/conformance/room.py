@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weir.broker.broker import Broker, Call, CallAnswer
+from weir.broker.broker import Broker, CallAnswer, NamedCall
 from weir.model.ids import new_id
 from weir.model.message import DeathReason, Enqueue, Failure
 from weir.model.names import QueueRef
@@ -14,7 +14,7 @@ from weir.testing.clocks import ManualClock
 from weir.testing.conformance.base import PLAIN, Promises, message, texts
 
 
-class Room(Promises):
+class CapacityPromises(Promises):
     async def test_a_delayed_message_waits_for_its_time(
         self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
     ) -> None:
@@ -105,7 +105,7 @@ class Room(Promises):
         self, broker: Broker, queue: QueueRef
     ) -> None:
         await broker.define(queue, replace(PLAIN, retention=Retention(max_depth=1)))
-        call, batch = Call(lane=new_id(), id=new_id()), [message("a"), message("b")]
+        call, batch = NamedCall(lane=new_id(), id=new_id()), [message("a"), message("b")]
         first = await broker.enqueue(queue, batch, call=call)
         assert [answer.outcome for answer in first] == [Enqueue.ACCEPTED, Enqueue.FULL]
         (got,) = await self.take(broker, queue)
@@ -121,7 +121,7 @@ class Room(Promises):
         self, broker: Broker, queue: QueueRef
     ) -> None:
         await broker.define(queue, PLAIN)
-        call, first = Call(lane=new_id(), id=new_id()), message("a", idempotency_key="i")
+        call, first = NamedCall(lane=new_id(), id=new_id()), message("a", idempotency_key="i")
         await broker.enqueue(queue, [first])
         batch = [message("b"), message("a", idempotency_key="i"), message("c", idempotency_key="i")]
         told = await broker.enqueue(queue, batch, call=call)
@@ -138,7 +138,7 @@ class Room(Promises):
     ) -> None:
         await broker.define(queue, PLAIN)
         shard = shard_of(queue.scope, shards=broker.shards)
-        calls = [Call(lane=new_id(), id=new_id()) for _ in range(3)]
+        calls = [NamedCall(lane=new_id(), id=new_id()) for _ in range(3)]
         await broker.enqueue(queue, [message("a")], call=calls[0])
         await broker.settle_call(queue, calls[1])
         manual_clock.advance(1_000)
@@ -156,7 +156,7 @@ class Room(Promises):
         self, broker: Broker, queue: QueueRef
     ) -> None:
         await broker.define(queue, PLAIN)
-        call = Call(lane=new_id(), id=new_id())
+        call = NamedCall(lane=new_id(), id=new_id())
         assert await broker.settle_call(queue, call) == []
         (answer,) = await broker.enqueue(queue, [message("a")], call=call)
         assert answer.outcome is Enqueue.GATED

@@ -11,7 +11,7 @@ from weir.model.shards import shard_of
 from weir.testing.conformance.base import PLAIN, Promises, texts
 
 
-class Turns(Promises):
+class TurnPromises(Promises):
     async def test_the_limit_of_a_queue_holds(self, broker: Broker, queue: QueueRef) -> None:
         await broker.define(queue, replace(PLAIN, concurrency=2))
         await self.put(broker, queue, "a", "b", "c")

@@ -10,7 +10,7 @@ from typing import Protocol
 from weir.model.clock import Clock
 from weir.warehouse.reading.questions import ask_operator
 from weir.warehouse.reading.reader import Reader
-from weir.warehouse.reading.series import Span
+from weir.warehouse.reading.series import TimeSpan
 
 STALE_AFTER_MS = 60_000
 """Telemetry that is further behind than this is not judged by: rules are unknown, rates are null."""
@@ -100,12 +100,12 @@ class FreshnessReader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class LandedGap:
     """Events of one metric and shard that were lost."""
 
     metric: str
     shard: int
-    span: Span
+    span: TimeSpan
 
 
 class GapReader:
@@ -116,9 +116,9 @@ class GapReader:
         self._clock = clock
         self._max_age_ms = max_age_ms
         self._read_ms = -max_age_ms
-        self._gaps: list[Gap] = []
+        self._gaps: list[LandedGap] = []
 
-    async def of(self, metric: str, shard: int, *, start_ms: int, end_ms: int) -> tuple[Span, ...]:
+    async def of(self, metric: str, shard: int, *, start_ms: int, end_ms: int) -> tuple[TimeSpan, ...]:
         return tuple(
             gap.span
             for gap in await self.everything()
@@ -128,15 +128,15 @@ class GapReader:
             and gap.span.start_ms < end_ms
         )
 
-    async def everything(self) -> list[Gap]:
+    async def everything(self) -> list[LandedGap]:
         now_ms = self._clock.now_ms()
         if not 0 <= now_ms - self._read_ms < self._max_age_ms:
             rows = await self._reader.ask(ask_operator("gaps"))
             self._gaps = [
-                Gap(
+                LandedGap(
                     metric=row["metric"],
                     shard=int(row["shard"]),
-                    span=Span(start_ms=row["start_ms"], end_ms=row["end_ms"]),
+                    span=TimeSpan(start_ms=row["start_ms"], end_ms=row["end_ms"]),
                 )
                 for row in rows
             ]
@@ -148,7 +148,7 @@ class GapReader:
 class Trust:
     """What a series has to know besides its rows."""
 
-    gaps: tuple[Span, ...]
+    gaps: tuple[TimeSpan, ...]
     complete_until_ms: int
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from weir.control.sql import Query
+from weir.control.sql import NamedQuery
 from weir.model.names import EnvironmentRef
 from weir.warehouse.queries import load_warehouse_queries
 from weir.warehouse.reading.reader import Question
@@ -20,7 +20,7 @@ _MARK = "$TENANT"
 
 
 @cache
-def tenant_queries() -> dict[str, Query]:
+def tenant_queries() -> dict[str, NamedQuery]:
     """The queries about one environment; every part that reads a tenant's table is marked."""
     queries = load_warehouse_queries("weir.warehouse.reading", "tenant.sql")
     for query in queries.values():
@@ -31,7 +31,7 @@ def tenant_queries() -> dict[str, Query]:
 
 
 @cache
-def operator_queries() -> dict[str, Query]:
+def operator_queries() -> dict[str, NamedQuery]:
     """The queries about Weir itself."""
     return load_warehouse_queries("weir.warehouse.reading", "operator.sql")
 

@@ -16,7 +16,7 @@ from weir.warehouse.reading.freshness import Trust, TrustReader
 from weir.warehouse.reading.periods import DEFAULT_RETENTION_MS, Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant
 from weir.warehouse.reading.reader import Question, Reader
-from weir.warehouse.reading.series import Columns, Series, Shape, Span, build_series
+from weir.warehouse.reading.series import Columns, Series, Shape, TimeSpan, build_series
 from weir.warehouse.tables import ENVIRONMENTS, QUEUES, TierSet
 
 _LOOKBACK_MS = 2 * HOUR_MS
@@ -113,9 +113,9 @@ class HistoryReader:
             return False
         return window.start_ms > self._clock.now_ms() - self._retention_ms[Resolution.HOUR]
 
-    def _known(self, resolution: Resolution, trust: Trust) -> Span:
+    def _known(self, resolution: Resolution, trust: Trust) -> TimeSpan:
         kept_ms = self._retention_ms[resolution]
-        return Span(start_ms=self._clock.now_ms() - kept_ms, end_ms=trust.complete_until_ms)
+        return TimeSpan(start_ms=self._clock.now_ms() - kept_ms, end_ms=trust.complete_until_ms)
 
 
 def _series_parameters(tiers: TierSet, window: Window) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from weir.errors import WarehouseUnavailable
 from weir.model.threads import BoundedThreads
-from weir.warehouse.connection import Connection
+from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.reading.series import Columns
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class Reader:
         self._answer_s = answer_s
         self._threads = BoundedThreads(THREADS, patience_s=answer_s, name="weir-warehouse")
         self._lock = Lock()
-        self._connection: Connection | None = None
+        self._connection: ClickHouseConnection | None = None
 
     async def ask(self, question: Question) -> Answer:
         """The rows of the answer by column name; WarehouseUnavailable if there is none."""
@@ -70,11 +70,11 @@ class Reader:
     def _columns(self, question: Question) -> Columns:
         return self._connected().columns(question.sql, question.parameters)
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> ClickHouseConnection:
         with self._lock:
             if self._connection is None:
                 # Half the time: making it takes two questions.
-                self._connection = Connection(
+                self._connection = ClickHouseConnection(
                     self._url,
                     timeout_s=self._answer_s,
                     connect_timeout_s=self._answer_s / 2,

@@ -23,7 +23,7 @@ Columns = Mapping[str, Sequence[Any]]
 """Values by name, equally many of each; without rows there are no columns."""
 
 
-class Kind(StrEnum):
+class PointKind(StrEnum):
     MEASURED = "measured"
     """The bucket has rows of its own."""
     CARRIED = "carried"
@@ -46,7 +46,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class TimeSpan:
     start_ms: int
     end_ms: int
 
@@ -54,7 +54,7 @@ class Span:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     time_ms: int
-    kind: Kind
+    kind: PointKind
     values: Mapping[str, Value]
 
 
@@ -63,7 +63,7 @@ class Series:
     """One point a bucket: when it begins, what it is, and its values by name."""
 
     times_ms: range
-    kinds: Sequence[Kind]
+    kinds: Sequence[PointKind]
     columns: Columns
 
     def __len__(self) -> int:
@@ -85,8 +85,8 @@ def build_series(
     shape: Shape,
     found: Columns,
     seed: Mapping[str, Any] | None = None,
-    gaps: Sequence[Span] = (),
-    known: Span | None = None,
+    gaps: Sequence[TimeSpan] = (),
+    known: TimeSpan | None = None,
 ) -> Series:
     """One point a bucket of `window`.
 
@@ -121,7 +121,7 @@ class _Places:
     """
 
     def __init__(self, rows: int) -> None:
-        self.kinds: list[Kind] = []
+        self.kinds: list[PointKind] = []
         self._rows = rows
         self._before, self._nothing = rows, rows + 1
         self._own: list[int] = []
@@ -132,17 +132,17 @@ class _Places:
 
     def measured(self, row: int) -> None:
         self._last = row
-        self._add(Kind.MEASURED, own=row, level=row)
+        self._add(PointKind.MEASURED, own=row, level=row)
 
     def idle(self) -> None:
-        self._add(Kind.CARRIED, own=self._before, level=self._rows + self._last)
+        self._add(PointKind.CARRIED, own=self._before, level=self._rows + self._last)
 
     def unknown(self) -> None:
         """Nothing is known here, and nothing from before can be carried past it."""
         self._last = self._nothing
-        self._add(Kind.UNKNOWN, own=self._nothing, level=self._rows + self._nothing)
+        self._add(PointKind.UNKNOWN, own=self._nothing, level=self._rows + self._nothing)
 
-    def _add(self, kind: Kind, *, own: int, level: int) -> None:
+    def _add(self, kind: PointKind, *, own: int, level: int) -> None:
         self.kinds.append(kind)
         self._own.append(own)
         self._totals.append(self._last)
@@ -168,15 +168,15 @@ def _taker(places: Sequence[int]) -> Callable[[Sequence[Value]], tuple[Value, ..
     return itemgetter(*places) if len(places) > 1 else lambda values: tuple(values[place] for place in places)
 
 
-def _lost_buckets(window: Window, gaps: Sequence[Span]) -> set[int]:
+def _lost_buckets(window: Window, gaps: Sequence[TimeSpan]) -> set[int]:
     return {bucket for gap in gaps for bucket in _buckets_of(window, gap)}
 
 
-def _buckets_of(window: Window, gap: Span) -> Iterator[int]:
+def _buckets_of(window: Window, gap: TimeSpan) -> Iterator[int]:
     first = max(window.bucket_of(gap.start_ms), window.start_ms)
     return iter(range(first, min(max(gap.end_ms, gap.start_ms + 1), window.end_ms), window.step_ms))
 
 
-def _holds(known: Span, time_ms: int, window: Window) -> bool:
+def _holds(known: TimeSpan, time_ms: int, window: Window) -> bool:
     """Whether a bucket is wholly after the start of what is known and begins before its end."""
     return known.start_ms <= time_ms + window.step_ms - 1 and time_ms < known.end_ms

@@ -15,7 +15,7 @@ from weir.warehouse.reading.periods import Window
 from weir.warehouse.reading.questions import ask_operator
 from weir.warehouse.reading.queues import table_of
 from weir.warehouse.reading.reader import Answer, Reader
-from weir.warehouse.reading.series import Columns, Kind, Point, Shape, Span, build_series
+from weir.warehouse.reading.series import Columns, Point, PointKind, Shape, TimeSpan, build_series
 from weir.warehouse.tables import WORKERS
 
 MAX_WORKERS = 1_000
@@ -114,7 +114,7 @@ class WorkerReader:
         )
         until_ms = min((fresh.complete_until_ms(shard) for shard in fresh.behind), default=fresh.now_ms)
         series = build_series(
-            window, shape=_SHAPE, found=_columns(rows), known=Span(start_ms=0, end_ms=until_ms)
+            window, shape=_SHAPE, found=_columns(rows), known=TimeSpan(start_ms=0, end_ms=until_ms)
         )
         return [with_rates(point, step_ms=window.step_ms) for point in series.points()]
 
@@ -135,7 +135,9 @@ def health_of(
 def with_rates(point: Point, *, step_ms: int) -> Point:
     """The point with a rate beside each counter."""
     rates = {
-        f"{name}_per_s": None if point.kind is Kind.UNKNOWN else per_second(point.values[name] or 0, step_ms)
+        f"{name}_per_s": None
+        if point.kind is PointKind.UNKNOWN
+        else per_second(point.values[name] or 0, step_ms)
         for name in COUNTERS
     }
     return Point(time_ms=point.time_ms, kind=point.kind, values={**point.values, **rates})
