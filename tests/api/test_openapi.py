@@ -7,8 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fastapi.routing import APIRoute
+
 from weir.api.app import describe as describe_anew
 from weir.api.described import DESCRIBED
+from weir.api.routes import compatibility, health
 from weir.api.routes.table import HOT
 
 describe = cache(describe_anew)
@@ -35,6 +38,14 @@ def test_the_checked_in_description_is_the_one_that_is_served() -> None:
         f"the API changed ({sorted(changed)}); look at it, then `weir openapi > docs/reference/openapi.json`"
     )
     assert known == found, text
+
+
+def test_outside_of_api_v1_are_only_the_sources_routes_and_those_of_health() -> None:
+    routers = (*compatibility.ROUTERS, health.router)
+    known = {route.path for router in routers for route in router.routes if isinstance(route, APIRoute)}
+    known |= {route.path for route in compatibility.ROUTES}
+    outside = {path for path, _, _ in operations() if not path.startswith("/api/v1/")}
+    assert outside == known
 
 
 def test_it_is_openapi_3_1() -> None:

@@ -293,7 +293,7 @@ async def test_all_dead_jobs_of_a_consumer_are_requeued_and_purged(api: Api) -> 
 
 
 async def test_without_a_runner_the_request_becomes_a_task(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weir.api.routes.deadletters_channels.PATIENCE_S", 0.05)
+    monkeypatch.setattr("weir.api.routes.compatibility.PATIENCE_S", 0.05)
     orders = await api.world.define("orders")
     headers = (await api.put_channel("orders"))["orders"]
     await api.world.kill(orders, 1)

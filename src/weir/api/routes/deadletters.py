@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-import orjson
-from fastapi import APIRouter, Header, Query, Request, Response, status
+from fastapi import APIRouter, Query, Response, status
 
-from weir.api.auth import Access, Admin, App, Caller, Reader, Writer, authenticate
+from weir.api.auth import Access, Admin, App, Caller, Reader, Writer
 from weir.api.dead_letter_schemas import (
     AuditView,
     DeadCountList,
     DeadCountView,
     DeadLetterList,
     DeadLetterView,
-    DLQStatus,
     GroupList,
     PurgeBody,
     RedriveBody,
@@ -24,19 +22,18 @@ from weir.api.dead_letter_schemas import (
     TaskView,
     group_view,
     letter_view,
-    status_document,
     task_view,
 )
 from weir.api.responses import problems
 from weir.api.schemas import Name
 from weir.api.services import Services, present
-from weir.control.principals import Principal, Role
+from weir.control.principals import Role
 from weir.control.scopes import scope_names
 from weir.deadletters.audit import DeadLetterAuditor, last_audit
 from weir.deadletters.groups import list_groups
 from weir.deadletters.letters import DeadLetter, Position
 from weir.deadletters.room import DeadLetterServices
-from weir.deadletters.summary import ConsumerStatus, read_summary
+from weir.deadletters.summary import read_summary
 from weir.deadletters.tasks import NewBulkAction
 from weir.errors import Conflict, InvalidInput, NotFound
 
@@ -46,44 +43,10 @@ COUNTING_S = 30.0
 
 Page = Annotated[int, Query(ge=1, le=500)]
 Before = Annotated[str | None, Query(max_length=80, description="`next_before` of the page before.")]
-ChannelToken = Annotated[str | None, Header(alias="X-Broker-Channel-Token", max_length=256)]
 
 
 def room_of(services: Services) -> DeadLetterServices:
     return present(services.dead_letters, "dead letters")
-
-
-@router.get("/dlq-status", operation_id="dlq_status", response_model=DLQStatus, responses=problems())
-async def dlq_status(
-    request: Request, services: App, x_broker_channel_token: ChannelToken = None
-) -> Response:
-    """How many are dead, by consumer: exact, from the summary alone.
-
-    With a bearer token: everything in its scope. With a channel's token: that channel.
-    """
-    room = room_of(services)
-    if "authorization" not in request.headers and x_broker_channel_token is not None:
-        rows = await _of_channel(room, x_broker_channel_token)
-    else:
-        principal = await authenticate(request.headers, services.authenticator)
-        rows = await read_summary(room.database, principal)
-    # Polled by everyone, so the rows go straight to JSON; `DLQStatus` describes them.
-    return Response(
-        orjson.dumps({"consumers": [status_document(row) for row in rows]}), media_type="application/json"
-    )
-
-
-async def _of_channel(room: DeadLetterServices, token: str) -> list[ConsumerStatus]:
-    channel = await room.channels.channel_of_token(token)
-    environment = channel.environment
-    principal = Principal(
-        token_id=channel.id,
-        role=Role.READ,
-        organization=environment.organization,
-        project=environment.project,
-        environment=environment.environment,
-    )
-    return [row for row in await read_summary(room.database, principal) if row.channel_id == channel.id]
 
 
 @router.get("/api/v1/dlq/groups", operation_id="list_dead_letter_groups", responses=problems())

@@ -1,7 +1,8 @@
-"""Webhooks: `/hook/{name}`, and the long address when several environments use one name.
+"""Webhooks: their list, and the receiving of them at their short and long addresses.
 
-Nobody authenticates here with a token: the signature of the body does. The body is read under the
-webhook's own limit, and an unknown webhook is answered like a bad signature.
+Nobody authenticates with a token when a webhook is received: the signature of the body does. The body is read
+under the webhook's own limit, and an unknown webhook is answered like a bad signature. The addresses are the
+source's and stand in `weir.api.routes.compatibility`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from weir.api.auth import App, Reader, note_served
-from weir.api.hot import HotRequest, HotRoute, decoded
+from weir.api.hot import HotRequest, decoded
 from weir.api.limits import Limits
 from weir.api.reply import Reply
 from weir.api.responses import problems
@@ -101,19 +102,12 @@ async def handshake(call: HotRequest) -> Reply:
     return Reply(body=b"", headers=permission(call.headers))
 
 
-@router.options("/hook/{organization}/{project}/{environment}/{name}", include_in_schema=False)
 async def handshake_long(request: Request) -> Response:
     """The CloudEvents handshake at the long address."""
     found = permission(request.headers)
     return Response(headers={name.decode("latin-1"): value.decode("latin-1") for name, value in found})
 
 
-@router.post(
-    "/hook/{organization}/{project}/{environment}/{name}",
-    operation_id="receive_webhook",
-    status_code=202,
-    responses=problems(401, 413, 415),
-)
 async def receive_long(
     organization: str, project: str, environment: str, name: str, request: Request, services: App
 ) -> Response:
@@ -157,6 +151,3 @@ def _headers(found: ReceivedHook) -> tuple[tuple[bytes, bytes], ...]:
     if found.location is not None:
         headers.append((b"location", found.location.encode()))
     return tuple(headers)
-
-
-ROUTES = (HotRoute(path="/hook/{name}", endpoints={"POST": receive, "OPTIONS": handshake}),)

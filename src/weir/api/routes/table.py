@@ -7,9 +7,9 @@ from fastapi import APIRouter
 from weir.api.hot import HotRoute
 from weir.api.routes import (
     alerts,
+    channels,
+    compatibility,
     deadletters,
-    deadletters_admin,
-    deadletters_channels,
     endpoints,
     health,
     history,
@@ -28,7 +28,7 @@ from weir.api.routes import (
     workers,
 )
 
-HOT: tuple[HotRoute, ...] = (*push.ROUTES, *pop.ROUTES, *settle.ROUTES, *hooks.ROUTES)
+HOT: tuple[HotRoute, ...] = (*push.ROUTES, *pop.ROUTES, *settle.ROUTES, *compatibility.ROUTES)
 """Plain endpoints; their descriptions stand in `weir.api.described`."""
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -40,8 +40,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     operations.router,
     pipeline.router,
     deadletters.router,
-    deadletters_admin.router,
-    deadletters_channels.router,
+    channels.router,
     specs.router,
     messages.router,
     endpoints.router,
@@ -49,6 +48,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     tenants.router,
     tokens.router,
     health.router,
+    *compatibility.ROUTERS,
 )
 """The control plane."""
 

@@ -1,0 +1,83 @@
+"""Channels of an environment and their tokens; the sources' routes of a channel are in `compatibility`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, status
+
+from weir.api.auth import Admin, App, Reader
+from weir.api.dead_letter_schemas import (
+    ChannelBody,
+    ChannelList,
+    ChannelView,
+    ConsumerBody,
+    NewSecret,
+)
+from weir.api.responses import problems
+from weir.api.routes.deadletters import room_of
+from weir.spec.ir import ChannelSpec
+
+router = APIRouter(tags=["channels"])
+
+
+@router.get("/api/v1/channels", operation_id="list_channels", responses=problems())
+async def channels(access: Reader, services: App) -> ChannelList:
+    """The channels of the environment and their consumers."""
+    found = await room_of(services).channels.of(access.environment)
+    return ChannelList(items=[_channel_view(channel) for channel in found])
+
+
+@router.put("/api/v1/channels/{channelId}", operation_id="put_channel", responses=problems(409))
+async def put_channel(
+    channelId: str,  # noqa: N803
+    body: ChannelBody,
+    access: Admin,
+    services: App,
+) -> ChannelView:
+    """Create a channel, or change its name and consumers; consumers keep their tokens and their dead."""
+    spec = body.spec(channelId)
+    await room_of(services).channels.put(access.environment, spec, by=access.actor)
+    return _channel_view(spec)
+
+
+@router.delete(
+    "/api/v1/channels/{channelId}",
+    operation_id="remove_channel",
+    status_code=status.HTTP_204_NO_CONTENT,
+    responses=problems(),
+)
+async def remove_channel(channelId: str, access: Admin, services: App) -> None:  # noqa: N803
+    """Remove a channel; its consumers' queues and dead letters stay."""
+    await room_of(services).channels.remove(access.environment, channelId, by=access.actor)
+
+
+@router.post("/api/v1/channels/{channelId}/token", operation_id="new_channel_token", responses=problems())
+async def new_channel_token(channelId: str, access: Admin, services: App) -> NewSecret:  # noqa: N803
+    """A fresh `X-Broker-Channel-Token`; the old one ends at once."""
+    token = await room_of(services).channels.new_channel_token(access.environment, channelId, by=access.actor)
+    return NewSecret(token=token)
+
+
+@router.post(
+    "/api/v1/channels/{channelId}/consumers/{consumerId}/token",
+    operation_id="new_consumer_token",
+    responses=problems(),
+)
+async def new_consumer_token(
+    channelId: str,  # noqa: N803
+    consumerId: str,  # noqa: N803
+    access: Admin,
+    services: App,
+) -> NewSecret:
+    """A fresh `X-Broker-Consumer-Token`; the old one ends at once."""
+    token = await room_of(services).channels.new_consumer_token(
+        access.environment, channelId, consumerId, by=access.actor
+    )
+    return NewSecret(token=token)
+
+
+def _channel_view(channel: ChannelSpec) -> ChannelView:
+    return ChannelView(
+        id=channel.id,
+        name=channel.name,
+        consumers=[ConsumerBody(id=one.id, name=one.name, queue=one.queue) for one in channel.consumers],
+    )

@@ -1,0 +1,368 @@
+"""The sources' routes outside `/api/v1`. Paths, parameters and answers are exactly the sources'."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+from urllib.parse import unquote
+
+import orjson
+from fastapi import APIRouter, Depends, Header, Query, Request, Response, status
+
+from weir.api.auth import Access, App, Caller, authenticate
+from weir.api.compatibility_schemas import (
+    AdminQueue,
+    AdminQueues,
+    DeadLetterPreview,
+    DeadLetterPreviews,
+    Done,
+    Preview,
+    Published,
+    PublishedTo,
+    Replayed,
+)
+from weir.api.dead_letter_schemas import (
+    DeadJobList,
+    DeadLetterView,
+    Deleted,
+    DLQStatus,
+    Requeued,
+    letter_view,
+    status_document,
+)
+from weir.api.hot import HotRoute
+from weir.api.idempotency import header_key
+from weir.api.previews import preview_of
+from weir.api.responses import problems
+from weir.api.routes import hooks
+from weir.api.routes.deadletters import Before, Page, next_page, position, room_of
+from weir.api.services import Services
+from weir.api.wire import note_holder
+from weir.control.principals import Principal, Role
+from weir.deadletters.channels import Channel, ChannelConsumer
+from weir.deadletters.filters import Filter
+from weir.deadletters.letters import DeadLetter
+from weir.deadletters.publish import Publication, publish
+from weir.deadletters.room import DeadLetterServices
+from weir.deadletters.summary import ConsumerStatus, read_summary
+from weir.deadletters.tasks import BulkAction, BulkActionKind, NewBulkAction
+from weir.errors import Unavailable, WeirError
+from weir.model.exchange import Pushed, Queued, Refused
+from weir.model.names import EnvironmentRef
+
+_dead = APIRouter(tags=["dead letters"])
+_admin = APIRouter(prefix="/admin/queues", tags=["admin"])
+_channel = APIRouter(prefix="/channel/{channelId}", tags=["channels"])
+_hook = APIRouter(prefix="/hook/{organization}/{project}/{environment}/{name}", tags=["webhooks"])
+ROUTERS = (_dead, _admin, _channel, _hook)
+
+Tenant = Annotated[
+    str | None, Query(max_length=255, description="The environment, for tokens that reach several.")
+]
+Scope = Annotated[str | None, Header(max_length=1024)]
+ChannelToken = Annotated[str | None, Header(alias="X-Broker-Channel-Token", max_length=256)]
+ConsumerToken = Annotated[str | None, Header(alias="X-Broker-Consumer-Token", max_length=256)]
+PATIENCE_S = 5.0
+LOOK_S = 0.05
+
+ROUTES = (HotRoute(path="/hook/{name}", endpoints={"POST": hooks.receive, "OPTIONS": hooks.handshake}),)
+_hook.options("", include_in_schema=False)(hooks.handshake_long)
+_hook.post("", operation_id="receive_webhook", status_code=202, responses=problems(401, 413, 415))(
+    hooks.receive_long
+)
+
+
+def scoped(role: Role) -> Callable[..., Awaitable[Access]]:
+    """An authenticated caller and the environment that `tenant_id` or the headers choose."""
+
+    async def dependency(
+        caller: Caller,
+        tenant_id: Tenant = None,
+        weir_organization: Scope = None,
+        weir_project: Scope = None,
+        weir_environment: Scope = None,
+    ) -> Access:
+        caller.demand(role)
+        environment = caller.choose(
+            organization=_decoded(weir_organization),
+            project=_decoded(weir_project),
+            environment=tenant_id if tenant_id is not None else _decoded(weir_environment),
+        )
+        return Access(principal=caller, environment=environment)
+
+    return dependency
+
+
+def _decoded(value: str | None) -> str | None:
+    return None if value is None else unquote(value)
+
+
+Reader = Annotated[Access, Depends(scoped(Role.READ))]
+Writer = Annotated[Access, Depends(scoped(Role.WRITE))]
+Admin = Annotated[Access, Depends(scoped(Role.ADMIN))]
+
+
+async def channel_of(
+    channelId: str,  # noqa: N803
+    request: Request,
+    services: App,
+    x_broker_channel_token: ChannelToken = None,
+) -> Channel:
+    channel = await room_of(services).channels.channel_by_token(channelId, x_broker_channel_token)
+    note_holder(request.scope, channel.environment.holder)
+    return channel
+
+
+async def consumer_of(
+    channelId: str,  # noqa: N803
+    consumerId: str,  # noqa: N803
+    request: Request,
+    services: App,
+    x_broker_channel_token: ChannelToken = None,
+    x_broker_consumer_token: ConsumerToken = None,
+) -> ChannelConsumer:
+    consumer = await room_of(services).channels.consumer_by_tokens(
+        channelId, consumerId, channel_token=x_broker_channel_token, consumer_token=x_broker_consumer_token
+    )
+    note_holder(request.scope, consumer.channel.environment.holder)
+    return consumer
+
+
+Producer = Annotated[Channel, Depends(channel_of)]
+Owner = Annotated[ChannelConsumer, Depends(consumer_of)]
+_BELOW = "/consumer/{consumerId}"
+
+
+@_dead.get("/dlq-status", operation_id="dlq_status", response_model=DLQStatus, responses=problems())
+async def dlq_status(
+    request: Request, services: App, x_broker_channel_token: ChannelToken = None
+) -> Response:
+    """How many are dead, by consumer: exact, from the summary alone.
+
+    With a bearer token: everything in its scope. With a channel's token: that channel.
+    """
+    room = room_of(services)
+    if "authorization" not in request.headers and x_broker_channel_token is not None:
+        rows = await _of_channel(room, x_broker_channel_token)
+    else:
+        principal = await authenticate(request.headers, services.authenticator)
+        rows = await read_summary(room.database, principal)
+    # Polled by everyone, so the rows go straight to JSON; `DLQStatus` describes them.
+    return Response(
+        orjson.dumps({"consumers": [status_document(row) for row in rows]}), media_type="application/json"
+    )
+
+
+async def _of_channel(room: DeadLetterServices, token: str) -> list[ConsumerStatus]:
+    channel = await room.channels.channel_of_token(token)
+    environment = channel.environment
+    principal = Principal(
+        token_id=channel.id,
+        role=Role.READ,
+        organization=environment.organization,
+        project=environment.project,
+        environment=environment.environment,
+    )
+    return [row for row in await read_summary(room.database, principal) if row.channel_id == channel.id]
+
+
+@_admin.get("", operation_id="admin_queues", responses=problems())
+async def queues(access: Reader, services: App) -> AdminQueues:
+    """Every queue of the environment: waiting, in flight, age, throughput and the dead."""
+    states = await services.broker.states(access.environment)
+    rates = await _rates(services, access.environment)
+    dead = await room_of(services).letters.counts(access.environment)
+    return AdminQueues(
+        queues=[
+            AdminQueue(
+                name=state.queue.queue,
+                depth=state.depth,
+                in_flight=state.running,
+                oldest_message_age_seconds=state.oldest_age_ms / 1000,
+                messages_per_minute=None if rates is None else rates.get(state.queue.queue, 0.0),
+                dead_letters=dead.get(state.queue.queue, 0),
+            )
+            for state in states
+        ]
+    )
+
+
+@_admin.get("/{name}/dlq", operation_id="admin_dead_letters", responses=problems())
+async def dead_letters(
+    name: str, access: Reader, services: App, before: Before = None, limit: Page = 50
+) -> DeadLetterPreviews:
+    """The dead letters of a queue, the newest first."""
+    queue = access.environment.queue(name)
+    found = await room_of(services).letters.newest(queue, before=position(before), limit=limit)
+    return DeadLetterPreviews(
+        dead_letters=[_preview(letter) for letter in found], next_before=next_page(found, limit)
+    )
+
+
+@_admin.get("/{name}/dlq/{letter_id}", operation_id="admin_dead_letter", responses=problems())
+async def dead_letter(name: str, letter_id: str, access: Reader, services: App) -> DeadLetterView:
+    """One dead letter, whole, with what became of it."""
+    letters = room_of(services).letters
+    letter = await letters.find(access.environment.queue(name), letter_id)
+    return letter_view(letter, replay_result=await letters.fate_of_replay(letter))
+
+
+@_admin.post("/{name}/dlq/{letter_id}/replay", operation_id="admin_replay", responses=problems(409))
+async def replay(name: str, letter_id: str, access: Writer, services: App) -> Replayed:
+    """Send a dead letter back to its queue."""
+    queue = access.environment.queue(name)
+    new_id = await room_of(services).letters.replay(queue, letter_id, by=access.actor)
+    return Replayed(new_message_id=new_id)
+
+
+@_admin.delete("/{name}/dlq/{letter_id}", operation_id="admin_delete_dead_letter", responses=problems(409))
+async def delete(name: str, letter_id: str, access: Admin, services: App) -> Done:
+    """Delete a dead letter, whatever attempts it had left."""
+    queue = access.environment.queue(name)
+    await room_of(services).letters.delete(queue, letter_id, by=access.actor, exhausted_only=False)
+    return Done()
+
+
+async def _rates(services: Services, environment: EnvironmentRef) -> dict[str, float] | None:
+    """Messages handed out per minute, by queue; None if the warehouse cannot tell."""
+    if services.warehouse is None:
+        return None
+    try:
+        return await services.warehouse.rates.dequeued_per_minute(environment)
+    except WeirError:
+        return None
+
+
+def _preview(letter: DeadLetter) -> DeadLetterPreview:
+    return DeadLetterPreview(
+        id=letter.id,
+        failed_at=letter.died_at_ms // 1000,
+        error=letter.error_text,
+        attempts=letter.attempts,
+        fingerprint=letter.fingerprint,
+        preview=Preview(payload=preview_of(letter.payload)),
+    )
+
+
+@_channel.post(
+    "/publish",
+    operation_id="publish",
+    status_code=status.HTTP_202_ACCEPTED,
+    responses=problems(),
+    openapi_extra={"requestBody": {"content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def publish_message(
+    request: Request,
+    channel: Producer,
+    services: App,
+    idempotency_key: Annotated[str | None, Header(max_length=256)] = None,
+    weir_key: Annotated[str | None, Header(max_length=255)] = None,
+) -> Published:
+    """Put the body into every consumer's queue. The same `Idempotency-Key` again reaches only those that
+    did not get it before."""
+    publication = _publication(request, await request.body(), weir_key)
+    received = await publish(room_of(services).channels, services.pusher, channel, publication)
+    answer = Published(
+        idempotency_key=publication.idempotency_key,
+        consumers=[_published(one.consumer, one.answer) for one in received],
+    )
+    refused = [one for one in answer.consumers if one.status == "refused"]
+    if refused:
+        raise Unavailable(
+            f"{len(refused)} of {len(received)} consumers did not get it; send it again with the same key",
+            retry_after_s=1,
+            **answer.model_dump(),
+        )
+    return answer
+
+
+def _publication(request: Request, payload: bytes, key: str | None) -> Publication:
+    content_type = request.headers.get("content-type")
+    headers = {} if content_type is None else {"content-type": content_type}
+    chosen = header_key(request.headers)
+    if chosen is None:
+        return Publication(payload=payload, headers=headers, key=key)
+    return Publication(payload=payload, headers=headers, key=key, idempotency_key=chosen)
+
+
+def _published(consumer: ChannelConsumer, answer: Any) -> PublishedTo:
+    match answer:
+        case Pushed():
+            word = "duplicate" if answer.duplicate else "accepted"
+            return PublishedTo(consumerId=consumer.id, status=word, messageId=answer.message_id)
+        case Queued():
+            return PublishedTo(
+                consumerId=consumer.id,
+                status="queued",
+                messageId=answer.message_id,
+                operationId=answer.operation_id,
+            )
+        case Refused():
+            return PublishedTo(
+                consumerId=consumer.id, status="refused", messageId=None, error=answer.error.message
+            )
+    raise TypeError(answer)
+
+
+@_channel.get(f"{_BELOW}/dlq", operation_id="list_dead_jobs", responses=problems())
+async def dead_jobs(owner: Owner, services: App, before: Before = None, limit: Page = 50) -> DeadJobList:
+    """The dead messages of a consumer, the newest first."""
+    found = await room_of(services).letters.newest(owner.queue, before=position(before), limit=limit)
+    return DeadJobList(letters=[letter_view(letter) for letter in found], next_before=next_page(found, limit))
+
+
+@_channel.post(f"{_BELOW}/dlq", operation_id="requeue_dead_jobs", responses=problems())
+async def requeue_all(owner: Owner, services: App, response: Response) -> Requeued:
+    """Requeue all dead messages of a consumer: 200 when it is done, 202 when it goes on as a task."""
+    task = await _finished(services, owner, BulkActionKind.REDRIVE, response)
+    return Requeued(requeued=task.done, done=task.state.over, task=task.id)
+
+
+@_channel.delete(f"{_BELOW}/dlq", operation_id="purge_dead_jobs", responses=problems())
+async def purge_all(owner: Owner, services: App, response: Response) -> Deleted:
+    """Delete all dead messages of a consumer that used up their attempts: 200 when it is done, else 202."""
+    task = await _finished(services, owner, BulkActionKind.PURGE, response)
+    return Deleted(deleted=task.done, done=task.state.over, task=task.id)
+
+
+@_channel.get(_BELOW + "/job/{jobId}", operation_id="show_dead_job", responses=problems())
+async def dead_job(jobId: str, owner: Owner, services: App) -> DeadLetterView:  # noqa: N803
+    """One dead message of a consumer."""
+    letters = room_of(services).letters
+    letter = await letters.find(owner.queue, jobId)
+    return letter_view(letter, replay_result=await letters.fate_of_replay(letter))
+
+
+@_channel.post(
+    _BELOW + "/job/{jobId}/requeue-dead-job", operation_id="requeue_dead_job", responses=problems(409)
+)
+async def requeue_one(jobId: str, owner: Owner, services: App) -> Replayed:  # noqa: N803
+    """Requeue one dead message of a consumer."""
+    new_id = await room_of(services).letters.replay(owner.queue, jobId, by=owner.actor)
+    return Replayed(new_message_id=new_id)
+
+
+@_channel.delete(_BELOW + "/job/{jobId}", operation_id="delete_dead_job", responses=problems(409))
+async def delete_one(jobId: str, owner: Owner, services: App) -> Done:  # noqa: N803
+    """Delete one dead message of a consumer that used up its attempts."""
+    await room_of(services).letters.delete(owner.queue, jobId, by=owner.actor)
+    return Done()
+
+
+async def _finished(
+    services: Services, owner: ChannelConsumer, kind: BulkActionKind, response: Response
+) -> BulkAction:
+    """Begin a task about everything of a consumer and wait a little for its end."""
+    room = room_of(services)
+    environment = owner.channel.environment
+    new = NewBulkAction(kind=kind, filter=Filter(queue=owner.queue.queue))
+    task = await room.tasks.create(environment, new, by=owner.actor)
+    give_up = asyncio.get_running_loop().time() + PATIENCE_S
+    while not task.state.over and asyncio.get_running_loop().time() < give_up:
+        await asyncio.sleep(LOOK_S)
+        task = await room.tasks.find(environment, task.id)
+    if not task.state.over:
+        response.status_code = status.HTTP_202_ACCEPTED
+        response.headers["location"] = f"/api/v1/dlq/tasks/{task.id}"
+    return task
