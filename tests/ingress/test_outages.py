@@ -71,6 +71,8 @@ async def front(house: House, redis_url: str, database_url: str) -> AsyncIterato
         client = await stack.enter_async_context(
             httpx2.AsyncClient(transport=transport, base_url="http://weir")
         )
+        # Pushes go straight to Redis from the keeper's first round on.
+        await operations.keeper.round()
         running = asyncio.create_task(operations.run())
         try:
             yield Front(client=client, redis=redis, postgres=postgres, operations=operations)
