@@ -26,16 +26,16 @@ from weir.alerts.forecast import Outlook, outlook_of
 from weir.alerts.situations import Situations
 from weir.alerts.verdict import Cause, Verdict, explain
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import ClickHouseConnection as RedisConnection
+from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.control.queues import QueueDefinitions
 from weir.control.specs import SpecRegister
 from weir.deadletters.mover import Mover
+from weir.model.asyncio_tasks import cancelled
 from weir.model.clock import SystemClock
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
-from weir.model.tasks import cancelled
 from weir.serve.housekeeping import Heart, Sweeper
 from weir.spec.language import read_spec
 from weir.telemetry.codec import unpack

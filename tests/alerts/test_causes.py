@@ -24,7 +24,7 @@ from weir.alerts.situations import DefinedLifetimes, Situations
 from weir.alerts.verdict import Cause, Verdict, explain
 from weir.alerts.writing import load_memories
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import ClickHouseConnection as RedisConnection
+from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.control.queues import QueueDefinitions
 from weir.deadletters.mover import Mover

@@ -19,7 +19,7 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 
 from support.urls import with_database
 from weir.broker.redis import RedisBroker
-from weir.broker.runner import ClickHouseConnection as RedisConnection
+from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.control.principals import Role
 from weir.control.tenants import Tenants
