@@ -28,7 +28,7 @@ from benches.servers import bench_redis
 from weir.embedded.clickhouse import ClickHouseServer
 from weir.embedded.ports import free_port
 from weir.embedded.supervised import Supervised
-from weir.pipeline.audit import PipelineAuditor
+from weir.pipeline.drift_audit import PipelineAuditor
 from weir.telemetry.progress import read_status
 from weir.telemetry.store import StreamStore
 from weir.telemetry.streams import stream_key

@@ -15,8 +15,8 @@ from weir.pipeline.definition import QUEUE_METRIC, column_of
 from weir.telemetry.codec import MetricEvent, unpack
 from weir.telemetry.entries import Entries
 from weir.telemetry.events import QUEUE, Aggregate
-from weir.telemetry.ids import ORIGIN, StreamId, parse_id
 from weir.telemetry.store import StreamStore
+from weir.telemetry.stream_ids import ORIGIN, StreamId, parse_id
 from weir.warehouse.connection import ClickHouseConnection
 
 POLL_S = 1.0

@@ -8,8 +8,8 @@ from ingress.house import House, open_house
 from weir.control.database import Database
 from weir.control.sql import NamedQuery
 from weir.control.system_events import SystemEvent, SystemEventKind, SystemEvents
+from weir.model.asyncio_tasks import cancelled
 from weir.model.names import EnvironmentRef
-from weir.model.tasks import cancelled
 
 APPLIED = SystemEventKind.SPEC_APPLIED
 FROM_ANOTHER_VERSION = NamedQuery(

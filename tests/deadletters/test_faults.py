@@ -24,9 +24,9 @@ from weir.deadletters.filters import Filter
 from weir.deadletters.mover import Mover
 from weir.deadletters.runner import BulkActionRunner
 from weir.deadletters.tasks import BulkActionKind, NewBulkAction
+from weir.model.asyncio_tasks import cancelled
 from weir.model.message import Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.model.tasks import cancelled
 from weir.spec.ir import DeliveryPolicy, QueueSpec
 
 DOWN_S = 60.0

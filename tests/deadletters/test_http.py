@@ -27,9 +27,9 @@ from weir.control.queues import QueueDefinitions
 from weir.control.tenants import Tenants
 from weir.control.tokens import NewToken, Tokens
 from weir.deadletters.room import open_room
+from weir.model.asyncio_tasks import cancelled
 from weir.model.clock import SystemClock
 from weir.model.message import NewMessage
-from weir.model.tasks import cancelled
 from weir.spec.ir import QueueSpec
 from weir.warehouse.reading.warehouse import Warehouse
 

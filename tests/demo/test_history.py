@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from weir.demo.history import FINE_MS, HOUR_MS, MINUTE_MS, PastEvent, past, steps
+from weir.demo.past_events import FINE_MS, HOUR_MS, MINUTE_MS, PastEvent, past, steps
 from weir.demo.past_processes import DEPLOYED_AGO_MS, past_flushes
 from weir.demo.scenario import INCIDENT_EVERY_MS, INCIDENT_LASTS_MS, SHOP, Incidents, Tenant
 from weir.telemetry.events import QUEUE_COUNTERS

@@ -31,11 +31,11 @@ from weir.deadletters.channels import Channels
 from weir.deadletters.copier import DeadLetterCopier
 from weir.deadletters.mover import Mover
 from weir.deadletters.room import open_room
-from weir.ingress.at_once import CommandsAtOnce
 from weir.ingress.receive import Receiver
+from weir.ingress.synchronous import CommandsAtOnce
+from weir.model.asyncio_tasks import cancelled
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef
-from weir.model.tasks import cancelled
 from weir.outbound.addresses import parse_networks
 from weir.outbound.guard import GuardPolicy, guarded_client
 from weir.outbound.log import PostgresDeliveryLog

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.errors import InvalidInput, Malformed, TooLarge, UnsupportedMedia
-from weir.ingress.events import IncomingEvent, events_of
+from weir.ingress.incoming_events import IncomingEvent, events_of
 from weir.spec.ir import SignatureScheme, Verification, WebhookSpec
 
 PLAIN = WebhookSpec(name="W", queue="Q")

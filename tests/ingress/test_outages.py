@@ -19,7 +19,7 @@ from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.ingress.receive import Receiver
-from weir.model.tasks import cancelled
+from weir.model.asyncio_tasks import cancelled
 from weir.operations.service import OperationService
 
 SPEC = """

@@ -18,7 +18,7 @@ from weir.control.database import Database
 from weir.embedded.checkup import inspect_webhooks
 from weir.errors import Unauthenticated
 from weir.ingress.receive import Receiver
-from weir.ingress.secrets import TELL_EVERY_S, WebhookSecrets, can_verify
+from weir.ingress.webhook_secrets import TELL_EVERY_S, WebhookSecrets, can_verify
 from weir.model.names import EnvironmentRef
 from weir.spec.book import Hook
 from weir.spec.build_webhooks import MAX_BODY_BYTES

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from weir.model.tasks import AT_ONCE, in_turns
+from weir.model.asyncio_tasks import AT_ONCE, in_turns
 
 
 class Parts:

@@ -14,9 +14,9 @@ from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.errors import QueueFull
+from weir.model.asyncio_tasks import cancelled
 from weir.model.exchange import PushAnswer, Pushed, Queued, Refused
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.model.tasks import cancelled
 from weir.operations.model import Reason
 from weir.operations.service import OperationService
 from weir.spec.ir import QueueSpec, Retention

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from weir.model.tasks import cancelled
+from weir.model.asyncio_tasks import cancelled
 from weir.operations import processor
 from weir.operations.model import Claimed
 from weir.operations.processor import Processor

@@ -10,7 +10,7 @@ import psycopg
 from pyspark.sql import SparkSession
 
 from weir.deadletters.export import ExportRange, ranges, read_range
-from weir.pipeline.deadletters import analyse
+from weir.pipeline.dead_letter_analysis import analyse
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_700_000_000_000 // HOUR_MS * HOUR_MS

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from weir.model.durations import DAY_MS
+from weir.pipeline.decoding import CLAMPED, LATE, SET_ASIDE, Ages, Events, events_of
 from weir.pipeline.definition import QUEUE_METRIC
-from weir.pipeline.events import CLAMPED, LATE, SET_ASIDE, Ages, Events, events_of
 from weir.pipeline.segments import Segment
 from weir.telemetry.codec import MetricEvent, pack
 from weir.telemetry.entries import entries_of

@@ -9,7 +9,7 @@ from tests.pipeline.emission import Emission
 from tests.pipeline.flow import Flow
 
 from weir.model.names import QueueRef
-from weir.pipeline.audit import AuditReport, PipelineAuditor
+from weir.pipeline.drift_audit import AuditReport, PipelineAuditor
 from weir.pipeline.job import PipelineOptions
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore

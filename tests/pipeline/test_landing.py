@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weir.pipeline.decoding import Ages, events_of
 from weir.pipeline.definition import QUEUE_METRIC, WORKER_METRIC, MetricDefinition, column_of
-from weir.pipeline.events import Ages, events_of
 from weir.pipeline.landing import landing_rows
 from weir.pipeline.segments import Segment, record_batch, segments_in
 from weir.telemetry.codec import MetricEvent, pack

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from weir.pipeline.offsets import Offset, Stream, read_tasks_between
 from weir.pipeline.planning import Bounds, next_offset, spread
-from weir.telemetry.ids import StreamId, format_id, is_after, parse_id
 from weir.telemetry.store import Tail
+from weir.telemetry.stream_ids import StreamId, format_id, is_after, parse_id
 
 NOW_MS = 1_763_251_203_000
 QUEUE_0: Stream = ("queue", 0)

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.pipeline.emission import Emission
 
-from weir.pipeline.audit import PipelineAuditor
 from weir.pipeline.checkpoint import repair_checkpoint
 from weir.pipeline.definition import DEFINITIONS, MetricDefinition
+from weir.pipeline.drift_audit import PipelineAuditor
 from weir.pipeline.job import Landed, PipelineOptions, drain
 from weir.pipeline.rebuild import clear, rebuild
 from weir.telemetry.codec import MetricEvent, pack

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from weir.pipeline.job import Landed
-from weir.pipeline.metrics import PipelineMetrics
+from weir.pipeline.pipeline_metrics import PipelineMetrics
 from weir.pipeline.supervisor import Patience, QuerySupervisor
 
 QUICK = Patience(first_s=0.01, longest_s=0.02, failures_to_pause=3, healthy_s=60)

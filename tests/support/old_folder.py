@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weir.embedded.accounts import unprivileged_account
+from weir.embedded.unix_accounts import unprivileged_account
 
 _NAME = "data-folder-1ddfe8c"
 _FIXTURES = Path(__file__).parents[1] / "fixtures"

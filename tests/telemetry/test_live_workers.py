@@ -12,8 +12,8 @@ from redis.asyncio import Redis
 
 from support.redis_cluster import RunningCluster
 from weir.errors import BrokerUnavailable
+from weir.model.asyncio_tasks import cancelled
 from weir.model.names import EnvironmentRef
-from weir.model.tasks import cancelled
 from weir.telemetry.connection import connect
 from weir.telemetry.live_workers import AliveSignal, LiveWorker, LiveWorkers, QueueLoad
 

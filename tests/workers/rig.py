@@ -12,10 +12,10 @@ import httpx2
 
 from support.workers import FixedSpecs, MemoryDeliveryLog, MemoryJournal
 from weir.broker.broker import Broker
+from weir.model.asyncio_tasks import cancelled
 from weir.model.clock import SystemClock
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
-from weir.model.tasks import cancelled
 from weir.outbound.addresses import parse_networks
 from weir.outbound.guard import GuardPolicy, guarded_client
 from weir.spec.book import book_of

@@ -11,8 +11,8 @@ from weir.admission.limit import AdaptiveLimit
 from weir.admission.policy import KNEE, AdmissionPolicy
 from weir.admission.pressure import Pressure
 from weir.admission.shares import FairShares
+from weir.model.asyncio_tasks import AT_ONCE
 from weir.model.holders import Holder
-from weir.model.tasks import AT_ONCE
 
 MESSAGES_PER_WEIGHT = 50
 """A push on its way into the queue counts as one operation per 50 messages."""

@@ -12,10 +12,10 @@ from pydantic import BaseModel, Field
 from weir.api.records import Shape, records
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse.reading.arithmetic import error_rate, per_second, utilization_pct
-from weir.warehouse.reading.columns import ODOMETERS
 from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.queues import History
 from weir.warehouse.reading.series import Columns, Series
+from weir.warehouse.reading.series_shapes import ODOMETERS
 from weir.warehouse.reading.top import QueueTotals
 
 

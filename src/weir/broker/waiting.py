@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from weir.broker import keys
 from weir.broker.runner import Client, RedisConnection, connect
-from weir.model.tasks import cancelled
+from weir.model.asyncio_tasks import cancelled
 from weir.telemetry.connection import DRIVER_ERRORS, node_url
 
 _RECONNECT_S = 0.2

@@ -32,7 +32,7 @@ def run(
     data_dir: DataDirOption = None,
 ) -> None:
     """Move events from the streams to ClickHouse and the archive, until Ctrl-C."""
-    from weir.pipeline.runner import run_pipeline
+    from weir.pipeline.process import run_pipeline
     from weir.serve.pipeline import session_options
 
     run_until_done(find_java())

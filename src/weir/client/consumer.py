@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from weir.client.core import AsyncWeir
 from weir.client.errors import ApiError, ClientError
 from weir.client.values import ReceivedMessage
+from weir.model.asyncio_tasks import cancelled, finished
 from weir.model.durations import Duration, to_seconds
 from weir.model.handling import Reject, Retry, describe_failure
-from weir.model.tasks import cancelled, finished
 
 Handler = Callable[[ReceivedMessage], Awaitable[None]]
 

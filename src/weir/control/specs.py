@@ -18,10 +18,10 @@ from weir.control.sql import load_queries
 from weir.control.tenants import SQL as TENANTS_SQL
 from weir.control.tenants import ensure_environment
 from weir.errors import Conflict, InvalidInput, Unavailable, WeirError
+from weir.model.bounded_threads import BoundedThreads
 from weir.model.clock import Clock, SystemClock
 from weir.model.message import QueueState
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.model.threads import BoundedThreads
 from weir.spec.dump import dumped
 from weir.spec.ir import AppSpec, DeliverTo, QueueSpec
 from weir.spec.language import read_spec, spec_of

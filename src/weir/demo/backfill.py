@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from weir.demo.history import HOUR_MS, PastEvent, past
+from weir.demo.past_events import HOUR_MS, PastEvent, past
 from weir.demo.past_processes import note_whom_they_served, past_flushes
 from weir.demo.scenario import TENANTS, Incidents, Tenant
 from weir.model.shards import jump_hash, text_key
@@ -24,8 +24,8 @@ from weir.pipeline.definition import QUEUE_METRIC, WORKER_METRIC, MetricDefiniti
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.rebuild import rebuild
 from weir.telemetry.codec import pack
-from weir.telemetry.columns import decode
 from weir.telemetry.entries import Entries
+from weir.telemetry.event_columns import decode
 
 _QUEUE_SHARD_NAMES = 3
 """Events of queues are placed by their environment, those of a process by its whole identity."""

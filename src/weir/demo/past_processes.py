@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from random import Random
 
-from weir.demo.history import DAY_MS, HOUR_MS, MINUTE_MS, PastEvent
+from weir.demo.past_events import DAY_MS, HOUR_MS, MINUTE_MS, PastEvent
 from weir.demo.scenario import SHOP, TENANTS
 from weir.model.names import EnvironmentRef
 from weir.telemetry.codec import MetricEvent

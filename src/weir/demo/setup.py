@@ -13,7 +13,7 @@ import httpx2
 from weir.control.database import Database
 from weir.control.principals import Role
 from weir.control.tokens import NewToken, Tokens
-from weir.demo.messages import payload_of
+from weir.demo.payloads import payload_of
 from weir.demo.scenario import BILLING, SHOP, STAGING, Tenant
 from weir.errors import Unavailable
 

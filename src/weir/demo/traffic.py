@@ -10,7 +10,7 @@ from collections import Counter
 import httpx2
 import structlog
 
-from weir.demo.messages import key_of, pagerduty_request, payload_of
+from weir.demo.payloads import key_of, pagerduty_request, payload_of
 from weir.demo.scenario import QueueStory, arrivals_per_second
 from weir.demo.setup import DemoAccount
 from weir.model.clock import Clock, SystemClock

@@ -19,7 +19,7 @@ from weir.embedded.migrations import migrate_stores
 from weir.embedded.open import stack_from
 from weir.embedded.urls import Urls, resolve_urls, running_urls
 from weir.errors import WeirError
-from weir.ingress.secrets import can_verify, unset_secrets
+from weir.ingress.webhook_secrets import can_verify, unset_secrets
 from weir.settings import Settings, secret
 from weir.spec.book import Hook
 from weir.warehouse.inspect import inspect_clickhouse

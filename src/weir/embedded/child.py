@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weir.embedded.accounts import UnixAccount
+from weir.embedded.unix_accounts import UnixAccount
 
-_GUARD = Path(__file__).with_name("guard.py")
+_GUARD = Path(__file__).with_name("child_guard.py")
 _POLL_S = 0.02
 _LOG_LIMIT_BYTES = 16 << 20
 

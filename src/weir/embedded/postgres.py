@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from weir.embedded.accounts import UnixAccount, unprivileged_account
 from weir.embedded.child import Child, ChildCommand
 from weir.embedded.ports import HOST
+from weir.embedded.unix_accounts import UnixAccount, unprivileged_account
 from weir.errors import Misconfigured
 
 _DISK_FULL = "No space left on device"

@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from weir.ingress.events import parsed
+from weir.ingress.incoming_events import parsed
 from weir.spec.ir import SignatureScheme, WebhookSpec
 
 HeaderPairs = tuple[tuple[bytes, bytes], ...]

@@ -13,13 +13,13 @@ from typing import Any, Protocol
 import orjson
 
 from weir.errors import InvalidInput, TooLarge, Unauthenticated, Unavailable, WeirError
-from weir.ingress.coalesce import HookCoalescer
-from weir.ingress.events import IncomingEvent, events_of
 from weir.ingress.handshakes import challenge_answer
+from weir.ingress.incoming_events import IncomingEvent, events_of
+from weir.ingress.outcome_counts import HookTally
+from weir.ingress.push_batches import HookCoalescer
 from weir.ingress.recent import Recent
-from weir.ingress.secrets import LookUp, WebhookSecrets
 from weir.ingress.signatures import verify
-from weir.ingress.tally import HookTally
+from weir.ingress.webhook_secrets import LookUp, WebhookSecrets
 from weir.model.clock import Clock, SystemClock
 from weir.model.exchange import PushAnswer, Pushed, Pusher, PushItem, Queued, Refused
 from weir.model.holders import Holder

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from weir.broker.broker import Broker, NamedCall
 from weir.errors import BrokerUnavailable, Unavailable, WeirError
+from weir.model.asyncio_tasks import in_turns
 from weir.model.exchange import PushAnswer, PushItem, Refused, push_answer
 from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
-from weir.model.tasks import in_turns
 from weir.operations.calls import CallSlots
 from weir.operations.model import Reason
 from weir.operations.reach import BROKER_ANSWER_S, Reach

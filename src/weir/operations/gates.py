@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from weir.broker.broker import Broker, Gated
 from weir.errors import BrokerUnavailable, NotFound, WeirError
+from weir.model.asyncio_tasks import all_of
 from weir.model.ids import OperationId
 from weir.model.names import QueueRef
-from weir.model.tasks import all_of
 from weir.operations.attempt import is_unknown
 from weir.operations.model import NewOperation
 from weir.operations.reach import BROKER_ANSWER_S, Reach

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker, NamedCall
 from weir.errors import Overloaded, WeirError
+from weir.model.asyncio_tasks import all_of
 from weir.model.exchange import PushAnswer, PushItem, Queued, Refused, push_answer, queue_full
 from weir.model.message import Enqueued
 from weir.model.names import QueueRef
-from weir.model.tasks import all_of
 from weir.operations.attempt import Answers, Held
 from weir.operations.model import NewOperation, Reason, Ticket, lane_of
 from weir.operations.overflow import Overflow

@@ -12,9 +12,9 @@ from weir.control.database import Database, Row
 from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import load_queries
 from weir.errors import ControlUnavailable
+from weir.model.asyncio_tasks import finished
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.model.tasks import finished
 from weir.outbound.delivery import DeliveryOutcome
 
 KEPT_MS = 14 * 86_400_000

@@ -27,7 +27,7 @@ from weir.errors import Conflict
 from weir.model.durations import HOUR_MS
 from weir.pipeline.definition import MetricDefinition
 from weir.telemetry.events import EventKind
-from weir.telemetry.ids import StreamId, format_id, parse_id
+from weir.telemetry.stream_ids import StreamId, format_id, parse_id
 
 _RANGES = b"weir.ranges"
 _VERSION = b"weir.version"

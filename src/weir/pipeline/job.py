@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from weir.model.durations import DAY_MS
+from weir.pipeline.decoding import Ages
 from weir.pipeline.definition import DEFINITIONS, MetricDefinition, by_name
-from weir.pipeline.events import Ages
 from weir.pipeline.sink import RESULT_SCHEMA, SinkOptions, land
 from weir.pipeline.source import FORMAT, SourceOptions, StreamsDataSource, settle_planned
 from weir.warehouse.retention import TierRetention

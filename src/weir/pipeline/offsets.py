@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from weir.telemetry.ids import ORIGIN
+from weir.telemetry.stream_ids import ORIGIN
 
 Stream = tuple[str, int]
 """A metric and a shard."""

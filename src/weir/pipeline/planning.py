@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from weir.pipeline.offsets import Offset, Stream
-from weir.telemetry.ids import ORIGIN, format_id, is_after, parse_id
 from weir.telemetry.store import Tail
+from weir.telemetry.stream_ids import ORIGIN, format_id, is_after, parse_id
 
 PROBE = 512
 STEPS = 24

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from weir.pipeline.source import PLAN
-from weir.telemetry.ids import is_after
 from weir.telemetry.store import StreamStore
+from weir.telemetry.stream_ids import is_after
 from weir.telemetry.streams import stream_key
 
 HOLD_S = 30.0

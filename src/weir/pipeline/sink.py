@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from weir.errors import WarehouseUnavailable
 from weir.pipeline.archive import Archive, ShardRange
+from weir.pipeline.decoding import Ages, events_of
 from weir.pipeline.definition import MetricDefinition
-from weir.pipeline.events import Ages, events_of
 from weir.pipeline.landing import landing_rows
-from weir.pipeline.memory import settle_memory
 from weir.pipeline.segments import Segment, segments_in
+from weir.pipeline.worker_gc import settle_memory
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.ingest import GapRow, RejectRow, insert_gaps, insert_rejects
 

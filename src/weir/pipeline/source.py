@@ -19,12 +19,12 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from weir.errors import BrokerUnavailable, Misconfigured
-from weir.pipeline.memory import settle_memory, without_collector
 from weir.pipeline.offsets import Offset, ReadTask, Stream, read_tasks_between
 from weir.pipeline.planning import Bounds, fallback_offset, next_offset
 from weir.pipeline.segments import SPARK_SCHEMA, record_batch, segment_of
-from weir.telemetry.ids import parse_id
+from weir.pipeline.worker_gc import settle_memory, without_collector
 from weir.telemetry.store import StreamStore, Tail
+from weir.telemetry.stream_ids import parse_id
 from weir.telemetry.streams import EVENT_LAYOUT, stream_key
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.ingest import landed_positions

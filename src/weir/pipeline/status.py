@@ -10,7 +10,7 @@ from typing import Any
 from weir.errors import WarehouseUnavailable
 from weir.telemetry.progress import PipelineStatus, StreamLag, read_lags, read_status
 from weir.telemetry.store import StreamStore
-from weir.warehouse.audit import AuditReader, GapReport
+from weir.warehouse.audit_reader import AuditReader, GapReport
 from weir.warehouse.connection import ClickHouseConnection
 
 STALE_MS = 15_000

@@ -15,7 +15,7 @@ from typing import Protocol
 import structlog
 
 from weir.errors import WeirError
-from weir.pipeline.metrics import PipelineMetrics
+from weir.pipeline.pipeline_metrics import PipelineMetrics
 
 _log = structlog.get_logger(__name__)
 

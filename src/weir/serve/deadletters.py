@@ -8,7 +8,7 @@ from typing import Any
 
 from weir.embedded.java import find_java
 from weir.embedded.urls import resolve_urls
-from weir.pipeline.deadletters import analyse
+from weir.pipeline.dead_letter_analysis import analyse
 from weir.pipeline.session import open_session
 from weir.serve.pipeline import session_options
 from weir.settings import Settings

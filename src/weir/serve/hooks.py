@@ -14,8 +14,8 @@ from weir.control.registry import SpecRegistry
 from weir.control.specs import SpecRegister
 from weir.control.system_events import SystemEvent
 from weir.deadletters.channels import Channels
-from weir.ingress.at_once import CommandsAtOnce
 from weir.ingress.receive import Receiver
+from weir.ingress.synchronous import CommandsAtOnce
 from weir.model.clock import Clock
 from weir.model.exchange import Pusher
 from weir.outbound.addresses import parse_networks

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from weir.errors import WeirError
-from weir.model.tasks import cancelled
+from weir.model.asyncio_tasks import cancelled
 
 log = structlog.get_logger("weir.serve")
 _MIN_BACKOFF_S = 0.5

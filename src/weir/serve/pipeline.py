@@ -9,7 +9,7 @@ from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.embedded.urls import Urls
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.pipeline.audit import AuditReport, PipelineAuditor
+from weir.pipeline.drift_audit import AuditReport, PipelineAuditor
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.session import SessionOptions
 from weir.settings import Settings

@@ -7,7 +7,7 @@ from functools import partial
 
 from weir.embedded.urls import Urls
 from weir.errors import Unavailable
-from weir.model.threads import BoundedThreads
+from weir.model.bounded_threads import BoundedThreads
 from weir.pipeline.status import PipelineView, read_pipeline
 from weir.telemetry.events import CATALOGUE
 

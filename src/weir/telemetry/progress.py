@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from weir.telemetry.ids import is_after, parse_id
 from weir.telemetry.store import StreamStore, Tail
+from weir.telemetry.stream_ids import is_after, parse_id
 from weir.telemetry.streams import stream_key
 
 STATUS = "status"

@@ -18,12 +18,12 @@ import orjson
 from weir.control.database import Database, Row, execute
 from weir.control.sql import load_queries
 from weir.errors import ControlUnavailable
+from weir.model.asyncio_tasks import finished
 from weir.model.clock import Clock, SystemClock
 from weir.model.handling import error_text
 from weir.model.message import Delivery
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.receipts import receipt_of
-from weir.model.tasks import finished
 from weir.warehouse.tables import BUCKET_MS
 
 SQL = load_queries("weir.workers", "journal.sql")

@@ -11,9 +11,9 @@ from typing import Protocol
 
 import structlog
 
+from weir.model.asyncio_tasks import cancelled, finished
 from weir.model.message import Delivery, LeaseRef, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.model.tasks import cancelled, finished
 from weir.spec.book import SpecReader
 from weir.spec.ir import DeliverTo, QueueSpec
 from weir.telemetry.live_workers import LiveWorker, QueueLoad, is_served

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from weir.embedded.chdb.engine import Engine
 from weir.embedded.chdb.http import Front
-from weir.embedded.chdb.runner import Runner, User
+from weir.embedded.chdb.statement_runner import Runner, User
 
 
 def main() -> None:

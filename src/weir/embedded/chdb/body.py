@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from io import BufferedIOBase
 
-from weir.embedded.chdb.failures import Gone, RequestRefused
+from weir.embedded.chdb.http_errors import Gone, RequestRefused
 
 _READ_SIZE = 1 << 20
 

@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from weir.embedded.chdb.body import decoded, form, raw_body
-from weir.embedded.chdb.failures import Gone, RequestRefused, described
+from weir.embedded.chdb.http_errors import Gone, RequestRefused, described
 from weir.embedded.chdb.request import credentials, parse_request
-from weir.embedded.chdb.runner import EngineAnswer, Runner, User
+from weir.embedded.chdb.statement_runner import EngineAnswer, Runner, User
 
 
 class Front(ThreadingHTTPServer):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from weir.embedded.chdb.failures import RequestRefused
+from weir.embedded.chdb.http_errors import RequestRefused
 
 _TRANSPORT = frozenset(
     """

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from weir.embedded.chdb.failures import RequestRefused
+from weir.embedded.chdb.http_errors import RequestRefused
 
 Key = tuple[str, str]
 """User and session id: nobody gets into another user's session."""

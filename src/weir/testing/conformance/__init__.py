@@ -11,12 +11,12 @@ the broker takes its time from, and an `environment` fixture (a fresh `Environme
 from __future__ import annotations
 
 from weir.testing.conformance.accounts import Accounts
+from weir.testing.conformance.capacity import CapacityPromises
 from weir.testing.conformance.deaths import Deaths
 from weir.testing.conformance.gates import GatePromises
 from weir.testing.conformance.leases import Leases
 from weir.testing.conformance.order import Order
 from weir.testing.conformance.refusals import Refusals
-from weir.testing.conformance.room import CapacityPromises
 from weir.testing.conformance.turns import TurnPromises
 from weir.testing.conformance.waiting import Waiting
 

@@ -11,12 +11,12 @@ from weir.model.clock import Clock
 from weir.model.durations import HOUR_MS
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
-from weir.warehouse.reading.columns import ENVIRONMENT_SHAPE, QUEUE_SHAPE, with_waits
 from weir.warehouse.reading.freshness import Trust, TrustReader
 from weir.warehouse.reading.periods import DEFAULT_RETENTION_MS, Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant
 from weir.warehouse.reading.reader import Question, Reader
 from weir.warehouse.reading.series import Columns, Series, Shape, TimeSpan, build_series
+from weir.warehouse.reading.series_shapes import ENVIRONMENT_SHAPE, QUEUE_SHAPE, with_waits
 from weir.warehouse.tables import ENVIRONMENTS, QUEUES, TierSet
 
 _LOOKBACK_MS = 2 * HOUR_MS

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from weir.errors import WarehouseUnavailable
-from weir.model.threads import BoundedThreads
+from weir.model.bounded_threads import BoundedThreads
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.reading.series import Columns
 

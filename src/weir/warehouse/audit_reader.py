@@ -144,7 +144,7 @@ class AuditReader:
 
     def _ask(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
         return self._connection.rows(
-            load_warehouse_queries("weir.warehouse", "audit.sql")[name].text, parameters
+            load_warehouse_queries("weir.warehouse", "audit_reader.sql")[name].text, parameters
         )
 
 

@@ -1,6 +1,6 @@
 """Runs first in every child process, then becomes the server: parent guard, account, exec.
 
-Started as `python -I -S guard.py JSON`; it imports nothing of Weir, so it costs about 15 ms. Doing this
+Started as `python -I -S child_guard.py JSON`; it imports nothing of Weir, so it costs about 15 ms. Doing this
 here, and not between fork and exec, keeps the parent free to have threads.
 """
 

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from weir.errors import WarehouseUnavailable, WeirError
 from weir.pipeline.job import Landed, Observe, PipelineOptions, start
-from weir.pipeline.metrics import PipelineMetrics
 from weir.pipeline.ownership import owned_checkpoint
+from weir.pipeline.pipeline_metrics import PipelineMetrics
 from weir.pipeline.session import SessionOptions, open_session
 from weir.pipeline.source import settle_planned
 from weir.pipeline.supervisor import QuerySupervisor, StreamingQuery

@@ -10,7 +10,7 @@ from weir.demo.backfill import land_past, write_past
 from weir.demo.scenario import INCIDENT_AFTER_MS, LANDED, Incidents
 from weir.embedded.urls import resolve_urls
 from weir.pipeline.job import PipelineOptions
-from weir.pipeline.runner import run_pipeline
+from weir.pipeline.process import run_pipeline
 from weir.pipeline.session import SessionOptions, open_session
 from weir.serve.pipeline import pipeline_options, session_options
 from weir.settings import Settings, load_settings

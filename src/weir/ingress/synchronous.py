@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from weir.errors import InvalidInput, Unavailable
-from weir.ingress.events import IncomingEvent
+from weir.ingress.incoming_events import IncomingEvent
 from weir.ingress.receive import ReceivedHook
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import new_id

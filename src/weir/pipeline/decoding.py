@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from weir.model.durations import DAY_MS
 from weir.pipeline.definition import MetricDefinition
 from weir.pipeline.segments import Segment
-from weir.telemetry.columns import REASONS, decode
 from weir.telemetry.entries import Entries
+from weir.telemetry.event_columns import REASONS, decode
 from weir.warehouse.ingest import RejectRow
 
 FUTURE_MS = 60_000

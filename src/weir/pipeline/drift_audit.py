@@ -17,9 +17,9 @@ from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.pipeline.quiet import quiet, wait_for_landing
 from weir.telemetry.events import QUEUE_COUNTERS
-from weir.telemetry.ids import parse_id
 from weir.telemetry.store import StreamStore
-from weir.warehouse.audit import AuditReader, Counts, GapReport, Speaker, TierSums, named
+from weir.telemetry.stream_ids import parse_id
+from weir.warehouse.audit_reader import AuditReader, Counts, GapReport, Speaker, TierSums, named
 from weir.warehouse.connection import ClickHouseConnection
 
 HOUR_S = 3_600

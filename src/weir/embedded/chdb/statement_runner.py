@@ -12,7 +12,7 @@ from typing import Any
 
 from weir.embedded.chdb.cancel import HangUps
 from weir.embedded.chdb.engine import Engine, configure, load, use
-from weir.embedded.chdb.failures import RequestRefused
+from weir.embedded.chdb.http_errors import RequestRefused
 from weir.embedded.chdb.pieces import can_be_joined, pieces
 from weir.embedded.chdb.request import Request
 from weir.embedded.chdb.sessions import Sessions
