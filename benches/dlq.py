@@ -35,7 +35,6 @@ from weir.deadletters.filters import Filter
 from weir.deadletters.mover import Mover
 from weir.deadletters.runner import BulkActionRunner
 from weir.deadletters.tasks import BulkActionKind, NewBulkAction
-from weir.embedded.migrations import migrate_stores
 from weir.embedded.ports import free_port
 from weir.errors import Misconfigured
 from weir.model.message import Failure, NewMessage
@@ -43,6 +42,7 @@ from weir.model.names import QueueRef
 from weir.model.shards import shard_of
 from weir.serve.bootstrap import ADMIN, DEFAULT, keep_token
 from weir.spec.ir import DeliveryPolicy, QueueSpec
+from weir.stores.migrations import migrate_stores
 
 ROWS = 23_000_000
 QUICK_ROWS = 400_000

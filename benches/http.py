@@ -26,11 +26,11 @@ from benches.servers import bench_stack
 from weir.control.database import Database
 from weir.control.queues import QueueDefinitions
 from weir.control.tokens import Tokens
-from weir.embedded.migrations import migrate_stores
 from weir.embedded.ports import free_port
-from weir.embedded.urls import Urls
 from weir.serve.bootstrap import ADMIN, DEFAULT, keep_token
+from weir.settings import StoreUrls
 from weir.spec.ir import QueueSpec
+from weir.stores.migrations import migrate_stores
 
 QUEUE = "bench"
 BATCH = 100
@@ -59,7 +59,7 @@ async def _run(*, rounds: int, seconds: float) -> dict[str, Any]:
                 return await _measure(limit_url, api_url, token=token, rounds=rounds, seconds=seconds)
 
 
-async def _prepare(urls: Urls, folder: Path) -> str:
+async def _prepare(urls: StoreUrls, folder: Path) -> str:
     async with Database(urls.postgres, max_size=2) as database:
         await QueueDefinitions(database).define(DEFAULT.queue(QUEUE), QueueSpec(name=QUEUE))
         return await keep_token(Tokens(database), folder / "admin.token", ADMIN)

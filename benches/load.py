@@ -41,11 +41,10 @@ from benches.servers import bench_stack
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
-from weir.embedded.migrations import migrate_stores
-from weir.embedded.urls import Urls
 from weir.operations.queue import OperationQueue
 from weir.serve.bootstrap import DEFAULT
-from weir.settings import load_settings
+from weir.settings import StoreUrls, load_settings
+from weir.stores.migrations import migrate_stores
 
 OVERLOAD = 4
 BATCH = 200
@@ -133,7 +132,7 @@ async def _capacity(processes: list[ApiProcess], token: str, *, rounds: int, sec
 
 
 async def _overload(
-    urls: Urls, processes: list[ApiProcess], token: str, *, capacity: float, seconds: float
+    urls: StoreUrls, processes: list[ApiProcess], token: str, *, capacity: float, seconds: float
 ) -> dict[str, Any]:
     queue = DEFAULT.queue("load")
     broker = RedisBroker(RedisConnection(url=urls.redis), shards=load_settings().shards)
@@ -172,7 +171,7 @@ def _goodput(traffic: Traffic, still_queued: int) -> float:
 
 
 async def _goodput_in_turns(
-    urls: Urls, processes: list[ApiProcess], token: str, *, capacity: float, pairs: int
+    urls: StoreUrls, processes: list[ApiProcess], token: str, *, capacity: float, pairs: int
 ) -> dict[str, Any]:
     """Goodput at overload over goodput at capacity, pair by pair."""
     ratios, seen = [], []
@@ -192,7 +191,7 @@ async def _goodput_in_turns(
     }
 
 
-async def _without_rewrites(urls: Urls) -> None:
+async def _without_rewrites(urls: StoreUrls) -> None:
     """Let Redis not rewrite its file: whoever is measured then would pay for what was written before."""
     async with Redis.from_url(urls.redis) as client:
         await client.config_set("auto-aof-rewrite-percentage", 0)

@@ -15,11 +15,11 @@ from pathlib import Path
 import uvloop
 
 from weir.api.app import create_app
-from weir.embedded.urls import resolve_urls
 from weir.serve.build import Process, built
 from weir.serve.run import calm_collector
 from weir.serve.server import bind, listening
 from weir.settings import EmbeddedSettings, Settings, load_settings
+from weir.stores.urls import resolve_urls
 
 
 @asynccontextmanager

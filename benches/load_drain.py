@@ -10,7 +10,6 @@ from weir.broker.broker import Gated
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
-from weir.embedded.urls import Urls
 from weir.model.message import NewMessage
 from weir.model.shards import shard_of
 from weir.operations.model import NewOperation, lane_of
@@ -18,11 +17,11 @@ from weir.operations.payload import Push, encode_push
 from weir.operations.queue import OperationQueue
 from weir.operations.service import OperationService
 from weir.serve.bootstrap import DEFAULT
-from weir.settings import load_settings
+from weir.settings import StoreUrls, load_settings
 from weir.spec.ir import QueueSpec
 
 
-async def drain(urls: Urls, *, operations: int) -> dict[str, Any]:
+async def drain(urls: StoreUrls, *, operations: int) -> dict[str, Any]:
     """How fast one processor drains a full operation queue."""
     shards = load_settings().shards
     broker = RedisBroker(RedisConnection(url=urls.redis), shards=shards)

@@ -16,8 +16,8 @@ from weir.control.queues import QueueDefinitions
 from weir.control.tokens import Tokens
 from weir.embedded.child import Child
 from weir.embedded.ports import free_port
-from weir.embedded.urls import Urls
 from weir.serve.bootstrap import ADMIN, DEFAULT, keep_token
+from weir.settings import StoreUrls
 from weir.spec.ir import QueueSpec
 
 QUEUES = ("load", "calm", "drain", "wild", "turns")
@@ -49,7 +49,7 @@ def redis_cpu_s() -> float:
     return spent
 
 
-async def prepare(urls: Urls, folder: Path) -> str:
+async def prepare(urls: StoreUrls, folder: Path) -> str:
     """Define the queues; returns a token."""
     async with Database(urls.postgres, max_size=2) as database:
         definitions = QueueDefinitions(database)

@@ -19,12 +19,12 @@ from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.embedded.child import Child
-from weir.embedded.migrations import migrate_stores
 from weir.embedded.ports import free_port
 from weir.serve.bootstrap import DEFAULT
 from weir.serve.hooks import open_specs
 from weir.settings import WorkerSettings
 from weir.spec.language import read_spec
+from weir.stores.migrations import migrate_stores
 
 SECRET = "a secret for the bench alone"
 SPEC = """

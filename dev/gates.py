@@ -20,7 +20,7 @@ _RUNS_TWICE = re.compile(
     re.IGNORECASE,
 )
 _ROOMS_OF = {
-    "redis": {"broker", "telemetry"},
+    "redis": {"broker", "telemetry", "redis_client.py"},
     "psycopg": {"control", "operations", "deadletters", "alerts"},
     "clickhouse_connect": {"warehouse"},
     "pyspark": {"pipeline"},

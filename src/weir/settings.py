@@ -10,6 +10,7 @@ import difflib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -50,6 +51,15 @@ PostgresUrl = Annotated[str, _url_of("postgresql", "postgres")]
 ApiUrl = Annotated[str, _url_of("http", "https")]
 ClickHouseUrl = Annotated[str, _url_of("http", "https")]
 Port = Annotated[int, Field(ge=0, le=65_535)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreUrls:
+    """Where the three stores are, once that is decided."""
+
+    redis: str
+    postgres: str
+    clickhouse: str
 
 
 class SettingsSection(BaseModel):

@@ -36,10 +36,10 @@ from weir.model.clock import SystemClock
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
+from weir.redis_client import connect
 from weir.serve.housekeeping import Heart, Sweeper
 from weir.spec.language import read_spec
 from weir.telemetry.codec import unpack
-from weir.telemetry.connection import connect
 from weir.telemetry.events import QUEUE, QUEUE_COUNTERS, STREAM_FIELD
 from weir.telemetry.live_workers import LiveWorkers
 from weir.telemetry.streams import stream_key

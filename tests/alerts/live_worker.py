@@ -14,9 +14,9 @@ from pathlib import Path
 
 from weir.cli.running import run_until_done
 from weir.cli.worker import work
-from weir.embedded.urls import resolve_urls
 from weir.model.names import QueueRef
 from weir.settings import Settings, WorkerSettings
+from weir.stores.urls import resolve_urls
 from weir.workers.worker import WorkerOptions
 
 _CONTEXT = multiprocessing.get_context("forkserver")

@@ -33,9 +33,9 @@ from weir.model.message import Delivery, Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.outbound.log import PostgresDeliveryLog
+from weir.redis_client import connect
 from weir.spec.ir import DeliverTo, DeliveryPolicy, MapToCommand, QueueSpec
 from weir.telemetry.codec import unpack
-from weir.telemetry.connection import connect
 from weir.telemetry.events import QUEUE, QUEUE_COUNTERS, STREAM_FIELD
 from weir.telemetry.live_workers import AliveSignal, LiveWorker, LiveWorkers, QueueLoad
 from weir.telemetry.streams import METRICS_SWITCH, stream_key

@@ -28,11 +28,10 @@ from weir.api.app import describe
 from weir.control.database import Database
 from weir.control.principals import Role
 from weir.control.tokens import NewToken, Tokens
-from weir.embedded.urls import Urls
 from weir.model.names import EnvironmentRef
+from weir.redis_client import connect
 from weir.serve.run import served
-from weir.settings import ApiSettings, EmbeddedSettings, Settings
-from weir.telemetry.connection import connect
+from weir.settings import ApiSettings, EmbeddedSettings, Settings, StoreUrls
 from weir.telemetry.presence import RedisServers, ServingProcess
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
@@ -61,13 +60,13 @@ def product(
         api=ApiSettings(port=0, metrics_token=OPERATOR),
         embedded=EmbeddedSettings(data_dir=tmp_path_factory.mktemp("data")),
     )
-    urls = Urls(redis=redis_url, postgres=database_url, clickhouse=migrated_warehouse)
+    urls = StoreUrls(redis=redis_url, postgres=database_url, clickhouse=migrated_warehouse)
     with _in_a_thread(settings, urls) as url:
         yield url
 
 
 @contextmanager
-def _in_a_thread(settings: Settings, urls: Urls) -> Iterator[str]:
+def _in_a_thread(settings: Settings, urls: StoreUrls) -> Iterator[str]:
     started, stop = threading.Event(), asyncio.Event()
     found: list[Any] = []
 

@@ -24,10 +24,9 @@ from weir.control.database import Database
 from weir.control.principals import Role
 from weir.control.tenants import Tenants
 from weir.control.tokens import NewToken, Tokens
-from weir.embedded.urls import Urls
 from weir.model.names import EnvironmentRef
 from weir.serve.run import served
-from weir.settings import ApiSettings, EmbeddedSettings, Settings
+from weir.settings import ApiSettings, EmbeddedSettings, Settings, StoreUrls
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 
@@ -49,19 +48,21 @@ CHROMIUM_FLAGS = (
 
 
 @pytest.fixture(scope="module")
-def stores(redis_url: str, postgres_url: str, clickhouse_url: str, migrated_template: str) -> Iterator[Urls]:
+def stores(
+    redis_url: str, postgres_url: str, clickhouse_url: str, migrated_template: str
+) -> Iterator[StoreUrls]:
     """Stores that the tests of a module share."""
     name = f"t_{uuid4().hex}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name} TEMPLATE {migrated_template} STRATEGY FILE_COPY")
     warehouse = with_database(clickhouse_url, name)
     asyncio.run(migrate_warehouse(warehouse))
-    yield Urls(redis=redis_url, postgres=with_database(postgres_url, name), clickhouse=warehouse)
+    yield StoreUrls(redis=redis_url, postgres=with_database(postgres_url, name), clickhouse=warehouse)
     asyncio.run(drop_warehouse(warehouse))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(stores: Urls, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+async def server(stores: StoreUrls, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
     """Everything that `weir serve` runs; its address."""
     settings = Settings(
         api=ApiSettings(port=0), embedded=EmbeddedSettings(data_dir=tmp_path_factory.mktemp("weir"))
@@ -83,7 +84,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def site(server: str, stores: Urls) -> Site:
+async def site(server: str, stores: StoreUrls) -> Site:
     environment = EnvironmentRef(organization=f"org-{uuid4().hex[:8]}", project="shop", environment="prod")
     async with Database(stores.postgres, max_size=2) as database:
         await Tenants(database).ensure(environment)

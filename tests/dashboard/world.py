@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from support.history import Moment, land_moments
 from weir.broker.redis import RedisBroker
-from weir.embedded.urls import Urls
 from weir.model.message import Failure, NewMessage, QueueState
 from weir.model.names import EnvironmentRef
+from weir.settings import StoreUrls
 from weir.spec.ir import DeliveryPolicy, QueueSpec
 from weir.warehouse.connection import ClickHouseConnection
 
@@ -20,7 +20,7 @@ class Site:
     """Where the dashboard is, and a tenant with tokens."""
 
     url: str
-    urls: Urls
+    urls: StoreUrls
     environment: EnvironmentRef
     admin: str
     reader: str

@@ -15,7 +15,6 @@ from ingress import signing
 from ingress.house import House, open_house
 from weir.cli.doctor import readable
 from weir.control.database import Database
-from weir.embedded.checkup import inspect_webhooks
 from weir.errors import Unauthenticated
 from weir.ingress.receive import Receiver
 from weir.ingress.webhook_secrets import TELL_EVERY_S, WebhookSecrets, can_verify
@@ -23,6 +22,7 @@ from weir.model.names import EnvironmentRef
 from weir.spec.book import Hook
 from weir.spec.build_webhooks import MAX_BODY_BYTES
 from weir.spec.ir import SignatureScheme, Verification, WebhookSpec
+from weir.stores.checkup import inspect_webhooks
 
 SPEC = """
 app Secrets {

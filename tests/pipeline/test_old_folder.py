@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from support.old_folder import OLD_SETTINGS, unpack_old_folder
-from weir.embedded.migrations import migrate_stores
 from weir.embedded.open import stack_from
 from weir.pipeline.job import Landed, drain
 from weir.serve.pipeline import audit_pipeline, pipeline_options
 from weir.settings import load_settings
+from weir.stores.migrations import migrate_stores
 
 
 async def test_unread_entries_land_behind_those_that_an_old_release_landed(

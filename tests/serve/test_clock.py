@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from ingress import signing
-from weir.embedded.urls import Urls
 from weir.errors import Unauthenticated
 from weir.model.clock import SystemClock
 from weir.model.names import EnvironmentRef
 from weir.serve.build import built
-from weir.settings import EmbeddedSettings, Settings
+from weir.settings import EmbeddedSettings, Settings, StoreUrls
 from weir.spec.language import read_spec
 
 SECRET = "whsec_" + "c2VjcmV0" * 6
@@ -33,7 +32,7 @@ async def test_windows_and_schedules_do_not_follow_the_hosts_clock(
     monkeypatch.setattr(SystemClock, "now_ms", lambda self: int(time.time() * 1_000) + offset_ms)
     monkeypatch.setenv("PAID_SECRET", SECRET)
     settings = Settings(redis_url=redis_url, embedded=EmbeddedSettings(data_dir=tmp_path))
-    urls = Urls(redis=redis_url, postgres=database_url, clickhouse=warehouse_url)
+    urls = StoreUrls(redis=redis_url, postgres=database_url, clickhouse=warehouse_url)
     async with built(settings, urls, accept_loss=True) as process:
         services = process.services
         assert abs(services.clock.now_ms() - time.time() * 1_000) < 10_000

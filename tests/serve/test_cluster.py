@@ -6,12 +6,11 @@ import asyncio
 from pathlib import Path
 
 from support.redis_cluster import RunningCluster
-from weir.embedded.urls import Urls
 from weir.model.exchange import Pushed, PushItem, Queued
 from weir.model.message import NewMessage, Settlement
 from weir.model.names import EnvironmentRef
 from weir.serve.build import built
-from weir.settings import EmbeddedSettings, Settings
+from weir.settings import EmbeddedSettings, Settings, StoreUrls
 from weir.spec.ir import QueueSpec
 from weir.telemetry.store import StreamStore
 from weir.telemetry.streams import stream_key
@@ -25,7 +24,7 @@ async def test_messages_pass_and_telemetry_lands_in_the_streams(
     tmp_path: Path,
 ) -> None:
     settings = Settings(redis_url=redis_cluster.url, embedded=EmbeddedSettings(data_dir=tmp_path))
-    urls = Urls(redis=redis_cluster.url, postgres=database_url, clickhouse=warehouse_url)
+    urls = StoreUrls(redis=redis_cluster.url, postgres=database_url, clickhouse=warehouse_url)
     async with built(settings, urls, accept_loss=True) as process, process.supervisor.running():
         services, queue = process.services, environment.queue("work")
         for probe in services.probes:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from support.redis_cluster import RunningCluster
+from weir.redis_client import connect
 from weir.telemetry.codec import MetricEvent, unpack
-from weir.telemetry.connection import connect
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.entries import Entries
 from weir.telemetry.events import WORKER

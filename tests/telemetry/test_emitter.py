@@ -9,8 +9,8 @@ from redis.asyncio import Redis
 
 from support.tcp_proxy import TcpProxy
 from support.urls import with_database
+from weir.redis_client import connect
 from weir.telemetry.codec import MetricEvent, unpack
-from weir.telemetry.connection import connect
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.events import WORKER
 from weir.telemetry.sampler import Probes, ProcessIdentity, ProcessSampler

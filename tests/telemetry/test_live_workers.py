@@ -14,7 +14,7 @@ from support.redis_cluster import RunningCluster
 from weir.errors import BrokerUnavailable
 from weir.model.asyncio_tasks import cancelled
 from weir.model.names import EnvironmentRef
-from weir.telemetry.connection import connect
+from weir.redis_client import connect
 from weir.telemetry.live_workers import AliveSignal, LiveWorker, LiveWorkers, QueueLoad
 
 

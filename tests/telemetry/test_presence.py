@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from support.tcp_proxy import TcpProxy
 from weir.errors import BrokerUnavailable
 from weir.model.names import EnvironmentRef
-from weir.telemetry.connection import connect
+from weir.redis_client import connect
 from weir.telemetry.presence import KEEP_MS, NOTE_EVERY_S, Presence, RedisServers, ServingProcess
 from weir.testing.clocks import ManualClock
 

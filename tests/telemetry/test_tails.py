@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from weir.telemetry.connection import connect
+from weir.redis_client import connect
 from weir.telemetry.streams import stream_key
 from weir.telemetry.tails import RedisTails
 

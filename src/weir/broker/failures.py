@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from redis import exceptions
 
 from weir.errors import BrokerUnavailable, Misconfigured, WeirError
-from weir.telemetry.connection import DRIVER_ERRORS
+from weir.redis_client import DRIVER_ERRORS
 
 RETRY_AFTER_S = 1.0
 

@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from weir.errors import BrokerUnavailable, Misconfigured
-from weir.telemetry.connection import DRIVER_ERRORS, is_cluster, node_url
+from weir.redis_client import DRIVER_ERRORS, is_cluster, node_url
 
 MINIMUM = (6, 2)
 _UNKNOWN = "unknown"

@@ -17,19 +17,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from hiredis import pack_command
-from redis.asyncio import BlockingConnectionPool, Connection, Redis
+from redis.asyncio import Connection, Redis
 from redis.asyncio.cluster import RedisCluster
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 
+from weir import redis_client
 from weir.broker import keys, replies
 from weir.broker.failures import RETRY_AFTER_S, is_passing, translate, translated
 from weir.broker.layout import VERSIONS
 from weir.broker.scripts import Script, script
 from weir.errors import BrokerUnavailable
 from weir.model.clock import Clock
-from weir.telemetry.connection import DRIVER_ERRORS, PatientCluster, is_cluster, node_url
+from weir.redis_client import DRIVER_ERRORS
 from weir.telemetry.events import QUEUE
 from weir.telemetry.streams import DEFAULT_MAX_LENGTH, METRICS_SWITCH, stream_key
 
@@ -66,30 +65,18 @@ class _PackedConnection(Connection):
 
 
 def connect(connection: RedisConnection, *, timeout_s: float | None = None) -> Client:
-    """A client that never retries by itself."""
-    options: dict[str, Any] = {
-        "socket_timeout": timeout_s or connection.timeout_s,
-        "socket_connect_timeout": connection.connect_timeout_s,
-        "socket_read_size": 1 << 18,
-        "retry": Retry(NoBackoff(), 0),
-        "protocol": 2,
-    }
-    if is_cluster(connection.url):
-        return PatientCluster.from_url(
-            node_url(connection.url),
-            room=connection.max_connections,
-            patience_s=connection.timeout_s,
-            **options,
-        )
+    """A client that is tuned for scripts with large replies."""
+    options: dict[str, Any] = {"socket_read_size": 1 << 18, "protocol": 2}
     if connection.url.startswith("redis://"):
         options["connection_class"] = _PackedConnection
-    pool = BlockingConnectionPool.from_url(
+    return redis_client.connect(
         connection.url,
         max_connections=connection.max_connections,
-        timeout=connection.timeout_s,
+        answer_s=timeout_s or connection.timeout_s,
+        connect_s=connection.connect_timeout_s,
+        wait_s=connection.timeout_s,
         **options,
     )
-    return Redis.from_pool(pool)
 
 
 class _Slot:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from weir.broker import keys
 from weir.broker.runner import Client, RedisConnection, connect
 from weir.model.asyncio_tasks import cancelled
-from weir.telemetry.connection import DRIVER_ERRORS, node_url
+from weir.redis_client import DRIVER_ERRORS, node_url
 
 _RECONNECT_S = 0.2
 _CONNECT_S = 1.0

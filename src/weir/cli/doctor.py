@@ -11,11 +11,11 @@ import typer
 from weir.cli.options import DataDirOption, JsonOption, settings_with
 from weir.cli.running import run_until_done
 from weir.embedded.append_only import repair_append_only
-from weir.embedded.checkup import checkup
 from weir.embedded.datadir import DataDir
 from weir.embedded.redis_binary import redis_binary
 from weir.errors import Misconfigured
 from weir.settings import Settings
+from weir.stores.checkup import checkup
 
 app = typer.Typer()
 _SHOWN = ("name", "version", "port")

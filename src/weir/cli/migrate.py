@@ -8,9 +8,9 @@ import typer
 
 from weir.cli.options import DataDirOption, JsonOption, settings_with
 from weir.cli.running import run_until_done, say
-from weir.embedded.migrations import migrate_stores
-from weir.embedded.urls import resolve_urls
-from weir.serve.ready import postgres_ready
+from weir.stores.migrations import migrate_stores
+from weir.stores.ready import postgres_ready
+from weir.stores.urls import resolve_urls
 
 app = typer.Typer()
 

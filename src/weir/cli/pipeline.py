@@ -15,9 +15,9 @@ import typer
 from weir.cli.options import DataDirOption, JsonOption, settings_with
 from weir.cli.running import run_until_done, say
 from weir.embedded.java import find_java
-from weir.embedded.urls import resolve_urls
 from weir.errors import InvalidInput
 from weir.settings import Settings
+from weir.stores.urls import resolve_urls
 
 app = typer.Typer(no_args_is_help=True, help="The pipeline: how events get from the streams to the charts.")
 
@@ -157,7 +157,7 @@ def pipeline_checkpoint(settings: Settings) -> str:
 
 def _options(settings: Settings) -> Any:
     from weir.serve.pipeline import pipeline_options
-    from weir.serve.ready import redis_ready
+    from weir.stores.ready import redis_ready
 
     urls = resolve_urls(settings)
     run_until_done(redis_ready(urls.redis, say=say))

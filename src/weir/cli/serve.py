@@ -9,9 +9,10 @@ import typer
 from weir.api.logs import configure_logs
 from weir.cli.options import DataDirOption, settings_with
 from weir.cli.running import run_until_done
-from weir.embedded.migrations import migrate_stores
-from weir.embedded.urls import resolve_urls, running_urls
+from weir.embedded.run_file import running_urls
 from weir.serve.run import serve as serve_forever
+from weir.stores.migrations import migrate_stores
+from weir.stores.urls import resolve_urls
 
 app = typer.Typer()
 

@@ -104,9 +104,9 @@ def bootstrap(data_dir: DataDirOption = None, as_json: JsonOption = False) -> No
 async def _bootstrap(settings: Settings) -> str:
     from weir.control.database import Database
     from weir.control.tokens import Tokens
-    from weir.embedded.urls import resolve_urls
     from weir.serve.bootstrap import OPERATOR
-    from weir.serve.ready import postgres_ready
+    from weir.stores.ready import postgres_ready
+    from weir.stores.urls import resolve_urls
 
     url = resolve_urls(settings).postgres
     await postgres_ready(url, say=say)

@@ -16,11 +16,10 @@ from weir.cli.options import DataDirOption, JsonOption, settings_with
 from weir.cli.running import run_until_done
 from weir.embedded.java import find_java
 from weir.embedded.open import stack_from
-from weir.embedded.urls import Urls
 from weir.model.masking import masked_url
 from weir.serve.address import ADMIN_FILE
 from weir.serve.system import System, first_ending, pipeline_command, running_api, running_children
-from weir.settings import Settings
+from weir.settings import Settings, StoreUrls
 
 app = typer.Typer()
 
@@ -83,7 +82,7 @@ async def _system(settings: Settings, *, pipeline: bool, as_json: bool) -> None:
         await first_ending(system.endings())
 
 
-def _shown(urls: Urls) -> dict[str, str]:
+def _shown(urls: StoreUrls) -> dict[str, str]:
     """The stores without their password, which stands in `run.json` for the owner of the directory."""
     return {name: masked_url(url) for name, url in asdict(urls).items()}
 

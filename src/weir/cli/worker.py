@@ -18,14 +18,14 @@ from weir.cli.options import DataDirOption, settings_with
 from weir.cli.running import run_until_done
 from weir.control.database import Database
 from weir.control.migrate import verify_postgres
-from weir.embedded.urls import Urls, resolve_urls
 from weir.errors import InvalidInput
 from weir.model.names import EnvironmentRef
+from weir.redis_client import connect
 from weir.serve.hooks import open_worker
 from weir.serve.loops import Loop, LoopSupervisor
-from weir.serve.ready import stores_ready
-from weir.settings import Settings
-from weir.telemetry.connection import connect
+from weir.settings import Settings, StoreUrls
+from weir.stores.ready import stores_ready
+from weir.stores.urls import resolve_urls
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.live_workers import AliveSignal
 from weir.telemetry.presence import Presence
@@ -72,7 +72,7 @@ def worker(
     run_until_done(work(settings, resolve_urls(settings), options), fast=True)
 
 
-async def work(settings: Settings, urls: Urls, options: WorkerOptions) -> None:
+async def work(settings: Settings, urls: StoreUrls, options: WorkerOptions) -> None:
     """Work until cancelled, with everything that a worker needs around it."""
     await stores_ready(urls, say=log.warning)
     async with AsyncExitStack() as stack:

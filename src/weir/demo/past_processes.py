@@ -9,8 +9,8 @@ from random import Random
 from weir.demo.past_events import DAY_MS, HOUR_MS, MINUTE_MS, PastEvent
 from weir.demo.scenario import SHOP, TENANTS
 from weir.model.names import EnvironmentRef
+from weir.redis_client import connect
 from weir.telemetry.codec import MetricEvent
-from weir.telemetry.connection import connect
 from weir.telemetry.presence import Presence
 from weir.telemetry.sampler import SAMPLES_A_FLUSH, ProcessIdentity
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from weir.demo.backfill import land_past, write_past
 from weir.demo.scenario import INCIDENT_AFTER_MS, LANDED, Incidents
-from weir.embedded.urls import resolve_urls
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.process import run_pipeline
 from weir.pipeline.session import SessionOptions, open_session
 from weir.serve.pipeline import pipeline_options, session_options
 from weir.settings import Settings, load_settings
+from weir.stores.urls import resolve_urls
 
 
 def main(data_dir: Path, incidents: Incidents) -> None:

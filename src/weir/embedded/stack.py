@@ -13,9 +13,10 @@ from weir.embedded.datadir import DataDir
 from weir.embedded.ports import choose_port
 from weir.embedded.postgres import PostgresServer
 from weir.embedded.redis import RedisServer
+from weir.embedded.run_file import publish_urls
 from weir.embedded.server import EmbeddedServer
 from weir.embedded.supervised import Supervised
-from weir.embedded.urls import Urls, publish_urls
+from weir.settings import StoreUrls
 
 Report = Callable[[str], None]
 
@@ -95,8 +96,8 @@ class Stack:
         return self._server("clickhouse").url
 
     @property
-    def urls(self) -> Urls:
-        return Urls(redis=self.redis_url, postgres=self.postgres_url, clickhouse=self.clickhouse_url)
+    def urls(self) -> StoreUrls:
+        return StoreUrls(redis=self.redis_url, postgres=self.postgres_url, clickhouse=self.clickhouse_url)
 
     @property
     def servers(self) -> list[Supervised]:

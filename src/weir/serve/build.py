@@ -40,22 +40,21 @@ from weir.deadletters.mover import Mover
 from weir.deadletters.retention import DeadLetterRetention
 from weir.deadletters.room import open_room
 from weir.deadletters.runner import BulkActionRunner
-from weir.embedded.urls import Urls
 from weir.model.clock import Clock
 from weir.model.durations import DAY_MS
 from weir.model.exchange import Pusher, Settler
 from weir.operations.exposition import operation_families
 from weir.operations.service import OperationService
+from weir.redis_client import connect
 from weir.serve.alerts import open_alerting
 from weir.serve.hooks import guard_policy, open_hooks
 from weir.serve.housekeeping import Heart, Sweeper
 from weir.serve.loops import Loop, LoopSupervisor
 from weir.serve.probes import disk_probe, epoch_probe, postgres_probe, redis_probe
-from weir.serve.ready import stores_ready
 from weir.serve.restore import restore
 from weir.serve.watch import pipeline_watch
-from weir.settings import ApiSettings, DeadLetterSettings, LoadSettings, Settings
-from weir.telemetry.connection import connect
+from weir.settings import ApiSettings, DeadLetterSettings, LoadSettings, Settings, StoreUrls
+from weir.stores.ready import stores_ready
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.live_workers import LiveWorkers
 from weir.telemetry.presence import Presence, RedisServers
@@ -82,7 +81,7 @@ class Process:
 
 
 @asynccontextmanager
-async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) -> AsyncIterator[Process]:
+async def built(settings: Settings, urls: StoreUrls, *, accept_loss: bool = False) -> AsyncIterator[Process]:
     """Everything that the settings describe, connected and restored."""
     async with AsyncExitStack() as stack:
         await stores_ready(urls, say=log.warning)
@@ -185,7 +184,7 @@ async def built(settings: Settings, urls: Urls, *, accept_loss: bool = False) ->
         yield Process(services=services, supervisor=supervisor)
 
 
-async def _database(stack: AsyncExitStack, settings: Settings, urls: Urls) -> Database:
+async def _database(stack: AsyncExitStack, settings: Settings, urls: StoreUrls) -> Database:
     database = Database(
         urls.postgres, max_size=settings.api.postgres_connections, timeout_s=CONTROL_WAIT_S, name="weir-api"
     )
@@ -196,7 +195,7 @@ async def _database(stack: AsyncExitStack, settings: Settings, urls: Urls) -> Da
 
 
 async def _operations(
-    stack: AsyncExitStack, settings: Settings, urls: Urls, broker: Broker, definitions: QueueDefinitions
+    stack: AsyncExitStack, settings: Settings, urls: StoreUrls, broker: Broker, definitions: QueueDefinitions
 ) -> tuple[OperationService, SystemEvents]:
     """The operation queue, on connections that nothing else uses and that nothing waits long for."""
     load = settings.load

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from weir.embedded.java import find_java
-from weir.embedded.urls import resolve_urls
 from weir.pipeline.dead_letter_analysis import analyse
 from weir.pipeline.session import open_session
 from weir.serve.pipeline import session_options
 from weir.settings import Settings
+from weir.stores.urls import resolve_urls
 
 
 def analyse_dead_letters(

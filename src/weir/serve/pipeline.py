@@ -7,19 +7,18 @@ import asyncio
 from weir.broker.broker import Broker
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
-from weir.embedded.urls import Urls
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.pipeline.drift_audit import AuditReport, PipelineAuditor
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.session import SessionOptions
-from weir.settings import Settings
+from weir.settings import Settings, StoreUrls
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.retention import TierRetention
 
 
-def pipeline_options(settings: Settings, urls: Urls) -> PipelineOptions:
+def pipeline_options(settings: Settings, urls: StoreUrls) -> PipelineOptions:
     chosen, folder = settings.pipeline, settings.embedded.data_dir.absolute() / "pipeline"
     return PipelineOptions(
         redis_url=urls.redis,

@@ -12,19 +12,18 @@ import structlog
 
 from weir.api.app import create_app
 from weir.dashboard.site import routes as dashboard
-from weir.embedded.urls import Urls
 from weir.serve.address import published_address
 from weir.serve.bootstrap import bootstrap_tokens
 from weir.serve.build import built
 from weir.serve.server import bind, listening, raise_file_limit
-from weir.settings import Settings
+from weir.settings import Settings, StoreUrls
 
 log = structlog.get_logger("weir.serve")
 
 
 @asynccontextmanager
 async def served(
-    settings: Settings, urls: Urls, *, accept_loss: bool = False, token_dir: Path | None = None
+    settings: Settings, urls: StoreUrls, *, accept_loss: bool = False, token_dir: Path | None = None
 ) -> AsyncIterator[str]:
     """Answer requests while the block runs; yields the base URL.
 
@@ -59,7 +58,7 @@ async def served(
 
 async def serve(
     settings: Settings,
-    urls: Urls,
+    urls: StoreUrls,
     *,
     accept_loss: bool = False,
     token_dir: Path | None = None,

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weir.embedded.child import Child, ChildCommand
-from weir.embedded.migrations import migrate_stores
 from weir.embedded.open import stack_from
 from weir.embedded.ports import is_free
 from weir.embedded.stack import Stack
@@ -19,6 +18,7 @@ from weir.errors import WeirError
 from weir.serve.run import served
 from weir.serve.server import bind
 from weir.settings import PREFIX, Settings
+from weir.stores.migrations import migrate_stores
 
 _PASSED_ON = ("JAVA_HOME", "LANG", "USER", "XDG_RUNTIME_DIR")
 _STORES = frozenset({"WEIR_REDIS_URL", "WEIR_POSTGRES_URL", "WEIR_CLICKHOUSE_URL"})

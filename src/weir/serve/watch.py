@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from weir.embedded.urls import Urls
 from weir.errors import Unavailable
 from weir.model.bounded_threads import BoundedThreads
 from weir.pipeline.status import PipelineView, read_pipeline
+from weir.settings import StoreUrls
 from weir.telemetry.events import CATALOGUE
 
 _ANSWER_S = 2.0
@@ -16,7 +16,7 @@ _ANSWER_S = 2.0
 _LOOK_S = 5.0
 
 
-def pipeline_watch(urls: Urls, *, shards: int) -> Callable[[], Awaitable[PipelineView]]:
+def pipeline_watch(urls: StoreUrls, *, shards: int) -> Callable[[], Awaitable[PipelineView]]:
     """A function that reads the pipeline's state without stopping the event loop."""
     threads = BoundedThreads(2, patience_s=_LOOK_S, name="weir-pipeline-watch")
     look = partial(

@@ -16,8 +16,8 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 
 from weir.model.shards import jump_hash, text_key
+from weir.redis_client import DRIVER_ERRORS
 from weir.telemetry.codec import MetricEvent, pack
-from weir.telemetry.connection import DRIVER_ERRORS
 from weir.telemetry.events import STREAM_FIELD, EventKind
 from weir.telemetry.streams import DEFAULT_MAX_LENGTH, stream_key
 

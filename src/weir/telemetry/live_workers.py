@@ -21,7 +21,7 @@ from redis.asyncio.cluster import RedisCluster
 
 from weir.errors import BrokerUnavailable
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.telemetry.connection import DRIVER_ERRORS
+from weir.redis_client import DRIVER_ERRORS
 
 _log = structlog.get_logger(__name__)
 

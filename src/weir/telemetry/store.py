@@ -20,7 +20,7 @@ from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from weir.errors import BrokerUnavailable
-from weir.telemetry.connection import DRIVER_ERRORS, is_cluster, node_url
+from weir.redis_client import DRIVER_ERRORS, is_cluster, node_url
 from weir.telemetry.entries import Entries, entries_of
 from weir.telemetry.stream_ids import ORIGIN, is_after
 from weir.telemetry.streams import GROUP, layouts_key

@@ -10,7 +10,7 @@ from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import ResponseError
 
 from weir.errors import BrokerUnavailable
-from weir.telemetry.connection import DRIVER_ERRORS
+from weir.redis_client import DRIVER_ERRORS
 from weir.telemetry.events import QUEUE
 from weir.telemetry.streams import METRICS_SWITCH, stream_key
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from weir.control.database import Database
 from weir.control.migrate import PostgresMigrations, migrate_postgres
-from weir.embedded.urls import Urls
+from weir.settings import StoreUrls
 from weir.warehouse.migrate import migrate_warehouse
 
 
-async def migrate_stores(urls: Urls) -> dict[str, list[str]]:
+async def migrate_stores(urls: StoreUrls) -> dict[str, list[str]]:
     """Migrate PostgreSQL and ClickHouse; the names of what was applied to each."""
     async with Database(urls.postgres, max_size=4, timeout_s=30) as database:
         control = await migrate_postgres(database)

@@ -15,13 +15,14 @@ from weir.control.database import Database
 from weir.control.inspect import inspect_postgres
 from weir.control.registry import SpecRegistry
 from weir.embedded.java import find_java, find_spark
-from weir.embedded.migrations import migrate_stores
 from weir.embedded.open import stack_from
-from weir.embedded.urls import Urls, resolve_urls, running_urls
+from weir.embedded.run_file import running_urls
 from weir.errors import WeirError
 from weir.ingress.webhook_secrets import can_verify, unset_secrets
-from weir.settings import Settings, secret
+from weir.settings import Settings, StoreUrls, secret
 from weir.spec.book import Hook
+from weir.stores.migrations import migrate_stores
+from weir.stores.urls import resolve_urls
 from weir.warehouse.inspect import inspect_clickhouse
 
 _LOW_DISK_BYTES = 1 << 30
@@ -42,7 +43,7 @@ def _all_set(settings: Settings) -> bool:
     return bool(settings.redis_url and settings.postgres_url and settings.clickhouse_url)
 
 
-async def _look(urls: Urls, settings: Settings) -> Section:
+async def _look(urls: StoreUrls, settings: Settings) -> Section:
     looks = {
         "redis": _store(urls.redis, _redis),
         "postgres": _store(urls.postgres, _postgres),

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 from weir.broker.preflight import is_loading
 from weir.control.starting import is_starting
-from weir.embedded.urls import Urls
 from weir.errors import BrokerUnavailable, ControlUnavailable, Unavailable
+from weir.settings import StoreUrls
 
 PATIENCE_S = 600.0
 """Loading takes minutes where there is much; longer than this, somebody should look."""
@@ -18,7 +18,7 @@ _SAY_S = 10.0
 Say = Callable[[str], None]
 
 
-async def stores_ready(urls: Urls, *, say: Say, patience_s: float = PATIENCE_S) -> None:
+async def stores_ready(urls: StoreUrls, *, say: Say, patience_s: float = PATIENCE_S) -> None:
     """Return when neither store is about to be ready; an error after `patience_s`."""
     await redis_ready(urls.redis, say=say, patience_s=patience_s)
     await postgres_ready(urls.postgres, say=say, patience_s=patience_s)

@@ -20,7 +20,7 @@ from weir.broker.preflight import is_loading
 from weir.control.starting import is_starting
 from weir.embedded.redis import RedisServer
 from weir.errors import BrokerUnavailable
-from weir.serve.ready import postgres_ready, redis_ready
+from weir.stores.ready import postgres_ready, redis_ready
 
 FEW_KEYS = 40_000
 MANY_KEYS = 150_000

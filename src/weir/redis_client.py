@@ -25,7 +25,7 @@ DRIVER_ERRORS: tuple[type[Exception], ...] = (
 _CLUSTER = "+cluster://"
 _UNBOUNDED = 1 << 20
 _ANSWER_S = 2
-"""For one answer, and as long again for a free connection."""
+"""For one answer, and as long again for a free connection, unless the caller says otherwise."""
 _CONNECT_S = 1
 
 
@@ -56,15 +56,23 @@ class PatientCluster(RedisCluster):
             self._room.release()
 
 
-def connect(url: str, *, max_connections: int = 4) -> Redis | RedisCluster:
-    """A client for metric streams; more callers than connections wait their turn."""
-    options: dict[str, Any] = {
-        "socket_timeout": _ANSWER_S,
-        "socket_connect_timeout": _CONNECT_S,
+def connect(
+    url: str,
+    *,
+    max_connections: int = 4,
+    answer_s: float = _ANSWER_S,
+    connect_s: float = _CONNECT_S,
+    wait_s: float = _ANSWER_S,
+    **options: Any,
+) -> Redis | RedisCluster:
+    """A client that never retries by itself; more callers than connections wait `wait_s` for their turn."""
+    options |= {
+        "socket_timeout": answer_s,
+        "socket_connect_timeout": connect_s,
         "retry": Retry(NoBackoff(), 0),
     }
     if is_cluster(url):
-        return PatientCluster.from_url(node_url(url), room=max_connections, patience_s=_ANSWER_S, **options)
-    pool = BlockingConnectionPool.from_url(url, max_connections=max_connections, timeout=_ANSWER_S, **options)
+        return PatientCluster.from_url(node_url(url), room=max_connections, patience_s=wait_s, **options)
+    pool = BlockingConnectionPool.from_url(url, max_connections=max_connections, timeout=wait_s, **options)
     client: Redis = Redis.from_pool(pool)
     return client
