@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from weir.api.history import ENVIRONMENT_GAUGES, QUEUE_GAUGES, metrics_document, rank_document
+from weir.api.schemas.history import ENVIRONMENT_GAUGES, QUEUE_GAUGES, metrics_document, rank_document
 from weir.control.sql import load_queries
 from weir.embedded.clickhouse import ClickHouseServer
 from weir.embedded.ports import free_port

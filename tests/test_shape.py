@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 import weir
+from weir.api.schemas.queues import QueueBody
 from weir.settings import Settings
 from weir.spec import ir
 from weir.telemetry import events
@@ -64,6 +65,25 @@ def test_every_field_of_an_event_is_named_where_events_are_made_or_landed() -> N
     for kind in (events.QUEUE, events.WORKER):
         for field in kind.fields:
             assert len(re.findall(rf"\b{field.name}\b", everything)) > 1, field.name
+
+
+def test_the_schemas_of_the_api_stand_together() -> None:
+    """A model of a request or an answer is found in `api/schemas`, under the name of its routes."""
+    model = re.compile(r"\((BaseModel|Schema)\):")
+    outside = [
+        path
+        for path, text in texts().items()
+        if path.parts[0] == "api" and path.parts[1] != "schemas" and model.search(text)
+    ]
+    assert not outside
+
+
+def test_a_queue_has_the_same_defaults_over_http_as_in_a_spec() -> None:
+    queue, body = ir.QueueSpec(name="orders"), QueueBody()
+    for name in set(QueueBody.model_fields) - {"retention", "delivery"}:
+        assert getattr(body, name) == getattr(queue, name)
+    assert body.retention.model_dump() == asdict(queue.retention)
+    assert body.delivery.model_dump() == asdict(queue.delivery)
 
 
 def _setting_names(model: type[BaseModel]) -> set[str]:

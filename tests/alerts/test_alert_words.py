@@ -9,7 +9,7 @@ from tests.alerts.simulation import MINUTE, Simulation, Story
 from tests.alerts.test_days import add_rule
 
 from weir.alerts.records import Records
-from weir.api.alerting import alert_view
+from weir.api.schemas.alerts import alert_view
 from weir.cli.alert_words import alert_table, rule_table, silence_table
 from weir.control.database import Database
 from weir.model.names import EnvironmentRef

@@ -10,7 +10,7 @@ from typing import Any
 from fastapi.routing import APIRoute
 
 from weir.api.app import describe as describe_anew
-from weir.api.described import DESCRIBED
+from weir.api.openapi_hot import DESCRIBED
 from weir.api.routes import compatibility, health
 from weir.api.routes.table import HOT
 

@@ -17,7 +17,7 @@ from support.urls import with_database
 from support.warehouse import NOW_MS, FixedTails, WarehouseRig
 from weir.api.app import create_app
 from weir.api.direct import DirectPusher, DirectSettler
-from weir.api.history import EnvironmentMetrics, QueueMetrics, WorkerList, WorkerMetrics
+from weir.api.schemas.history import EnvironmentMetrics, QueueMetrics, WorkerList, WorkerMetrics
 from weir.api.services import Services
 from weir.control.principals import Principal, Role
 from weir.errors import Unauthenticated

@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from weir.api.described import DESCRIBED, Described
+from weir.api.openapi_hot import DESCRIBED, Described
 from weir.api.responses import STATUSES, problem_answer, problems
-from weir.api.schemas import Problem
+from weir.api.schemas.shared import Problem
 
 _REF = "#/components/schemas/{model}"
 _METHODS = ("get", "put", "post", "delete", "patch")

@@ -12,7 +12,9 @@ from weir.alerts.lease import show_lease
 from weir.alerts.records import State
 from weir.alerts.room import AlertServices
 from weir.alerts.situations import parse_recent
-from weir.api.alerting import (
+from weir.api.auth import Access, Admin, App, Reader, Writer
+from weir.api.responses import problems
+from weir.api.schemas.alerts import (
     AlertChannelBody,
     AlertChannelList,
     AlertChannelView,
@@ -36,8 +38,6 @@ from weir.api.alerting import (
     rule_view,
     silence_view,
 )
-from weir.api.auth import Access, Admin, App, Reader, Writer
-from weir.api.responses import problems
 from weir.api.services import Services, all_or_nothing, present
 from weir.control.audit import AuditedChange
 from weir.control.principals import Role

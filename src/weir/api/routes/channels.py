@@ -5,15 +5,15 @@ from __future__ import annotations
 from fastapi import APIRouter, status
 
 from weir.api.auth import Admin, App, Reader
-from weir.api.dead_letter_schemas import (
+from weir.api.responses import problems
+from weir.api.routes.deadletters import room_of
+from weir.api.schemas.dead_letters import (
     ChannelBody,
     ChannelList,
     ChannelView,
     ConsumerBody,
     NewSecret,
 )
-from weir.api.responses import problems
-from weir.api.routes.deadletters import room_of
 from weir.spec.ir import ChannelSpec
 
 router = APIRouter(tags=["channels"])

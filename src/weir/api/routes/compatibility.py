@@ -11,7 +11,13 @@ import orjson
 from fastapi import APIRouter, Depends, Header, Query, Request, Response, status
 
 from weir.api.auth import Access, App, Caller, authenticate
-from weir.api.compatibility_schemas import (
+from weir.api.hot import HotRoute
+from weir.api.idempotency import header_key
+from weir.api.previews import preview_of
+from weir.api.responses import problems
+from weir.api.routes import hooks
+from weir.api.routes.deadletters import Before, Page, next_page, position, room_of
+from weir.api.schemas.compatibility import (
     AdminQueue,
     AdminQueues,
     DeadLetterPreview,
@@ -22,7 +28,7 @@ from weir.api.compatibility_schemas import (
     PublishedTo,
     Replayed,
 )
-from weir.api.dead_letter_schemas import (
+from weir.api.schemas.dead_letters import (
     DeadJobList,
     DeadLetterView,
     Deleted,
@@ -31,12 +37,6 @@ from weir.api.dead_letter_schemas import (
     letter_view,
     status_document,
 )
-from weir.api.hot import HotRoute
-from weir.api.idempotency import header_key
-from weir.api.previews import preview_of
-from weir.api.responses import problems
-from weir.api.routes import hooks
-from weir.api.routes.deadletters import Before, Page, next_page, position, room_of
 from weir.api.services import Services
 from weir.api.wire import note_holder
 from weir.control.principals import Principal, Role

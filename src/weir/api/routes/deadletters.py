@@ -8,7 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response, status
 
 from weir.api.auth import Access, Admin, App, Caller, Reader, Writer
-from weir.api.dead_letter_schemas import (
+from weir.api.responses import problems
+from weir.api.schemas.dead_letters import (
     AuditView,
     DeadCountList,
     DeadCountView,
@@ -24,8 +25,7 @@ from weir.api.dead_letter_schemas import (
     letter_view,
     task_view,
 )
-from weir.api.responses import problems
-from weir.api.schemas import Name
+from weir.api.schemas.shared import Name
 from weir.api.services import Services, present
 from weir.control.principals import Role
 from weir.control.scopes import scope_names

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
 
 from weir.api.auth import App, Reader, Writer
 from weir.api.responses import problems
+from weir.api.schemas.endpoints import DisabledEndpoint, DisabledEndpoints, EndpointBody
 from weir.api.services import present
 from weir.errors import NotFound
 
 router = APIRouter(prefix="/api/v1/disabled-endpoints", tags=["deliveries"])
-
-
-class DisabledEndpoint(BaseModel):
-    """An endpoint that answered 410; its queue keeps its messages."""
-
-    url: str
-    disabled_at_ms: int
-    reason: str
-
-
-class DisabledEndpoints(BaseModel):
-    items: list[DisabledEndpoint]
-
-
-class EndpointBody(BaseModel):
-    url: Annotated[str, Field(min_length=1, max_length=4096, examples=["https://hooks.example.com/in"])]
 
 
 @router.get("", operation_id="list_disabled_endpoints", responses=problems())

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from weir.api.auth import App, authenticate
 from weir.api.prometheus import collected
 from weir.api.responses import problems
-from weir.api.schemas import Alive, Readiness
+from weir.api.schemas.health import Alive, Readiness
 from weir.api.services import ReadinessProbe, Services
 from weir.control.principals import Principal, Role
 

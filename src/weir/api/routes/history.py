@@ -11,7 +11,8 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from weir.api.auth import App, Reader
-from weir.api.history import (
+from weir.api.responses import problems
+from weir.api.schemas.history import (
     ENVIRONMENT_GAUGES,
     QUEUE_GAUGES,
     EnvironmentMetrics,
@@ -19,7 +20,6 @@ from weir.api.history import (
     metrics_document,
     rank_document,
 )
-from weir.api.responses import problems
 from weir.api.services import present
 from weir.errors import InvalidInput
 from weir.model.limits import MAX_TIME_MS

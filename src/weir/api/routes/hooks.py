@@ -12,7 +12,6 @@ from functools import partial
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from weir.api.auth import App, Reader, note_served
@@ -20,6 +19,7 @@ from weir.api.hot import HotRequest, decoded
 from weir.api.limits import Limits
 from weir.api.reply import Reply
 from weir.api.responses import problems
+from weir.api.schemas.webhooks import WebhookList, WebhookView
 from weir.api.services import Services, present
 from weir.api.wire import note_holder
 from weir.ingress.handshakes import permission
@@ -29,24 +29,6 @@ from weir.spec.book import Hook
 from weir.spec.build_webhooks import MAX_BODY_BYTES
 
 router = APIRouter(tags=["webhooks"])
-
-
-class WebhookView(BaseModel):
-    """A webhook as the process that answers sees it."""
-
-    name: str
-    path: str = Field(description="Where to send to: the short address if it is this environment's.")
-    queue: str | None = Field(description="Null: its command runs before the answer.")
-    scheme: str | None = Field(description="How requests are signed; null: anybody may send.")
-    secret_variables: list[str] = Field(
-        description="Environment variables that hold its secrets, the current one first."
-    )
-    unset_variables: list[str] = Field(description="Those of them that are not set in this process.")
-    accepts: bool = Field(description="False: no secret is set, so everything is refused with 401.")
-
-
-class WebhookList(BaseModel):
-    items: list[WebhookView]
 
 
 @router.get("/api/v1/webhooks", operation_id="list_webhooks", responses=problems())

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter
-from pydantic import BaseModel
 
 from weir.api.auth import App, Reader
 from weir.api.responses import problems
+from weir.api.schemas.messages import MomentView, TimelineView
 from weir.api.services import present
 
 router = APIRouter(prefix="/api/v1/messages", tags=["messages"])
-
-
-class MomentView(BaseModel):
-    """One thing that happened to a message."""
-
-    at_ms: int
-    what: str
-    details: dict[str, Any]
-
-
-class TimelineView(BaseModel):
-    """What is known about a message, oldest first."""
-
-    message_id: str
-    queue: str | None
-    state: str
-    moments: list[MomentView]
 
 
 @router.get("/{message_id}/timeline", operation_id="show_message_timeline", responses=problems())

@@ -7,17 +7,16 @@ from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
 from weir.api.auth import App, Caller, Reader
-from weir.api.history import Period, QueueRank, period_document, rank_document
 from weir.api.live import LiveQueues
 from weir.api.responses import problems
 from weir.api.routes.history import asked_window, warehouse_of
-from weir.api.schemas import EnvironmentView
+from weir.api.schemas.history import period_document, rank_document
+from weir.api.schemas.overview import Me, Overview
+from weir.api.schemas.tenants import EnvironmentView
 from weir.api.services import present
-from weir.control.principals import Role
 from weir.warehouse.reading.periods import Window
 from weir.warehouse.reading.top import MAX_QUEUES, By
 from weir.warehouse.reading.warehouse import Warehouse
@@ -25,26 +24,6 @@ from weir.warehouse.reading.warehouse import Warehouse
 _PREFIX = "/api/v1"
 LIVE_PATH = f"{_PREFIX}/live"
 router = APIRouter(prefix=_PREFIX, tags=["overview"])
-
-
-class Me(BaseModel):
-    """The holder of the token: how far it reaches, and what lies there."""
-
-    token_id: str
-    role: Role
-    organization: str | None
-    project: str | None
-    environment: str | None
-    environments: list[EnvironmentView]
-
-
-class QueueGlance(QueueRank):
-    depth: list[int | None] = Field(description="The depth over the period, in equal slots.")
-
-
-class Overview(BaseModel):
-    period: Period
-    queues: list[QueueGlance]
 
 
 @router.get("/me", operation_id="show_me", responses=problems())

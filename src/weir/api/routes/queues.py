@@ -8,7 +8,7 @@ from fastapi import APIRouter, status
 
 from weir.api.auth import Access, Admin, App, Reader, Writer
 from weir.api.responses import problems
-from weir.api.schemas import (
+from weir.api.schemas.queues import (
     Confirmation,
     DeliveryBody,
     QueueBody,

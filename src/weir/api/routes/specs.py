@@ -4,72 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from weir.api.auth import Access, Admin, App, Reader
 from weir.api.responses import problems
+from weir.api.schemas.specs import AppliedView, ChangeView, PlanView, SpecBody, SpecHistory, SpecView
 from weir.api.services import Services, all_or_nothing, announce, present
 from weir.control.audit import AuditedChange
 from weir.control.specs import AppliedSpec
 from weir.control.system_events import SystemEventKind
 from weir.errors import NotFound
 from weir.spec.dump import dumped
-from weir.spec.parse import MAX_BYTES
 from weir.spec.plan import Plan
 
 router = APIRouter(prefix="/api/v1/spec", tags=["specs"])
-
-
-class SpecBody(BaseModel):
-    """A spec as text; the ending of the file name says in which form."""
-
-    source: Annotated[str, Field(max_length=MAX_BYTES, examples=["app Shop { queue Orders {} }"])]
-    file: Annotated[str, Field(max_length=255)] = "spec.weir"
-
-
-class ChangeView(BaseModel):
-    effect: str
-    kind: str
-    name: str
-    path: list[str]
-    before: Any = None
-    after: Any = None
-
-
-class PlanView(BaseModel):
-    """What would change, why it may not, and what to know about it."""
-
-    allowed: bool
-    changes: list[ChangeView]
-    refusals: list[str]
-    warnings: list[str]
-
-
-class SpecView(BaseModel):
-    """A revision of the environment's spec."""
-
-    revision: int
-    file: str
-    actor: str
-    applied_at_ms: int
-    source: str
-    spec: dict[str, Any]
-
-
-class SpecHistory(BaseModel):
-    items: list[SpecView]
-
-
-class AppliedView(BaseModel):
-    """What applying did; each webhook with its address."""
-
-    revision: int
-    plan: PlanView
-    hooks: dict[str, str]
 
 
 @router.get("", operation_id="show_spec", response_model=SpecView, responses=problems())

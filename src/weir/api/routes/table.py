@@ -29,7 +29,7 @@ from weir.api.routes import (
 )
 
 HOT: tuple[HotRoute, ...] = (*push.ROUTES, *pop.ROUTES, *settle.ROUTES, *compatibility.ROUTES)
-"""Plain endpoints; their descriptions stand in `weir.api.described`."""
+"""Plain endpoints; their descriptions stand in `weir.api.openapi_hot`."""
 
 ROUTERS: tuple[APIRouter, ...] = (
     queues.router,

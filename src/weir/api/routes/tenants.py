@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 
 from weir.api.auth import Access, Admin, App, Caller
 from weir.api.responses import problems
-from weir.api.schemas import AuditList, EnvironmentBody, EnvironmentList, EnvironmentView
+from weir.api.schemas.tenants import AuditList, EnvironmentBody, EnvironmentList, EnvironmentView
 from weir.api.services import Services, all_or_nothing, present
 from weir.control.audit import AuditedChange
 from weir.control.principals import Role

@@ -8,7 +8,7 @@ from fastapi import APIRouter, status
 
 from weir.api.auth import App, Caller
 from weir.api.responses import problems
-from weir.api.schemas import RotateBody, TokenBody, TokenCreated, TokenList, TokenView
+from weir.api.schemas.tokens import RotateBody, TokenBody, TokenCreated, TokenList, TokenView
 from weir.api.services import Services, all_or_nothing, present
 from weir.control.audit import AuditedChange
 from weir.control.principals import Principal, Role

@@ -15,9 +15,9 @@ from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
 from weir.api.auth import Access, App, Reader
-from weir.api.history import WorkerList, WorkerMetrics, iso, period_document
 from weir.api.responses import problems
 from weir.api.routes.history import asked_window, warehouse_of
+from weir.api.schemas.history import WorkerList, WorkerMetrics, iso, period_document
 from weir.api.services import Services, present
 from weir.control.principals import Role
 from weir.errors import NotFound

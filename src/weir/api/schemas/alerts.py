@@ -24,16 +24,12 @@ from weir.alerts.rule import (
 )
 from weir.alerts.silences import MAX_COMMENT, MAX_MS, Silence
 from weir.alerts.words import AlertRow
+from weir.api.schemas.shared import Name, Schema
 
-Name = Annotated[StrictStr, Field(min_length=1, max_length=255)]
 Number = Annotated[StrictFloat | StrictInt, Field(ge=0)]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class RuleBody(_Body):
+class RuleBody(Schema):
     """What a rule watches, when it speaks, and to whom."""
 
     model_config = ConfigDict(
@@ -53,7 +49,7 @@ class RuleBody(_Body):
     window_ms: Annotated[StrictInt, Field(ge=MIN_WINDOW_MS, le=MAX_WINDOW_MS)] = DEFAULT_WINDOW_MS
     cooldown_ms: Annotated[StrictInt, Field(ge=0, le=MAX_WINDOW_MS)] = DEFAULT_COOLDOWN_MS
     auto_resolve: StrictBool = True
-    channels: Annotated[list[Name], Field(max_length=MAX_CHANNELS)] = []
+    channels: list[Name] = Field(default=[], max_length=MAX_CHANNELS)
     enabled: StrictBool = True
 
     def draft(self) -> RuleDraft:
@@ -119,7 +115,7 @@ class AlertDetail(AlertView):
     timeline: list[AlertTimelineView]
 
 
-class AlertChannelBody(_Body):
+class AlertChannelBody(Schema):
     kind: StrictStr = Field(max_length=32, examples=["slack"])
     config: dict[str, Any] = Field(examples=[{"url": "https://hooks.slack.com/services/…"}])
 
@@ -139,7 +135,7 @@ class TestFired(BaseModel):
     notification_id: str = Field(description="Look it up among the notifications.")
 
 
-class SilenceBody(_Body):
+class SilenceBody(Schema):
     for_ms: Annotated[StrictInt, Field(ge=1, le=MAX_MS)]
     rule_name: Name | None = None
     queue: Name | None = None

@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from weir.api import hot_schemas as shapes
-from weir.api.hot_schemas import EXAMPLE_ID, EXAMPLE_LEASE
 from weir.api.routes.pop import PAYLOAD_ENCODINGS
+from weir.api.schemas import hot as shapes
+from weir.api.schemas.hot import EXAMPLE_ID, EXAMPLE_LEASE
 from weir.model.limits import MAX_BATCH, MAX_PRIORITY, MAX_WAIT_MS
 
 _LEASE = {"queue": "orders", "id": EXAMPLE_ID, "lease": EXAMPLE_LEASE}

@@ -7,21 +7,16 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from weir.api.routes.pop import MIN_LEASE_MS, PayloadEncoding
-from weir.api.schemas import Problem
+from weir.api.schemas.shared import Name, Problem, Schema
 from weir.model.limits import MAX_BATCH, MAX_LEASE_MS, MAX_PRIORITY
 
 EXAMPLE_ID = "0199a3c2-7c1e-7c62-9d0b-1f1f3f1b2a77"
 EXAMPLE_LEASE = "0199a3c2-7d55-7001-8a3c-6f0e9c1d2b34"
 
-Short = Annotated[str, Field(min_length=1, max_length=255)]
 Id = Annotated[str, Field(examples=[EXAMPLE_ID])]
 
 
-class Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class PushItemBody(Body):
+class PushItemBody(Schema):
     """One message. Exactly one of `payload` (any JSON value, kept byte for byte) and `payload_base64`."""
 
     model_config = ConfigDict(
@@ -29,20 +24,20 @@ class PushItemBody(Body):
         json_schema_extra={"oneOf": [{"required": ["payload"]}, {"required": ["payload_base64"]}]},
     )
 
-    queue: Short = Field(examples=["orders"])
+    queue: Name = Field(examples=["orders"])
     payload: Any = Field(default=None, examples=[{"order": 42}])
     payload_base64: str | None = None
-    key: Short | None = Field(default=None, description="Ordering key; `partition` is another word for it.")
-    partition: Short | None = None
+    key: Name | None = Field(default=None, description="Ordering key; `partition` is another word for it.")
+    partition: Name | None = None
     priority: int | None = Field(default=None, ge=0, le=MAX_PRIORITY)
     deliver_at_ms: int | None = Field(default=None, ge=0)
     delay_ms: int | None = Field(default=None, ge=0)
     ttl_ms: int | None = Field(default=None, ge=1)
-    idempotency_key: Short | None = None
+    idempotency_key: Name | None = None
     headers: dict[str, str] | None = None
 
 
-class PushBody(Body):
+class PushBody(Schema):
     items: list[PushItemBody] = Field(min_length=1, max_length=MAX_BATCH)
 
 
@@ -66,14 +61,14 @@ class PushAnswers(BaseModel):
     items: list[PushAnswerBody]
 
 
-class PopBody(Body):
+class PopBody(Schema):
     """Which messages to hand out; without a queue, from any queue of the environment."""
 
-    queue: Short | None = Field(default=None, examples=["orders"])
+    queue: Name | None = Field(default=None, examples=["orders"])
     limit: int | None = Field(default=None, ge=1, le=MAX_BATCH, examples=[10])
     wait_ms: int | None = Field(default=None, ge=0, description="Wait that long for the first one.")
     lease_ms: int | None = Field(default=None, ge=MIN_LEASE_MS, le=MAX_LEASE_MS)
-    consumer: Short | None = None
+    consumer: Name | None = None
     payload_encoding: PayloadEncoding | None = Field(
         default=None, description="`base64` gives every payload as `payload_base64`, JSON too."
     )
@@ -103,10 +98,10 @@ class Messages(BaseModel):
     messages: list[MessageBody]
 
 
-class LeaseBody(Body):
-    queue: Short = Field(examples=["orders"])
+class LeaseBody(Schema):
+    queue: Name = Field(examples=["orders"])
     id: Id
-    lease: Short = Field(examples=[EXAMPLE_LEASE])
+    lease: Name = Field(examples=[EXAMPLE_LEASE])
 
 
 class AckBody(LeaseBody):
@@ -116,7 +111,7 @@ class AckBody(LeaseBody):
     error: str | None = None
 
 
-class AckBatchBody(Body):
+class AckBatchBody(Schema):
     acknowledgments: list[AckBody] = Field(min_length=1, max_length=MAX_BATCH)
 
 

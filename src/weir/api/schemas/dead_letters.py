@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
-from weir.api.schemas import Name, Schema
+from weir.api.schemas.shared import Name, Schema
 from weir.deadletters.filters import Filter, payload_of
 from weir.deadletters.groups import Group
 from weir.deadletters.letters import DeadLetter

@@ -1,0 +1,14 @@
+"""Health: what the probes of a process answer."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+
+class Alive(BaseModel):
+    status: str = Field(examples=["alive"])
+
+
+class Readiness(BaseModel):
+    ready: bool
+    checks: dict[str, str] = Field(description="`ok`, or what is wrong, by name.")

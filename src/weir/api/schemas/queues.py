@@ -1,0 +1,103 @@
+"""Queues: what they promise, and how they are right now."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+
+from weir.api.schemas.shared import Count, Delay, Name, Schema, Span
+from weir.model.durations import DAY_MS
+from weir.model.limits import MAX_LEASE_MS, MAX_PRIORITY, MAX_SPAN_MS
+from weir.spec.ir import DEFAULT_MAX_AGE_MS, DeliveryPolicy, Ordering, QueueSpec
+
+_DELIVERY = DeliveryPolicy()
+_QUEUE = QueueSpec(name="")
+
+
+class RetentionBody(Schema):
+    max_age_ms: Span | None = Field(
+        default=None,
+        description=f"Messages that waited longer expire; null: {DEFAULT_MAX_AGE_MS // DAY_MS} days. For a "
+        "dead letter queue it also says how long dead letters are kept; null: for ever.",
+    )
+    max_depth: Count | None = None
+
+
+class DeliveryBody(Schema):
+    max_attempts: Count = _DELIVERY.max_attempts
+    initial_backoff_ms: Delay = _DELIVERY.initial_backoff_ms
+    max_backoff_ms: Delay = _DELIVERY.max_backoff_ms
+    jitter: Annotated[StrictFloat | StrictInt, Field(ge=0, le=1)] = _DELIVERY.jitter
+    lease_ms: Annotated[StrictInt, Field(ge=1, le=MAX_LEASE_MS)] = _DELIVERY.lease_ms
+    handler_timeout_ms: Span | None = Field(
+        default=None, description="Of one attempt of a worker; null: none."
+    )
+    dead_letter_queue: Name | None = Field(
+        default=None,
+        description="The queue that the dead letters belong to. It says how long they are kept and, if it "
+        "has work to do or is popped, receives each death as a message.",
+        examples=["orders-dead"],
+    )
+
+
+class QueueBody(Schema):
+    """What a queue promises; what is left out has the default."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={
+            "examples": [{"ordering": "per_key", "concurrency": 8, "delivery": {"max_attempts": 3}}]
+        },
+    )
+
+    ordering: Ordering = _QUEUE.ordering
+    concurrency: Count | None = None
+    priority: Annotated[StrictInt, Field(ge=0, le=MAX_PRIORITY)] = Field(
+        default=_QUEUE.priority,
+        # Its name until it did something.
+        validation_alias=AliasChoices("priority", "default_priority"),
+        description="Of messages that come without one; 9 is served first.",
+    )
+    message_ttl_ms: Span | None = None
+    idempotency_window_ms: Annotated[StrictInt, Field(ge=0, le=MAX_SPAN_MS)] = _QUEUE.idempotency_window_ms
+    retention: RetentionBody = RetentionBody()
+    delivery: DeliveryBody = DeliveryBody()
+
+
+class QueueView(BaseModel):
+    """A queue right now."""
+
+    name: str = Field(examples=["orders"])
+    depth: int = Field(description="Waiting messages: ready, delayed and waiting for a retry.", examples=[12])
+    delayed: int
+    running: int = Field(description="Leased messages.", examples=[3])
+    limit: int | None = Field(description="Concurrency limit of the queue; null is none.", examples=[8])
+    utilization_pct: float | None = Field(
+        description="100 * running / limit; null without a limit.", examples=[37.5]
+    )
+    oldest_age_ms: int
+    paused: bool
+    environment_depth: int
+    environment_running: int
+    environment_limit: int | None
+    totals: dict[str, int] = Field(description="Lifetime totals by counter.")
+
+
+class QueueDetail(QueueView):
+    """A queue right now, with what it promises; null where the control store does not know it."""
+
+    definition: QueueBody | None
+    defined_at_ms: int | None
+
+
+class QueueList(BaseModel):
+    items: list[QueueView]
+
+
+class Confirmation(BaseModel):
+    """A change that took effect."""
+
+    status: StrictStr
+    paused: StrictBool | None = None

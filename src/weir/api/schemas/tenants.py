@@ -1,0 +1,41 @@
+"""Environments and the audit log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from weir.api.schemas.shared import Count, Schema
+
+
+class EnvironmentBody(Schema):
+    concurrency: Count | None = Field(default=None, examples=[100])
+
+
+class EnvironmentView(BaseModel):
+    organization: str
+    project: str
+    environment: str
+    concurrency: int | None
+    created_at_ms: int
+
+
+class EnvironmentList(BaseModel):
+    items: list[EnvironmentView]
+
+
+class AuditEntry(BaseModel):
+    id: str
+    organization: str | None
+    project: str | None
+    environment: str | None
+    actor: str
+    action: str
+    target: str
+    details: dict[str, Any]
+    at_ms: int
+
+
+class AuditList(BaseModel):
+    items: list[AuditEntry]
