@@ -164,7 +164,7 @@ async def measure(
 ) -> Measured:
     """Ask the warehouse everything that these rules need, at once."""
     fresh, worker_fresh, gaps = await asyncio.gather(
-        warehouse.freshness.of("queue"), warehouse.freshness.of("worker"), warehouse.gaps.everything()
+        warehouse.freshness.of("queue"), warehouse.freshness.of("worker"), warehouse.gaps.all_gaps()
     )
     wanted: dict[tuple[MeasurementSource, int], set[EnvironmentRef]] = defaultdict(set)
     for rule in rules:

@@ -19,7 +19,7 @@ from weir.pipeline.quiet import quiet, wait_for_landing
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
 from weir.telemetry.stream_ids import parse_id
-from weir.warehouse.audit_reader import AuditReader, Counts, GapReport, Speaker, TierSums, named
+from weir.warehouse.audit_reader import AuditReader, Counts, GapReport, ShardQueue, TierSums, named
 from weir.warehouse.connection import ClickHouseConnection
 
 HOUR_S = 3_600
@@ -122,7 +122,7 @@ class PipelineAuditor:
         """Write down what each queue lost in the gaps before its last event; once and for all."""
         gaps = _by_shard(self._reader.gaps(limit=1_000))
         losses = []
-        for speaker in self._reader.speakers(list(gaps)) if gaps else ():
+        for speaker in self._reader.queues_of_shards(list(gaps)) if gaps else ():
             gap = _gap_to_settle(speaker, gaps[speaker.shard])
             if gap is not None and min(speaker.drift) >= 0:
                 losses.append((speaker.queue, speaker.shard, gap.from_id, speaker.drift))
@@ -149,7 +149,7 @@ def _by_shard(gaps: Sequence[GapReport]) -> dict[int, list[GapReport]]:
     return found
 
 
-def _gap_to_settle(speaker: Speaker, gaps: Sequence[GapReport]) -> GapReport | None:
+def _gap_to_settle(speaker: ShardQueue, gaps: Sequence[GapReport]) -> GapReport | None:
     """The latest gap before a queue's last event, unless its losses are known up to there.
 
     Its first event after a gap tells all that it lost in it. What is missing later is no gap's fault, so a

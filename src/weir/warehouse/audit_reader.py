@@ -1,4 +1,4 @@
-"""The two accounts of every queue, side by side: what was counted and what the odometers say."""
+"""Reads both accounts of every queue for the audit: the summed counts and the odometers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from weir.warehouse import tables
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.queries import load_warehouse_queries
 
+# The largest installation that is measured has 100,000 queues, so the list is complete even if all of them
+# drift.
 MAX_ROWS = 100_000
 Counts = tuple[int, ...]
-"""One number a counter, in the order of `QUEUE_COUNTERS`."""
+"""One number per counter, in the order of `QUEUE_COUNTERS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,15 +32,15 @@ class DriftingQueue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speaker:
+class ShardQueue:
     """A queue in a shard that has gaps."""
 
     queue: QueueRef
     shard: int
     last_ms: int
-    """When it last spoke, as far as that has landed."""
+    """The time of its newest event that has landed."""
     settled: Sequence[str]
-    """The gaps, by their first id, for which its losses are known; zero is a loss too."""
+    """The first ids of the gaps for which its losses are known, even if the loss is zero."""
     drift: Counts
 
 
@@ -61,11 +63,11 @@ class GapReport:
     reason: str
     entries: int | None
     lost: Mapping[str, int]
-    """By counter, from the odometers of the queues that spoke since."""
+    """Per counter, from the odometers of the queues that emitted an event after the gap."""
 
 
 class AuditReader:
-    """Asks the warehouse what the audit needs to know."""
+    """Asks the warehouse the questions of the audit."""
 
     def __init__(self, connection: ClickHouseConnection) -> None:
         self._connection = connection
@@ -85,24 +87,23 @@ class AuditReader:
             for row in self._ask("accounts", limit=MAX_ROWS)
         ]
 
-    def speakers(self, shards: Sequence[int]) -> list[Speaker]:
-        """Every queue of some shards."""
+    def queues_of_shards(self, shards: Sequence[int]) -> list[ShardQueue]:
         return [
-            Speaker(
+            ShardQueue(
                 queue=QueueRef(**{name: row[name] for name in tables.QUEUES.dimensions}),
                 shard=row["shard"],
                 last_ms=row["last_ms"],
                 settled=row["settled"],
                 drift=tuple(row["drift"]),
             )
-            for row in self._ask("speakers", shards=list(shards))
+            for row in self._ask("queues_of_shards", shards=list(shards))
         ]
 
     def environments(self) -> list[EnvironmentRef]:
         return [EnvironmentRef(**row) for row in self._ask("environments")]
 
     def odometers(self, environment: EnvironmentRef) -> dict[str, tuple[int, Counts]]:
-        """When it last spoke, and its odometers, by queue name, as far as they have landed."""
+        """The time and the odometers of each queue's newest landed event, by queue name."""
         rows = self._ask(
             "odometers",
             organization=environment.organization,
@@ -126,7 +127,7 @@ class AuditReader:
         return self._ask("rejects")
 
     def attribute(self, losses: Sequence[tuple[QueueRef, int, str, Counts]], *, token: str) -> None:
-        """Write down what queues lost in a gap, given as queue, shard, the gap's first id, and losses."""
+        """Record what queues lost in gaps, given as queue, shard, the gap's first id and the counts."""
         rows = [
             {
                 **{name: getattr(queue, name) for name in tables.QUEUES.dimensions},
@@ -149,5 +150,6 @@ class AuditReader:
 
 
 def named(counts: Sequence[int]) -> dict[str, int]:
-    """Counts by counter; none where there are none."""
+    """Counts by the name of their counter; an empty mapping for no counts."""
+    # A LEFT JOIN without a match gives an empty array, so `strict` would refuse gaps without known losses.
     return dict(zip(QUEUE_COUNTERS, counts, strict=False))

@@ -35,8 +35,8 @@ WHERE arrayExists(x -> x != 0, drift)
 ORDER BY arraySum(arrayMap(x -> abs(x), drift)) DESC
 LIMIT {limit:UInt32}
 
--- name: speakers
--- Every queue of some shards: when it last spoke, its drift, and the gaps in which its losses are known.
+-- name: queues_of_shards
+-- Every queue of some shards: the time of its newest event, its drift, and the gaps in which its losses are known.
 WITH lost AS
 (
     SELECT organization, project, environment, queue, groupUniqArray(gap) AS settled, [$COUNTERS(sum(#))] AS lost
@@ -64,7 +64,7 @@ LEFT JOIN lost USING (organization, project, environment, queue)
 WHERE has({shards:Array(UInt16)}, shard)
 
 -- name: odometers
--- What the ledger holds of one environment's queues.
+-- The odometers of one environment's queues, and the times of their newest events.
 SELECT queue, toUnixTimestamp64Milli(max(last_at)) AS last_ms, [$COUNTERS(max(#_total))] AS totals
 FROM queue_ledger
 WHERE organization = {organization:String} AND project = {project:String} AND environment = {environment:String}
@@ -110,7 +110,7 @@ FROM {table:Identifier}
 WHERE bucket_start >= toDateTime({start_s:UInt32}, 'UTC')
 
 -- name: gaps
--- The latest gaps with what queues lost in them by odometer.
+-- The newest gaps, each with the sum of what queues lost in it according to their odometers.
 SELECT
     g.metric AS metric,
     g.shard AS shard,
@@ -133,7 +133,7 @@ ORDER BY from_ms DESC
 LIMIT {limit:UInt32}
 
 -- name: rejects
--- What was not taken as it came, by metric, reason and action.
+-- How many events were corrected or set aside, by metric, reason and action.
 SELECT metric, reason, action, sum(events) AS events
 FROM metric_rejects
 GROUP BY metric, reason, action

@@ -1,4 +1,4 @@
-"""ClickHouse's exceptions stop here: each becomes an error of the tree."""
+"""Translates ClickHouse's exceptions into errors of the tree; none leaves the warehouse."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def translated(error: Exception) -> WeirError:
     if code is not None and int(code[1]) not in _OVERLOADED_CODES:
         return WeirError(f"ClickHouse failed ({text})")
     if isinstance(error, (ch.ProgrammingError, ch.NotSupportedError)):
-        return WeirError(f"ClickHouse was asked for what it cannot do ({text})")
+        return WeirError(f"ClickHouse cannot do what it was asked ({text})")
     return WarehouseUnavailable(f"ClickHouse does not answer ({text}); try again", retry_after_s=1)
 
 

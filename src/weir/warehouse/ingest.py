@@ -1,4 +1,4 @@
-"""What the pipeline writes beside its landing inserts, and what it reads back."""
+"""Writes gaps and rejected events into the warehouse, and reads how far each stream has landed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from weir.model.limits import MAX_TIME_MS
 from weir.warehouse import tables
 from weir.warehouse.connection import ClickHouseConnection
 
@@ -89,4 +90,5 @@ def insert_rejects(
 
 def _time(ms: int) -> datetime:
     """A time that ClickHouse can hold, whatever an id claims."""
-    return datetime.fromtimestamp(min(ms, 4_102_444_800_000) / 1_000, UTC)
+    # An id may claim any 64-bit time, but the range of DateTime64(3) and of Python's datetime ends.
+    return datetime.fromtimestamp(min(ms, MAX_TIME_MS) / 1_000, UTC)

@@ -1,4 +1,4 @@
-"""How the warehouse is: its version, its size, its disk."""
+"""Asks ClickHouse for its version, its size and its free disk space, for `weir doctor`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ClickHouseState:
 
 
 async def inspect_clickhouse(url: str) -> ClickHouseState:
-    """Ask a ClickHouse how it is set up."""
+    # Shorter than the usual 30 s: somebody waits in front of a terminal.
     connection = await asyncio.to_thread(ClickHouseConnection, url, timeout_s=5)
     try:
         (row,) = await asyncio.to_thread(connection.rows, _STATE)

@@ -1,8 +1,7 @@
-"""ClickHouse's side of the migrations. It has no transactions around definitions, so progress is kept
-by statement.
+"""Applies migrations to ClickHouse. It has no transactional definitions, so progress is kept per statement.
 
-A run that was killed between a statement and its note runs that statement again, so each must be one
-that may run twice (`IF NOT EXISTS`, `OR REPLACE` …); `./weir check` looks for that.
+A run that was killed between a statement and its note runs that statement again. So every statement must be
+safe to run twice (`IF NOT EXISTS`, `OR REPLACE` …); `./weir check` looks for that.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ HAVING uniqExact(statement) = any(statements)
 
 
 class ClickHouseMigrations:
-    """One ClickHouse database. `lock` keeps others out: ClickHouse itself has nothing for it."""
+    """The migrations of one ClickHouse database. ClickHouse has no locks, so the caller passes one."""
 
     name = "ClickHouse"
 
@@ -63,6 +62,7 @@ class ClickHouseMigrations:
     async def apply(self, migration: Migration) -> None:
         statements = split_statements(migration.text)
         for index, statement in enumerate(statements):
+            # The statement before its note: a statement that runs twice is safe, a skipped one is not.
             await asyncio.to_thread(self._connection.command, statement)
             note = {
                 "number": migration.number,

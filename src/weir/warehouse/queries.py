@@ -1,4 +1,4 @@
-"""The named queries of the warehouse, with the queue's counters written once.
+"""Loads the named queries of the warehouse and writes out the queue's counters, which SQL files spell once.
 
 `$COUNTERS(sum(#) AS #)` stands for that text once per counter of the catalogue, joined by commas; `#` is the
 counter's name.

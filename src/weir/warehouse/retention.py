@@ -1,4 +1,4 @@
-"""How long each tier keeps its rows; a setting, applied to the tables where it differs."""
+"""Applies the settings for how long each tier keeps its rows to the tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHERE database = currentDatabase() AND name = {name:String}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierRetention:
-    """Days that the 5-second, minute and hour tiers keep."""
+    """For how many days the 5-second, minute and hour tiers keep their rows."""
 
     fine_days: int = 2
     minute_days: int = 31
@@ -28,12 +28,14 @@ class TierRetention:
 
 
 def apply_retention(connection: ClickHouseConnection, retention: TierRetention) -> list[str]:
-    """Set the TTL of every tier that has another one; the tables that changed."""
+    """Set the TTL of every tier that has another one, and return the changed tables."""
     changed = []
     for each in tables.TIER_SETS:
         for tier, days in zip(each.tiers, retention.by_step, strict=True):
             (row,) = connection.rows(_TTL, {"name": tier.table})
             if f"TTL bucket_start + toIntervalDay({days})" not in row["ddl"]:
+                # Without materializing: merges drop old rows later, and a start does not rewrite whole
+                # tables.
                 connection.command(
                     f"ALTER TABLE {tier.table} MODIFY TTL bucket_start + toIntervalDay({days:d}) "
                     "SETTINGS materialize_ttl_after_modify = 0"

@@ -1,4 +1,4 @@
-"""Cutting a file of SQL into statements."""
+"""Splits the text of a SQL file into statements."""
 
 from __future__ import annotations
 

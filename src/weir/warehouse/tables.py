@@ -1,8 +1,8 @@
-"""The warehouse's tables: the contract between the pipeline, which fills them, and those who read.
+"""The warehouse's tables: the contract between the pipeline, which fills them, and their readers.
 
 Every metric has a landing table (engine Null). One insert into it feeds all tiers through views, so
-the tiers hold the same events. A row of a tier is one bucket of one queue, environment or process,
-perhaps in several parts: every query aggregates with GROUP BY and relies on no merge.
+the tiers hold the same events. A bucket of a queue, environment or process may have several rows until
+ClickHouse merges them, so every query aggregates with GROUP BY.
 
     events                     sum    how many events the bucket holds
     enqueued … refused         sum    counters, named as in `telemetry.events`
@@ -10,7 +10,7 @@ perhaps in several parts: every query aggregates with GROUP BY and relies on no 
     last                       max    a tuple: time and sequence of the last event, then every gauge after
                                       it, by name (`max(last).queue_length`): what is carried forward
     enqueued_total …           max    odometers (queues only)
-    wait_count, wait_sum_ms    sum    how many waits, and together how long
+    wait_count, wait_sum_ms    sum    the number of waits, and their sum
     wait_max_ms                max
     wait_digest                quantilesTDigestMerge(0.5, 0.95, 0.99)(wait_digest)
 
@@ -64,4 +64,4 @@ GAPS = "metric_gaps"
 REJECTS = "metric_rejects"
 
 DEDUPLICATION_WINDOW = 10_000
-"""How many past inserts every table remembers by token."""
+"""How many past inserts every table remembers by token; a test compares it with the migrations."""

@@ -1,4 +1,4 @@
-"""The small sums behind every figure: weighted, and guarded against nothing happening."""
+"""Means, rates and shares that also hold when nothing happened. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def mean(total: float, count: float) -> float | None:
-    """A mean from a sum and its weight; nothing measured has no mean."""
+    """A mean from a sum and its weight; None if nothing was measured."""
     return total / count if count > 0 else None
 
 
@@ -15,15 +15,15 @@ def per_second(count: float, span_ms: int) -> float:
 
 
 def utilization_pct(running: float, limit: float | None) -> float | None:
-    """How much of a limit is in use; without a limit there is nothing to use up."""
+    """How much of a limit is in use; None without a limit."""
     return 100 * running / limit if limit else None
 
 
 def error_rate(*, acked: float, nacked: float, dead: float, lapsed: float) -> float | None:
     """The share of finished attempts that failed; unknown when none finished.
 
-    A lease whose lapse used up the last attempt counts as lapsed and as dead, so that one attempt in
-    `max_attempts` of a dying worker weighs double; the rate still never leaves 0 to 1.
+    A lease that lapsed on the last attempt counts twice, as lapsed and as dead. The rate still stays between
+    0 and 1.
     """
     failed = nacked + dead + lapsed
     return mean(failed, failed + acked)

@@ -1,4 +1,4 @@
-"""What single queues did lately, cut where a verdict cuts it: just now, recently, usually."""
+"""Reads what single queues did lately, in the three parts that a verdict compares: before, recent, now."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from weir.warehouse.reading.queues import table_of
 from weir.warehouse.reading.reader import Reader
 from weir.warehouse.tables import BUCKET_MS, QUEUES
 
+# Now lasts 15 to 20 s, because it begins on a bucket. A mean over minutes would hide dead workers that long
+# (0061).
 NOW_SPAN_MS = 15_000
-"""Just now: at least this long, and up to one bucket longer."""
-USUAL = 6
-"""The usual is this many times as long as the recent past, and right before it."""
+BEFORE_FACTOR = 6
+"""`BEFORE` is this many times as long as the recent past, and ends where that begins."""
 
 
 class FlowPart(IntEnum):
@@ -30,7 +31,7 @@ class FlowPart(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cuts:
-    """Where the parts begin, all on buckets, and when the last one ends."""
+    """The starts of the parts, all on buckets, and the end of the last part."""
 
     start_ms: int
     recent_ms: int
@@ -39,16 +40,19 @@ class Cuts:
 
     @property
     def just_now_ms(self) -> int:
-        """Where just now begins for what is known without telemetry."""
+        """The start of now for figures that do not come from telemetry, such as attempts in PostgreSQL."""
         return _bucket(self.end_ms - NOW_SPAN_MS)
 
 
 def cuts_for(*, end_ms: int, complete_ms: int, recent_ms: int) -> Cuts:
-    """The parts that end now. What has not landed yet is part of just now, however far back it begins."""
+    """The parts that end at `end_ms`. Now begins early enough to hold everything that has not landed yet."""
     now_ms = _bucket(min(end_ms - NOW_SPAN_MS, complete_ms))
     split_ms = min(_bucket(end_ms - recent_ms), now_ms)
     return Cuts(
-        start_ms=max(split_ms - USUAL * recent_ms, 0), recent_ms=split_ms, now_ms=now_ms, end_ms=end_ms
+        start_ms=max(split_ms - BEFORE_FACTOR * recent_ms, 0),
+        recent_ms=split_ms,
+        now_ms=now_ms,
+        end_ms=end_ms,
     )
 
 
@@ -63,18 +67,18 @@ class PartSums:
     counts: Mapping[str, int]
     running_max: int
     running_sum: int
-    """The last gauge of each bucket, added up."""
+    """The sum of the last `running` gauge of each bucket; divided by `buckets` it is a mean."""
     buckets: int
     first_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueFlows:
-    """What landed of one queue."""
+    """The landed figures of one queue."""
 
     parts: Mapping[FlowPart, PartSums] = field(default_factory=dict)
     totals: Mapping[str, int] = field(default_factory=dict)
-    """Its odometers in the newest event that landed; empty if none did."""
+    """Its odometers in the newest landed event; empty if none landed."""
     paces: PaceBuckets = field(
         default_factory=lambda: PaceBuckets(starts_ms=(), arrived=(), left=(), taken=())
     )
@@ -87,7 +91,7 @@ class FlowReader:
     async def of(
         self, environment: EnvironmentRef, queues: Sequence[str], cuts: Cuts
     ) -> dict[str, QueueFlows]:
-        """The flows of queues of one environment, by name; a queue of which nothing landed is left out."""
+        """The flows of queues of one environment, by name; queues without a landed event are left out."""
         rows = await self._reader.ask(
             ask_tenant(
                 "queue_flows",

@@ -1,4 +1,4 @@
-"""How far the warehouse can be believed: where telemetry was lost, and where it has not arrived yet."""
+"""Tells how far the warehouse is complete: where telemetry was lost, and where it has not landed yet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weir.warehouse.reading.reader import Reader
 from weir.warehouse.reading.series import TimeSpan
 
 STALE_AFTER_MS = 60_000
-"""Telemetry that is further behind than this is not judged by: rules are unknown, rates are null."""
+"""If telemetry is further behind than this, nothing is judged by it: rules are unknown, rates are null."""
 
 Position = tuple[int, int]
 """A stream id: milliseconds and sequence."""
@@ -23,10 +23,10 @@ class Tails(Protocol):
     """Where the metric streams end right now."""
 
     async def tails(self, metric: str) -> Mapping[int, Position]:
-        """The newest id ever written, by shard; shards that never had an event are left out."""
+        """The newest id ever written, by shard; shards without any event are left out."""
 
     async def switched_off(self, metric: str) -> bool:
-        """Whether events are not written at present, because somebody switched them off."""
+        """Whether somebody switched off the writing of events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +35,9 @@ class Freshness:
 
     now_ms: int
     behind: Mapping[int, int]
-    """Shards with events on the way: the time up to which they have landed."""
+    """For shards whose newest events have not landed: the time up to which they have."""
     switched_off: bool = False
-    """Nothing is written at present, so that what landed last is the last thing known of any shard."""
+    """No events are written at present, so nothing is known after the newest landed event of a shard."""
 
     def complete_until_ms(self, shard: int) -> int:
         return self.behind.get(shard, self.now_ms)
@@ -56,10 +56,11 @@ def freshness_of(
     tails: Mapping[int, Position],
     switched_off: bool = False,
 ) -> Freshness:
-    """A shard whose newest event has landed is complete until now, however long it has been idle.
+    """Compare the landed positions with the ends of the streams.
 
-    Of a shard that is behind, and of every shard while events are switched off, everything up to the landed
-    event is there. If nothing has landed at all, nothing is known.
+    A shard whose newest event has landed is complete until now, however long it has been idle. A shard that
+    is behind is complete up to its newest landed event, and so is every shard while events are switched off.
+    If nothing has landed, nothing is known.
     """
     behind = {
         shard: min(landed[shard][0], now_ms) if shard in landed else 0
@@ -70,7 +71,7 @@ def freshness_of(
 
 
 class FreshnessReader:
-    """Compares what has landed with what was written; an answer serves for `max_age_ms`."""
+    """Compares what has landed with what was written, and keeps each answer for `max_age_ms`."""
 
     def __init__(self, reader: Reader, tails: Tails, *, clock: Clock, max_age_ms: int = 500) -> None:
         self._reader = reader
@@ -84,7 +85,8 @@ class FreshnessReader:
         known = self._known.get(metric)
         if known is not None and 0 <= now_ms - known.now_ms < self._max_age_ms:
             return known
-        # The tails first: what is written after that is younger than `now_ms`.
+        # Read the tails before the landed positions. In the other order a shard that wrote in between would
+        # look behind although everything up to `now_ms` has landed.
         switched_off = await self._tails.switched_off(metric)
         tails = await self._tails.tails(metric)
         rows = await self._reader.ask(ask_operator("landed"))
@@ -109,7 +111,7 @@ class LandedGap:
 
 
 class GapReader:
-    """The recorded losses of every metric; they are few, so all are read and kept for `max_age_ms`."""
+    """Reads the gaps of every metric. They are few, so all are read at once and kept for `max_age_ms`."""
 
     def __init__(self, reader: Reader, *, clock: Clock, max_age_ms: int = 1_000) -> None:
         self._reader = reader
@@ -121,14 +123,14 @@ class GapReader:
     async def of(self, metric: str, shard: int, *, start_ms: int, end_ms: int) -> tuple[TimeSpan, ...]:
         return tuple(
             gap.span
-            for gap in await self.everything()
+            for gap in await self.all_gaps()
             if gap.metric == metric
             and gap.shard == shard
             and gap.span.end_ms >= start_ms
             and gap.span.start_ms < end_ms
         )
 
-    async def everything(self) -> list[LandedGap]:
+    async def all_gaps(self) -> list[LandedGap]:
         now_ms = self._clock.now_ms()
         if not 0 <= now_ms - self._read_ms < self._max_age_ms:
             rows = await self._reader.ask(ask_operator("gaps"))
@@ -146,14 +148,14 @@ class GapReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """What a series has to know besides its rows."""
+    """Which parts of a series can be believed: its gaps, and until when it is complete."""
 
     gaps: tuple[TimeSpan, ...]
     complete_until_ms: int
 
 
 class TrustReader:
-    """Gaps and freshness of one shard over a window, asked at once."""
+    """Reads gaps and freshness of one shard over a window, both at the same time."""
 
     def __init__(self, freshness: FreshnessReader, gaps: GapReader) -> None:
         self._freshness = freshness

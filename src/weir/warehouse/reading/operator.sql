@@ -1,5 +1,5 @@
 -- name: workers
--- Some processes that reported in a span, with their sums, maxima and the last sign of life.
+-- The named processes that reported in a span, with their sums, their maxima and their newest sample.
 SELECT
     t.role AS role,
     t.hostname AS hostname,
@@ -34,7 +34,8 @@ ORDER BY last.at DESC
 LIMIT {limit:UInt32}
 
 -- name: worker_series
--- The buckets of some processes that have rows, all of them together; some say how they are and are not counted.
+-- The buckets in which any of the named processes has rows, summed over them. Those in `uncounted_ids` give
+-- their gauges, but not their counters and lags.
 WITH NOT has({uncounted_ids:Array(String)}, t.worker_id) AS counted
 SELECT
     intDiv(toUnixTimestamp(t.bucket_start), {step_s:UInt32}) * {step_s:UInt32} * 1000 AS bucket_ms,
@@ -79,7 +80,7 @@ ORDER BY start_ms DESC
 LIMIT 10000
 
 -- name: landed
--- How far each shard of each metric has landed: the id of its newest event.
+-- The id of the newest landed event, by metric and shard.
 SELECT
     metric,
     shard,
@@ -146,7 +147,7 @@ WHERE (organization, project, environment) IN {environments:Array(Tuple(String, 
 GROUP BY t.organization, t.project, t.environment, t.queue
 
 -- name: window_paces
--- What arrived, left and was handed out in each bucket of the queues of some environments in which something waits.
+-- What arrived, left and was handed out, per bucket, for the queues of some environments that have waiting messages.
 SELECT
     organization,
     project,

@@ -1,8 +1,8 @@
 """How fast messages arrive and leave right now. Pure.
 
-A mean over minutes tells of a burst long after it ended, and a mean over seconds is noise. So a rate is
+A mean over minutes still shows a burst long after it ended, and a mean over seconds is noise. So a rate is
 taken over the time since it last changed: from the newest bucket back to the first one that differs from
-those after it by more than chance would.
+those after it by more than chance explains (0061).
 """
 
 from __future__ import annotations
@@ -17,24 +17,22 @@ from weir.warehouse.tables import BUCKET_MS
 
 PACE_SPAN_MS = 5 * MINUTE_MS
 """How far back a rate is followed."""
-CHANGED = 2.0
-"""A bucket that differs by more standard deviations than this ends the steady stretch.
-
-Tried with 2 to 4 on scripted drains: 2 follows ramps best, and is as good as 3 on steady noise.
-"""
-_ERRATIC = 2.0
-"""Buckets that usually differ this much from their neighbours, such as those of a timer, are no change."""
-_LOOKED_AT = 12
-"""Buckets whose differences say how erratic a rate is: one minute."""
-_ENOUGH = 6
-"""With fewer buckets than this, one burst would look like the usual swing."""
-_LEAST_MS = 2 * SECOND_MS
-"""A newest bucket that is shorter than this is taken together with the one before it."""
+# A bucket that differs by more standard deviations than this ends the steady stretch. Of 2 to 4, tried on
+# scripted drains, 2 follows ramps best and is as good as 3 on steady noise (0061).
+CHANGE_DEVIATIONS = 2.0
+# The buckets of a timer swing from full to empty. So up to this many usual differences are not a change.
+_SWING_FACTOR = 2.0
+_SWING_BUCKETS = 12
+"""The buckets that tell the usual difference: one minute."""
+# With fewer buckets than this, a single burst would pass for the usual difference.
+_MIN_SWING_BUCKETS = 6
+# A newest bucket that is shorter than this holds too few events, so it is joined with the one before it.
+_MIN_NEWEST_MS = 2 * SECOND_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """How many of something there were in a stretch of time."""
+    """A count over a stretch of time."""
 
     count: int
     span_ms: int
@@ -46,7 +44,7 @@ class Pace:
 
     arriving: float = 0.0
     leaving: float = 0.0
-    """Done, dead and expired: what makes the backlog smaller."""
+    """Acknowledged, dead and expired messages: all that make the backlog smaller."""
     taken: float = 0.0
     """Handed out."""
 
@@ -60,7 +58,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaceBuckets:
-    """What a queue did lately: the buckets that have rows, in any order, and until when they are complete."""
+    """The newest buckets of a queue that have rows, in any order."""
 
     starts_ms: Sequence[int]
     arrived: Sequence[int]
@@ -72,7 +70,7 @@ class PaceBuckets:
     ) -> Pace:
         """The rates at `end_ms`.
 
-        `late` is what arrived, left and was taken after `late_from_ms` and is not in the buckets yet.
+        `late` counts what arrived, left and was taken after `late_from_ms` and has not landed in the buckets.
         """
         open_ms = end_ms - 1 if late_from_ms is None else min(late_from_ms, end_ms - 1)
         open_ms -= open_ms % BUCKET_MS
@@ -87,7 +85,7 @@ class PaceBuckets:
 
 
 def chunks_of(found: dict[int, int], *, besides: int, open_ms: int, end_ms: int) -> list[Chunk]:
-    """The newest first: one chunk from `open_ms` to the end, then one for each bucket back to the first."""
+    """Chunks, newest first: one from `open_ms` to the end, then one per bucket back to the first."""
     if not found:
         return [Chunk(count=besides, span_ms=max(end_ms - open_ms, 1))]
     newest = besides + sum(count for start_ms, count in found.items() if start_ms >= open_ms)
@@ -104,17 +102,17 @@ def current_rate(chunks: Sequence[Chunk]) -> float:
     chunks = _with_a_whole_newest(chunks)
     if not chunks:
         return 0.0
-    erratic = _usual_difference(chunks[:_LOOKED_AT])
+    swing = _usual_difference(chunks[:_SWING_BUCKETS])
     count, span_ms = chunks[0].count, chunks[0].span_ms
     for chunk in chunks[1:]:
-        if _differs(chunk, count, span_ms, erratic=erratic):
+        if _differs(chunk, count, span_ms, swing=swing):
             break
         count, span_ms = count + chunk.count, span_ms + chunk.span_ms
     return count * SECOND_MS / span_ms
 
 
 def _with_a_whole_newest(chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-    if len(chunks) < 2 or chunks[0].span_ms >= _LEAST_MS:
+    if len(chunks) < 2 or chunks[0].span_ms >= _MIN_NEWEST_MS:
         return chunks
     newest, second, *rest = chunks
     both = Chunk(count=newest.count + second.count, span_ms=newest.span_ms + second.span_ms)
@@ -123,18 +121,18 @@ def _with_a_whole_newest(chunks: Sequence[Chunk]) -> Sequence[Chunk]:
 
 def _usual_difference(chunks: Sequence[Chunk]) -> float:
     """The median difference between the rates of neighbours, per millisecond; 0 if there are too few."""
-    if len(chunks) < _ENOUGH:
+    if len(chunks) < _MIN_SWING_BUCKETS:
         return 0.0
     rates = [chunk.count / chunk.span_ms for chunk in chunks]
     differences = sorted(abs(left - right) for left, right in pairwise(rates))
     return differences[len(differences) // 2]
 
 
-def _differs(chunk: Chunk, count: int, span_ms: int, *, erratic: float) -> bool:
-    """Whether a chunk differs from what came after it by more than chance and its usual swing."""
+def _differs(chunk: Chunk, count: int, span_ms: int, *, swing: float) -> bool:
+    """Whether a chunk differs from those after it by more than chance and the usual difference explain."""
     expected = count * chunk.span_ms / span_ms
     together = (count + chunk.count) / (span_ms + chunk.span_ms)
     # The variance of a difference of two Poisson counts, one of them scaled to the other's time.
     variance = max(together * chunk.span_ms * (1 + chunk.span_ms / span_ms), 1.0)
-    tolerance = max(CHANGED * math.sqrt(variance), _ERRATIC * erratic * chunk.span_ms)
+    tolerance = max(CHANGE_DEVIATIONS * math.sqrt(variance), _SWING_FACTOR * swing * chunk.span_ms)
     return abs(chunk.count - expected) > tolerance

@@ -1,7 +1,7 @@
-"""Which tier answers a question about time, and in buckets of what width.
+"""Chooses the tier and the bucket width that answer a question about a period.
 
-A period picks its resolution (30 min and 2 h: 5 s; 24 h and 7 days: 1 min; longer: 1 h), a caller may
-ask for another one, and no answer has more than `MAX_POINTS` points: a longer one gets coarser buckets
+The length of a period picks its resolution (30 min and 2 h: 5 s; 24 h and 7 days: 1 min; longer: 1 h), and a
+caller may ask for another one. No answer has more than `MAX_POINTS` points: a longer one gets coarser buckets
 of the same tier.
 """
 
@@ -92,7 +92,7 @@ def parse_resolution(text: str) -> Resolution:
         return Resolution(text)
     except ValueError:
         known = ", ".join(f"`{resolution}`" for resolution in Resolution)
-        raise InvalidInput(f"`{text:.32}` is no resolution; expected one of {known}") from None
+        raise InvalidInput(f"`{text:.32}` is not a resolution; expected one of {known}") from None
 
 
 def resolution_for(
@@ -120,7 +120,7 @@ def window_for(
     max_points: int = MAX_POINTS,
     retention_ms: Mapping[Resolution, int] = DEFAULT_RETENTION_MS,
 ) -> Window:
-    """The buckets that answer for a span; nothing lies in the future."""
+    """The buckets that answer for a span; a span that reaches into the future ends now."""
     end_ms = min(end_ms, now_ms)
     if not 0 <= start_ms < end_ms <= MAX_TIME_MS:
         raise InvalidInput("the period is empty or lies in the future; let `from` come before `to` and now")
@@ -145,6 +145,7 @@ def _step_for(resolution: Resolution, *, start_ms: int, end_ms: int, max_points:
         start, end = _aligned(start_ms, end_ms, multiple * tier_ms)
         if (end - start) // (multiple * tier_ms) <= max_points:
             return multiple * tier_ms
+    # One point fewer, because aligning both ends can add a bucket.
     widest = _LADDERS[resolution][-1]
     multiple = widest * -(-(end_ms - start_ms) // ((max_points - 1) * widest * tier_ms))
     return multiple * tier_ms

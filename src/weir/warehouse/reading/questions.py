@@ -1,8 +1,8 @@
-"""Every question to the warehouse is built here, and each tenant's carries the tenant.
+"""Builds every question to the warehouse; a question of a tenant is always limited to that tenant.
 
-`tenant.sql` holds what is asked for one environment: each statement has the mark `$TENANT`, which becomes
-the three comparisons below; a statement without it cannot be loaded. `operator.sql` holds what is asked
-across tenants, by Weir about itself.
+`tenant.sql` holds the queries about one environment. Each has the mark `$TENANT`, which becomes the three
+comparisons below; a query without it cannot be loaded. `operator.sql` holds the queries across tenants, which
+Weir asks about itself.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ def ask_tenant(name: str, environment: EnvironmentRef, **parameters: Any) -> Que
         "project": environment.project,
         "environment": environment.environment,
     }
+    # A parameter of that name would replace the tenant's own, and a query could leave its environment.
     if scope.keys() & parameters.keys():
         raise ValueError("the scope of a question comes from its environment alone")
     sql = tenant_queries()[name].text.replace(_MARK, TENANT)

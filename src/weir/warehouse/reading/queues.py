@@ -1,4 +1,4 @@
-"""The history of one queue, and of a whole environment, as points."""
+"""Reads the history of one queue, or of a whole environment, as a series."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weir.warehouse.reading.series_shapes import ENVIRONMENT_SHAPE, QUEUE_SHAPE,
 from weir.warehouse.tables import ENVIRONMENTS, QUEUES, TierSet
 
 _LOOKBACK_MS = 2 * HOUR_MS
-"""How far the seed is looked for in the window's own tier; before that the hours answer."""
+"""How far back the window's own tier is searched for the seed; before that the tier of hours is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +31,11 @@ class History:
     series: Series
     complete_until_ms: int
     heard: bool
-    """Something was heard of it in the window or before."""
+    """True if there is a row in the window or before it."""
 
 
 class HistoryReader:
-    """Series of queues and environments, each within its own tenant."""
+    """Reads series of queues and environments, each within its own tenant."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class HistoryReader:
         )
 
     async def has_queue(self, queue: QueueRef) -> bool:
-        """Whether anything is kept of a queue, at any time."""
+        """Whether the warehouse holds any row of a queue."""
         table = table_of(QUEUES, Resolution.HOUR)
         question = ask_tenant("queue_exists", queue.scope, table=table, queue=queue.queue)
         return bool(await self._reader.ask(question))
@@ -91,6 +91,7 @@ class HistoryReader:
             self._reader.ask_columns(rows),
             self._trust.of("queue", shard, start_ms=window.start_ms, end_ms=window.end_ms),
         )
+        # The seed is a second question of its own, so it is asked only if its answer can show (0060).
         seeds = await self._reader.ask(seed) if self._seedable(window, found) else []
         series = build_series(
             window,
@@ -128,7 +129,7 @@ def _series_parameters(tiers: TierSet, window: Window) -> Mapping[str, Any]:
 
 
 def _seed_parameters(tiers: TierSet, window: Window) -> Mapping[str, Any]:
-    """The recent tier answers down to a whole hour, and before that the hours."""
+    """The window's tier answers back to a whole hour; before that, the tier of hours answers."""
     lookback_ms = max(window.start_ms - _LOOKBACK_MS, 0)
     return {
         "table": table_of(tiers, window.resolution),

@@ -1,4 +1,4 @@
-"""How fast the queues of an environment are served right now, or nothing while telemetry is stale."""
+"""Reads how fast the queues of an environment are served right now."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weir.warehouse.reading.windows import WindowReader, frame_for
 
 
 class RateReader:
-    """Rates over the last minute that has arrived."""
+    """Reads rates over the newest minute that has landed."""
 
     def __init__(self, windows: WindowReader, freshness: FreshnessReader, *, shards: int) -> None:
         self._windows = windows
@@ -20,7 +20,7 @@ class RateReader:
     async def dequeued_per_minute(self, environment: EnvironmentRef) -> dict[str, float] | None:
         """Messages handed out per minute, by queue; queues that handed out none are left out.
 
-        None while telemetry is stale: nothing that arrived is not the same as nothing that happened.
+        None while telemetry is stale: that no event has landed does not mean that nothing happened.
         """
         fresh = await self._freshness.of("queue")
         shard = shard_of(environment, shards=self._shards)

@@ -1,4 +1,4 @@
-"""Asking ClickHouse without stopping the event loop: the driver works in threads of its own."""
+"""Asks ClickHouse in threads, so that the blocking driver does not stop the event loop."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from weir.warehouse.reading.series import Columns
 
 T = TypeVar("T")
 Answer = list[dict[str, Any]]
+# The longest question over 100,000 queues takes less than a second.
 ANSWER_S = 5.0
-"""The longest question over 100,000 queues takes below a second."""
 THREADS = 8
+# The primary key already finds the rows. Loading column statistics for every question took more processor
+# time than it saved: 24 ms per question instead of 15 (0041).
 READING = {"use_statistics": 0}
-"""The primary key finds what is asked for; column statistics would be loaded anew for every question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +31,10 @@ class Question:
 
 
 class Reader:
-    """A warehouse by URL; it connects at the first question and again after an outage.
+    """Asks one warehouse; it connects at the first question and again after an outage.
 
-    Nobody waits longer than `answer_s`, however many ask a ClickHouse that hangs. The driver's connection is
-    thread-safe and keeps its own pool of sockets.
+    No caller waits longer than `answer_s`, however many ask a ClickHouse that hangs. The driver's connection
+    is thread-safe and keeps its own pool of sockets.
     """
 
     def __init__(self, url: str, *, answer_s: float = ANSWER_S) -> None:
@@ -44,19 +45,19 @@ class Reader:
         self._connection: ClickHouseConnection | None = None
 
     async def ask(self, question: Question) -> Answer:
-        """The rows of the answer by column name; WarehouseUnavailable if there is none."""
-        return await self._threaded(self._rows, question)
+        """The rows of the answer by column name; raises `WarehouseUnavailable` without an answer."""
+        return await self._run_in_thread(self._rows, question)
 
     async def ask_columns(self, question: Question) -> Columns:
-        """The same by columns, which is cheaper for many rows that are only handed on."""
-        return await self._threaded(self._columns, question)
+        """The answer as columns, which costs less than rows if the values are only passed on."""
+        return await self._run_in_thread(self._columns, question)
 
     async def aclose(self) -> None:
         await self._threads.aclose()
         if self._connection is not None:
             self._connection.close()
 
-    async def _threaded(self, work: Callable[[Question], T], question: Question) -> T:
+    async def _run_in_thread(self, work: Callable[[Question], T], question: Question) -> T:
         try:
             return await self._threads.run(work, question)
         except TimeoutError as error:
@@ -65,15 +66,15 @@ class Reader:
             ) from None
 
     def _rows(self, question: Question) -> Answer:
-        return self._connected().rows(question.sql, question.parameters)
+        return self._connect().rows(question.sql, question.parameters)
 
     def _columns(self, question: Question) -> Columns:
-        return self._connected().columns(question.sql, question.parameters)
+        return self._connect().columns(question.sql, question.parameters)
 
-    def _connected(self) -> ClickHouseConnection:
+    def _connect(self) -> ClickHouseConnection:
         with self._lock:
             if self._connection is None:
-                # Half the time: making it takes two questions.
+                # Half of the time, because connecting asks the server two questions.
                 self._connection = ClickHouseConnection(
                     self._url,
                     timeout_s=self._answer_s,

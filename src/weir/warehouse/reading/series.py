@@ -1,11 +1,11 @@
-"""From the rows of a tier to one point a bucket: what was measured, what is carried, what is unknown.
+"""Turns the rows of a tier into one point per bucket, each measured, carried or unknown. Pure.
 
-Pure. After the first event, no row means no activity, so counters fill with zero. A gauge keeps its last
-known value, seeded from before the window. Before the first event, and where telemetry was lost or has not
-arrived, nothing is made up: the values are null and the point says `unknown`.
+After the first event, a bucket without a row had no activity, so its counters are zero. A gauge keeps its
+last known value, which may come from before the window (the seed). Before the first event, and where
+telemetry was lost or has not landed, the values are null and the point is `unknown`.
 
-Everything here is columns, as the warehouse answers and as documents are written: a series has up to 1,500
-points of thirty values, and a value costs least when it is only handed on.
+A series stays columns from the driver to the JSON document, because it has up to 1,500 points of thirty
+values: without an object per point the asking process spends 12 ms on a day instead of 19 (0041).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weir.warehouse.reading.periods import Window
 
 Value = float | int | None
 Columns = Mapping[str, Sequence[Any]]
-"""Values by name, equally many of each; without rows there are no columns."""
+"""Values by name, the same number of each; without rows there are no columns."""
 
 
 class PointKind(StrEnum):
@@ -29,18 +29,18 @@ class PointKind(StrEnum):
     CARRIED = "carried"
     """Nothing happened in the bucket: counters are zero, gauges are the last known ones."""
     UNKNOWN = "unknown"
-    """Telemetry of this bucket was lost, has expired, has not arrived yet or had not begun."""
+    """Telemetry of this bucket was lost, has expired, has not landed yet or had not begun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Which columns are what."""
+    """The kinds of the columns."""
 
     counters: tuple[str, ...]
     gauges: tuple[str, ...]
-    """Shown is the maximum, the column of its name; carried is its value in the column `last`."""
+    """A point shows the maximum, from the column of that name, and carries the value in the column `last`."""
     odometers: tuple[str, ...] = ()
-    """Lifetime totals: shown and carried as they are."""
+    """Lifetime totals, shown and carried unchanged."""
     measures: tuple[str, ...] = ()
     """Means and percentiles: null where nothing was measured."""
 
@@ -60,7 +60,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One point a bucket: when it begins, what it is, and its values by name."""
+    """One point per bucket: its start, its kind and its values by name."""
 
     times_ms: range
     kinds: Sequence[PointKind]
@@ -70,7 +70,7 @@ class Series:
         return len(self.times_ms)
 
     def points(self) -> list[Point]:
-        """The same, one point after the other."""
+        """The series as one object per point."""
         names = tuple(self.columns)
         rows = zip(*self.columns.values(), strict=True)
         return [
@@ -88,33 +88,33 @@ def build_series(
     gaps: Sequence[TimeSpan] = (),
     known: TimeSpan | None = None,
 ) -> Series:
-    """One point a bucket of `window`.
+    """One point per bucket of `window`.
 
-    `found` has at most one row a bucket, in any order: its time `bucket_ms`, the columns of the shape, and in
-    `last` the last values of the gauges. `seed` is the last row before the window. A bucket that touches one
-    of `gaps` is unknown whatever rows it has; a bucket outside `known`, or before the first row of all, is
+    `found` has at most one row per bucket, in any order: its time `bucket_ms`, the columns of the shape, and
+    in `last` the last values of the gauges. `seed` is the last row before the window. A bucket that touches
+    one of `gaps` is unknown even if it has rows. A bucket outside `known`, or before the first row of all, is
     unknown unless it has rows.
     """
     rows = {bucket_ms: row for row, bucket_ms in enumerate(found.get("bucket_ms", ()))}
     lost = _lost_buckets(window, gaps)
     times_ms = range(window.start_ms, window.end_ms, window.step_ms)
-    places = _Places(len(rows))
+    points = _PointIndexes(len(rows))
     begun = bool(seed)
     for time_ms in times_ms:
         row = rows.get(time_ms)
         begun = begun or row is not None
         silent = row is None and (not begun or (known is not None and not _holds(known, time_ms, window)))
         if time_ms in lost or silent:
-            places.unknown()
+            points.add_unknown()
         elif row is None:
-            places.idle()
+            points.add_carried()
         else:
-            places.measured(row)
-    return Series(times_ms=times_ms, kinds=places.kinds, columns=places.columns(shape, found, seed or {}))
+            points.add_measured(row)
+    return Series(times_ms=times_ms, kinds=points.kinds, columns=points.columns(shape, found, seed or {}))
 
 
-class _Places:
-    """Where each point takes its values from, as an index into the columns.
+class _PointIndexes:
+    """For each point, the index into the columns from which it takes its values.
 
     With n rows, an index below n is a row, n is the seed (the values from before the window), and n + 1 is
     unknown.
@@ -130,15 +130,15 @@ class _Places:
         """Indexes into the maxima followed by the last values."""
         self._last = self._before
 
-    def measured(self, row: int) -> None:
+    def add_measured(self, row: int) -> None:
         self._last = row
         self._add(PointKind.MEASURED, own=row, level=row)
 
-    def idle(self) -> None:
+    def add_carried(self) -> None:
         self._add(PointKind.CARRIED, own=self._before, level=self._rows + self._last)
 
-    def unknown(self) -> None:
-        """Nothing is known here, and nothing from before can be carried past it."""
+    def add_unknown(self) -> None:
+        """Add a point without values; no later point carries a value from before it."""
         self._last = self._nothing
         self._add(PointKind.UNKNOWN, own=self._nothing, level=self._rows + self._nothing)
 
@@ -163,9 +163,10 @@ class _Places:
         return columns
 
 
-def _taker(places: Sequence[int]) -> Callable[[Sequence[Value]], tuple[Value, ...]]:
-    """What takes the values at these places; `itemgetter` of one place alone does not answer a tuple."""
-    return itemgetter(*places) if len(places) > 1 else lambda values: tuple(values[place] for place in places)
+def _taker(indexes: Sequence[int]) -> Callable[[Sequence[Value]], tuple[Value, ...]]:
+    """A function that takes the values at these indexes."""
+    # `itemgetter` of a single index does not return a tuple.
+    return itemgetter(*indexes) if len(indexes) > 1 else lambda values: tuple(values[i] for i in indexes)
 
 
 def _lost_buckets(window: Window, gaps: Sequence[TimeSpan]) -> set[int]:
@@ -178,5 +179,5 @@ def _buckets_of(window: Window, gap: TimeSpan) -> Iterator[int]:
 
 
 def _holds(known: TimeSpan, time_ms: int, window: Window) -> bool:
-    """Whether a bucket is wholly after the start of what is known and begins before its end."""
+    """Whether a bucket ends after the start of the known span and begins before its end."""
     return known.start_ms <= time_ms + window.step_ms - 1 and time_ms < known.end_ms

@@ -1,4 +1,4 @@
-"""What the rows of a tier hold, in the words of the series builder."""
+"""Says which columns of a tier are counters, gauges, odometers and measures, for the series builder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENVIRONMENT_SHAPE = Shape(
 
 
 def with_waits(found: Columns) -> Columns:
-    """The columns with mean, maximum and percentiles of the wait; null where nothing was handed out."""
+    """The columns plus mean, maximum and percentiles of the wait; null where no message was handed out."""
     if not found:
         return found
     names = ("wait_count", "wait_sum_ms", "wait_max_ms", "wait_percentiles")

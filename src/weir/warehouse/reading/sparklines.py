@@ -1,4 +1,4 @@
-"""The depth of every queue of an environment at a glance: a few wide slots each."""
+"""Reads the depth of every queue of an environment as a sparkline of a few wide slots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SparklineReader:
         self._reader = reader
 
     async def of(self, environment: EnvironmentRef, window: Window) -> dict[str, list[int | None]]:
-        """The depth in `SLOTS` slots by queue; a slot without data carries the one before."""
+        """The depths in `SLOTS` slots, by queue; a slot without data repeats the one before."""
         start_s, end_s = window.start_ms // 1_000, window.end_ms // 1_000
         rows = await self._reader.ask(
             ask_tenant(
@@ -35,7 +35,7 @@ class SparklineReader:
 
 
 def filled(slots: list[int], depths: list[int]) -> list[int | None]:
-    """One depth a slot, from those that have one."""
+    """One depth per slot; a slot without its own repeats the one before."""
     known = dict(zip(slots, depths, strict=True))
     line: list[int | None] = []
     for slot in range(SLOTS):

@@ -1,6 +1,7 @@
 -- name: queue_series
 -- The buckets of one queue that have rows, in any order, each with sums, maxima, last gauges, odometers and digests.
--- The newest of the last gauges is found by its stream id as one number: a tuple would be compared field by field.
+-- The newest of the last gauges is found by its stream id as one number, because comparing a tuple field by field
+-- took longer (0041). At most two threads: most windows lie in one or two parts.
 SELECT
     intDiv(toUnixTimestamp(t.bucket_start), {step_s:UInt32}) * {step_s:UInt32} * 1000 AS bucket_ms,
     $COUNTERS(sum(t.#) AS #),
@@ -26,7 +27,7 @@ SETTINGS max_threads = 2
 
 -- name: queue_seed
 -- The last gauges and odometers of one queue before a moment, from a recent tier or from the hours.
--- Newest first and at most a thousand rows: those of the newest bucket, however many parts it still has.
+-- A thousand rows, newest first, hold the newest bucket however many unmerged parts it has.
 SELECT
     max(s.last) AS newest,
     [toUInt64(newest.queue_length), newest.running, newest.queue_limit, newest.paused, newest.oldest_age_ms] AS last,
@@ -55,14 +56,14 @@ FROM
 HAVING count() > 0
 
 -- name: queue_exists
--- One row if anything is kept of a queue.
+-- One row if the table has any row of a queue.
 SELECT 1 AS one
 FROM {table:Identifier}
 WHERE $TENANT AND queue = {queue:String}
 LIMIT 1
 
 -- name: environment_series
--- The same of a whole environment.
+-- The buckets of a whole environment that have rows, in any order, as in `queue_series`.
 SELECT
     intDiv(toUnixTimestamp(t.bucket_start), {step_s:UInt32}) * {step_s:UInt32} * 1000 AS bucket_ms,
     $COUNTERS(sum(t.#) AS #),
@@ -113,7 +114,8 @@ FROM
 HAVING count() > 0
 
 -- name: rank_queues
--- The queues of an environment with the most of one figure over a span; the columns it does not need are not read.
+-- The queues of an environment with the most of one figure over a span. ClickHouse reads only the columns which the
+-- figure needs, so ranking first and reading the totals of the winners after it costs less than one query (0060).
 SELECT queue
 FROM
 (
@@ -168,7 +170,7 @@ WHERE $TENANT AND queue IN {queues:Array(String)}
 GROUP BY t.queue
 
 -- name: queue_flows
--- What some queues did just now (2), in the recent past before that (1) and before that (0), for a verdict.
+-- What some queues did, in three parts for a verdict: now (2), recent (1) and before that (0).
 SELECT
     queue,
     multiIf(
@@ -197,7 +199,7 @@ FROM
 GROUP BY queue, part
 
 -- name: queue_paces
--- What arrived, left and was handed out in each bucket of some queues, for the rates of now.
+-- What arrived, left and was handed out in each bucket of some queues, for the current rates.
 SELECT
     b.queue AS queue,
     groupArray(b.bucket_ms) AS starts_ms,

@@ -1,4 +1,4 @@
-"""Which queues of an environment have the most of something."""
+"""Ranks the queues of an environment by one figure."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class QueueTotals:
     utilization_pct: float | None
     acked_per_s: float
     drain_ms: float
-    """At the rates of now, or of the span if that is over; infinite if the backlog does not shrink."""
+    """At the current rates, or at those of a span that is over; infinite if the backlog does not shrink."""
 
 
 def parse_by(text: str) -> By:
@@ -101,7 +101,8 @@ class TopReader:
         if not names:
             return []
         rows = await self._reader.ask(ask_tenant("queue_totals", environment, queues=names, **frame))
-        # Rates are over what was read, which begins and ends on whole minutes or hours, but not after now.
+        # Rates divide by the span that was read: it begins and ends on whole minutes or hours, but not after
+        # now.
         end_ms = min(frame["end_s"] * 1_000, self._clock.now_ms())
         span_ms = max(end_ms - frame["start_s"] * 1_000, 1)
         paces = await self._paces(environment, rows, window)
@@ -109,7 +110,7 @@ class TopReader:
         return [totals[name] for name in names if name in totals]
 
     async def _paces(self, environment: EnvironmentRef, rows: Answer, window: Window) -> dict[str, Pace]:
-        """The rates right now of queues in which something waits; none for a window that is over."""
+        """The current rates of queues with waiting messages; empty for a window that is over."""
         fresh = await self._freshness.of("queue")
         shard = shard_of(environment, shards=self._shards)
         waiting = [row["queue"] for row in rows if row["last"]["queue_length"] > 0]
@@ -122,7 +123,8 @@ class TopReader:
 
 
 def _coarse(window: Window) -> dict[str, Any]:
-    """A ranking looks at every queue, so it reads whole minutes, and over more than two hours whole hours."""
+    """The span as parameters of a coarse tier."""
+    # A ranking reads every queue. On hours instead of 1.4 million minute rows it no longer took 1.8 s (0060).
     resolution = Resolution.MINUTE if window.span_ms <= 2 * HOUR_MS else Resolution.HOUR
     if window.resolution is Resolution.HOUR:
         resolution = Resolution.HOUR

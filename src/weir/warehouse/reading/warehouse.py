@@ -1,4 +1,4 @@
-"""The reading half of the warehouse, put together once for a process."""
+"""Builds all readers of the warehouse, once per process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weir.warehouse.reading.workers import WorkerReader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warehouse:
-    """Everything that can be asked about the past."""
+    """The readers of one warehouse."""
 
     clock: Clock
     shards: int
@@ -53,6 +53,7 @@ def open_warehouse(
     clock = clock or SystemClock()
     reader = Reader(url)
     freshness = FreshnessReader(reader, tails, clock=clock, max_age_ms=freshness_max_age_ms)
+    # Gaps are recorded seldom, so every five seconds is often enough (0041).
     gaps = GapReader(reader, clock=clock, max_age_ms=10 * freshness_max_age_ms)
     windows = WindowReader(reader)
     flows = FlowReader(reader)

@@ -1,4 +1,4 @@
-"""A window of every queue at once: what the alert evaluator asks, once a window and kind of figure."""
+"""Reads a window of every queue for the alert evaluator, with one query per window and kind of figure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from weir.warehouse.reading.reader import Reader
 from weir.warehouse.tables import QUEUES, WORKERS
 
 LOOKBACK_MS = 2 * MINUTE_MS
-"""How long before a window a level is looked for; a queue that waits says so every few seconds."""
+"""How far before a window a level is searched; a queue with messages emits an event every few seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """A window on the buckets of the tier that answers for it."""
+    """A window that begins and ends on buckets of the tier that answers for it."""
 
     start_ms: int
     end_ms: int
@@ -49,7 +49,7 @@ def frame_for(*, end_ms: int, window_ms: int) -> Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """A gauge over a window: between which values it moved, and what it is now."""
+    """A gauge over a window: its lowest, highest and newest value."""
 
     low: float
     high: float
@@ -84,7 +84,7 @@ class WindowReader:
     async def levels(
         self, environments: Iterable[EnvironmentRef], frame: Frame
     ) -> dict[QueueRef, dict[str, Levels]]:
-        """`backlog` and `oldest_age` of every queue that was heard of in the window or shortly before."""
+        """`backlog` and `oldest_age` of every queue with a row in the window or shortly before."""
         rows = await self._reader.ask(
             ask_operator(
                 "window_levels",
@@ -115,7 +115,7 @@ class WindowReader:
         }
 
     async def paces(self, environments: Iterable[EnvironmentRef], *, end_ms: int) -> dict[QueueRef, Pace]:
-        """The rates at a moment of the queues in which something waits."""
+        """The rates at `end_ms` of the queues with waiting messages."""
         frame = frame_for(end_ms=end_ms, window_ms=PACE_SPAN_MS)
         rows = await self._reader.ask(ask_operator("window_paces", **_parameters(environments, frame)))
         return {_queue(row): paces_of(row).pace(end_ms=end_ms) for row in rows}
@@ -150,7 +150,7 @@ class WindowReader:
 
 
 def _levels(row: Mapping[str, Any], name: str, frame: Frame) -> Levels:
-    """The levels of a window whose beginning, if it has no rows, is what was carried into it."""
+    """The levels of a window; if its beginning has no rows, the value from before the window counts too."""
     before = float(row[f"{name}_before"])
     if not row["buckets"]:
         return Levels(low=before, high=before, now=before)
@@ -161,7 +161,8 @@ def _levels(row: Mapping[str, Any], name: str, frame: Frame) -> Levels:
 
 
 def _covers(row: Mapping[str, Any], frame: Frame) -> bool:
-    """Whether there are rows from the beginning on; a heartbeat may miss a bucket or two."""
+    """Whether there are rows from the beginning of the window on."""
+    # A heartbeat may miss a bucket or two without a change of the level.
     return bool(row["first_ms"] <= frame.start_ms + 3 * frame.resolution.step_ms)
 
 

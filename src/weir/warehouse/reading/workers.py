@@ -1,4 +1,4 @@
-"""The processes of Weir over time: throughput, lag and health, weighted by their samples."""
+"""Reads throughput, lag and health of Weir's processes over time, weighted by their samples."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from weir.warehouse.reading.series import Columns, Point, PointKind, Shape, Time
 from weir.warehouse.tables import WORKERS
 
 MAX_WORKERS = 1_000
+# A process reports every 5 s: it missed four reports.
 SILENT_AFTER_MS = 20_000
-"""Four flushes missed, and a little."""
 STRUGGLING_LAG_MS = 100.0
 
 COUNTERS = ("jobs_done", "pushes", "pops", "acks", "transactions", "errors", "deaths")
 OF_TENANTS = frozenset((*COUNTERS, *(f"{name}_per_s" for name in COUNTERS), "lag_mean_ms", "lag_max_ms"))
-"""Figures that follow from what tenants did; the others say how the process itself is."""
+"""Figures that follow from what tenants did; the others describe the process itself."""
 _MEASURES = (
     "workers",
     "event_loop_lag_mean_ms",
@@ -49,7 +49,7 @@ class Health(StrEnum):
     SILENT = "silent"
     """It has not reported for a while: it ended or hangs."""
     UNKNOWN = "unknown"
-    """Telemetry itself is behind; nothing can be said."""
+    """No telemetry has landed, so its state is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class WorkerSummary:
 
 
 class WorkerReader:
-    """What processes say about themselves. They serve all tenants: the caller names those to look at."""
+    """Reads the metrics of processes. A process serves all tenants, so the caller names the ones to show."""
 
     def __init__(self, reader: Reader, freshness: FreshnessReader, *, clock: Clock) -> None:
         self._reader = reader
@@ -74,7 +74,7 @@ class WorkerReader:
         self._clock = clock
 
     async def summaries(self, window: Window, *, worker_ids: Sequence[str]) -> list[WorkerSummary]:
-        """Those of the processes that reported within the window, latest sign of life first."""
+        """The named processes that reported within the window, newest report first."""
         rows, fresh = await asyncio.gather(
             self._reader.ask(
                 ask_operator(
@@ -96,7 +96,7 @@ class WorkerReader:
     ) -> list[Point]:
         """Throughput, lag and pressure of the processes together, by bucket.
 
-        What those in `uncounted_ids` did for tenants is left out.
+        The counters and lags of those in `uncounted_ids` are left out.
         """
         rows, fresh = await asyncio.gather(
             self._reader.ask(
