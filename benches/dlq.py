@@ -27,7 +27,7 @@ from benches.servers import bench_stack
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database, fetch
-from weir.control.queues import QueueDefinitions
+from weir.control.queue_definitions import QueueDefinitions
 from weir.control.tokens import Tokens
 from weir.deadletters.audit import DeadLetterAuditor
 from weir.deadletters.desk import BulkActionStore

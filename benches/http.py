@@ -24,7 +24,7 @@ from benches.children import child
 from benches.http_load import Load, generate, request
 from benches.servers import bench_stack
 from weir.control.database import Database
-from weir.control.queues import QueueDefinitions
+from weir.control.queue_definitions import QueueDefinitions
 from weir.control.tokens import Tokens
 from weir.embedded.ports import free_port
 from weir.serve.bootstrap import ADMIN, DEFAULT, keep_token

@@ -12,7 +12,7 @@ import psutil
 from benches.answering import answering
 from benches.children import child
 from weir.control.database import Database
-from weir.control.queues import QueueDefinitions
+from weir.control.queue_definitions import QueueDefinitions
 from weir.control.tokens import Tokens
 from weir.embedded.child import Child
 from weir.embedded.ports import free_port

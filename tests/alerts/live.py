@@ -28,8 +28,8 @@ from weir.alerts.verdict import Cause, Verdict, explain
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
-from weir.control.queues import QueueDefinitions
-from weir.control.specs import SpecRegister
+from weir.control.queue_definitions import QueueDefinitions
+from weir.control.spec_register import SpecRegister
 from weir.deadletters.mover import Mover
 from weir.model.asyncio_tasks import cancelled
 from weir.model.clock import SystemClock

@@ -26,7 +26,7 @@ from weir.alerts.writing import load_memories
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
-from weir.control.queues import QueueDefinitions
+from weir.control.queue_definitions import QueueDefinitions
 from weir.deadletters.mover import Mover
 from weir.model.clock import SystemClock
 from weir.model.message import Delivery, Failure, NewMessage

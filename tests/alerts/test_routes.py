@@ -15,7 +15,7 @@ from weir.alerts.rules import Rules, sync_from_spec
 from weir.api.app import create_app
 from weir.api.direct import DirectPusher, DirectSettler
 from weir.api.services import Services
-from weir.control.audit import AuditLog
+from weir.control.audit_log import AuditLog
 from weir.control.database import Database
 from weir.control.principals import Principal, Role
 from weir.errors import Unauthenticated

@@ -18,10 +18,10 @@ from weir.api.services import Services
 from weir.broker.broker import Broker
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
-from weir.control.audit import AuditLog
+from weir.control.audit_log import AuditLog
 from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
-from weir.control.queues import QueueDefinitions
+from weir.control.queue_definitions import QueueDefinitions
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
 from weir.deadletters.room import open_room

@@ -13,9 +13,9 @@ import pytest
 
 from weir.api.app import create_app
 from weir.api.services import Services
+from weir.control.current_specs import CurrentSpecs
 from weir.control.database import Database
-from weir.control.registry import SpecRegistry
-from weir.control.specs import SpecRegister
+from weir.control.spec_register import SpecRegister
 from weir.serve.run import calm_collector
 from weir.spec.language import MAX_PARTS
 from weir.testing.memory import MemoryBroker
@@ -93,7 +93,7 @@ async def test_following_a_large_spec_does_not_hold_up_the_event_loop(
     async with make_client(create_app(replace(services, specs=specs)), tenant.token) as client:
         answer = await client.put("/api/v1/spec", json=spec(queues), timeout=60)
     assert answer.status_code == 200, answer.text
-    registry, found = SpecRegistry(database), list[float]()
+    registry, found = CurrentSpecs(database), list[float]()
     async with stalls(found):
         await asyncio.sleep(1)
     async with stalls(found):

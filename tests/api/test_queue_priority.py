@@ -9,7 +9,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from weir.api.services import Services
-from weir.control.queues import QueueDefinitions, queue_names
+from weir.control.queue_definitions import QueueDefinitions, queue_names
 
 from .harness import Tenant, define
 

@@ -10,7 +10,7 @@ import pytest
 from weir.control import authentication
 from weir.control.authentication import CachedAuthenticator
 from weir.control.principals import Role
-from weir.control.secrets import TokenText, _checksum, mint
+from weir.control.token_text import TokenText, _checksum, mint
 from weir.control.tokens import Token
 from weir.errors import Overloaded, Unauthenticated
 

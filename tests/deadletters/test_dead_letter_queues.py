@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.deadletters.world import World
 
-from weir.control.queues import QueueDefinitions
+from weir.control.queue_definitions import QueueDefinitions
 from weir.deadletters import copier
 from weir.deadletters.filters import Filter
 from weir.deadletters.tasks import BulkActionKind, NewBulkAction

@@ -23,7 +23,7 @@ from weir.api.services import Services
 from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
 from weir.control.principals import Role
-from weir.control.queues import QueueDefinitions
+from weir.control.queue_definitions import QueueDefinitions
 from weir.control.tenants import Tenants
 from weir.control.tokens import NewToken, Tokens
 from weir.deadletters.room import open_room

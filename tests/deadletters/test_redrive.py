@@ -8,7 +8,7 @@ import re
 import pytest
 from tests.deadletters.world import World, numbers
 
-from weir.control.queues import QueueDefinitions
+from weir.control.queue_definitions import QueueDefinitions
 from weir.deadletters.filters import Filter
 from weir.deadletters.tasks import BulkAction, BulkActionKind, BulkActionState, NewBulkAction
 from weir.errors import BrokerUnavailable, Conflict, InvalidInput, NotFound

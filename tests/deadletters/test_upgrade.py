@@ -14,8 +14,8 @@ from tests.deadletters.world import World, numbers
 from support.urls import with_database
 from weir.control.database import Database
 from weir.control.migrate import PostgresMigrations, migrate, migrate_postgres, read_migrations
-from weir.control.queues import QueueDefinitions
-from weir.control.specs import SpecRegister
+from weir.control.queue_definitions import QueueDefinitions
+from weir.control.spec_register import SpecRegister
 from weir.control.tenants import ensure_environment
 from weir.deadletters.consumers import ensure_consumers
 from weir.deadletters.filters import Filter

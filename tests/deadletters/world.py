@@ -9,7 +9,7 @@ from typing import Any
 
 from weir.broker.broker import Broker
 from weir.control.database import Database
-from weir.control.queues import QueueDefinitions
+from weir.control.queue_definitions import QueueDefinitions
 from weir.deadletters.audit import DeadLetterAuditor
 from weir.deadletters.copier import DeadLetterCopier
 from weir.deadletters.desk import BulkActionStore

@@ -20,11 +20,11 @@ from weir.api.services import Services
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.authentication import CachedAuthenticator
+from weir.control.current_specs import CurrentSpecs
 from weir.control.database import Database
 from weir.control.principals import Role
-from weir.control.queues import QueueDefinitions
-from weir.control.registry import SpecRegistry
-from weir.control.specs import SpecRegister
+from weir.control.queue_definitions import QueueDefinitions
+from weir.control.spec_register import SpecRegister
 from weir.control.system_events import SystemEvents
 from weir.control.tokens import NewToken, Tokens
 from weir.deadletters.channels import Channels
@@ -58,7 +58,7 @@ class House:
     database: Database
     broker: RedisBroker
     specs: SpecRegister
-    registry: SpecRegistry
+    registry: CurrentSpecs
     commands: Commands
     journal: PostgresJournal
     services: Services
@@ -130,7 +130,7 @@ async def open_house(environment: EnvironmentRef, database: Database, redis_url:
         broker = RedisBroker(RedisConnection(url=redis_url))
         stack.push_async_callback(broker.aclose)
         specs = SpecRegister(database, broker, companions=(Channels(database).follow,))
-        registry, commands, secrets = SpecRegistry(database), Commands(), {"HOOK": SECRET}
+        registry, commands, secrets = CurrentSpecs(database), Commands(), {"HOOK": SECRET}
         pusher = DirectPusher(broker)
         at_once = CommandsAtOnce(commands, executor=DaemonThreads(), keys=PostgresKeys(database))
         tokens = Tokens(database)

@@ -16,9 +16,9 @@ from weir.ingress.receive import Receiver
 from weir.model.exchange import PushAnswer, Pushed, PushItem
 from weir.model.limits import MAX_PAYLOAD_BYTES
 from weir.model.names import EnvironmentRef
-from weir.spec.book import Hook
 from weir.spec.build_webhooks import MAX_BODY_BYTES
 from weir.spec.ir import WebhookSpec
+from weir.spec.snapshot import Hook
 
 PLACE = EnvironmentRef(organization="o", project="p", environment="e")
 HOOK = Hook(

@@ -19,9 +19,9 @@ from weir.errors import Unauthenticated
 from weir.ingress.receive import Receiver
 from weir.ingress.webhook_secrets import TELL_EVERY_S, WebhookSecrets, can_verify
 from weir.model.names import EnvironmentRef
-from weir.spec.book import Hook
 from weir.spec.build_webhooks import MAX_BODY_BYTES
 from weir.spec.ir import SignatureScheme, Verification, WebhookSpec
+from weir.spec.snapshot import Hook
 from weir.stores.checkup import inspect_webhooks
 
 SPEC = """
@@ -155,7 +155,7 @@ async def test_the_list_of_webhooks_says_which_secrets_are_not_set(house: House)
     }
     signed = next(one for one in found if one["name"] == "Signed")
     assert (signed["path"], signed["queue"], signed["secret_variables"]) == ("/hook/Signed", "In", ["HOOK"])
-    everyones = house.registry.book.hooks_by_environment.values()
+    everyones = house.registry.snapshot.hooks_by_environment.values()
     silent = sum(not can_verify(one.webhook, house.secrets.get) for one in everyones)
     assert f"weir_webhooks_without_secret {silent}.0" in (await house.client.get("/metrics")).text
 
@@ -178,7 +178,7 @@ async def test_doctor_notes_webhooks_without_a_secret(house: House, monkeypatch:
     (note,) = [text for text in section["notes"] if ours in text]
     assert note.startswith("`Keyless` of ")
     assert "`NOWHERE`" in note
-    assert section["count"] == len(house.registry.book.hooks_by_environment)
+    assert section["count"] == len(house.registry.snapshot.hooks_by_environment)
     assert section["problems"] == []
     report = {"ok": True, "webhooks": {**section, "ok": True}, "problems": [], "notes": [f"webhooks: {note}"]}
     assert f"- note: webhooks: {note}" in readable(report)

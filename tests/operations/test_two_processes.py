@@ -17,7 +17,7 @@ from weir import ApiError, AsyncWeir, OutgoingMessage, Unreachable
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
-from weir.control.queues import QueueDefinitions
+from weir.control.queue_definitions import QueueDefinitions
 from weir.control.tokens import Tokens
 from weir.model.names import QueueRef
 from weir.operations.queue import OperationQueue

@@ -23,7 +23,7 @@ from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.control.migrate import migrate_postgres
 from weir.control.principals import Role
-from weir.control.queues import QueueDefinitions
+from weir.control.queue_definitions import QueueDefinitions
 from weir.control.tokens import NewToken, Tokens
 from weir.operations.queue import OperationQueue
 from weir.serve.bootstrap import ADMIN, DEFAULT, keep_token

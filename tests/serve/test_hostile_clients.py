@@ -20,7 +20,7 @@ from support.api_process import ApiProcess
 from support.servers import RunningServer, redis_server, start_server
 from weir.control.database import Database
 from weir.control.principals import Role
-from weir.control.queues import QueueDefinitions
+from weir.control.queue_definitions import QueueDefinitions
 from weir.control.tokens import NewToken, Tokens
 from weir.model.names import EnvironmentRef
 from weir.spec.ir import QueueSpec

@@ -11,7 +11,7 @@ import pytest
 from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
 from weir.control.epochs import Epochs
-from weir.control.queues import QueueDefinitions
+from weir.control.queue_definitions import QueueDefinitions
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
 from weir.errors import BrokerUnavailable

@@ -8,9 +8,9 @@ import pytest
 
 from weir.alerts.channel import channel_of
 from weir.alerts.channels import AlertChannels
-from weir.control.queues import QueueDefinitions
-from weir.control.registry import SpecRegistry
-from weir.control.specs import SpecRegister
+from weir.control.current_specs import CurrentSpecs
+from weir.control.queue_definitions import QueueDefinitions
+from weir.control.spec_register import SpecRegister
 from weir.errors import Conflict, InvalidInput, NotFound
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
@@ -139,7 +139,7 @@ async def test_an_alert_that_nobody_would_hear_is_a_warning_until_its_channel_ex
     assert len((await specs.plan(environment, read_spec(text))).warnings) == 2
     await AlertChannels(database).put(ops)
     (warning,) = (await apply(specs, environment, text)).plan.warnings
-    assert warning.startswith("alert `Deep` tells `mail`, and there is no such alert channel")
+    assert warning.startswith("alert `Deep` names the alert channel `mail`, which does not exist")
 
 
 async def test_the_organization_that_weir_keeps_for_itself_takes_no_spec(specs):
@@ -149,19 +149,19 @@ async def test_the_organization_that_weir_keeps_for_itself_takes_no_spec(specs):
 
 
 async def test_every_registry_sees_an_apply_without_a_restart(specs, database, environment):
-    registry = SpecRegistry(database, every_s=0.01)
+    registry = CurrentSpecs(database, every_s=0.01)
     running = asyncio.create_task(registry.run())
-    while not registry.book.hooks:
+    while not registry.snapshot.hooks:
         await apply(specs, environment, FIRST)
-        await asyncio.wait_for(registry.changed(), 5)
-    assert registry.book.hooks["Shop"].environment == environment
-    assert [queue.queue for queue, _ in registry.book.working()] == ["Orders"]
-    changing = asyncio.create_task(registry.changed())
+        await asyncio.wait_for(registry.wait_for_change(), 5)
+    assert registry.snapshot.hooks["Shop"].environment == environment
+    assert [queue.queue for queue, _ in registry.snapshot.served_queues()] == ["Orders"]
+    changing = asyncio.create_task(registry.wait_for_change())
     await asyncio.sleep(0)
     await apply(specs, environment, "app Shop { queue Orders { ordering: fifo } }")
     await asyncio.wait_for(changing, 5)
-    assert registry.book.hooks == {}
-    assert registry.book.working() == []
+    assert registry.snapshot.hooks == {}
+    assert registry.snapshot.served_queues() == []
     running.cancel()
 
 

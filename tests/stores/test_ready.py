@@ -17,7 +17,7 @@ from support.api_process import ApiProcess
 from support.processes import cont, stop
 from support.servers import RunningServer, start_server
 from weir.broker.preflight import is_loading
-from weir.control.starting import is_starting
+from weir.control.inspect import is_starting
 from weir.embedded.redis import RedisServer
 from weir.errors import BrokerUnavailable
 from weir.stores.ready import postgres_ready, redis_ready

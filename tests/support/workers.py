@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from weir.model.names import EnvironmentRef
 from weir.outbound.log import DeliveryRecord
-from weir.spec.book import SpecBook
+from weir.spec.snapshot import SpecSnapshot
 from weir.workers.journal import AttemptRecord
 
 
@@ -39,6 +39,6 @@ class MemoryJournal:
 
 @dataclass(slots=True)
 class FixedSpecs:
-    """A book of specs that changes only when the test says so."""
+    """Applied specs that change only when the test says so."""
 
-    book: SpecBook
+    snapshot: SpecSnapshot

@@ -18,8 +18,8 @@ from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
 from weir.outbound.addresses import parse_networks
 from weir.outbound.guard import GuardPolicy, guarded_client
-from weir.spec.book import book_of
 from weir.spec.language import read_spec
+from weir.spec.snapshot import snapshot_of
 from weir.testing.memory import MemoryBroker
 from weir.worker import Commands
 from weir.workers.run import Tools
@@ -46,13 +46,13 @@ class Rig:
     log: MemoryDeliveryLog = field(default_factory=MemoryDeliveryLog)
     journal: MemoryJournal = field(default_factory=MemoryJournal)
     secrets: dict[str, str] = field(default_factory=dict)
-    specs: FixedSpecs = field(default_factory=lambda: FixedSpecs(book_of({})))
+    specs: FixedSpecs = field(default_factory=lambda: FixedSpecs(snapshot_of({})))
 
     async def apply(self, text: str) -> None:
         app = read_spec(text)
         for queue in app.queues:
             await self.broker.define(self.environment.queue(queue.name), queue)
-        self.specs.book = book_of({self.environment: app})
+        self.specs.snapshot = snapshot_of({self.environment: app})
 
     async def put(self, queue: str, *payloads: bytes, **options: Any) -> list[str]:
         messages = [NewMessage(payload=payload, **options) for payload in payloads]

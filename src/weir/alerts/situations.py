@@ -12,7 +12,7 @@ from weir.alerts.attempts import AttemptReader
 from weir.alerts.situation import Errors, Flow, Handlers, Situation, workforce_of
 from weir.broker.broker import Broker
 from weir.control.database import Database
-from weir.control.queues import QueueDefinition, QueueDefinitions
+from weir.control.queue_definitions import QueueDefinition, QueueDefinitions
 from weir.errors import InvalidInput, NotFound, Unavailable
 from weir.model.clock import Clock
 from weir.model.durations import MINUTE_MS

@@ -18,11 +18,11 @@ from weir.alerts.room import AlertServices
 from weir.api.idempotency import Idempotency
 from weir.api.limits import Limits
 from weir.broker.broker import Broker
-from weir.control.audit import AuditLog
+from weir.control.audit_log import AuditLog
 from weir.control.authentication import Authenticator
 from weir.control.database import PoolState
-from weir.control.queues import QueueDefinitions
-from weir.control.specs import SpecRegister
+from weir.control.queue_definitions import QueueDefinitions
+from weir.control.spec_register import SpecRegister
 from weir.control.system_events import SystemEventKind, SystemEvents
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens

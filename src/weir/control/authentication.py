@@ -1,9 +1,10 @@
-"""From the text of a token to its principal, almost always without asking PostgreSQL.
+"""Turns the text of a token into its principal, almost always from a cache.
 
-Records are cached: for `fresh_s` they are simply used, and while PostgreSQL does not answer they are used for
-`stale_s`, so that neither an outage nor a hanging server stops traffic. A known token waits for it at most
-`_REFRESH_S`, once; from then on it is asked every `_AWAY_S` and nobody waits for that. A revocation therefore
-takes effect within `fresh_s` everywhere while PostgreSQL answers, and at once in the process that made it.
+A cached record is used for `fresh_s`. While PostgreSQL does not answer it is used for `stale_s`, so that
+neither an outage nor a hanging server stops traffic. One request with a known token waits for PostgreSQL, for
+`_REFRESH_S`. After that PostgreSQL is asked every `_AWAY_S` in the background, and no request waits for it.
+While PostgreSQL answers, a revocation takes effect within `fresh_s` everywhere, and at once in the process
+that made it.
 """
 
 from __future__ import annotations
@@ -17,18 +18,22 @@ from functools import partial
 from typing import Protocol
 
 from weir.control.principals import Principal
-from weir.control.secrets import TokenText, parse
+from weir.control.token_text import TokenText, parse
 from weir.control.tokens import Token, Tokens
 from weir.errors import ControlUnavailable, Overloaded, Unauthenticated
 from weir.model.clock import Clock, SystemClock
 
+# Per cache. Ids that do not exist have a cache of their own: anyone can make them up, and they must not push
+# real tokens out.
 _MAX_ENTRIES = 10_000
-"""Known tokens, and as many that are not known: anyone can make up ids, and must not push out real ones."""
+# Look-ups of uncached tokens at once. Anyone can send such tokens, and everyone shares the connections.
 _LOOKUPS = 4
-"""Unknown tokens that PostgreSQL is asked for at once. Anyone can send them; the connections are for all."""
+# Look-ups that wait for one of those; beyond it the request is refused.
 _MAX_WAITING = 1_000
-"""Unknown tokens that wait for that."""
+# How often a silent PostgreSQL is asked again.
 _AWAY_S = 5.0
+# How long a request with a known token waits for news about it: PostgreSQL may hang, and the hot path must
+# not.
 _REFRESH_S = 0.5
 
 
@@ -38,10 +43,10 @@ class Authenticator(Protocol):
     async def authenticate(self, text: str) -> Principal: ...
 
     def recall(self, text: str) -> tuple[Principal, bool] | None:
-        """The principal, if the credential was verified lately, and whether it need not be verified again."""
+        """The cached principal, and whether it is fresh enough to skip `authenticate`; None if not cached."""
 
     def forget(self, token_id: str) -> None:
-        """Use nothing that is remembered about a token."""
+        """Drop the cached record of a token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +57,7 @@ class _Entry:
 
 
 class CachedAuthenticator:
-    """Authenticates against the register of tokens through a small cache."""
+    """Authenticates against the token register through a cache."""
 
     def __init__(
         self,
@@ -86,7 +91,6 @@ class CachedAuthenticator:
         return self._checked(entry, parts)
 
     def recall(self, text: str) -> tuple[Principal, bool] | None:
-        """The principal, if the credential was verified lately, and whether it need not be verified again."""
         parts = parse(text)
         entry = self._entries.get(parts.id) if parts is not None else None
         if parts is None or entry is None:
@@ -100,13 +104,13 @@ class CachedAuthenticator:
             return None
 
     def forget(self, token_id: str) -> None:
-        """Ask PostgreSQL again the next time this token is used."""
+        """Drop the cached record, so that the next use of this token asks PostgreSQL."""
         self._entries.pop(token_id, None)
         self._unknown.pop(token_id, None)
         self._reading.pop(token_id, None)
 
     async def flush_last_used(self) -> None:
-        """Write down when tokens were last used, as gathered since the last flush."""
+        """Store when each token was last used since the last flush."""
         seen, self._seen = self._seen, {}
         if not seen:
             return
@@ -122,43 +126,44 @@ class CachedAuthenticator:
             await self.flush_last_used()
 
     async def _read(self, token_id: str, known: _Entry | None) -> _Entry:
-        """The record from PostgreSQL, asked once for all who wait; while it is silent, what is known."""
+        """Read the record from PostgreSQL, once for all that wait for it; while it is silent, use `known`."""
         if known is None or self._monotonic() - known.read_at_s >= self._stale_s:
             return await self._read_unknown(token_id)
         if self._ask_again_s is None:
             try:
                 async with asyncio.timeout(_REFRESH_S):
-                    return await asyncio.shield(self._shared_read(token_id))
+                    return await asyncio.shield(self._share_read(token_id))
             except (ControlUnavailable, TimeoutError):
                 self._ask_again_s = self._monotonic() + _AWAY_S
         elif self._monotonic() >= self._ask_again_s:
-            self._shared_read(token_id)
+            self._share_read(token_id)
         return known
 
     async def _read_unknown(self, token_id: str) -> _Entry:
         self._check_silence()
-        return await asyncio.shield(self._shared_read(token_id))
+        return await asyncio.shield(self._share_read(token_id))
 
     def _check_silence(self) -> None:
         if self._ask_again_s is not None and self._monotonic() < self._ask_again_s:
             raise ControlUnavailable("PostgreSQL does not answer; try again", retry_after_s=_AWAY_S)
 
-    def _shared_read(self, token_id: str) -> asyncio.Task[_Entry]:
+    def _share_read(self, token_id: str) -> asyncio.Task[_Entry]:
         reading = self._reading.get(token_id)
         if reading is None:
             if len(self._reading) >= _MAX_WAITING and token_id not in self._entries:
                 raise Overloaded("too many unknown tokens are being looked up; try again", retry_after_s=1)
             reading = asyncio.create_task(self._find(token_id))
             self._reading[token_id] = reading
-            reading.add_done_callback(partial(self._read_ended, token_id))
+            reading.add_done_callback(partial(self._end_read, token_id))
         return reading
 
-    def _read_ended(self, token_id: str, reading: asyncio.Task[_Entry]) -> None:
+    def _end_read(self, token_id: str, reading: asyncio.Task[_Entry]) -> None:
         if self._reading.get(token_id) is reading:
             del self._reading[token_id]
         if reading.cancelled():
             return
-        # Whoever asked may have left; the error is theirs alone and must not be reported as lost.
+        # Reading the exception marks it as retrieved. Otherwise asyncio would report it as lost when every
+        # request that waited for it has gone.
         silent = isinstance(reading.exception(), ControlUnavailable)
         self._ask_again_s = self._monotonic() + _AWAY_S if silent else None
 
@@ -183,6 +188,7 @@ class CachedAuthenticator:
     def _checked(self, entry: _Entry, parts: TokenText) -> Principal:
         now_ms = self._clock.now_ms()
         token = entry.token
+        # An unknown id is compared too, so that the time of the answer does not tell whether an id exists.
         expected = token.secret_sha256 if token is not None else bytes(32)
         matches = hmac.compare_digest(expected, parts.digest)
         if token is None or entry.principal is None or not matches or not token.holds_at(now_ms):
@@ -192,4 +198,4 @@ class CachedAuthenticator:
 
 
 def _refusal() -> Unauthenticated:
-    return Unauthenticated("the token is missing or does not hold; send `Authorization: Bearer weir_…`")
+    return Unauthenticated("the token is missing or not valid; send `Authorization: Bearer weir_…`")

@@ -1,12 +1,12 @@
-"""A connection to PostgreSQL on which nothing waits for ever and on which late writes change nothing.
+"""A connection to PostgreSQL on which every wait ends and a late write changes nothing.
 
-Two deadlines, because a server that hangs still reads, once it goes on, what was sent to it meanwhile:
+There are two deadlines, because a server that hung executes what it was sent when it goes on:
 
-- Ours. Whoever waits longer than `answer_s` for an answer closes the connection and gets an error. Nothing is
-  asked of the server for that, so it takes no longer when the server hangs.
-- PostgreSQL's. A commit carries the moment until which somebody waits for it, and PostgreSQL checks it last.
-  The moment is in PostgreSQL's own time: it told its clock before, and we add what our monotonic clock
-  measured since. The clocks of two hosts are never compared.
+- Ours. After `answer_s` without an answer the connection is closed and the caller gets an error. Nothing is
+  asked of the server for that, so a hanging server cannot delay it.
+- PostgreSQL's. A commit carries the moment until which its caller waits, and PostgreSQL checks it last. The
+  moment is in PostgreSQL's time: a reading of its clock plus what our monotonic clock measured since. The
+  clocks of two hosts are never compared.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ from weir.control.sql import NamedQuery, Row
 
 T = TypeVar("T")
 
+# Long for a statement of a request, which touches few rows; short for a person who waits for the answer.
 DEFAULT_ANSWER_S = 5.0
-"""Long for a statement of a request, which touches few rows; short for a person who waits for the answer."""
+# PostgreSQL ends a transaction whose process is silent for this long: it may be frozen, and it holds locks.
 DEFAULT_IDLE_S = 20.0
-"""How long PostgreSQL keeps the locks of a transaction whose process does not speak: it may be frozen."""
+# A reading of PostgreSQL's clock is used this long: with a drift of 200 ppm it is then 6 ms off.
 CLOCK_FRESH_S = 30.0
-"""How long a reading of PostgreSQL's clock is used: at 200 ppm of drift it is then 6 ms off."""
+# psycopg's own default.
 _INTERVAL_S = 0.1
 _INTERRUPTED = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 _READ_CLOCK = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms"
-"""Spelled out, because the clock is also read before the schema exists."""
-_SHORTER = "SELECT set_config('statement_timeout', %s, true)"
-_SOONER = 950
-"""In ms per second that we wait: PostgreSQL's own error arrives in time, and the connection can be kept."""
+"""Not `weir.clock_ms()`, because the clock is also read before the schema exists."""
+_SHORTEN_TIMEOUT = "SELECT set_config('statement_timeout', %s, true)"
+# PostgreSQL's timeout in ms per second of ours: 5 % shorter, so that its own error arrives in time and the
+# connection can be kept.
+_TIMEOUT_MS_PER_S = 950
 
 
 class AnswerTimeout(OperationalError):
@@ -49,32 +51,32 @@ class AnswerTimeout(OperationalError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockReading:
-    """What PostgreSQL's clock said, and when the answer was here."""
+    """A reading of PostgreSQL's clock, and when the answer arrived here."""
 
     server_ms: int
     at_s: float
 
     def server_time_ms(self, moment_s: float) -> int:
-        """PostgreSQL's time at a moment of our monotonic clock; too early by the way of the answer."""
+        """PostgreSQL's time at a moment of our monotonic clock, early by the travel time of the answer."""
         return self.server_ms + int((moment_s - self.at_s) * 1_000)
 
 
 class BoundedConnection(AsyncConnection[DictRow]):
-    """Made by the pool of a `Database`."""
+    """A connection with deadlines. The pool of a `Database` makes it."""
 
     answer_s: float = DEFAULT_ANSWER_S
     """How long an answer may take."""
     until_s: float = math.inf
-    """When the whole loan ends, by our monotonic clock."""
+    """When the whole use of the connection ends, by our monotonic clock."""
     _clock: ClockReading | None = None
 
     @property
     def knows_clock(self) -> bool:
-        """Whether a commit could be given a deadline now."""
+        """Whether the reading of the clock is fresh enough for the deadline of a commit."""
         return self._clock is not None and time.monotonic() - self._clock.at_s < CLOCK_FRESH_S
 
     async def wait(self, gen: PQGen[T], interval: float = _INTERVAL_S, timeout: float | None = None) -> T:
-        """Every exchange with the server goes through here. A given `timeout` is its caller's to handle."""
+        """Wait for the server. psycopg sends every exchange through here; it handles its own `timeout`."""
         patience_s = self._patience_s() if timeout is None else timeout
         try:
             return await waiting.wait_async(gen, self.pgconn.socket, interval=interval, timeout=patience_s)
@@ -84,7 +86,7 @@ class BoundedConnection(AsyncConnection[DictRow]):
             self._give_up(gen)
             raise AnswerTimeout(f"no answer within {patience_s:.1f} s") from None
         except _INTERRUPTED:
-            # psycopg would ask the server to cancel, which takes 10 s where the server hangs.
+            # psycopg would ask the server to cancel, and wait 10 s for a server that hangs.
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 self._give_up(gen)
             raise
@@ -92,8 +94,8 @@ class BoundedConnection(AsyncConnection[DictRow]):
     def _give_up(self, gen: PQGen[Any]) -> None:
         """Close the connection in the middle of an exchange, and the exchange with it.
 
-        psycopg's generators speak to the server once more when they are closed; without a connection that is
-        an error, which would otherwise be reported as unraisable whenever they are collected.
+        psycopg's generators talk to the server once more when they are closed. Without a connection that is
+        an error, and the garbage collector would report it as unraisable.
         """
         self.pgconn.finish()
         with suppress(Exception):
@@ -103,39 +105,38 @@ class BoundedConnection(AsyncConnection[DictRow]):
         left_s = self.until_s - time.monotonic()
         if left_s <= 0:
             self.pgconn.finish()
-            raise AnswerTimeout("the time for this was over before it was sent")
+            raise AnswerTimeout("the deadline passed before the statement was sent")
         return min(self.answer_s, left_s)
 
     async def prepare_session(self) -> None:
-        """Let PostgreSQL end what nobody waits for any more, and read its clock."""
-        await self._told_clock(f"{_timeouts('SET', self.answer_s, DEFAULT_IDLE_S)}; {_READ_CLOCK}")
+        """Set PostgreSQL's own timeouts, and read its clock."""
+        await self._run_and_read_clock(f"{_timeouts('SET', self.answer_s, DEFAULT_IDLE_S)}; {_READ_CLOCK}")
 
     async def read_clock(self) -> None:
-        """Read PostgreSQL's clock; as good a sign of life as any."""
-        await self._told_clock(_READ_CLOCK)
+        """Read PostgreSQL's clock. The pool also uses it as the sign of life."""
+        await self._run_and_read_clock(_READ_CLOCK)
 
     async def begin(self, *, idle_s: float | None = None) -> None:
-        """Begin a transaction, in one round trip with everything that bounds it."""
-        if idle_s is None:
-            await self._told_clock(f"BEGIN; {_READ_CLOCK}")
-        else:
-            await self._told_clock(f"BEGIN; {_timeouts('SET LOCAL', self.answer_s, idle_s)}; {_READ_CLOCK}")
+        """Begin a transaction, set its timeouts and read the clock, in one round trip."""
+        timeouts = "" if idle_s is None else f"{_timeouts('SET LOCAL', self.answer_s, idle_s)}; "
+        await self._run_and_read_clock(f"BEGIN; {timeouts}{_READ_CLOCK}")
 
     async def commit_in_time(self) -> None:
-        """Commit, unless PostgreSQL gets to it when nobody waits for it any more.
+        """Commit, unless PostgreSQL reaches the commit after its deadline.
 
-        Both go as one message, of which PostgreSQL does not execute the rest when a part fails.
+        The check and the commit go as one message: PostgreSQL skips the rest of a message when a part fails.
         """
         await self.execute(f"SELECT weir.require_before({self._deadline_ms()}); COMMIT", prepare=False)
 
     async def write(self, query: NamedQuery, parameters: dict[str, Any]) -> tuple[list[Row], int]:
-        """Execute one writing statement by itself, in time or not at all; its rows, and how many it touched.
+        """Execute one writing statement, in time or not at all. Returns its rows and how many it touched.
 
-        The statement and the check are one implicit transaction, in one round trip.
+        The statement and the check of the deadline are one implicit transaction, in one round trip.
         """
         async with self.pipeline():
             if self.until_s < math.inf:
-                await self.execute(_SHORTER, (f"{round(self._patience_s() * _SOONER)}ms",))
+                timeout_ms = round(self._patience_s() * _TIMEOUT_MS_PER_S)
+                await self.execute(_SHORTEN_TIMEOUT, (f"{timeout_ms}ms",))
             cursor = await self.execute(query.text, parameters)
             await self.execute("SELECT weir.require_before(%s)", (self._deadline_ms(),))
         rows = list(await cursor.fetchall()) if cursor.description else []
@@ -143,11 +144,11 @@ class BoundedConnection(AsyncConnection[DictRow]):
 
     def _deadline_ms(self) -> int:
         if self._clock is None:
-            raise RuntimeError("the clock is read when a connection is made")
+            raise RuntimeError("the clock was not read when the connection was made")
         return self._clock.server_time_ms(time.monotonic() + self._patience_s())
 
-    async def _told_clock(self, statements: str) -> None:
-        """Execute statements of which the last tells PostgreSQL's clock."""
+    async def _run_and_read_clock(self, statements: str) -> None:
+        """Execute statements, the last of which is `_READ_CLOCK`."""
         cursor = await self.execute(statements, prepare=False)
         while cursor.nextset():
             pass
@@ -157,7 +158,7 @@ class BoundedConnection(AsyncConnection[DictRow]):
 
 
 def _timeouts(verb: str, answer_s: float, idle_s: float) -> str:
-    statement_ms, idle_ms = round(answer_s * _SOONER), round(idle_s * 1_000)
+    statement_ms, idle_ms = round(answer_s * _TIMEOUT_MS_PER_S), round(idle_s * 1_000)
     return (
         f"{verb} statement_timeout = {statement_ms}; {verb} idle_in_transaction_session_timeout = {idle_ms}"
     )

@@ -1,4 +1,4 @@
-"""PostgreSQL as the rooms see it: a pool, transactions, named queries, and errors of the tree."""
+"""PostgreSQL for the other packages: a pool, transactions, named queries, and errors of the tree."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Connection = BoundedConnection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolState:
-    """How busy a pool is; `busy` counts connections in use, not those merely opened."""
+    """How busy a pool is. `busy` counts connections in use, not open ones."""
 
     busy: int
     size: int
@@ -35,15 +35,15 @@ class PoolState:
     waiting: int
 
 
-_MEMORY_S = 1.0
-"""How long a wait in vain is remembered."""
+# After a timeout the others wait a quarter as long, for this long.
+_FAIL_FAST_S = 1.0
+# A healthy connection answers in less than 10 ms; after this long another connection is tried.
 _SIGN_OF_LIFE_S = 0.25
-"""How long one connection may take to answer before another is tried: a healthy one takes below 10 ms."""
+# psycopg_pool doubles its pause between attempts: after an outage of 30 s it would stay away for 30 s more.
+# After this long it stops, and the next request makes it try at once.
 _RECONNECT_S = 4.0
-"""How long the pool tries on its own; after that whoever wants a connection makes it try anew, at once. It
-waits twice as long each time: left to itself, half a minute more after an outage of one."""
+# For one attempt to connect. libpq takes no shorter time.
 _CONNECT_S = 2
-"""For one attempt to connect; the driver takes no less."""
 
 
 _Joint = tuple[asyncio.Task[Any] | None, Connection | None]
@@ -52,10 +52,10 @@ _Joint = tuple[asyncio.Task[Any] | None, Connection | None]
 class Database:
     """A pool of connections. Nothing waits longer than `timeout_s` for one, or than `answer_s` for an answer.
 
-    After a wait in vain the others fail fast for a second: they wait a quarter as long, so that a request
-    which needs several connections learns soon that there are none.
+    After a pool timeout the other waiters fail fast for 1 s: they wait a quarter as long, so that a request
+    that needs several connections learns soon that there are none.
 
-    A connection is asked for a sign of life before it is lent, unless it was returned within `trusted_s`.
+    A connection must give a sign of life before it is used, unless it was returned within `trusted_s`.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Database:
         self._answer_s = answer_s
         self._trusted_s = trusted_s
         self._returned: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
-        self._in_vain_until = 0.0
+        self._fail_fast_until = 0.0
         self._together: ContextVar[_Joint] = ContextVar(f"weir.{name}", default=(None, None))
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
@@ -97,7 +97,7 @@ class Database:
         )
 
     async def open(self, *, wait_s: float | None = None) -> None:
-        """Start the pool; with `wait_s`, fail unless a connection can be had within that time."""
+        """Start the pool; with `wait_s`, fail unless a connection is open within that time."""
         with translating():
             await self._pool.open()
             if wait_s is not None:
@@ -117,7 +117,7 @@ class Database:
     async def connection(
         self, *, answer_s: float | None = None, within_s: float | None = None
     ) -> AsyncIterator[Connection]:
-        """A connection in autocommit mode. `within_s` bounds the whole loan, the wait for it included."""
+        """A connection in autocommit mode. `within_s` limits the block and the wait for the connection."""
         if (joined := self._joined()) is not None:
             yield joined
             return
@@ -133,7 +133,7 @@ class Database:
     async def transaction(
         self, *, answer_s: float | None = None, idle_s: float | None = None
     ) -> AsyncIterator[Connection]:
-        """A connection inside one transaction: all or nothing, and nothing if its commit comes too late.
+        """A connection inside one transaction: all or nothing, and nothing if its commit is late.
 
         `idle_s` is how long the block may do other things between two statements.
         """
@@ -156,7 +156,7 @@ class Database:
     async def together(
         self, *, answer_s: float | None = None, idle_s: float | None = None
     ) -> AsyncIterator[None]:
-        """Make everything that this task does here, inside the block, one transaction: all or nothing."""
+        """Make every statement that this asyncio task sends inside the block one transaction."""
         async with self.transaction(answer_s=answer_s, idle_s=idle_s) as connection:
             token = self._together.set((asyncio.current_task(), connection))
             try:
@@ -165,7 +165,7 @@ class Database:
                 self._together.reset(token)
 
     def _joined(self) -> Connection | None:
-        """The connection of `together`; a task that was started inside the block has its own."""
+        """The connection of `together`. An asyncio task that was started inside the block has its own."""
         task, connection = self._together.get()
         return connection if task is asyncio.current_task() else None
 
@@ -189,7 +189,7 @@ class Database:
 
     async def _borrow(self, until_s: float) -> Connection:
         started_s = time.monotonic()
-        patience_s = self._timeout_s / 4 if started_s < self._in_vain_until else self._timeout_s
+        patience_s = self._timeout_s / 4 if started_s < self._fail_fast_until else self._timeout_s
         give_up_s = min(until_s, started_s + patience_s)
         try:
             while True:
@@ -202,7 +202,7 @@ class Database:
             raise PoolTimeout(f"no connection within {time.monotonic() - started_s:.2f} s") from None
 
     async def _lives(self, connection: Connection, until_s: float) -> bool:
-        """Whether the connection can be used; it is closed if not."""
+        """Ask for a sign of life. A connection without one is closed."""
         now_s = time.monotonic()
         if connection.knows_clock and now_s - self._returned.get(connection, -math.inf) < self._trusted_s:
             return True
@@ -219,7 +219,7 @@ class Database:
 
     @asynccontextmanager
     async def _other_patience(self, connection: Connection) -> AsyncIterator[None]:
-        """Let PostgreSQL, too, be as patient as the loan, and then as all are again."""
+        """Set PostgreSQL's timeouts to those of this use, and back at the end."""
         await connection.prepare_session()
         try:
             yield
@@ -233,10 +233,10 @@ class Database:
         await connection.prepare_session()
 
     def _fail_fast(self) -> None:
-        self._in_vain_until = time.monotonic() + _MEMORY_S
+        self._fail_fast_until = time.monotonic() + _FAIL_FAST_S
 
     async def fetch(self, query: NamedQuery, **parameters: Any) -> list[Row]:
-        """All rows of one query, on a connection of its own."""
+        """Run one query on a connection of its own; all of its rows."""
         async with self.connection() as connection:
             return await fetch(connection, query, **parameters)
 
@@ -245,7 +245,7 @@ class Database:
         return rows[0] if rows else None
 
     async def execute(self, query: NamedQuery, **parameters: Any) -> int:
-        """Run one statement; how many rows it touched."""
+        """Run one statement on a connection of its own; how many rows it touched."""
         async with self.connection() as connection:
             return await execute(connection, query, **parameters)
 
@@ -261,7 +261,7 @@ class Database:
 
 
 async def fetch(connection: Connection, query: NamedQuery, **parameters: Any) -> list[Row]:
-    """All rows of one query, on a given connection."""
+    """Run one query on a given connection; all of its rows."""
     if _stands_alone(connection, query):
         rows, _ = await connection.write(query, parameters)
         return rows
@@ -286,18 +286,18 @@ async def execute(connection: Connection, query: NamedQuery, **parameters: Any) 
 async def execute_many(
     connection: Connection, query: NamedQuery, parameters: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Run one statement for each set of parameters, pipelined; inside a transaction."""
+    """Run one statement per set of parameters, pipelined, inside the caller's transaction."""
     async with connection.cursor() as cursor:
         await cursor.executemany(query.text, parameters)
 
 
 def _stands_alone(connection: Connection, query: NamedQuery) -> bool:
-    """Whether the statement is a write by itself, without a transaction whose commit is bounded."""
+    """Whether the statement writes outside a transaction, so that no commit checks its deadline."""
     return query.writes and connection.pgconn.transaction_status == TransactionStatus.IDLE
 
 
 async def _roll_back(connection: Connection) -> None:
-    """Undo; a connection that cannot is closed, which undoes it as well."""
+    """Roll back; a connection that cannot is closed, and PostgreSQL then rolls back by itself."""
     try:
         await connection.rollback()
     except psycopg.Error:

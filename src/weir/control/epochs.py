@@ -1,4 +1,4 @@
-"""Does this Redis belong to this PostgreSQL? An empty or foreign one must not pass for "all queues empty"."""
+"""Checks that Redis belongs to this PostgreSQL: an empty or foreign Redis would look like empty queues."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from weir.model.ids import new_id
 SQL = load_queries("weir.control", "epochs.sql")
 
 
-class Living(Protocol):
-    """A broker whose server has lives: what it kept is gone when a new one begins."""
+class HasEpoch(Protocol):
+    """A broker that knows its epoch: a name that is lost together with its data."""
 
     async def epoch(self) -> str | None: ...
 
     async def begin_epoch(self, epoch: str) -> str:
-        """Name the life that has no name yet; the name that holds."""
+        """Set the epoch unless there is one; the epoch afterwards."""
 
 
 class Epochs:
-    """The agreement between PostgreSQL and Redis about which life it is."""
+    """Keeps the epoch in PostgreSQL and in Redis the same."""
 
-    def __init__(self, database: Database, broker: Living, *, clock: Clock | None = None) -> None:
+    def __init__(self, database: Database, broker: HasEpoch, *, clock: Clock | None = None) -> None:
         self._database = database
         self._broker = broker
         self._clock = clock or SystemClock()
 
     async def check(self) -> None:
-        """Raise unless Redis is the one that PostgreSQL knows."""
-        expected, found = await self._expected(), await self._broker.epoch()
+        """Raise unless Redis has the epoch that PostgreSQL knows."""
+        expected, found = await self._read_expected(), await self._broker.epoch()
         if found != expected:
             raise BrokerUnavailable(
                 f"this Redis {'is empty' if found is None else 'belongs to another installation'}; "
@@ -40,8 +40,9 @@ class Epochs:
             )
 
     async def agree(self, *, accept_loss: bool = False) -> None:
-        """At start-up: name the first life; with `accept_loss`, take whatever Redis there is."""
-        if await self._expected() is None:
+        """At start-up: begin the first epoch. With `accept_loss`, take over the epoch of any other Redis."""
+        # Redis first: a crash in between leaves PostgreSQL without an epoch, and the next start takes Redis'.
+        if await self._read_expected() is None:
             epoch = await self._broker.begin_epoch(new_id())
             await self._database.execute(SQL["begin_epoch"], epoch=epoch, now_ms=self._clock.now_ms())
         elif accept_loss:
@@ -49,6 +50,6 @@ class Epochs:
             await self._database.execute(SQL["replace_epoch"], epoch=epoch, now_ms=self._clock.now_ms())
         await self.check()
 
-    async def _expected(self) -> str | None:
+    async def _read_expected(self) -> str | None:
         row = await self._database.fetch_one(SQL["read_epoch"])
         return None if row is None else str(row["epoch"])

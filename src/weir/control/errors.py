@@ -29,7 +29,7 @@ _TRANSIENT = (
 
 
 def translated(error: psycopg.Error) -> WeirError:
-    """The error of the tree that stands for one of psycopg's."""
+    """The error of the tree for an exception of psycopg."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if isinstance(error, _TRANSIENT):
         return ControlUnavailable(f"PostgreSQL does not answer ({text}); try again", retry_after_s=1)
@@ -42,7 +42,7 @@ def translated(error: psycopg.Error) -> WeirError:
 
 @contextmanager
 def translating() -> Iterator[None]:
-    """Let no exception of psycopg out of the block."""
+    """Replace exceptions of psycopg that leave the block by errors of the tree."""
     try:
         yield
     except psycopg.Error as error:

@@ -1,8 +1,11 @@
-"""How the control store is: its version, its size, whether it keeps what it is given."""
+"""The state of a PostgreSQL server: whether it is starting up, its version, its size, its durability."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import psycopg
+from psycopg import AsyncConnection
 
 from weir.control.database import Database
 from weir.control.migrate import PostgresMigrations, outstanding, read_migrations
@@ -10,6 +13,9 @@ from weir.control.sql import load_queries
 
 _QUERIES = load_queries("weir.control", "inspect.sql")
 MINIMUM = 140_000
+_CONNECT_S = 2
+_STARTING = ("starting up", "not yet accepting connections", "in recovery mode")
+"""libpq has no code for a refused connection, only the text of the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +40,18 @@ class PostgresState:
         return found
 
 
+async def is_starting(url: str) -> bool:
+    """Whether PostgreSQL is there and refuses connections for now; False if there is no server at all."""
+    try:
+        connection = await AsyncConnection.connect(url, connect_timeout=_CONNECT_S)
+    except psycopg.OperationalError as error:
+        return any(text in str(error) for text in _STARTING)
+    await connection.close()
+    return False
+
+
 async def inspect_postgres(url: str) -> PostgresState:
-    """Ask a PostgreSQL how it is set up."""
+    """Read the state of a PostgreSQL server and count the migrations that it lacks."""
     async with Database(url, max_size=2, timeout_s=5, name="weir doctor") as database:
         row = await database.fetch_one(_QUERIES["server_state"])
         applied = await PostgresMigrations(database).applied()

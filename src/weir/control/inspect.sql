@@ -1,5 +1,5 @@
 -- name: server_state
--- What the server says about its version, the database's size and its durability.
+-- The version of the server, the size of the database and its durability.
 SELECT
     current_setting('server_version') AS version,
     current_setting('server_version_num')::int AS version_number,

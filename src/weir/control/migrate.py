@@ -1,8 +1,8 @@
 """Migrations: numbered `.sql` files, applied once, in order, under a lock; the same runner for every store.
 
-A store says how it locks, what it has applied and how it applies one file. The runner compares, refuses
-what was changed after it had been applied, and applies the rest. It can be run twice, by two processes
-at once, and again after a kill.
+A store says how it locks, which files it has applied and how it applies one file. The runner compares,
+refuses a file that was changed after it had been applied, and applies the rest. It can run twice, in two
+processes at once, and again after a kill.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from weir.control.database import Connection, Database
 from weir.errors import Misconfigured
 
 _FILE = re.compile(r"(?P<number>\d{4})_(?P<name>[a-z0-9_]+)\.sql\Z")
+# The advisory lock of everyone who migrates this database: "weir" in ASCII.
 _LOCK_KEY = 0x77656972
+# For the lock, and for one file: rewriting a large table takes minutes.
 _PATIENCE_S = 600.0
-"""For the lock, and for one file: rewriting a large table takes minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +48,11 @@ class MigrationStore(Protocol):
     def name(self) -> str: ...
 
     def locked(self) -> AbstractAsyncContextManager[None]:
-        """Nobody else migrates inside this block."""
+        """Keep every other process from migrating during the block."""
         ...
 
     async def applied(self) -> Mapping[int, str]:
-        """Checksums of what was applied, by number; empty for a new store."""
+        """The checksums of the applied files by number; empty for a new store."""
         ...
 
     async def apply(self, migration: Migration) -> None:
@@ -76,7 +77,7 @@ def read_migrations(package: str) -> list[Migration]:
 
 
 async def migrate(store: MigrationStore, migrations: Sequence[Migration]) -> list[Migration]:
-    """Bring the store up to date; what had to be applied."""
+    """Bring the store up to date; the migrations that it lacked."""
     async with store.locked():
         missing = outstanding(await store.applied(), migrations, store=store.name)
         for migration in missing:
@@ -96,7 +97,7 @@ async def verify(store: MigrationStore, migrations: Sequence[Migration]) -> None
 def outstanding(
     applied: Mapping[int, str], migrations: Sequence[Migration], *, store: str
 ) -> list[Migration]:
-    """What is left to apply; an applied file that has changed or vanished is refused."""
+    """The migrations that the store lacks; an applied file that has changed or vanished is refused."""
     known = {migration.number: migration for migration in migrations}
     for number, checksum in sorted(applied.items()):
         if number not in known:
@@ -138,7 +139,7 @@ class PostgresMigrations:
             return {row["number"]: row["checksum"] for row in await rows.fetchall()}
 
     async def apply(self, migration: Migration) -> None:
-        # Not refused when late, as other commits are: a migration brings the function for that.
+        # Without the deadline of other commits: the function that checks it comes with a migration.
         async with self._database.connection(answer_s=_PATIENCE_S) as connection, connection.transaction():
             await connection.execute(migration.text.encode())
             await connection.execute(

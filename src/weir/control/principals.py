@@ -1,4 +1,4 @@
-"""Who asks, and how far that reaches: the one place where tenants are kept apart for callers."""
+"""Principals: who sends a request and which scope it reaches. Tenants are kept apart here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weir.model.names import EnvironmentRef
 
 
 class Role(StrEnum):
-    """What a token may do; each role includes the ones before it."""
+    """The rights of a token; each role includes the ones before it."""
 
     READ = "read"
     WRITE = "write"
@@ -42,11 +42,11 @@ class Principal:
 
     @property
     def holder(self) -> Holder:
-        """Whose share of a process its requests take."""
+        """Whose fair share of a process its requests take."""
         return self.organization, self.project, self.environment
 
     def demand(self, role: Role) -> None:
-        """Forbidden unless this principal's role includes `role`."""
+        """Raise Forbidden unless this principal's role includes `role`."""
         if self.role.rank < role.rank:
             raise Forbidden(f"this token has the role `{self.role}`; `{role}` is needed")
 
@@ -59,8 +59,8 @@ class Principal:
     ) -> EnvironmentRef:
         """The environment that a request is about.
 
-        What the credential fixes need not be said; saying something else is answered as if it did not
-        exist, because for this principal it does not.
+        A name that the credential fixes may be left out. Another name is answered as not found, because this
+        principal must not learn whether it exists.
         """
         return EnvironmentRef(
             organization=_agreed(self.organization, organization, what="organization"),
@@ -75,7 +75,7 @@ class Principal:
         project: str | None = None,
         environment: str | None = None,
     ) -> Principal:
-        """The same caller, who reaches no further than these names; NotFound outside of its scope."""
+        """The same caller, limited to these names; NotFound outside of its scope."""
         return replace(
             self,
             organization=_narrower(self.organization, organization, what="organization"),

@@ -1,4 +1,4 @@
-"""Scopes as query parameters, and environments back from a row."""
+"""Scopes as query parameters, and rows as environments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def scope_names(environment: EnvironmentRef) -> dict[str, str]:
 
 
 def principal_names(principal: Principal) -> dict[str, str | None]:
-    """How far a principal reaches, as the parameters of `$SCOPE`; None leaves a name open."""
+    """The scope of a principal as the parameters of `$SCOPE`; None matches every name."""
     return {
         "organization": principal.organization,
         "project": principal.project,

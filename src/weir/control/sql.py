@@ -6,7 +6,7 @@ A file is a list of queries, each headed by its name and one sentence:
     -- Claim the oldest runnable operation of each partition.
     UPDATE …
 
-What several queries of a file share stands before them, once, and goes in where its name is marked:
+A part that several queries of a file share stands before them once. It is inserted where its name is marked:
 
     -- part: POSITION
     coalesce(origin_id, id)
@@ -52,7 +52,7 @@ class NamedQuery:
 
     @property
     def writes(self) -> bool:
-        """Whether it may change anything; `FOR UPDATE` counts, which does no harm."""
+        """Whether it may change data. `FOR UPDATE` counts as a write, which does no harm."""
         return _writes(self.text)
 
 
@@ -81,7 +81,7 @@ def parse_queries(text: str, *, origin: str) -> dict[str, NamedQuery]:
 
 
 def _filled(text: str, parts: Mapping[str, str]) -> str:
-    """The text with each known mark replaced by what it stands for, marks inside parts included."""
+    """The text with each known mark replaced by its part, also inside parts."""
     known = {**parts, "SCOPE": _SCOPE}
     while found := known.keys() & set(_MARK.findall(text)):
         text = _MARK.sub(lambda mark: known[mark[1]] if mark[1] in found else mark[0], text)

@@ -1,7 +1,7 @@
-"""System events: what every process must hear of, at once and before anything that is queued.
+"""System events: a spec was applied, a queue was defined or forgotten. Every process must learn it at once.
 
-A spec was applied, a queue was defined or forgotten. An event is appended to a log in PostgreSQL and
-announced; every process listens, and reads the log again every few seconds in case it missed the call.
+An event is appended to a log in PostgreSQL and announced by NOTIFY. Every process listens, and also reads the
+log every few seconds in case it missed a notification.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from weir.control.database import Database, Row
+from weir.control.scopes import scope_of
 from weir.control.sql import load_queries
 from weir.errors import WeirError
 from weir.model.durations import DAY_MS
@@ -27,12 +28,14 @@ log = logging.getLogger(__name__)
 
 SQL = load_queries("weir.control", "system_events.sql")
 CHANNEL = "weir_system_events"
+# The log is read this often without a notification: one may be lost with its connection.
 CATCH_UP_S = 5.0
+# Far longer than any process needs to catch up.
 KEPT_MS = DAY_MS
 
 
 class SystemEventKind(StrEnum):
-    """Everything that processes tell each other. `serve` acts on each.
+    """The kinds of events. `serve` acts on each.
 
     The values are stored and name the same actions in the audit log: never change one.
     """
@@ -47,7 +50,7 @@ class SystemEvent:
     position: int
     kind: SystemEventKind
     environment: EnvironmentRef | None
-    """None: it concerns everyone."""
+    """None: it concerns every environment."""
     payload: Mapping[str, Any]
     published_by: str
 
@@ -56,7 +59,7 @@ Handler = Callable[[SystemEvent], Awaitable[None]]
 
 
 class SystemEvents:
-    """The log of system events as one process writes and hears it, its own events included."""
+    """Publishes to the log of system events, and handles every event in it, also those of this process."""
 
     def __init__(
         self, *, database: Database, process: str | None = None, catch_up_s: float = CATCH_UP_S
@@ -68,7 +71,7 @@ class SystemEvents:
         self._position: int | None = None
 
     def on(self, kind: SystemEventKind, handler: Handler) -> None:
-        """Call `handler` for every event of this kind from now on; it must be safe to call twice."""
+        """Call `handler` for every event of this kind from now on. It must be safe to call twice."""
         self._handlers[kind].append(handler)
 
     async def publish(
@@ -78,7 +81,7 @@ class SystemEvents:
         environment: EnvironmentRef | None = None,
         payload: Mapping[str, Any] | None = None,
     ) -> int:
-        """Tell every process; returns the event's position in the log."""
+        """Append an event and notify every process; the event's position in the log."""
         row = await self._database.fetch_one(
             SQL["publish_event"],
             organization=environment.organization if environment else None,
@@ -91,27 +94,29 @@ class SystemEvents:
         return int(row["position"]) if row else 0
 
     async def run(self) -> None:
-        """Listen until cancelled; after an outage, catch up first."""
+        """Listen until cancelled. After an outage, catch up first."""
         while True:
             try:
                 await self._listen()
             except WeirError as error:
-                log.warning("system events are not heard for now: %s", error)
+                log.warning("system events cannot be read for now: %s", error)
                 await asyncio.sleep(1.0)
 
     async def _listen(self) -> None:
         async with self._database.connection() as connection:
             await connection.execute(f"LISTEN {CHANNEL}")
             while True:
-                # A backend that hangs would notify nobody, and nobody would know.
+                # A sign of life: nobody would notice a backend that hangs and notifies nobody.
                 await connection.read_clock()
                 await self.catch_up()
                 async for _ in connection.notifies(timeout=self._catch_up_s, stop_after=1):
                     pass
 
     async def catch_up(self) -> int:
-        """Handle what was published since the last time; how many events. The first call only records the
-        current position: what came before it, the process has read from the stores itself."""
+        """Handle the events since the last call; how many there were.
+
+        The first call only records the current position: the process has read the stores after older events.
+        """
         if self._position is None:
             row = await self._database.fetch_one(SQL["last_event"])
             self._position = int(row["position"]) if row else 0
@@ -119,7 +124,7 @@ class SystemEvents:
             return 0
         rows = await self._database.fetch(SQL["read_events"], after=self._position)
         for row in rows:
-            # A kind that another version of Weir publishes means nothing here.
+            # Another version of Weir may publish kinds that this one does not know.
             if row["kind"] in _KINDS:
                 await self._handle(_event(row))
             self._position = row["position"]
@@ -139,9 +144,7 @@ _KINDS = frozenset(kind.value for kind in SystemEventKind)
 def _event(row: Row) -> SystemEvent:
     scope = None
     if row["organization"] is not None:
-        scope = EnvironmentRef(
-            organization=row["organization"], project=row["project"], environment=row["environment"]
-        )
+        scope = scope_of(row)
     return SystemEvent(
         position=row["position"],
         kind=SystemEventKind(row["kind"]),

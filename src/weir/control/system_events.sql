@@ -12,7 +12,7 @@ WITH locked AS MATERIALIZED (
 SELECT position, pg_notify('weir_system_events', position::text) FROM added;
 
 -- name: last_event
--- Where the log of system events ends now.
+-- The position of the newest system event.
 SELECT coalesce(max(position), 0) AS position FROM weir.system_events;
 
 -- name: read_events
@@ -21,5 +21,5 @@ SELECT position, organization, project, environment, kind, payload, published_by
 FROM weir.system_events WHERE position > %(after)s ORDER BY position LIMIT 1000;
 
 -- name: forget_events
--- Drop system events that every process has heard of long ago.
+-- Delete system events that every process has handled long ago.
 DELETE FROM weir.system_events WHERE created_ms < weir.clock_ms() - %(kept_ms)s::bigint;

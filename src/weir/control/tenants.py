@@ -37,7 +37,7 @@ class Tenants:
             await ensure_environment(connection, environment, now_ms=self._clock.now_ms())
 
     async def limit(self, environment: EnvironmentRef, concurrency: int | None) -> None:
-        """Remember how many messages of the environment may be leased at once."""
+        """Store how many messages of the environment may be leased at once."""
         touched = await self._database.execute(
             SQL["limit_environment"],
             **scope_names(environment),
@@ -47,17 +47,17 @@ class Tenants:
             raise NotFound(f"there is no environment `{environment.environment}`; create it first")
 
     async def visible_to(self, principal: Principal) -> list[Environment]:
-        """The environments that a principal reaches, and no others."""
+        """The environments inside a principal's scope."""
         rows = await self._database.fetch(SQL["list_environments"], **principal_names(principal))
         return [_environment(row) for row in rows]
 
     async def everything(self) -> list[Environment]:
-        """Every environment of every tenant; for start-up, never for an answer."""
+        """Every environment of every tenant: for start-up, not for a request."""
         return [_environment(row) for row in await self._database.fetch(SQL["all_environments"])]
 
 
 async def ensure_environment(connection: Connection, environment: EnvironmentRef, *, now_ms: int) -> None:
-    """Create an environment and what is around it inside the caller's transaction."""
+    """Create an environment, its project and its organization inside the caller's transaction."""
     check_tenant(environment.organization)
     for query in ("ensure_organization", "ensure_project", "ensure_environment"):
         await execute(connection, SQL[query], now_ms=now_ms, **scope_names(environment))

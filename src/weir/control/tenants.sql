@@ -29,7 +29,7 @@ WHERE $SCOPE
 ORDER BY organization, project, environment
 
 -- name: all_environments
--- Every environment of everyone: start-up hands their limits to the broker.
+-- Every environment of every tenant: start-up hands their limits to the broker.
 SELECT organization, project, environment, concurrency, created_at_ms
 FROM weir.environments
 ORDER BY organization, project, environment

@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from weir.control.database import Connection, Database, Row, execute, execute_many, fetch_one
 from weir.control.principals import Principal, Role
 from weir.control.scopes import principal_names
-from weir.control.secrets import mint
 from weir.control.sql import load_queries
 from weir.control.tenants import SQL as TENANTS
 from weir.control.tenants import ensure_environment
+from weir.control.token_text import mint
 from weir.errors import Conflict, Forbidden, InvalidInput, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, check_name, check_tenant
 
 SQL = load_queries("weir.control", "tokens.sql")
+# How long a request with an uncached token waits for PostgreSQL; `docs/reference/deadlines.md` promises it.
 FIND_S = 1.0
-"""How long a request with a token that is not known yet waits for PostgreSQL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A token as it is stored: everything but its secret."""
+    """A stored token: everything but its secret."""
 
     id: str
     organization: str | None
@@ -55,7 +55,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewToken:
-    """What to create: a role inside a scope, under a name that people recognise."""
+    """A token to create: a role inside a scope, under a name for people."""
 
     name: str
     role: Role
@@ -83,7 +83,7 @@ class NewToken:
 
 
 class Tokens:
-    """The register of tokens. Methods with a principal act inside its scope alone."""
+    """The register of tokens. Methods with a principal act only inside its scope."""
 
     def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
         self._database = database
@@ -116,7 +116,7 @@ class Tokens:
         return _token(row)
 
     async def rotate(self, token_id: str, *, by: Principal, grace_ms: int = 0) -> tuple[str, Token]:
-        """Replace a token by a fresh one of the same scope and role; the old one ends after the grace."""
+        """Replace a token by a new one of the same scope and role; the old one ends after `grace_ms`."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as connection:
             row = await fetch_one(connection, SQL["find_token"], id=token_id)
@@ -129,8 +129,9 @@ class Tokens:
             return await self._insert(connection, _successor(old), replaces=token_id)
 
     async def touch(self, seen: Mapping[str, int]) -> None:
-        """Remember when tokens were last used."""
+        """Store when tokens were last used."""
         async with self._database.transaction() as connection:
+            # In the order of their ids: two processes that touch the same tokens must not deadlock.
             parameters = [{"id": token_id, "at_ms": at_ms} for token_id, at_ms in sorted(seen.items())]
             await execute_many(connection, SQL["touch_token"], parameters)
 

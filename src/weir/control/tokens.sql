@@ -1,5 +1,5 @@
 -- name: insert_token
--- Store a fresh token; its secret is kept as a digest only.
+-- Store a new token with the digest of its secret.
 INSERT INTO weir.tokens (id, organization, project, environment, role, name, secret_sha256,
                          created_at_ms, expires_at_ms, replaces)
 VALUES (%(id)s, %(organization)s, %(project)s, %(environment)s, %(role)s, %(name)s, %(digest)s,
@@ -20,7 +20,7 @@ WHERE $SCOPE
 ORDER BY created_at_ms DESC, id
 
 -- name: revoke_token
--- Revoke a token inside a scope, once.
+-- Revoke a token inside a scope; nothing comes back if it is revoked already.
 UPDATE weir.tokens SET revoked_at_ms = %(now_ms)s
 WHERE id = %(id)s AND revoked_at_ms IS NULL
   AND $SCOPE
@@ -28,11 +28,11 @@ RETURNING id, organization, project, environment, role, name, secret_sha256, cre
           expires_at_ms, revoked_at_ms, last_used_at_ms, replaces
 
 -- name: expire_token
--- Let a token end at a time, unless it ends sooner by itself.
+-- Set when a token ends, unless it ends sooner.
 UPDATE weir.tokens SET expires_at_ms = LEAST(expires_at_ms, %(expires_at_ms)s)
 WHERE id = %(id)s
 
 -- name: touch_token
--- Remember when a token was last seen.
+-- Store when a token was last used.
 UPDATE weir.tokens SET last_used_at_ms = GREATEST(last_used_at_ms, %(at_ms)s)
 WHERE id = %(id)s

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from weir.broker.broker import Broker
 from weir.control.database import Connection, Row, fetch
-from weir.control.queues import QueueDefinitions
+from weir.control.queue_definitions import QueueDefinitions
 from weir.control.sql import NamedQuery
 from weir.deadletters.filters import compile_known, predicate
 from weir.deadletters.letters import SQL, DeadLetter, letter_of, lock_letters

@@ -6,11 +6,11 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weir.control.audit import AuditedChange, record
+from weir.control.audit_log import AuditedChange, record
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
 from weir.control.scopes import scope_names, scope_of
-from weir.control.secrets import mint, parse
 from weir.control.sql import NamedQuery, load_queries
+from weir.control.token_text import mint, parse
 from weir.deadletters.consumers import ensure_consumers
 from weir.errors import Conflict, InvalidInput, NotFound, Unauthenticated
 from weir.model.clock import Clock, SystemClock

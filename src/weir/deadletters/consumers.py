@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weir.control.database import Connection, Database, execute, fetch
-from weir.control.queues import queue_names
+from weir.control.queue_definitions import queue_names
 from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.model.names import EnvironmentRef, QueueRef

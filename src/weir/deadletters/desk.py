@@ -8,9 +8,9 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from weir.broker.broker import Broker
-from weir.control.audit import AuditedChange, record
+from weir.control.audit_log import AuditedChange, record
 from weir.control.database import Connection, Database, execute
-from weir.control.queues import QueueDefinitions
+from weir.control.queue_definitions import QueueDefinitions
 from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.deadletters.consumers import consumer_key, consumer_keys

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from weir.broker.broker import Broker
-from weir.control.audit import AuditedChange, record
+from weir.control.audit_log import AuditedChange, record
 from weir.control.database import Database, Row, fetch
 from weir.control.scopes import scope_of
 from weir.deadletters.copier import SQL

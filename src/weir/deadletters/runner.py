@@ -12,9 +12,9 @@ from dataclasses import replace
 import structlog
 
 from weir.broker.broker import Broker
-from weir.control.audit import AuditedChange, record
+from weir.control.audit_log import AuditedChange, record
 from weir.control.database import Connection, Database, execute, fetch_one
-from weir.control.queues import QueueDefinitions
+from weir.control.queue_definitions import QueueDefinitions
 from weir.deadletters.batches import Batch, Work, do_batch
 from weir.deadletters.canary import fates_of, judge, too_deadly
 from weir.deadletters.desk import SQL

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weir.broker.broker import Broker
-from weir.control.audit import AuditedChange, record
+from weir.control.audit_log import AuditedChange, record
 from weir.control.database import Connection, Database
 from weir.control.scopes import scope_names
 from weir.deadletters.consumers import consumer_key

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from prometheus_client.core import CounterMetricFamily
 
-from weir.spec.book import Hook
+from weir.spec.snapshot import Hook
 
 
 class HookTally:

@@ -26,9 +26,9 @@ from weir.model.holders import Holder
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.receipts import HOOK, RECEIVED_AT, SOURCE_IP
-from weir.spec.book import Hook, SpecReader
 from weir.spec.cel import Expression, compile_expression
 from weir.spec.ir import SignatureScheme, Verification
+from weir.spec.snapshot import Hook, SpecReader
 from weir.workers.variables import received
 
 MAX_HEADERS = 64
@@ -112,15 +112,15 @@ class Receiver:
 
     def find(self, name: str) -> Hook | None:
         """The webhook at the short address."""
-        return self._specs.book.hooks.get(name)
+        return self._specs.snapshot.hooks.get(name)
 
     def find_in(self, environment: EnvironmentRef, name: str) -> Hook | None:
         """The webhook at the long address."""
-        return self._specs.book.hooks_by_environment.get((environment, name))
+        return self._specs.snapshot.hooks_by_environment.get((environment, name))
 
     def hooks(self) -> Iterable[Hook]:
         """Every webhook of every environment."""
-        return self._specs.book.hooks_by_environment.values()
+        return self._specs.snapshot.hooks_by_environment.values()
 
     async def receive(
         self,

@@ -15,9 +15,9 @@ from weir.ingress.incoming_events import IncomingEvent
 from weir.ingress.receive import ReceivedHook
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import new_id
-from weir.spec.book import Hook
 from weir.spec.cel import compile_expression, evaluate_all
 from weir.spec.ir import MapToCommand
+from weir.spec.snapshot import Hook
 from weir.workers.commands import Command, Commands, Context
 from weir.workers.journal import result_text
 from weir.workers.keys import KeyPlace, SigningKeys

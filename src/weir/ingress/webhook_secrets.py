@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from weir.spec.book import Hook
 from weir.spec.ir import WebhookSpec
+from weir.spec.snapshot import Hook
 
 log = structlog.get_logger("weir.ingress")
 LookUp = Callable[[str], str | None]

@@ -24,13 +24,13 @@ from weir.broker.observed import Observed, PrometheusObserver
 from weir.broker.preflight import check_redis
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
-from weir.control.audit import AuditLog
+from weir.control.audit_log import AuditLog
 from weir.control.authentication import CachedAuthenticator
-from weir.control.clock import StoreClock
 from weir.control.database import Database
 from weir.control.epochs import Epochs
 from weir.control.migrate import verify_postgres
-from weir.control.queues import QueueDefinitions
+from weir.control.queue_definitions import QueueDefinitions
+from weir.control.store_clock import StoreClock
 from weir.control.system_events import SystemEventKind, SystemEvents
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens

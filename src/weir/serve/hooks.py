@@ -8,10 +8,10 @@ from functools import partial
 
 from weir.alerts.rules import follow_spec
 from weir.broker.broker import Broker
-from weir.control.clock import StoreClock
+from weir.control.current_specs import CurrentSpecs
 from weir.control.database import Database
-from weir.control.registry import SpecRegistry
-from weir.control.specs import SpecRegister
+from weir.control.spec_register import SpecRegister
+from weir.control.store_clock import StoreClock
 from weir.control.system_events import SystemEvent
 from weir.deadletters.channels import Channels
 from weir.ingress.receive import Receiver
@@ -35,7 +35,7 @@ from weir.workers.worker import Worker, WorkerActivity, WorkerOptions
 class Hooks:
     """The parts that a process of the API needs."""
 
-    registry: SpecRegistry
+    registry: CurrentSpecs
     receiver: Receiver
     specs: SpecRegister
 
@@ -51,7 +51,7 @@ async def open_hooks(
     database: Database, broker: Broker, pusher: Pusher, settings: WorkerSettings, *, clock: Clock
 ) -> Hooks:
     """Receive webhooks as the applied specs say, from the first request on."""
-    registry = SpecRegistry(database)
+    registry = CurrentSpecs(database)
     await registry.refresh()
     at_once = CommandsAtOnce(
         commands_of(settings), executor=DaemonThreads(), keys=PostgresKeys(database), clock=clock
@@ -93,7 +93,7 @@ async def open_worker(
     activity: WorkerActivity | None = None,
 ) -> tuple[Worker, tuple[Loop, ...]]:
     """A worker over real stores, and the loops that it needs beside it."""
-    registry = SpecRegistry(database)
+    registry = CurrentSpecs(database)
     await registry.refresh()
     clock = StoreClock(database)
     await clock.ask()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from weir.broker.broker import Broker
-from weir.control.queues import QueueDefinitions
+from weir.control.queue_definitions import QueueDefinitions
 from weir.control.tenants import Tenants
 
 log = structlog.get_logger("weir.serve")

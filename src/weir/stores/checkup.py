@@ -11,16 +11,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from weir.broker.preflight import inspect_redis, wrong_scheme
+from weir.control.current_specs import CurrentSpecs
 from weir.control.database import Database
 from weir.control.inspect import inspect_postgres
-from weir.control.registry import SpecRegistry
 from weir.embedded.java import find_java, find_spark
 from weir.embedded.open import stack_from
 from weir.embedded.run_file import running_urls
 from weir.errors import WeirError
 from weir.ingress.webhook_secrets import can_verify, unset_secrets
 from weir.settings import Settings, StoreUrls, secret
-from weir.spec.book import Hook
+from weir.spec.snapshot import Hook
 from weir.stores.migrations import migrate_stores
 from weir.stores.urls import resolve_urls
 from weir.warehouse.inspect import inspect_clickhouse
@@ -108,9 +108,9 @@ async def _spark() -> Section:
 async def inspect_webhooks(url: str) -> Section:
     """Webhooks without a secret. Notes only: the server's environment counts, and this may be another."""
     async with Database(url, max_size=1, timeout_s=5, name="weir doctor") as database:
-        registry = SpecRegistry(database)
+        registry = CurrentSpecs(database)
         await registry.refresh()
-    hooks = registry.book.hooks_by_environment.values()
+    hooks = registry.snapshot.hooks_by_environment.values()
     silent = [hook for hook in hooks if not can_verify(hook.webhook, secret)]
     return {"count": len(hooks), "notes": [_without_secret(hook) for hook in silent], "problems": []}
 

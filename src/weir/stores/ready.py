@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from weir.broker.preflight import is_loading
-from weir.control.starting import is_starting
+from weir.control.inspect import is_starting
 from weir.errors import BrokerUnavailable, ControlUnavailable, Unavailable
 from weir.settings import StoreUrls
 

@@ -14,8 +14,8 @@ import structlog
 from weir.model.asyncio_tasks import cancelled, finished
 from weir.model.message import Delivery, LeaseRef, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.spec.book import SpecReader
 from weir.spec.ir import DeliverTo, QueueSpec
+from weir.spec.snapshot import SpecReader
 from weir.telemetry.live_workers import LiveWorker, QueueLoad, is_served
 from weir.workers.claim import WAIT_MS, Claimer, FreeSlots
 from weir.workers.journal import AttemptJournal, AttemptRecord
@@ -128,7 +128,7 @@ class Worker:
 
     def _follow_specs(self) -> None:
         """One claimer for each queue that has something to do now."""
-        wanted = {queue for queue, _ in self._specs.book.working() if self._serves(queue)}
+        wanted = {queue for queue, _ in self._specs.snapshot.served_queues() if self._serves(queue)}
         for queue in [queue for queue in self._claims if queue not in wanted]:
             self._stop_claiming(queue)
         for queue in wanted:
@@ -159,12 +159,12 @@ class Worker:
 
     def _blocked(self, queue: QueueRef) -> bool:
         """A queue whose endpoint is disabled keeps its messages."""
-        spec = self._specs.book.queues.get(queue)
+        spec = self._specs.snapshot.queues.get(queue)
         action = spec.action if spec else None
         return isinstance(action, DeliverTo) and self._tools.log.is_disabled(queue.scope, action.url)
 
     def _accept(self, delivery: Delivery) -> None:
-        spec = self._specs.book.queues.get(delivery.queue, QueueSpec(name=delivery.queue.queue))
+        spec = self._specs.snapshot.queues.get(delivery.queue, QueueSpec(name=delivery.queue.queue))
         task = asyncio.create_task(self._work(delivery, spec), name=f"message {delivery.message_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

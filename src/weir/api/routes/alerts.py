@@ -39,7 +39,7 @@ from weir.api.schemas.alerts import (
     silence_view,
 )
 from weir.api.services import Services, all_or_nothing, present
-from weir.control.audit import AuditedChange
+from weir.control.audit_log import AuditedChange
 from weir.control.principals import Role
 from weir.errors import NotFound
 

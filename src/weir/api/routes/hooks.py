@@ -25,8 +25,8 @@ from weir.api.wire import note_holder
 from weir.ingress.handshakes import permission
 from weir.ingress.receive import ReceivedHook, Receiver
 from weir.model.names import EnvironmentRef
-from weir.spec.book import Hook
 from weir.spec.build_webhooks import MAX_BODY_BYTES
+from weir.spec.snapshot import Hook
 
 router = APIRouter(tags=["webhooks"])
 

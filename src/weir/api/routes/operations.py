@@ -18,7 +18,7 @@ from weir.api.schemas.operations import (
     SystemHealth,
 )
 from weir.api.services import Services, present
-from weir.control.audit import AuditedChange
+from weir.control.audit_log import AuditedChange
 from weir.model.holders import HOLDER
 from weir.operations.model import OperationStatus
 from weir.operations.service import OperationService

@@ -18,8 +18,8 @@ from weir.api.schemas.queues import (
     RetentionBody,
 )
 from weir.api.services import Services, all_or_nothing, announce, present
-from weir.control.audit import AuditedChange
-from weir.control.queues import QueueDefinition
+from weir.control.audit_log import AuditedChange
+from weir.control.queue_definitions import QueueDefinition
 from weir.control.system_events import SystemEventKind
 from weir.errors import Conflict
 from weir.model.message import QueueState

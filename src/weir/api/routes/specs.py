@@ -13,8 +13,8 @@ from weir.api.auth import Access, Admin, App, Reader
 from weir.api.responses import problems
 from weir.api.schemas.specs import AppliedView, ChangeView, PlanView, SpecBody, SpecHistory, SpecView
 from weir.api.services import Services, all_or_nothing, announce, present
-from weir.control.audit import AuditedChange
-from weir.control.specs import AppliedSpec
+from weir.control.audit_log import AuditedChange
+from weir.control.spec_register import AppliedSpec
 from weir.control.system_events import SystemEventKind
 from weir.errors import NotFound
 from weir.spec.dump import dumped

@@ -11,7 +11,7 @@ from weir.api.auth import Access, Admin, App, Caller
 from weir.api.responses import problems
 from weir.api.schemas.tenants import AuditList, EnvironmentBody, EnvironmentList, EnvironmentView
 from weir.api.services import Services, all_or_nothing, present
-from weir.control.audit import AuditedChange
+from weir.control.audit_log import AuditedChange
 from weir.control.principals import Role
 from weir.control.tenants import Environment
 

@@ -10,7 +10,7 @@ from weir.api.auth import App, Caller
 from weir.api.responses import problems
 from weir.api.schemas.tokens import RotateBody, TokenBody, TokenCreated, TokenList, TokenView
 from weir.api.services import Services, all_or_nothing, present
-from weir.control.audit import AuditedChange
+from weir.control.audit_log import AuditedChange
 from weir.control.principals import Principal, Role
 from weir.control.tokens import NewToken, Token
 

@@ -1,9 +1,9 @@
 -- name: lock_specs
--- One apply at a time, so that serials are committed in their order.
+-- Let one process apply at a time, so that serials are committed in their order and no reader skips one.
 SELECT pg_advisory_xact_lock(hashtext('weir.applied_specs'))
 
 -- name: current_spec
--- The spec that holds in an environment.
+-- The newest revision of an environment's spec.
 SELECT revision, spec, source, file, actor, applied_at_ms
 FROM weir.applied_specs
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
@@ -19,13 +19,13 @@ ORDER BY revision DESC
 LIMIT %(limit)s
 
 -- name: store_spec
--- Add a revision.
+-- Add a revision of an environment's spec.
 INSERT INTO weir.applied_specs (organization, project, environment, revision, spec, source, file, actor, applied_at_ms)
 VALUES (%(organization)s, %(project)s, %(environment)s, %(revision)s, %(spec)s, %(source)s, %(file)s, %(actor)s,
         %(now_ms)s)
 
 -- name: all_current_specs
--- The specs that hold in all environments.
+-- The newest revision of every environment's spec.
 SELECT DISTINCT ON (organization, project, environment) organization, project, environment, revision, spec
 FROM weir.applied_specs
 ORDER BY organization, project, environment, revision DESC
@@ -43,23 +43,23 @@ FROM weir.dlq_summary
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
 
 -- name: alert_channels
--- Whom the alerts of an environment can tell.
+-- The names of the alert channels of an environment.
 SELECT name
 FROM weir.alert_channels
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
 
 -- name: claim_hook_names
--- Take the short addresses that are free.
+-- Claim the short addresses of webhooks that are free.
 INSERT INTO weir.hook_names (name, organization, project, environment)
 SELECT name, %(organization)s, %(project)s, %(environment)s FROM unnest(%(names)s::text[]) AS name
 ON CONFLICT (name) DO NOTHING
 
 -- name: release_hook_names
--- Give back the short addresses of webhooks that are gone.
+-- Release the short addresses of webhooks that the spec does not have any more.
 DELETE FROM weir.hook_names
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
   AND name <> ALL (%(names)s::text[])
 
 -- name: hook_names
--- Who answers at each short address.
+-- The environment that owns each short address.
 SELECT name, organization, project, environment FROM weir.hook_names

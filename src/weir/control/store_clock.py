@@ -1,4 +1,4 @@
-"""The time of the store, which all processes share, whatever the clocks of their hosts say."""
+"""PostgreSQL's time, which all processes share, whatever the clocks of their hosts say."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from weir.model.clock import Clock, SystemClock
 
 log = structlog.get_logger("weir.control")
 
-SQL = load_queries("weir.control", "clock.sql")
+SQL = load_queries("weir.control", "store_clock.sql")
 ASK_EVERY_S = 10.0
 
 
 class StoreClock:
-    """PostgreSQL's clock: asked now and then, and counted on in between without the host's clock.
+    """PostgreSQL's clock: read every `ASK_EVERY_S`, and advanced by the monotonic clock in between.
 
-    A host whose clock is wrong or steps then judges windows, schedules and signatures like the others. Until
+    So a host whose clock is wrong or jumps judges windows, schedules and signatures like the others. Until
     PostgreSQL was asked once, it is the host's clock.
     """
 
@@ -37,7 +37,7 @@ class StoreClock:
         self._host = host or SystemClock()
         self._monotonic_s = monotonic_s
         self._offset_ms: float | None = None
-        """What must be added to the monotonic clock."""
+        """PostgreSQL's time less the monotonic clock; None before the first answer."""
 
     def now_ms(self) -> int:
         if self._offset_ms is None:
@@ -45,7 +45,7 @@ class StoreClock:
         return round(self._monotonic_s() * 1_000 + self._offset_ms)
 
     async def ask(self) -> None:
-        """Take the time from PostgreSQL: it was told in the middle of the round trip, give or take."""
+        """Read the time from PostgreSQL. It is taken to be from the middle of the round trip."""
         asked_s = self._monotonic_s()
         row = await self._database.fetch_one(SQL["store_time"])
         middle_ms = (asked_s + self._monotonic_s()) / 2 * 1_000
@@ -53,10 +53,10 @@ class StoreClock:
             self._offset_ms = row["now_ms"] - middle_ms
 
     async def run(self) -> None:
-        """Ask for ever; while PostgreSQL does not answer, the last answer holds."""
+        """Ask until cancelled; while PostgreSQL does not answer, the last answer is used."""
         while True:
             await asyncio.sleep(ASK_EVERY_S)
             try:
                 await self.ask()
             except WeirError as error:
-                log.debug("the time of the store is counted on", error=str(error))
+                log.debug("PostgreSQL did not tell its time; the last answer is used", error=str(error))

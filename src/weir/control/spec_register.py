@@ -1,4 +1,4 @@
-"""Applied specs: revisions in PostgreSQL, applied as one transaction together with the queues they define."""
+"""The register of applied specs: revisions in PostgreSQL, applied in one transaction with their queues."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from urllib.parse import quote
 from psycopg.types.json import Json
 
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
-from weir.control.queues import SQL as QUEUES_SQL
-from weir.control.queues import QueueDefinitions, define_queue, queue_names
+from weir.control.queue_definitions import SQL as QUEUES_SQL
+from weir.control.queue_definitions import QueueDefinitions, define_queue, queue_names
 from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.control.tenants import SQL as TENANTS_SQL
@@ -27,15 +27,15 @@ from weir.spec.ir import AppSpec, DeliverTo, QueueSpec
 from weir.spec.language import read_spec, spec_of
 from weir.spec.plan import Effect, Holding, Plan, plan
 
-SQL = load_queries("weir.control", "specs.sql")
-THINKING_S = 10.0
-"""For reading, planning or dumping one spec, the wait for others' included."""
+SQL = load_queries("weir.control", "spec_register.sql")
+# For reading, planning or dumping one spec, and the wait for the specs before it. The largest takes a second.
+THREAD_S = 10.0
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Queues(Protocol):
-    """What applying needs of a broker."""
+    """The part of a broker that applying needs."""
 
     async def define(self, queue: QueueRef, spec: QueueSpec) -> None: ...
 
@@ -47,8 +47,8 @@ class Queues(Protocol):
 
 
 Companion = Callable[[Connection, EnvironmentRef, AppSpec | None, AppSpec], Awaitable[None]]
-"""What else an app changes, such as channels and alert rules: told what held before and what holds now,
-inside the same transaction."""
+"""Changes other parts of an app, such as channels and alert rules, in the same transaction. It gets the app
+that was applied before and the new one."""
 
 
 TargetCheck = Callable[[str], object]
@@ -57,7 +57,7 @@ TargetCheck = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedSpec:
-    """A revision as it is stored."""
+    """A stored revision."""
 
     revision: int
     app: AppSpec
@@ -69,15 +69,15 @@ class AppliedSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What applying did."""
+    """The result of applying a spec."""
 
     revision: int
     plan: Plan
     hooks: Mapping[str, bool]
-    """Each webhook, and whether its short address `/hook/{name}` is its own."""
+    """Each webhook, and whether it has the short address `/hook/{name}`."""
 
     def addresses(self, environment: EnvironmentRef) -> dict[str, str]:
-        """Where each webhook receives: at its short address, or at the long one if another has that."""
+        """The address of each webhook: the short one, or the long one if another environment has it."""
         parts = (environment.organization, environment.project, environment.environment)
         return {
             name: "/hook/" + "/".join(quote(part, safe="") for part in ((name,) if short else (*parts, name)))
@@ -102,43 +102,43 @@ class SpecRegister:
         self._companions = companions
         self._check_target = check_target
         self._clock = clock or SystemClock()
-        # One: what is done in it takes the interpreter from the event loop, a few milliseconds at a time.
-        self._thread = BoundedThreads(1, patience_s=THINKING_S, name="weir-spec")
+        # One thread: each takes the interpreter from the event loop for a few milliseconds at a time.
+        self._thread = BoundedThreads(1, patience_s=THREAD_S, name="weir-spec")
 
     async def read(self, text: str, *, file: str) -> AppSpec:
         """The checked app that a text describes; SpecInvalid shows every mistake at its place."""
-        return await self._thought(read_spec, text, file=file)
+        return await self._in_thread(read_spec, text, file=file)
 
     async def current(self, environment: EnvironmentRef) -> AppliedSpec | None:
         row = await self._database.fetch_one(SQL["current_spec"], **scope_names(environment))
-        return None if row is None else await self._thought(_applied, row)
+        return None if row is None else await self._in_thread(_applied, row)
 
     async def history(self, environment: EnvironmentRef, *, limit: int = 50) -> list[AppliedSpec]:
         """The revisions, newest first."""
         rows = await self._database.fetch(SQL["spec_history"], **scope_names(environment), limit=limit)
-        return [await self._thought(_applied, row) for row in rows]
+        return [await self._in_thread(_applied, row) for row in rows]
 
-    async def _thought(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What takes the processor, away from the event loop and one after the other."""
+    async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run work that takes long, in the thread and one piece after the other."""
         try:
             return await self._thread.run(work, *args, **kwargs)
         except TimeoutError:
             raise Unavailable("this process is busy with large specs; try again", retry_after_s=5) from None
 
     async def plan(self, environment: EnvironmentRef, app: AppSpec) -> Plan:
-        """What applying `app` would change, and what stands against it."""
+        """The changes that applying `app` would make, and the reasons to refuse them."""
         before = await self._before(environment, app)
-        found = await self._thought(plan, before, app, await self._holdings(environment))
+        found = await self._in_thread(plan, before, app, await self._holdings(environment))
         return replace(
             found,
             refusals=(*found.refusals, *self._unreachable(app)),
-            warnings=(*found.warnings, *await self._unheard(environment, app)),
+            warnings=(*found.warnings, *await self._find_unheard_alerts(environment, app)),
         )
 
     async def apply(
         self, environment: EnvironmentRef, app: AppSpec, *, source: str, file: str, actor: str
     ) -> Applied:
-        """Make `app` hold: all of it or none. Conflict if messages would be lost."""
+        """Apply all of `app` or nothing; Conflict if messages would be lost."""
         found = await self.plan(environment, app)
         if not found.allowed:
             raise Conflict("; ".join(found.refusals), refusals=list(found.refusals))
@@ -152,11 +152,11 @@ class SpecRegister:
             for companion in self._companions:
                 await companion(connection, environment, before, app)
             # Last, so that a refusal of the broker undoes everything above.
-            await self._tell(environment, app, before=before, removed=removed)
+            await self._tell_broker(environment, app, before=before, removed=removed)
         return Applied(revision=revision, plan=found, hooks=hooks)
 
     async def _before(self, environment: EnvironmentRef, app: AppSpec) -> AppSpec | None:
-        """What holds now. Queues are taken from their definitions, which the API may have changed since."""
+        """The app that is applied now. Its queues are as defined now: the API may have changed them since."""
         current = await self.current(environment)
         definitions = await QueueDefinitions(self._database).of(environment)
         concerned = {queue.name for queue in app.queues}
@@ -168,7 +168,7 @@ class SpecRegister:
         return replace(current.app if current else AppSpec(name=app.name), queues=queues)
 
     def _unreachable(self, app: AppSpec) -> list[str]:
-        """Deliveries that would be refused whenever they are tried: better said now than for each message."""
+        """Refusals for URLs that this installation never delivers to. Otherwise each message would fail."""
         refusals = []
         for queue in app.queues:
             if self._check_target is None or not isinstance(queue.action, DeliverTo):
@@ -179,13 +179,13 @@ class SpecRegister:
                 refusals.append(f"queue `{queue.name}` delivers to `{queue.action.url:.200}`: {refused}")
         return refusals
 
-    async def _unheard(self, environment: EnvironmentRef, app: AppSpec) -> list[str]:
-        """Alerts that name channels which do not exist yet: their secrets are set apart from the spec."""
+    async def _find_unheard_alerts(self, environment: EnvironmentRef, app: AppSpec) -> list[str]:
+        """Warnings for alert channels that do not exist: their secrets are not part of the spec."""
         rows = await self._database.fetch(SQL["alert_channels"], **scope_names(environment))
         known = {row["name"] for row in rows}
         return [
-            f"alert `{alert.name}` tells `{channel}`, and there is no such alert channel: "
-            "nobody will hear it until `weir alert-channel create` makes one"
+            f"alert `{alert.name}` names the alert channel `{channel}`, which does not exist: "
+            "nobody will be notified until `weir alert-channel create` makes it"
             for alert in app.alerts
             for channel in alert.channels
             if channel not in known
@@ -216,7 +216,7 @@ class SpecRegister:
         actor: str,
     ) -> int:
         now_ms = self._clock.now_ms()
-        document = await self._thought(dumped, app)
+        document = await self._in_thread(dumped, app)
         await ensure_environment(connection, environment, now_ms=now_ms)
         row = await fetch_one(connection, SQL["current_spec"], **scope_names(environment))
         revision = 1 if row is None else int(row["revision"]) + 1
@@ -251,7 +251,7 @@ class SpecRegister:
     async def _claim(
         self, connection: Connection, environment: EnvironmentRef, app: AppSpec
     ) -> dict[str, bool]:
-        """Take the short addresses that are free, and give back those that are not used any more."""
+        """Claim the short addresses that are free, and release those that the app does not use any more."""
         names = [webhook.name for webhook in app.webhooks]
         scope = scope_names(environment)
         await execute(connection, SQL["release_hook_names"], names=names, **scope)
@@ -260,7 +260,7 @@ class SpecRegister:
         own = {row["name"] for row in rows if all(row[key] == value for key, value in scope.items())}
         return {name: name in own for name in names}
 
-    async def _tell(
+    async def _tell_broker(
         self,
         environment: EnvironmentRef,
         app: AppSpec,
@@ -268,7 +268,7 @@ class SpecRegister:
         before: AppSpec | None,
         removed: Sequence[str],
     ) -> None:
-        """Tell the broker; if it refuses a part, what it was told already is taken back."""
+        """Define the queues in the broker; if it refuses one, restore the queues before it."""
         old = {queue.name: queue for queue in before.queues} if before else {}
         told: list[QueueSpec] = []
         try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from weir.control.clock import StoreClock
 from weir.control.database import Database
+from weir.control.store_clock import StoreClock
 from weir.testing.clocks import ManualClock
 
 

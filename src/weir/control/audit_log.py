@@ -1,4 +1,4 @@
-"""Who changed what: one record for every change that somebody asked for."""
+"""The audit log: who changed what, with one record per change that somebody asked for."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from weir.model.clock import Clock, SystemClock
 from weir.model.ids import new_id
 from weir.model.names import EnvironmentRef
 
-SQL = load_queries("weir.control", "audit.sql")
+SQL = load_queries("weir.control", "audit_log.sql")
+# Longer than a plain statement needs: a change may wait for the lock of another change to the same thing.
 _CHANGE_S = 3.0
-"""For a statement of a change, which may wait for somebody else who changes the same."""
+# Redis is told before the commit, and a large spec defines thousands of queues there.
 _ELSEWHERE_S = 60.0
-"""For what a change tells other stores, before it is committed: a large spec defines thousands of queues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedChange:
-    """One thing that was done, to what, by whom: `actor` is a token id or a command."""
+    """One action on one target by one actor. The actor is a token id or a command."""
 
     actor: str
     action: str
@@ -53,14 +53,14 @@ class AuditedChange:
 
 
 class AuditLog:
-    """The record of changes in PostgreSQL; rows are only ever added."""
+    """The audit log in PostgreSQL. Rows are only ever added."""
 
     def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
         self._database = database
         self._clock = clock or SystemClock()
 
     def together(self) -> AbstractAsyncContextManager[None]:
-        """Let what the block changes and records be one transaction: it is done and recorded, or neither."""
+        """Make the changes of the block and their records one transaction: all of it happens, or nothing."""
         return self._database.together(answer_s=_CHANGE_S, idle_s=_ELSEWHERE_S)
 
     async def record(self, change: AuditedChange) -> None:
@@ -80,7 +80,7 @@ class AuditLog:
 
 
 async def record(connection: Connection, change: AuditedChange, *, at_ms: int) -> None:
-    """Write a change down inside the caller's transaction."""
+    """Record a change inside the caller's transaction."""
     await execute(
         connection,
         SQL["record_audit"],

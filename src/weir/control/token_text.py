@@ -1,7 +1,8 @@
 """The text of a token: `weir_<label>_<id>_<secret>_<crc>`.
 
-The prefix and the checksum let secret scanners find leaked tokens and let us refuse typos without
-asking a store. The label is for people only. The secret has 190 bits, so a plain SHA-256 of it is stored.
+With the prefix and the checksum, secret scanners can find leaked tokens and we can refuse typos without
+asking a store. The label is for people only. The secret has 190 random bits, which nobody can guess, so a
+plain SHA-256 of it is stored.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ class TokenText:
 
 
 def mint(label: str) -> tuple[str, TokenText]:
-    """A fresh token: its whole text, to be shown once, and what to store of it."""
+    """A new token: its text, which is shown once, and the parts to store."""
     identity, secret = _random(_ID_LENGTH), _random(_SECRET_LENGTH)
     body = f"weir_{_label(label)}_{identity}_{secret}"
     return f"{body}_{_checksum(body)}", TokenText(id=identity, digest=_digest(secret))
 
 
 def parse(text: str) -> TokenText | None:
-    """The parts of a token, or None if it cannot be one."""
+    """The parts of a token; None if the text is not a token."""
     match = _TOKEN.fullmatch(text)
     if match is None or _checksum(text[:-7]) != match[4]:
         return None

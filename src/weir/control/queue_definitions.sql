@@ -1,12 +1,12 @@
 -- name: define_queue
--- Remember what a queue promises.
+-- Create or change the definition of a queue.
 INSERT INTO weir.queue_definitions (organization, project, environment, queue, spec, defined_at_ms)
 VALUES (%(organization)s, %(project)s, %(environment)s, %(queue)s, %(spec)s, %(now_ms)s)
 ON CONFLICT (organization, project, environment, queue)
 DO UPDATE SET spec = EXCLUDED.spec, defined_at_ms = EXCLUDED.defined_at_ms
 
 -- name: pause_queue
--- Remember whether a queue is paused.
+-- Store whether a queue is paused.
 UPDATE weir.queue_definitions SET paused = %(paused)s
 WHERE organization = %(organization)s AND project = %(project)s
   AND environment = %(environment)s AND queue = %(queue)s
@@ -18,14 +18,14 @@ WHERE organization = %(organization)s AND project = %(project)s
   AND environment = %(environment)s AND queue = %(queue)s
 
 -- name: find_queue
--- One definition.
+-- The definition of one queue.
 SELECT organization, project, environment, queue, spec, paused, defined_at_ms
 FROM weir.queue_definitions
 WHERE organization = %(organization)s AND project = %(project)s
   AND environment = %(environment)s AND queue = %(queue)s
 
 -- name: dying_into
--- The queues of an environment whose dead letters belong to one of them.
+-- The queues of an environment whose dead letter queue is this one.
 SELECT queue FROM weir.queue_definitions
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
   AND spec #>> '{delivery,dead_letter_queue}' = %(queue)s
@@ -39,7 +39,7 @@ WHERE organization = %(organization)s AND project = %(project)s AND environment 
 ORDER BY queue
 
 -- name: all_queues
--- Every definition of everyone: start-up hands them to the broker.
+-- Every definition of every tenant: start-up hands them to the broker.
 SELECT organization, project, environment, queue, spec, paused, defined_at_ms
 FROM weir.queue_definitions
 ORDER BY organization, project, environment, queue

@@ -1,11 +1,11 @@
 -- name: record_audit
--- Write down who changed what.
+-- Record who changed what.
 INSERT INTO weir.audit_log (id, organization, project, environment, actor, action, target, details, at_ms)
 VALUES (%(id)s, %(organization)s, %(project)s, %(environment)s, %(actor)s, %(action)s, %(target)s,
         %(details)s, %(at_ms)s)
 
 -- name: list_audit
--- The newest changes inside a scope, before an id if one is given.
+-- The newest changes inside a scope; only those before an id if one is given.
 SELECT id::text AS id, organization, project, environment, actor, action, target, details, at_ms
 FROM weir.audit_log
 WHERE $SCOPE

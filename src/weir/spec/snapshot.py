@@ -19,7 +19,7 @@ class Hook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpecBook:
+class SpecSnapshot:
     """One consistent view; a new one replaces it when something is applied."""
 
     hooks: Mapping[str, Hook] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class SpecBook:
     queues: Mapping[QueueRef, QueueSpec] = field(default_factory=dict)
     channels: Mapping[tuple[EnvironmentRef, str], ChannelSpec] = field(default_factory=dict)
 
-    def working(self) -> list[tuple[QueueRef, QueueSpec]]:
+    def served_queues(self) -> list[tuple[QueueRef, QueueSpec]]:
         """The queues that workers serve: those with an action."""
         return [(queue, spec) for queue, spec in self.queues.items() if spec.action is not None]
 
@@ -37,15 +37,15 @@ class SpecReader(Protocol):
     """Whoever keeps the current book."""
 
     @property
-    def book(self) -> SpecBook: ...
+    def snapshot(self) -> SpecSnapshot: ...
 
 
-def book_of(
+def snapshot_of(
     apps: Mapping[EnvironmentRef, AppSpec],
     *,
     owners: Mapping[str, EnvironmentRef] | None = None,
     queues: Iterable[tuple[QueueRef, QueueSpec]] | None = None,
-) -> SpecBook:
+) -> SpecSnapshot:
     """The book of these apps. `owners` says who has a short address; without it the first one does.
 
     `queues` are the definitions that hold; without them those of the apps do.
@@ -59,7 +59,7 @@ def book_of(
         owners = {}
         for environment, name in hooks_by_environment:
             owners.setdefault(name, environment)
-    return SpecBook(
+    return SpecSnapshot(
         hooks={
             name: hooks_by_environment[environment, name]
             for name, environment in owners.items()

@@ -1,3 +1,3 @@
 -- name: store_time
--- What time it is in PostgreSQL.
+-- PostgreSQL's time.
 SELECT weir.clock_ms() AS now_ms;

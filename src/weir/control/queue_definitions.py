@@ -1,4 +1,4 @@
-"""Queue definitions in PostgreSQL, so that what was promised survives the loss of Redis."""
+"""Queue definitions in PostgreSQL, so that the promises of queues survive the loss of Redis."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from psycopg.types.json import Jsonb
 from pydantic import TypeAdapter
 
 from weir.control.database import Connection, Database, Row, execute
+from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import load_queries
 from weir.control.tenants import ensure_environment
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import QueueSpec
 
-SQL = load_queries("weir.control", "queues.sql")
+SQL = load_queries("weir.control", "queue_definitions.sql")
 _SPEC = TypeAdapter(QueueSpec)
 
 
@@ -31,19 +32,19 @@ class QueueDefinition:
 
 
 class QueueDefinitions:
-    """The register of queues; the broker is told separately, by whoever changes something here."""
+    """The register of queues. A caller that changes it tells the broker as well."""
 
     def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
         self._database = database
         self._clock = clock or SystemClock()
 
     async def define(self, queue: QueueRef, spec: QueueSpec) -> None:
-        """Create or change a definition, with the environment around it."""
+        """Create or change a definition, and create its environment if needed."""
         async with self._database.transaction() as connection:
             await define_queue(connection, queue, spec, now_ms=self._clock.now_ms())
 
     async def pause(self, queue: QueueRef, *, paused: bool) -> None:
-        """Remember it for a restore. A queue that only the broker knows has nothing here to remember."""
+        """Store whether the queue is paused, for a restore; does nothing for a queue that is not defined."""
         await self._database.execute(SQL["pause_queue"], paused=paused, **queue_names(queue))
 
     async def forget(self, queue: QueueRef) -> None:
@@ -64,16 +65,11 @@ class QueueDefinitions:
 
     async def of(self, environment: EnvironmentRef) -> list[QueueDefinition]:
         """Every definition of an environment, by name."""
-        rows = await self._database.fetch(
-            SQL["list_queues"],
-            organization=environment.organization,
-            project=environment.project,
-            environment=environment.environment,
-        )
+        rows = await self._database.fetch(SQL["list_queues"], **scope_names(environment))
         return await asyncio.to_thread(_read_all, rows)
 
     async def everything(self) -> list[QueueDefinition]:
-        """Every definition of every tenant; for start-up, never for an answer."""
+        """Every definition of every tenant: for start-up, not for a request."""
         return await asyncio.to_thread(_read_all, await self._database.fetch(SQL["all_queues"]))
 
 
@@ -86,27 +82,17 @@ async def define_queue(connection: Connection, queue: QueueRef, spec: QueueSpec,
 
 def queue_names(queue: QueueRef) -> dict[str, Any]:
     """The four names of a queue as query parameters."""
-    return {
-        "organization": queue.organization,
-        "project": queue.project,
-        "environment": queue.environment,
-        "queue": queue.queue,
-    }
+    return {**scope_names(queue.scope), "queue": queue.queue}
 
 
 def _read_all(rows: list[Row]) -> list[QueueDefinition]:
-    """For a thread: there may be thousands."""
+    """Parse rows; called in a thread, because there may be thousands."""
     return [_definition(row) for row in rows]
 
 
 def _definition(row: Row) -> QueueDefinition:
     return QueueDefinition(
-        queue=QueueRef(
-            organization=row["organization"],
-            project=row["project"],
-            environment=row["environment"],
-            queue=row["queue"],
-        ),
+        queue=scope_of(row).queue(row["queue"]),
         spec=_SPEC.validate_python(_renamed(row["spec"])),
         paused=row["paused"],
         defined_at_ms=row["defined_at_ms"],
@@ -114,7 +100,7 @@ def _definition(row: Row) -> QueueDefinition:
 
 
 def _renamed(spec: dict[str, Any]) -> dict[str, Any]:
-    """A stored spec by today's names: `priority` was `default_priority`."""
+    """A stored spec with today's names: `priority` was `default_priority` in older releases."""
     if "default_priority" not in spec:
         return spec
     kept = {name: value for name, value in spec.items() if name != "default_priority"}
