@@ -30,11 +30,11 @@ from weir.control.database import Database, fetch
 from weir.control.queue_definitions import QueueDefinitions
 from weir.control.tokens import Tokens
 from weir.deadletters.audit import DeadLetterAuditor
-from weir.deadletters.desk import BulkActionStore
+from weir.deadletters.bulk_action_runner import BulkActionRunner
+from weir.deadletters.bulk_action_store import BulkActionStore
+from weir.deadletters.bulk_actions import BulkActionKind, NewBulkAction
 from weir.deadletters.filters import Filter
 from weir.deadletters.mover import Mover
-from weir.deadletters.runner import BulkActionRunner
-from weir.deadletters.tasks import BulkActionKind, NewBulkAction
 from weir.embedded.ports import free_port
 from weir.errors import Misconfigured
 from weir.model.message import Failure, NewMessage

@@ -7,9 +7,9 @@ import sys
 import time
 from dataclasses import dataclass
 
+from weir.channels.consumers import ensure_consumers
 from weir.control.database import Database, execute, fetch
 from weir.control.sql import load_queries
-from weir.deadletters.consumers import ensure_consumers
 from weir.deadletters.summary import bootstrap
 from weir.model.names import EnvironmentRef
 

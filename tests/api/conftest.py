@@ -18,13 +18,14 @@ from weir.api.services import Services
 from weir.broker.broker import Broker
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
+from weir.channels.channels import Channels
 from weir.control.audit_log import AuditLog
 from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
 from weir.control.queue_definitions import QueueDefinitions
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
-from weir.deadletters.room import open_room
+from weir.deadletters.services import open_dead_letters
 from weir.serve.server import bind, listening
 
 from .harness import PUSH, Tenant, define, make_tenant
@@ -59,7 +60,8 @@ def services_over(database: Database, broker: Broker, *, fresh_s: float) -> Serv
         tenants=Tenants(database),
         definitions=QueueDefinitions(database),
         audit=AuditLog(database),
-        dead_letters=open_room(database, broker),
+        dead_letters=open_dead_letters(database, broker),
+        channels=Channels(database),
     )
 
 

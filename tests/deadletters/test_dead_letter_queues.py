@@ -10,8 +10,8 @@ from tests.deadletters.world import World
 
 from weir.control.queue_definitions import QueueDefinitions
 from weir.deadletters import copier
+from weir.deadletters.bulk_actions import BulkActionKind, NewBulkAction
 from weir.deadletters.filters import Filter
-from weir.deadletters.tasks import BulkActionKind, NewBulkAction
 from weir.errors import BrokerUnavailable
 from weir.model.message import Delivery, Failure, NewMessage
 from weir.model.names import QueueRef

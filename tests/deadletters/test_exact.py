@@ -15,10 +15,10 @@ from tests.deadletters.world import World
 
 from weir.control.database import Database
 from weir.deadletters.audit import DeadLetterAuditor
+from weir.deadletters.bulk_action_runner import BulkActionRunner
+from weir.deadletters.bulk_actions import BulkActionKind, NewBulkAction
 from weir.deadletters.filters import Filter
 from weir.deadletters.mover import Mover
-from weir.deadletters.runner import BulkActionRunner
-from weir.deadletters.tasks import BulkActionKind, NewBulkAction
 from weir.errors import Conflict
 from weir.model.message import Failure
 from weir.model.names import EnvironmentRef, QueueRef
@@ -135,7 +135,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
             (
                 "weir.deadletters.replay._settle",
                 "weir.deadletters.replay.apply_tally",
-                "weir.deadletters.runner._save",
+                "weir.deadletters.bulk_action_runner._save",
             )
         )
     )

@@ -19,11 +19,11 @@ from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.control.migrate import migrate_postgres
 from weir.deadletters.audit import DeadLetterAuditor
-from weir.deadletters.desk import BulkActionStore
+from weir.deadletters.bulk_action_runner import BulkActionRunner
+from weir.deadletters.bulk_action_store import BulkActionStore
+from weir.deadletters.bulk_actions import BulkActionKind, NewBulkAction
 from weir.deadletters.filters import Filter
 from weir.deadletters.mover import Mover
-from weir.deadletters.runner import BulkActionRunner
-from weir.deadletters.tasks import BulkActionKind, NewBulkAction
 from weir.model.asyncio_tasks import cancelled
 from weir.model.message import Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
@@ -150,13 +150,9 @@ async def _killed_redrives(
 
 _RUNNER = """
 import asyncio, sys
-from weir.broker.redis import RedisBroker
-from weir.broker.runner import Connection
-from weir.control.database import Database
-from weir.deadletters.runner import TaskRunner
 async def main():
     async with Database(sys.argv[1], max_size=2) as database:
-        await TaskRunner(RedisBroker(Connection(url=sys.argv[2])), database).run()
+        await BulkActionRunner(RedisBroker(RedisConnection(url=sys.argv[2])), database).run()
 asyncio.run(main())
 """
 

@@ -20,13 +20,14 @@ from support.warehouse import NOW_MS, WarehouseRig
 from weir.api.app import create_app
 from weir.api.direct import DirectPusher, DirectSettler
 from weir.api.services import Services
+from weir.channels.channels import Channels
 from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
 from weir.control.principals import Role
 from weir.control.queue_definitions import QueueDefinitions
 from weir.control.tenants import Tenants
 from weir.control.tokens import NewToken, Tokens
-from weir.deadletters.room import open_room
+from weir.deadletters.services import open_dead_letters
 from weir.model.asyncio_tasks import cancelled
 from weir.model.clock import SystemClock
 from weir.model.message import NewMessage
@@ -89,7 +90,8 @@ async def served(world: World, *, warehouse: Warehouse | None = None) -> AsyncIt
         settler=DirectSettler(world.broker),
         tokens=tokens,
         tenants=Tenants(world.database),
-        dead_letters=open_room(world.database, world.broker, clock=world.clock),
+        dead_letters=open_dead_letters(world.database, world.broker, clock=world.clock),
+        channels=Channels(world.database, clock=world.clock),
         warehouse=warehouse,
     )
     transport = httpx2.ASGITransport(app=create_app(services), raise_app_exceptions=True)

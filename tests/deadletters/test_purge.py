@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.deadletters.world import World
 
+from weir.deadletters.bulk_actions import BulkActionKind, BulkActionState, NewBulkAction
 from weir.deadletters.filters import Filter
-from weir.deadletters.tasks import BulkActionKind, BulkActionState, NewBulkAction
 from weir.errors import Conflict, InvalidInput, NotFound
 from weir.model.message import Failure
 
@@ -82,7 +82,7 @@ async def test_a_replayed_letter_cannot_be_deleted(world: World) -> None:
 
 
 async def test_lists_are_paged_from_the_newest(world: World) -> None:
-    from weir.deadletters.single import Position
+    from weir.deadletters.store import Position
 
     queue = await world.define("orders")
     ids = []

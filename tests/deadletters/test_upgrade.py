@@ -12,15 +12,15 @@ from psycopg.types.json import Json, Jsonb
 from tests.deadletters.world import World, numbers
 
 from support.urls import with_database
+from weir.channels.consumers import ensure_consumers
 from weir.control.database import Database
 from weir.control.migrate import PostgresMigrations, migrate, migrate_postgres, read_migrations
 from weir.control.queue_definitions import QueueDefinitions
 from weir.control.spec_register import SpecRegister
 from weir.control.tenants import ensure_environment
-from weir.deadletters.consumers import ensure_consumers
+from weir.deadletters.bulk_actions import BulkActionKind, NewBulkAction
 from weir.deadletters.filters import Filter
 from weir.deadletters.lineage import replay_id_of
-from weir.deadletters.tasks import BulkActionKind, NewBulkAction
 from weir.model.ids import new_id
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import Ordering

@@ -11,13 +11,13 @@ from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.control.queue_definitions import QueueDefinitions
 from weir.deadletters.audit import DeadLetterAuditor
+from weir.deadletters.bulk_action_runner import BulkActionRunner
+from weir.deadletters.bulk_action_store import BulkActionStore
+from weir.deadletters.bulk_actions import BulkAction, NewBulkAction
 from weir.deadletters.copier import DeadLetterCopier
-from weir.deadletters.desk import BulkActionStore
 from weir.deadletters.mover import Mover
 from weir.deadletters.retention import DeadLetterRetention
-from weir.deadletters.runner import BulkActionRunner
-from weir.deadletters.single import DeadLetterStore
-from weir.deadletters.tasks import BulkAction, NewBulkAction
+from weir.deadletters.store import DeadLetterStore
 from weir.model.ids import MessageId
 from weir.model.message import Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef

@@ -19,6 +19,7 @@ from weir.api.edge import Edge
 from weir.api.services import Services
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
+from weir.channels.channels import Channels
 from weir.control.authentication import CachedAuthenticator
 from weir.control.current_specs import CurrentSpecs
 from weir.control.database import Database
@@ -27,10 +28,9 @@ from weir.control.queue_definitions import QueueDefinitions
 from weir.control.spec_register import SpecRegister
 from weir.control.system_events import SystemEvents
 from weir.control.tokens import NewToken, Tokens
-from weir.deadletters.channels import Channels
 from weir.deadletters.copier import DeadLetterCopier
 from weir.deadletters.mover import Mover
-from weir.deadletters.room import open_room
+from weir.deadletters.services import open_dead_letters
 from weir.ingress.receive import Receiver
 from weir.ingress.synchronous import CommandsAtOnce
 from weir.model.asyncio_tasks import cancelled
@@ -141,7 +141,8 @@ async def open_house(environment: EnvironmentRef, database: Database, redis_url:
             settler=DirectSettler(broker),
             tokens=tokens,
             definitions=QueueDefinitions(database),
-            dead_letters=open_room(database, broker),
+            dead_letters=open_dead_letters(database, broker),
+            channels=Channels(database),
             receiver=Receiver(registry, pusher, secrets=secrets.get, at_once=at_once),
             specs=specs,
             events=SystemEvents(database=database),

@@ -313,10 +313,10 @@ async def test_channels_of_a_spec_hold_in_the_same_transaction(house):
     await house.apply(
         SPEC.replace("queue In {}", 'queue In {} channel c { name: "C" consumer x { queue: In } }')
     )
-    (channel,) = await house.services.dead_letters.channels.of(house.environment)
+    (channel,) = await house.services.channels.of(house.environment)
     assert (channel.id, channel.consumers[0].queue) == ("c", "In")
     await house.apply(SPEC)
-    assert await house.services.dead_letters.channels.of(house.environment) == []
+    assert await house.services.channels.of(house.environment) == []
 
 
 async def test_the_result_of_a_message_is_kept_for_its_key_and_told_in_its_timeline(house):

@@ -11,18 +11,18 @@ from prometheus_client.metrics_core import Metric
 
 from weir.control.principals import Principal
 from weir.deadletters.audit import Audit, last_audit
-from weir.deadletters.room import DeadLetterServices
+from weir.deadletters.services import DeadLetterServices
 from weir.deadletters.summary import ConsumerStatus, read_summary
 from weir.errors import WeirError
 
 LABELS = ("channel", "consumer", "organization", "project", "environment")
 
 
-async def dead_letter_families(room: DeadLetterServices, viewer: Principal) -> list[Metric]:
+async def dead_letter_families(services: DeadLetterServices, viewer: Principal) -> list[Metric]:
     """What this viewer may see of the dead."""
     try:
-        rows = await read_summary(room.database, viewer)
-        audit = await last_audit(room.database)
+        rows = await read_summary(services.database, viewer)
+        audit = await last_audit(services.database)
     except WeirError:
         return [_up(False)]
     return [_up(True), _counts(rows), *_drift(audit)]

@@ -18,6 +18,7 @@ from weir.alerts.room import AlertServices
 from weir.api.idempotency import Idempotency
 from weir.api.limits import Limits
 from weir.broker.broker import Broker
+from weir.channels.channels import Channels
 from weir.control.audit_log import AuditLog
 from weir.control.authentication import Authenticator
 from weir.control.database import PoolState
@@ -26,7 +27,7 @@ from weir.control.spec_register import SpecRegister
 from weir.control.system_events import SystemEventKind, SystemEvents
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
-from weir.deadletters.room import DeadLetterServices
+from weir.deadletters.services import DeadLetterServices
 from weir.errors import ControlUnavailable, Unavailable
 from weir.ingress.receive import Receiver
 from weir.model.clock import Clock, SystemClock
@@ -93,6 +94,7 @@ class Services:
     audit: AuditLog | None = None
     warehouse: Warehouse | None = None
     alerts: AlertServices | None = None
+    channels: Channels | None = None
     dead_letters: DeadLetterServices | None = None
     operations: OperationService | None = None
     events: SystemEvents | None = None

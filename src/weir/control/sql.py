@@ -15,8 +15,9 @@ A part that several queries of a file share stands before them once. It is inser
     -- The oldest dead letter.
     SELECT … ORDER BY $POSITION
 
-Parameters are psycopg's `%(name)s`. The mark `$SCOPE` keeps the rows inside a principal's scope; its
-parameters are those of `weir.control.scopes.principal_names`.
+Parameters are psycopg's `%(name)s`. Two marks are known in every file. `$SCOPE` keeps the rows inside a
+principal's scope; its parameters are those of `weir.control.scopes.principal_names`. `$ENVIRONMENT` keeps
+them inside one environment; its parameters are those of `weir.control.scopes.scope_names`.
 """
 
 from __future__ import annotations
@@ -28,10 +29,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-_SCOPE = " AND ".join(
-    f"(%({name})s::text IS NULL OR {name} = %({name})s)"
-    for name in ("organization", "project", "environment")
-)
+_LEVELS = ("organization", "project", "environment")
+_SCOPE = " AND ".join(f"(%({name})s::text IS NULL OR {name} = %({name})s)" for name in _LEVELS)
+_ENVIRONMENT = " AND ".join(f"{name} = %({name})s" for name in _LEVELS)
 _PART = re.compile(r"^-- part: (?P<name>[A-Z][A-Z_]*)\n(?P<body>(?:(?!-- ).*\n)+)", re.MULTILINE)
 _MARK = re.compile(r"\$([A-Z][A-Z_]*)\b")
 Row = dict[str, Any]
@@ -82,7 +82,7 @@ def parse_queries(text: str, *, origin: str) -> dict[str, NamedQuery]:
 
 def _filled(text: str, parts: Mapping[str, str]) -> str:
     """The text with each known mark replaced by its part, also inside parts."""
-    known = {**parts, "SCOPE": _SCOPE}
+    known = {**parts, "SCOPE": _SCOPE, "ENVIRONMENT": _ENVIRONMENT}
     while found := known.keys() & set(_MARK.findall(text)):
         text = _MARK.sub(lambda mark: known[mark[1]] if mark[1] in found else mark[0], text)
     return text

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from weir.broker.broker import Broker
 from weir.control.database import Connection, execute, fetch
-from weir.deadletters.letters import SQL, DeadLetter, letter_of
-from weir.deadletters.tasks import BulkAction
+from weir.deadletters.bulk_actions import BulkAction
+from weir.deadletters.dead_letter import SQL, DeadLetter, letter_of
 from weir.model.ids import MessageId
 
 

@@ -19,14 +19,14 @@ from weir.control.database import Connection, Database, Row, execute, fetch, fet
 from weir.control.scopes import scope_of
 from weir.control.sql import load_queries
 from weir.deadletters.copies import copy_of
-from weir.deadletters.letters import SQL as LETTERS
-from weir.deadletters.letters import DeadLetter, letter_of
+from weir.deadletters.dead_letter import SQL as LETTERS
+from weir.deadletters.dead_letter import DeadLetter, letter_of
 from weir.deadletters.replay import GONE_OUT
 from weir.errors import NotFound, WeirError
 from weir.model.message import QueueState
 from weir.model.names import QueueRef
 
-SQL = load_queries("weir.deadletters", "belonging.sql")
+SQL = load_queries("weir.deadletters", "dead_letter_queues.sql")
 log = structlog.get_logger(__name__)
 
 IDLE_S = 1.0

@@ -12,7 +12,7 @@ from uuid import UUID
 import orjson
 
 from weir.broker.checks import headers_fit
-from weir.deadletters.letters import DeadLetter
+from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.lineage import LINEAGE
 from weir.model.ids import MessageId, derived_id
 from weir.model.limits import MAX_PAYLOAD_BYTES

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from weir.channels.consumers import ConsumerKeys, ensure_consumers
 from weir.control.database import Connection, execute, fetch
 from weir.control.sql import load_queries
-from weir.deadletters.consumers import Keys, ensure_consumers
 from weir.deadletters.copies import copied_from
+from weir.deadletters.dead_letter import SQL as LETTERS
+from weir.deadletters.dead_letter import Position, envelope_of, storable
 from weir.deadletters.fingerprint import fingerprint
 from weir.deadletters.groups import Death, GroupKeys, ensure_groups, grow_groups
-from weir.deadletters.letters import SQL as LETTERS
-from weir.deadletters.letters import Position, envelope_of, storable
 from weir.deadletters.lineage import origin_of, parent_of, task_of
 from weir.deadletters.summary import change_summary
 from weir.model.message import DeadMessage
@@ -26,7 +26,7 @@ MAX_KNOWN = 50_000
 class KnownDeaths:
     """Keys that are committed for good, so that most batches need not ask for them."""
 
-    consumers: Keys = field(default_factory=dict)
+    consumers: ConsumerKeys = field(default_factory=dict)
     groups: GroupKeys = field(default_factory=dict)
 
 
@@ -62,8 +62,8 @@ async def store_deaths(
 
 
 async def _consumers(
-    connection: Connection, messages: Sequence[DeadMessage], known: Keys, *, now_ms: int
-) -> Keys:
+    connection: Connection, messages: Sequence[DeadMessage], known: ConsumerKeys, *, now_ms: int
+) -> ConsumerKeys:
     wanted = {message.queue for message in messages}
     if wanted <= known.keys():
         return known
@@ -79,7 +79,7 @@ async def _groups(connection: Connection, deaths: Sequence[Death], known: GroupK
     return {**known, **found} if len(known) < MAX_KNOWN else found
 
 
-def _death(message: DeadMessage, consumers: Keys) -> Death:
+def _death(message: DeadMessage, consumers: ConsumerKeys) -> Death:
     return Death(
         message_id=message.message_id,
         consumer_key=consumers[message.queue],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from weir.deadletters.letters import DeadLetter
+from weir.deadletters.dead_letter import DeadLetter
 from weir.errors import InvalidInput
 from weir.model.message import DeathReason
 from weir.spec.cel import Expression, compile_expression

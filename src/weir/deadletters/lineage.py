@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-from weir.deadletters.letters import DeadLetter, Position
+from weir.deadletters.dead_letter import DeadLetter, Position
 from weir.model.ids import derived_id
 
 REPLAY_OF = "weir-replay-of"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.filters import compile_known, payload_of, variables_of
-from weir.deadletters.letters import DeadLetter
 from weir.errors import InvalidInput
 from weir.spec.cel import Expression
 from weir.spec.ir import MessageField

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from weir.broker.broker import Broker
 from weir.broker.checks import check_message
 from weir.control.database import Connection, fetch
-from weir.deadletters.letters import SQL, DeadLetter
+from weir.deadletters.dead_letter import SQL, DeadLetter
 from weir.deadletters.lineage import replay_headers, replay_id_of, replay_key_of
 from weir.deadletters.patch import Patch
 from weir.deadletters.summary import DeadTally, apply_tally

@@ -24,6 +24,7 @@ from weir.broker.observed import Observed, PrometheusObserver
 from weir.broker.preflight import check_redis
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
+from weir.channels.channels import Channels
 from weir.control.audit_log import AuditLog
 from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
@@ -35,11 +36,11 @@ from weir.control.system_events import SystemEventKind, SystemEvents
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
 from weir.deadletters.audit import DeadLetterAuditor
+from weir.deadletters.bulk_action_runner import BulkActionRunner
 from weir.deadletters.copier import DeadLetterCopier
 from weir.deadletters.mover import Mover
 from weir.deadletters.retention import DeadLetterRetention
-from weir.deadletters.room import open_room
-from weir.deadletters.runner import BulkActionRunner
+from weir.deadletters.services import open_dead_letters
 from weir.model.clock import Clock
 from weir.model.durations import DAY_MS
 from weir.model.exchange import Pusher, Settler
@@ -158,7 +159,8 @@ async def built(settings: Settings, urls: StoreUrls, *, accept_loss: bool = Fals
             audit=AuditLog(database),
             warehouse=warehouse,
             alerts=alerts,
-            dead_letters=open_room(database, broker, clock=clock),
+            dead_letters=open_dead_letters(database, broker, clock=clock),
+            channels=Channels(database, clock=clock),
             clock=clock,
             receiver=hooks.receiver,
             specs=hooks.specs,

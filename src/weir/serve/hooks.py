@@ -8,12 +8,12 @@ from functools import partial
 
 from weir.alerts.rules import follow_spec
 from weir.broker.broker import Broker
+from weir.channels.channels import Channels
 from weir.control.current_specs import CurrentSpecs
 from weir.control.database import Database
 from weir.control.spec_register import SpecRegister
 from weir.control.store_clock import StoreClock
 from weir.control.system_events import SystemEvent
-from weir.deadletters.channels import Channels
 from weir.ingress.receive import Receiver
 from weir.ingress.synchronous import CommandsAtOnce
 from weir.model.clock import Clock

@@ -6,7 +6,6 @@ from fastapi import APIRouter, status
 
 from weir.api.auth import Admin, App, Reader
 from weir.api.responses import problems
-from weir.api.routes.deadletters import room_of
 from weir.api.schemas.dead_letters import (
     ChannelBody,
     ChannelList,
@@ -14,15 +13,21 @@ from weir.api.schemas.dead_letters import (
     ConsumerBody,
     NewSecret,
 )
+from weir.api.services import Services, present
+from weir.channels.channels import Channels
 from weir.spec.ir import ChannelSpec
 
 router = APIRouter(tags=["channels"])
 
 
+def channels_of(services: Services) -> Channels:
+    return present(services.channels, "channels")
+
+
 @router.get("/api/v1/channels", operation_id="list_channels", responses=problems())
 async def channels(access: Reader, services: App) -> ChannelList:
     """The channels of the environment and their consumers."""
-    found = await room_of(services).channels.of(access.environment)
+    found = await channels_of(services).of(access.environment)
     return ChannelList(items=[_channel_view(channel) for channel in found])
 
 
@@ -35,7 +40,7 @@ async def put_channel(
 ) -> ChannelView:
     """Create a channel, or change its name and consumers; consumers keep their tokens and their dead."""
     spec = body.spec(channelId)
-    await room_of(services).channels.put(access.environment, spec, by=access.actor)
+    await channels_of(services).put(access.environment, spec, by=access.actor)
     return _channel_view(spec)
 
 
@@ -47,13 +52,13 @@ async def put_channel(
 )
 async def remove_channel(channelId: str, access: Admin, services: App) -> None:  # noqa: N803
     """Remove a channel; its consumers' queues and dead letters stay."""
-    await room_of(services).channels.remove(access.environment, channelId, by=access.actor)
+    await channels_of(services).remove(access.environment, channelId, by=access.actor)
 
 
 @router.post("/api/v1/channels/{channelId}/token", operation_id="new_channel_token", responses=problems())
 async def new_channel_token(channelId: str, access: Admin, services: App) -> NewSecret:  # noqa: N803
     """A fresh `X-Broker-Channel-Token`; the old one ends at once."""
-    token = await room_of(services).channels.new_channel_token(access.environment, channelId, by=access.actor)
+    token = await channels_of(services).new_channel_token(access.environment, channelId, by=access.actor)
     return NewSecret(token=token)
 
 
@@ -69,7 +74,7 @@ async def new_consumer_token(
     services: App,
 ) -> NewSecret:
     """A fresh `X-Broker-Consumer-Token`; the old one ends at once."""
-    token = await room_of(services).channels.new_consumer_token(
+    token = await channels_of(services).new_consumer_token(
         access.environment, channelId, consumerId, by=access.actor
     )
     return NewSecret(token=token)

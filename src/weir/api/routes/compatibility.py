@@ -16,7 +16,8 @@ from weir.api.idempotency import header_key
 from weir.api.previews import preview_of
 from weir.api.responses import problems
 from weir.api.routes import hooks
-from weir.api.routes.deadletters import Before, Page, next_page, position, room_of
+from weir.api.routes.channels import channels_of
+from weir.api.routes.deadletters import Before, Page, dead_letters_of, next_page, position
 from weir.api.schemas.compatibility import (
     AdminQueue,
     AdminQueues,
@@ -39,14 +40,14 @@ from weir.api.schemas.dead_letters import (
 )
 from weir.api.services import Services
 from weir.api.wire import note_holder
+from weir.channels.channels import CHANNEL_HEADER, CONSUMER_HEADER, Channel, ChannelConsumer
+from weir.channels.publish import Publication, publish
 from weir.control.principals import Principal, Role
-from weir.deadletters.channels import Channel, ChannelConsumer
+from weir.control.scopes import scope_names
+from weir.deadletters.bulk_actions import BulkAction, BulkActionKind, NewBulkAction
+from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.filters import Filter
-from weir.deadletters.letters import DeadLetter
-from weir.deadletters.publish import Publication, publish
-from weir.deadletters.room import DeadLetterServices
 from weir.deadletters.summary import ConsumerStatus, read_summary
-from weir.deadletters.tasks import BulkAction, BulkActionKind, NewBulkAction
 from weir.errors import Unavailable, WeirError
 from weir.model.exchange import Pushed, Queued, Refused
 from weir.model.names import EnvironmentRef
@@ -61,8 +62,8 @@ Tenant = Annotated[
     str | None, Query(max_length=255, description="The environment, for tokens that reach several.")
 ]
 Scope = Annotated[str | None, Header(max_length=1024)]
-ChannelToken = Annotated[str | None, Header(alias="X-Broker-Channel-Token", max_length=256)]
-ConsumerToken = Annotated[str | None, Header(alias="X-Broker-Consumer-Token", max_length=256)]
+ChannelToken = Annotated[str | None, Header(alias=CHANNEL_HEADER, max_length=256)]
+ConsumerToken = Annotated[str | None, Header(alias=CONSUMER_HEADER, max_length=256)]
 PATIENCE_S = 5.0
 LOOK_S = 0.05
 
@@ -109,7 +110,7 @@ async def channel_of(
     services: App,
     x_broker_channel_token: ChannelToken = None,
 ) -> Channel:
-    channel = await room_of(services).channels.channel_by_token(channelId, x_broker_channel_token)
+    channel = await channels_of(services).channel_of_token(x_broker_channel_token, channel_id=channelId)
     note_holder(request.scope, channel.environment.holder)
     return channel
 
@@ -122,7 +123,7 @@ async def consumer_of(
     x_broker_channel_token: ChannelToken = None,
     x_broker_consumer_token: ConsumerToken = None,
 ) -> ChannelConsumer:
-    consumer = await room_of(services).channels.consumer_by_tokens(
+    consumer = await channels_of(services).consumer_of_tokens(
         channelId, consumerId, channel_token=x_broker_channel_token, consumer_token=x_broker_consumer_token
     )
     note_holder(request.scope, consumer.channel.environment.holder)
@@ -142,29 +143,22 @@ async def dlq_status(
 
     With a bearer token: everything in its scope. With a channel's token: that channel.
     """
-    room = room_of(services)
     if "authorization" not in request.headers and x_broker_channel_token is not None:
-        rows = await _of_channel(room, x_broker_channel_token)
+        rows = await _of_channel(services, x_broker_channel_token)
     else:
         principal = await authenticate(request.headers, services.authenticator)
-        rows = await read_summary(room.database, principal)
+        rows = await read_summary(dead_letters_of(services).database, principal)
     # Polled by everyone, so the rows go straight to JSON; `DLQStatus` describes them.
     return Response(
         orjson.dumps({"consumers": [status_document(row) for row in rows]}), media_type="application/json"
     )
 
 
-async def _of_channel(room: DeadLetterServices, token: str) -> list[ConsumerStatus]:
-    channel = await room.channels.channel_of_token(token)
-    environment = channel.environment
-    principal = Principal(
-        token_id=channel.id,
-        role=Role.READ,
-        organization=environment.organization,
-        project=environment.project,
-        environment=environment.environment,
-    )
-    return [row for row in await read_summary(room.database, principal) if row.channel_id == channel.id]
+async def _of_channel(services: Services, token: str) -> list[ConsumerStatus]:
+    channel = await channels_of(services).channel_of_token(token)
+    principal = Principal(token_id=channel.id, role=Role.READ, **scope_names(channel.environment))
+    rows = await read_summary(dead_letters_of(services).database, principal)
+    return [row for row in rows if row.channel_id == channel.id]
 
 
 @_admin.get("", operation_id="admin_queues", responses=problems())
@@ -172,7 +166,7 @@ async def queues(access: Reader, services: App) -> AdminQueues:
     """Every queue of the environment: waiting, in flight, age, throughput and the dead."""
     states = await services.broker.states(access.environment)
     rates = await _rates(services, access.environment)
-    dead = await room_of(services).letters.counts(access.environment)
+    dead = await dead_letters_of(services).letters.counts(access.environment)
     return AdminQueues(
         queues=[
             AdminQueue(
@@ -194,7 +188,7 @@ async def dead_letters(
 ) -> DeadLetterPreviews:
     """The dead letters of a queue, the newest first."""
     queue = access.environment.queue(name)
-    found = await room_of(services).letters.newest(queue, before=position(before), limit=limit)
+    found = await dead_letters_of(services).letters.newest(queue, before=position(before), limit=limit)
     return DeadLetterPreviews(
         dead_letters=[_preview(letter) for letter in found], next_before=next_page(found, limit)
     )
@@ -203,7 +197,7 @@ async def dead_letters(
 @_admin.get("/{name}/dlq/{letter_id}", operation_id="admin_dead_letter", responses=problems())
 async def dead_letter(name: str, letter_id: str, access: Reader, services: App) -> DeadLetterView:
     """One dead letter, whole, with what became of it."""
-    letters = room_of(services).letters
+    letters = dead_letters_of(services).letters
     letter = await letters.find(access.environment.queue(name), letter_id)
     return letter_view(letter, replay_result=await letters.fate_of_replay(letter))
 
@@ -212,7 +206,7 @@ async def dead_letter(name: str, letter_id: str, access: Reader, services: App) 
 async def replay(name: str, letter_id: str, access: Writer, services: App) -> Replayed:
     """Send a dead letter back to its queue."""
     queue = access.environment.queue(name)
-    new_id = await room_of(services).letters.replay(queue, letter_id, by=access.actor)
+    new_id = await dead_letters_of(services).letters.replay(queue, letter_id, by=access.actor)
     return Replayed(new_message_id=new_id)
 
 
@@ -220,7 +214,7 @@ async def replay(name: str, letter_id: str, access: Writer, services: App) -> Re
 async def delete(name: str, letter_id: str, access: Admin, services: App) -> Done:
     """Delete a dead letter, whatever attempts it had left."""
     queue = access.environment.queue(name)
-    await room_of(services).letters.delete(queue, letter_id, by=access.actor, exhausted_only=False)
+    await dead_letters_of(services).letters.delete(queue, letter_id, by=access.actor, exhausted_only=False)
     return Done()
 
 
@@ -262,7 +256,7 @@ async def publish_message(
     """Put the body into every consumer's queue. The same `Idempotency-Key` again reaches only those that
     did not get it before."""
     publication = _publication(request, await request.body(), weir_key)
-    received = await publish(room_of(services).channels, services.pusher, channel, publication)
+    received = await publish(channels_of(services), services.pusher, channel, publication)
     answer = Published(
         idempotency_key=publication.idempotency_key,
         consumers=[_published(one.consumer, one.answer) for one in received],
@@ -308,28 +302,28 @@ def _published(consumer: ChannelConsumer, answer: Any) -> PublishedTo:
 @_channel.get(f"{_BELOW}/dlq", operation_id="list_dead_jobs", responses=problems())
 async def dead_jobs(owner: Owner, services: App, before: Before = None, limit: Page = 50) -> DeadJobList:
     """The dead messages of a consumer, the newest first."""
-    found = await room_of(services).letters.newest(owner.queue, before=position(before), limit=limit)
+    found = await dead_letters_of(services).letters.newest(owner.queue, before=position(before), limit=limit)
     return DeadJobList(letters=[letter_view(letter) for letter in found], next_before=next_page(found, limit))
 
 
 @_channel.post(f"{_BELOW}/dlq", operation_id="requeue_dead_jobs", responses=problems())
 async def requeue_all(owner: Owner, services: App, response: Response) -> Requeued:
     """Requeue all dead messages of a consumer: 200 when it is done, 202 when it goes on as a task."""
-    task = await _finished(services, owner, BulkActionKind.REDRIVE, response)
-    return Requeued(requeued=task.done, done=task.state.over, task=task.id)
+    action = await _run_or_leave(services, owner, BulkActionKind.REDRIVE, response)
+    return Requeued(requeued=action.done, done=action.state.over, task=action.id)
 
 
 @_channel.delete(f"{_BELOW}/dlq", operation_id="purge_dead_jobs", responses=problems())
 async def purge_all(owner: Owner, services: App, response: Response) -> Deleted:
     """Delete all dead messages of a consumer that used up their attempts: 200 when it is done, else 202."""
-    task = await _finished(services, owner, BulkActionKind.PURGE, response)
-    return Deleted(deleted=task.done, done=task.state.over, task=task.id)
+    action = await _run_or_leave(services, owner, BulkActionKind.PURGE, response)
+    return Deleted(deleted=action.done, done=action.state.over, task=action.id)
 
 
 @_channel.get(_BELOW + "/job/{jobId}", operation_id="show_dead_job", responses=problems())
 async def dead_job(jobId: str, owner: Owner, services: App) -> DeadLetterView:  # noqa: N803
     """One dead message of a consumer."""
-    letters = room_of(services).letters
+    letters = dead_letters_of(services).letters
     letter = await letters.find(owner.queue, jobId)
     return letter_view(letter, replay_result=await letters.fate_of_replay(letter))
 
@@ -339,30 +333,30 @@ async def dead_job(jobId: str, owner: Owner, services: App) -> DeadLetterView:  
 )
 async def requeue_one(jobId: str, owner: Owner, services: App) -> Replayed:  # noqa: N803
     """Requeue one dead message of a consumer."""
-    new_id = await room_of(services).letters.replay(owner.queue, jobId, by=owner.actor)
+    new_id = await dead_letters_of(services).letters.replay(owner.queue, jobId, by=owner.actor)
     return Replayed(new_message_id=new_id)
 
 
 @_channel.delete(_BELOW + "/job/{jobId}", operation_id="delete_dead_job", responses=problems(409))
 async def delete_one(jobId: str, owner: Owner, services: App) -> Done:  # noqa: N803
     """Delete one dead message of a consumer that used up its attempts."""
-    await room_of(services).letters.delete(owner.queue, jobId, by=owner.actor)
+    await dead_letters_of(services).letters.delete(owner.queue, jobId, by=owner.actor)
     return Done()
 
 
-async def _finished(
+async def _run_or_leave(
     services: Services, owner: ChannelConsumer, kind: BulkActionKind, response: Response
 ) -> BulkAction:
-    """Begin a task about everything of a consumer and wait a little for its end."""
-    room = room_of(services)
+    """Begin a bulk action on everything of a consumer, wait a little for its end, then leave it to run on."""
+    actions = dead_letters_of(services).bulk_actions
     environment = owner.channel.environment
     new = NewBulkAction(kind=kind, filter=Filter(queue=owner.queue.queue))
-    task = await room.tasks.create(environment, new, by=owner.actor)
+    action = await actions.create(environment, new, by=owner.actor)
     give_up = asyncio.get_running_loop().time() + PATIENCE_S
-    while not task.state.over and asyncio.get_running_loop().time() < give_up:
+    while not action.state.over and asyncio.get_running_loop().time() < give_up:
         await asyncio.sleep(LOOK_S)
-        task = await room.tasks.find(environment, task.id)
-    if not task.state.over:
+        action = await actions.find(environment, action.id)
+    if not action.state.over:
         response.status_code = status.HTTP_202_ACCEPTED
-        response.headers["location"] = f"/api/v1/dlq/tasks/{task.id}"
-    return task
+        response.headers["location"] = f"/api/v1/dlq/tasks/{action.id}"
+    return action

@@ -30,11 +30,11 @@ from weir.api.services import Services, present
 from weir.control.principals import Role
 from weir.control.scopes import scope_names
 from weir.deadletters.audit import DeadLetterAuditor, last_audit
+from weir.deadletters.bulk_actions import NewBulkAction
+from weir.deadletters.dead_letter import DeadLetter, Position
 from weir.deadletters.groups import list_groups
-from weir.deadletters.letters import DeadLetter, Position
-from weir.deadletters.room import DeadLetterServices
+from weir.deadletters.services import DeadLetterServices
 from weir.deadletters.summary import read_summary
-from weir.deadletters.tasks import NewBulkAction
 from weir.errors import Conflict, InvalidInput, NotFound
 
 router = APIRouter(tags=["dead letters"])
@@ -45,7 +45,7 @@ Page = Annotated[int, Query(ge=1, le=500)]
 Before = Annotated[str | None, Query(max_length=80, description="`next_before` of the page before.")]
 
 
-def room_of(services: Services) -> DeadLetterServices:
+def dead_letters_of(services: Services) -> DeadLetterServices:
     return present(services.dead_letters, "dead letters")
 
 
@@ -57,9 +57,9 @@ async def groups(
     limit: Page = 100,
 ) -> GroupList:
     """Errors that look alike, the largest group first."""
-    room = room_of(services)
+    dead = dead_letters_of(services)
     found = await list_groups(
-        room.database, access.environment, now_ms=room.clock.now_ms(), queue=queue, limit=limit
+        dead.database, access.environment, now_ms=dead.clock.now_ms(), queue=queue, limit=limit
     )
     return GroupList(items=[group_view(group) for group in found])
 
@@ -74,7 +74,7 @@ async def letters(
     limit: Page = 50,
 ) -> DeadLetterList:
     """The dead letters of a queue, those that were enqueued last first."""
-    found = await room_of(services).letters.newest(
+    found = await dead_letters_of(services).letters.newest(
         access.environment.queue(queue), fingerprint=fingerprint, before=position(before), limit=limit
     )
     return DeadLetterList(
@@ -86,7 +86,7 @@ async def letters(
 async def dead_counts(access: Reader, services: App) -> DeadCountList:
     """How many are dead in the environment, by consumer: exact, from the summary alone."""
     reach = access.principal.narrowed(**scope_names(access.environment))
-    rows = await read_summary(room_of(services).database, reach)
+    rows = await read_summary(dead_letters_of(services).database, reach)
     names = DeadCountView.model_fields
     return DeadCountList(
         items=[DeadCountView(**{name: getattr(row, name) for name in names}) for row in rows]
@@ -98,7 +98,7 @@ async def dead_letter(
     letter_id: str, access: Reader, services: App, queue: Annotated[Name, Query()]
 ) -> DeadLetterView:
     """One dead letter of a queue, whole, with what became of it."""
-    letters = room_of(services).letters
+    letters = dead_letters_of(services).letters
     letter = await letters.find(access.environment.queue(queue), letter_id)
     return letter_view(letter, replay_result=await letters.fate_of_replay(letter))
 
@@ -111,7 +111,7 @@ async def redrive_one(
 ) -> RedrivenView:
     """Send one dead letter back to its queue, at once."""
     ref = access.environment.queue(queue)
-    new_id = await room_of(services).letters.replay(ref, letter_id, by=access.actor)
+    new_id = await dead_letters_of(services).letters.replay(ref, letter_id, by=access.actor)
     return RedrivenView(new_message_id=new_id)
 
 
@@ -126,7 +126,7 @@ async def delete_one(
 ) -> None:
     """Delete one dead letter that used up its attempts; any other needs `force`."""
     ref = access.environment.queue(queue)
-    await room_of(services).letters.delete(ref, letter_id, by=access.actor, exhausted_only=not force)
+    await dead_letters_of(services).letters.delete(ref, letter_id, by=access.actor, exhausted_only=not force)
 
 
 @router.post(
@@ -137,7 +137,7 @@ async def delete_one(
 )
 async def redrive(body: RedriveBody, access: Writer, services: App, response: Response) -> TaskView:
     """Send dead letters back to their queues, as a task."""
-    return await _begin(services, access, body.task(), response)
+    return await _begin(services, access, body.bulk_action(), response)
 
 
 @router.post(
@@ -145,26 +145,26 @@ async def redrive(body: RedriveBody, access: Writer, services: App, response: Re
 )
 async def purge(body: PurgeBody, access: Admin, services: App, response: Response) -> TaskView:
     """Delete dead letters, as a task."""
-    return await _begin(services, access, body.task(), response)
+    return await _begin(services, access, body.bulk_action(), response)
 
 
 async def _begin(services: Services, access: Access, new: NewBulkAction, response: Response) -> TaskView:
-    task = await room_of(services).tasks.create(access.environment, new, by=access.actor)
-    response.headers["location"] = f"/api/v1/dlq/tasks/{task.id}"
-    return task_view(task)
+    action = await dead_letters_of(services).bulk_actions.create(access.environment, new, by=access.actor)
+    response.headers["location"] = f"/api/v1/dlq/tasks/{action.id}"
+    return task_view(action)
 
 
 @router.get("/api/v1/dlq/tasks", operation_id="list_dead_letter_tasks", responses=problems())
 async def tasks(access: Reader, services: App, limit: Page = 50) -> TaskList:
     """The newest redrives and purges."""
-    found = await room_of(services).tasks.newest(access.environment, limit=limit)
-    return TaskList(items=[task_view(task) for task in found])
+    found = await dead_letters_of(services).bulk_actions.newest(access.environment, limit=limit)
+    return TaskList(items=[task_view(action) for action in found])
 
 
 @router.get("/api/v1/dlq/tasks/{task_id}", operation_id="show_dead_letter_task", responses=problems())
 async def task(task_id: str, access: Reader, services: App) -> TaskView:
     """How far a redrive or purge has come."""
-    return task_view(await room_of(services).tasks.find(access.environment, task_id))
+    return task_view(await dead_letters_of(services).bulk_actions.find(access.environment, task_id))
 
 
 @router.post(
@@ -172,7 +172,8 @@ async def task(task_id: str, access: Reader, services: App) -> TaskView:
 )
 async def pause(task_id: str, access: Writer, services: App) -> TaskView:
     """Hold a task; what it did stays done."""
-    return task_view(await room_of(services).tasks.pause(access.environment, task_id, by=access.actor))
+    actions = dead_letters_of(services).bulk_actions
+    return task_view(await actions.pause(access.environment, task_id, by=access.actor))
 
 
 @router.post(
@@ -180,7 +181,8 @@ async def pause(task_id: str, access: Writer, services: App) -> TaskView:
 )
 async def resume(task_id: str, access: Writer, services: App) -> TaskView:
     """Go on where it was; a redrive that its canary stopped begins again, with what died and a new canary."""
-    return task_view(await room_of(services).tasks.resume(access.environment, task_id, by=access.actor))
+    actions = dead_letters_of(services).bulk_actions
+    return task_view(await actions.resume(access.environment, task_id, by=access.actor))
 
 
 @router.post(
@@ -188,13 +190,14 @@ async def resume(task_id: str, access: Writer, services: App) -> TaskView:
 )
 async def cancel(task_id: str, access: Writer, services: App) -> TaskView:
     """End a task; what it did stays done."""
-    return task_view(await room_of(services).tasks.cancel(access.environment, task_id, by=access.actor))
+    actions = dead_letters_of(services).bulk_actions
+    return task_view(await actions.cancel(access.environment, task_id, by=access.actor))
 
 
 @router.get("/api/v1/dlq/audit", operation_id="show_dead_letter_audit", responses=problems())
 async def audit(access: Reader, services: App) -> AuditView:
     """The latest audit of the counts; its drift must be 0."""
-    found = await last_audit(room_of(services).database)
+    found = await last_audit(dead_letters_of(services).database)
     if found is None:
         raise NotFound("there was no audit yet")
     return AuditView(**asdict(found))
@@ -204,7 +207,8 @@ async def audit(access: Reader, services: App) -> AuditView:
 async def run_audit(caller: Caller, services: App) -> AuditView:
     """Recount every consumer of every tenant now, and repair what differs; for operators."""
     caller.demand(Role.OPERATOR)
-    found = await DeadLetterAuditor(room_of(services).database, counting_s=COUNTING_S).audit(force=True)
+    auditor = DeadLetterAuditor(dead_letters_of(services).database, counting_s=COUNTING_S)
+    found = await auditor.audit(force=True)
     if found is None:
         raise Conflict("another audit of the dead letters is at work; try again later")
     return AuditView(**asdict(found))

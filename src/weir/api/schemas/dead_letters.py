@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from weir.api.schemas.shared import Name, Schema
+from weir.deadletters.bulk_actions import DEFAULT_PATIENCE_MS, BulkAction, BulkActionKind, NewBulkAction
+from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.filters import Filter, payload_of
 from weir.deadletters.groups import Group
-from weir.deadletters.letters import DeadLetter
 from weir.deadletters.summary import ConsumerStatus
-from weir.deadletters.tasks import DEFAULT_PATIENCE_MS, BulkAction, BulkActionKind, NewBulkAction
 from weir.model.limits import MAX_BATCH, MAX_TIME_MS
 from weir.spec.cel import MAX_LENGTH
 from weir.spec.ir import ChannelSpec, ConsumerSpec
@@ -155,7 +155,7 @@ class RedriveBody(Schema):
     canary_patience_ms: Annotated[StrictInt, Field(ge=1, le=86_400_000)] = DEFAULT_PATIENCE_MS
     patch: Cel | None = Field(default=None, examples=['{"currency": "EUR"}'])
 
-    def task(self) -> NewBulkAction:
+    def bulk_action(self) -> NewBulkAction:
         options = self.model_dump(exclude={"filter", "all"})
         return NewBulkAction(
             kind=BulkActionKind.REDRIVE, filter=self.filter.filter(), everything=self.all, **options
@@ -177,7 +177,7 @@ class PurgeBody(Schema):
         default=False, description="Also letters that died before they had used up their attempts."
     )
 
-    def task(self) -> NewBulkAction:
+    def bulk_action(self) -> NewBulkAction:
         chosen = self.filter.filter(include_unexhausted=self.include_unexhausted)
         return NewBulkAction(
             kind=BulkActionKind.PURGE,
@@ -305,5 +305,5 @@ def group_view(group: Group) -> GroupView:
     return GroupView(**{name: getattr(group, name) for name in GroupView.model_fields})
 
 
-def task_view(task: BulkAction) -> TaskView:
-    return TaskView(**task.described())
+def task_view(action: BulkAction) -> TaskView:
+    return TaskView(**action.described())

@@ -13,7 +13,7 @@ from weir.control.sql import load_queries
 from weir.model.message import DeadMessage, DeathReason
 from weir.model.names import QueueRef
 
-SQL = load_queries("weir.deadletters", "letters.sql")
+SQL = load_queries("weir.deadletters", "dead_letters.sql")
 
 NUL = "\x00"
 REPLACEMENT = "\ufffd"

@@ -8,20 +8,20 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from weir.broker.broker import Broker
+from weir.channels.consumers import consumer_key, consumer_keys
 from weir.control.audit_log import AuditedChange, record
 from weir.control.database import Connection, Database, execute
 from weir.control.queue_definitions import QueueDefinitions
 from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
-from weir.deadletters.consumers import consumer_key, consumer_keys
+from weir.deadletters.bulk_actions import BulkAction, BulkActionState, CanaryState, NewBulkAction, task_of_row
 from weir.deadletters.groups import group_keys
-from weir.deadletters.tasks import BulkAction, BulkActionState, CanaryState, NewBulkAction, task_of_row
 from weir.errors import Conflict, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import check_id, new_id
 from weir.model.names import EnvironmentRef, QueueRef
 
-SQL = load_queries("weir.deadletters", "tasks.sql")
+SQL = load_queries("weir.deadletters", "bulk_actions.sql")
 
 
 class BulkActionStore:

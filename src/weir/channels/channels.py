@@ -6,18 +6,18 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from weir.channels.consumers import ensure_consumers
 from weir.control.audit_log import AuditedChange, record
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
 from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import NamedQuery, load_queries
 from weir.control.token_text import mint, parse
-from weir.deadletters.consumers import ensure_consumers
 from weir.errors import Conflict, InvalidInput, NotFound, Unauthenticated
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, QueueRef, check_name
 from weir.spec.ir import AppSpec, ChannelSpec, ConsumerSpec
 
-SQL = load_queries("weir.deadletters", "channels.sql")
+SQL = load_queries("weir.channels", "channels.sql")
 CHANNEL_HEADER = "X-Broker-Channel-Token"
 CONSUMER_HEADER = "X-Broker-Consumer-Token"
 
@@ -53,58 +53,31 @@ class Channels:
         self._clock = clock or SystemClock()
 
     async def put(self, environment: EnvironmentRef, channel: ChannelSpec, *, by: str) -> None:
-        """Create a channel or change its name and consumers; consumers keep their tokens and their dead."""
+        """Create a channel, or change its name and consumers; these keep their tokens and dead letters."""
         async with self._database.transaction() as connection:
-            await self.put_on(connection, environment, channel, by=by)
-
-    async def put_on(
-        self, connection: Connection, environment: EnvironmentRef, channel: ChannelSpec, *, by: str
-    ) -> None:
-        """The same inside the caller's transaction."""
-        _check(channel)
-        now_ms = self._clock.now_ms()
-        scope = {**scope_names(environment), "channel_id": channel.id}
-        await execute(connection, SQL["put_channel"], name=channel.name, now_ms=now_ms, **scope)
-        tokens = {row["consumer_id"]: row for row in await fetch(connection, SQL["detach_all"], **scope)}
-        for consumer in channel.consumers:
-            queue = environment.queue(consumer.queue)
-            await self._attach(connection, channel, consumer, queue, tokens.get(consumer.id))
-        await execute(connection, SQL["rename_summaries"], **scope_names(environment))
-        await self._record(connection, environment, by, "channel.put", channel.id)
+            await self._put(connection, environment, channel, by=by)
 
     async def remove(self, environment: EnvironmentRef, channel_id: str, *, by: str) -> None:
         """Remove a channel; its consumers' queues and their dead letters stay, without a channel."""
         async with self._database.transaction() as connection:
-            if not await self.remove_on(connection, environment, channel_id, by=by):
+            if not await self._remove(connection, environment, channel_id, by=by):
                 raise NotFound(f"there is no channel `{channel_id}` here")
-
-    async def remove_on(
-        self, connection: Connection, environment: EnvironmentRef, channel_id: str, *, by: str
-    ) -> bool:
-        """The same inside the caller's transaction; whether there was one."""
-        scope = {**scope_names(environment), "channel_id": channel_id}
-        await fetch(connection, SQL["detach_all"], **scope)
-        if not await execute(connection, SQL["remove_channel"], **scope):
-            return False
-        await execute(connection, SQL["rename_summaries"], **scope_names(environment))
-        await self._record(connection, environment, by, "channel.remove", channel_id)
-        return True
 
     async def follow(
         self, connection: Connection, environment: EnvironmentRef, before: AppSpec | None, after: AppSpec
     ) -> None:
-        """Make the channels of an applied spec hold, in the transaction that applies it."""
+        """Make the channels those of an applied spec, in the transaction that applies it."""
         wanted = {channel.id for channel in after.channels}
         for channel in before.channels if before else ():
             if channel.id not in wanted:
-                await self.remove_on(connection, environment, channel.id, by="spec")
+                await self._remove(connection, environment, channel.id, by="spec")
         for channel in after.channels:
-            await self.put_on(connection, environment, channel, by="spec")
+            await self._put(connection, environment, channel, by="spec")
 
     async def of(self, environment: EnvironmentRef) -> list[ChannelSpec]:
         """Every channel of an environment with its consumers."""
         channels = await self._database.fetch(SQL["channels_of"], **scope_names(environment))
-        consumers = await self._database.fetch(SQL["consumers_of"], **scope_names(environment))
+        consumers = await self._database.fetch(SQL["channel_consumers"], **scope_names(environment))
         return [
             ChannelSpec(
                 id=row["channel_id"],
@@ -115,17 +88,9 @@ class Channels:
         ]
 
     async def consumers(self, channel: Channel) -> list[ChannelConsumer]:
-        """Who gets what is published to a channel."""
-        rows = await self._database.fetch(SQL["consumers_of"], **scope_names(channel.environment))
+        """The consumers that get each message published to a channel."""
+        rows = await self._database.fetch(SQL["channel_consumers"], **scope_names(channel.environment))
         return [_consumer(channel, row) for row in rows if row["channel_id"] == channel.id]
-
-    async def find(self, environment: EnvironmentRef, channel_id: str) -> Channel:
-        row = await self._database.fetch_one(
-            SQL["find_channel"], channel_id=channel_id, **scope_names(environment)
-        )
-        if row is None:
-            raise NotFound(f"there is no channel `{channel_id}` here")
-        return Channel(environment=environment, id=row["channel_id"], name=row["name"])
 
     async def new_channel_token(self, environment: EnvironmentRef, channel_id: str, *, by: str) -> str:
         """A fresh token for a channel, shown this once; the old one ends at once."""
@@ -139,34 +104,24 @@ class Channels:
             environment, "consumer", by, channel_id=channel_id, consumer_id=consumer_id
         )
 
-    async def channel_by_token(self, channel_id: str, token: str | None) -> Channel:
-        """The channel that this token opens; a wrong one and an unknown channel are told alike."""
+    async def channel_of_token(self, token: str | None, *, channel_id: str | None = None) -> Channel:
+        """The channel that a token opens, or this channel; an unknown channel answers like a wrong token."""
         row = await self._by_token(SQL["channel_by_token"], token)
-        if row is None or row["channel_id"] != channel_id:
-            raise Unauthenticated(f"the header `{CHANNEL_HEADER}` does not hold for `{channel_id}`")
+        if row is None or channel_id not in (None, row["channel_id"]):
+            whose = "" if channel_id is None else f" for `{channel_id}`"
+            raise Unauthenticated(f"the header `{CHANNEL_HEADER}` does not hold{whose}")
         return Channel(environment=scope_of(row), id=row["channel_id"], name=row["name"])
 
-    async def consumer_by_tokens(
+    async def consumer_of_tokens(
         self, channel_id: str, consumer_id: str, *, channel_token: str | None, consumer_token: str | None
     ) -> ChannelConsumer:
         """The consumer that both tokens open together."""
-        channel = await self.channel_by_token(channel_id, channel_token)
+        channel = await self.channel_of_token(channel_token, channel_id=channel_id)
         row = await self._by_token(SQL["consumer_by_token"], consumer_token)
-        mine = row is not None and (scope_of(row), row["channel_id"], row["consumer_id"]) == (
-            channel.environment,
-            channel.id,
-            consumer_id,
-        )
-        if row is None or not mine:
+        wanted = (channel.environment, channel.id, consumer_id)
+        if row is None or (scope_of(row), row["channel_id"], row["consumer_id"]) != wanted:
             raise Unauthenticated(f"the header `{CONSUMER_HEADER}` does not hold for `{consumer_id}`")
         return _consumer(channel, row)
-
-    async def channel_of_token(self, token: str) -> Channel:
-        """The channel that a token belongs to, whichever it is."""
-        row = await self._by_token(SQL["channel_by_token"], token)
-        if row is None:
-            raise Unauthenticated(f"the header `{CHANNEL_HEADER}` does not hold")
-        return Channel(environment=scope_of(row), id=row["channel_id"], name=row["name"])
 
     async def _by_token(self, query: NamedQuery, token: str | None) -> Row | None:
         parts = None if token is None else parse(token)
@@ -179,19 +134,39 @@ class Channels:
 
     async def _new_token(self, environment: EnvironmentRef, kind: str, by: str, **names: str) -> str:
         text, parts = mint(names.get("consumer_id", names["channel_id"]))
+        query = SQL["set_channel_token"] if kind == "channel" else SQL["set_consumer_token"]
+        scope = scope_names(environment)
         async with self._database.transaction() as connection:
-            changed = await execute(
-                connection,
-                SQL["set_channel_token"] if kind == "channel" else SQL["set_consumer_token"],
-                token_id=parts.id,
-                digest=parts.digest,
-                **scope_names(environment),
-                **names,
-            )
-            if not changed:
+            if not await execute(connection, query, token_id=parts.id, digest=parts.digest, **scope, **names):
                 raise NotFound(f"there is no such {kind} here: `{'`, `'.join(names.values())}`")
             await self._record(connection, environment, by, f"{kind}.token", names["channel_id"])
         return text
+
+    async def _put(
+        self, connection: Connection, environment: EnvironmentRef, channel: ChannelSpec, *, by: str
+    ) -> None:
+        _check(channel)
+        scope = {**scope_names(environment), "channel_id": channel.id}
+        await execute(connection, SQL["put_channel"], name=channel.name, now_ms=self._clock.now_ms(), **scope)
+        # All are detached before any is attached, so that two consumers may swap their queues.
+        tokens = {row["consumer_id"]: row for row in await fetch(connection, SQL["detach_all"], **scope)}
+        for consumer in channel.consumers:
+            queue = environment.queue(consumer.queue)
+            await self._attach(connection, channel, consumer, queue, tokens.get(consumer.id))
+        await execute(connection, SQL["rename_summaries"], **scope_names(environment))
+        await self._record(connection, environment, by, "channel.put", channel.id)
+
+    async def _remove(
+        self, connection: Connection, environment: EnvironmentRef, channel_id: str, *, by: str
+    ) -> bool:
+        """Whether there was such a channel."""
+        scope = {**scope_names(environment), "channel_id": channel_id}
+        await fetch(connection, SQL["detach_all"], **scope)
+        if not await execute(connection, SQL["remove_channel"], **scope):
+            return False
+        await execute(connection, SQL["rename_summaries"], **scope_names(environment))
+        await self._record(connection, environment, by, "channel.remove", channel_id)
+        return True
 
     async def _attach(
         self,

@@ -1,4 +1,4 @@
-"""Publishing: one message to every consumer of a channel, each in its own queue, once for each key."""
+"""Publishing: one message goes to the queue of every consumer of a channel, once per idempotency key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from weir.deadletters.channels import Channel, ChannelConsumer, Channels
+from weir.channels.channels import Channel, ChannelConsumer, Channels
 from weir.model.exchange import PushAnswer, Pusher, PushItem
 from weir.model.ids import new_id
 from weir.model.message import NewMessage
@@ -14,7 +14,7 @@ from weir.model.message import NewMessage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """What is published. Without an idempotency key every try is a publication of its own."""
+    """A message for a channel. Without an idempotency key, every try is a publication of its own."""
 
     payload: bytes
     headers: Mapping[str, str] = field(default_factory=dict)

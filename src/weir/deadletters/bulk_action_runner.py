@@ -15,10 +15,10 @@ from weir.broker.broker import Broker
 from weir.control.audit_log import AuditedChange, record
 from weir.control.database import Connection, Database, execute, fetch_one
 from weir.control.queue_definitions import QueueDefinitions
-from weir.deadletters.batches import Batch, Work, do_batch
+from weir.deadletters.bulk_action_batch import Batch, Work, do_batch
+from weir.deadletters.bulk_action_store import SQL
+from weir.deadletters.bulk_actions import BulkAction, BulkActionState, CanaryState, task_of_row
 from weir.deadletters.canary import fates_of, judge, too_deadly
-from weir.deadletters.desk import SQL
-from weir.deadletters.tasks import BulkAction, BulkActionState, CanaryState, task_of_row
 from weir.errors import ControlUnavailable, Unavailable, WeirError
 from weir.model.clock import Clock, SystemClock
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from weir.broker.broker import Broker
+from weir.channels.consumers import consumer_key
 from weir.control.audit_log import AuditedChange, record
 from weir.control.database import Connection, Database
 from weir.control.scopes import scope_names
-from weir.deadletters.consumers import consumer_key
+from weir.deadletters.dead_letter import SQL, DeadLetter, Position, lock_letters, read_letters
 from weir.deadletters.groups import group_keys
-from weir.deadletters.letters import SQL, DeadLetter, Position, lock_letters, read_letters
 from weir.deadletters.replay import delete, replay
 from weir.deadletters.summary import SQL as SUMMARY
 from weir.errors import Conflict, InvalidInput, NotFound, QueueFull

@@ -9,12 +9,12 @@ from weir.broker.broker import Broker
 from weir.control.database import Connection, Row, fetch
 from weir.control.queue_definitions import QueueDefinitions
 from weir.control.sql import NamedQuery
+from weir.deadletters.bulk_actions import NIL, BulkAction, BulkActionKind, CanaryState
+from weir.deadletters.dead_letter import SQL, DeadLetter, letter_of, lock_letters
 from weir.deadletters.filters import compile_known, predicate
-from weir.deadletters.letters import SQL, DeadLetter, letter_of, lock_letters
 from weir.deadletters.patch import Patch, compile_patch
 from weir.deadletters.replay import Replays, delete, replay, unsendable
 from weir.deadletters.summary import DeadTally, apply_tally
-from weir.deadletters.tasks import NIL, BulkAction, BulkActionKind, CanaryState
 from weir.errors import InvalidInput
 from weir.model.limits import MAX_BATCH, MAX_HEADER_BYTES
 from weir.model.names import QueueRef
