@@ -15,7 +15,7 @@ from pathlib import Path
 import uvloop
 
 from weir.api.app import create_app
-from weir.serve.build import Process, built
+from weir.serve.build import Process, open_process
 from weir.serve.run import calm_collector
 from weir.serve.server import bind, listening
 from weir.settings import EmbeddedSettings, Settings, load_settings
@@ -26,7 +26,7 @@ from weir.stores.urls import resolve_urls
 async def _answering(settings: Settings, port: int, *, admission: bool) -> AsyncIterator[Process]:
     load = settings.load.model_copy(update={"admission": admission})
     settings = settings.model_copy(update={"load": load})
-    async with built(settings, resolve_urls(settings)) as process:
+    async with open_process(settings, resolve_urls(settings)) as process:
         app, stopping = create_app(process.services), process.services.stopping.set
         async with listening(app, bind("127.0.0.1", port), stopping=stopping):
             yield process

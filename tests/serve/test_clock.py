@@ -11,7 +11,7 @@ from ingress import signing
 from weir.errors import Unauthenticated
 from weir.model.clock import SystemClock
 from weir.model.names import EnvironmentRef
-from weir.serve.build import built
+from weir.serve.build import open_process
 from weir.settings import EmbeddedSettings, Settings, StoreUrls
 from weir.spec.language import read_spec
 
@@ -33,7 +33,7 @@ async def test_windows_and_schedules_do_not_follow_the_hosts_clock(
     monkeypatch.setenv("PAID_SECRET", SECRET)
     settings = Settings(redis_url=redis_url, embedded=EmbeddedSettings(data_dir=tmp_path))
     urls = StoreUrls(redis=redis_url, postgres=database_url, clickhouse=warehouse_url)
-    async with built(settings, urls, accept_loss=True) as process:
+    async with open_process(settings, urls, accept_loss=True) as process:
         services = process.services
         assert abs(services.clock.now_ms() - time.time() * 1_000) < 10_000
         assert services.dead_letters is not None

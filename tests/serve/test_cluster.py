@@ -9,7 +9,7 @@ from support.redis_cluster import RunningCluster
 from weir.model.exchange import Pushed, PushItem, Queued
 from weir.model.message import NewMessage, Settlement
 from weir.model.names import EnvironmentRef
-from weir.serve.build import built
+from weir.serve.build import open_process
 from weir.settings import EmbeddedSettings, Settings, StoreUrls
 from weir.spec.ir import QueueSpec
 from weir.telemetry.store import StreamStore
@@ -25,7 +25,7 @@ async def test_messages_pass_and_telemetry_lands_in_the_streams(
 ) -> None:
     settings = Settings(redis_url=redis_cluster.url, embedded=EmbeddedSettings(data_dir=tmp_path))
     urls = StoreUrls(redis=redis_cluster.url, postgres=database_url, clickhouse=warehouse_url)
-    async with built(settings, urls, accept_loss=True) as process, process.supervisor.running():
+    async with open_process(settings, urls, accept_loss=True) as process, process.supervisor.running():
         services, queue = process.services, environment.queue("work")
         for probe in services.probes:
             await probe.check()

@@ -16,7 +16,7 @@ from api.harness import Tenant, make_client, make_tenant
 from operations.conftest import wait_for
 from support.tcp_proxy import TcpProxy
 from weir.api.app import create_app
-from weir.serve.build import Process, built
+from weir.serve.build import Process, open_process
 from weir.settings import EmbeddedSettings, LoadSettings, Settings, StoreUrls
 from weir.spec.language import read_spec
 
@@ -92,7 +92,7 @@ async def two(redis_url: str, database_url: str, warehouse_url: str, tmp_path: P
         processes: list[Process] = []
         for load in ({"push_utilization": 0.01}, {}):
             urls = StoreUrls(redis=proxy.url, postgres=database_url, clickhouse=warehouse_url)
-            making = built(settings(tmp_path, proxy.url, **load), urls, accept_loss=True)
+            making = open_process(settings(tmp_path, proxy.url, **load), urls, accept_loss=True)
             process = await stack.enter_async_context(making)
             await stack.enter_async_context(process.supervisor.running())
             processes.append(process)

@@ -9,7 +9,6 @@ import typer
 from weir.cli.options import DataDirOption, JsonOption, settings_with
 from weir.cli.running import run_until_done, say
 from weir.stores.migrations import migrate_stores
-from weir.stores.ready import postgres_ready
 from weir.stores.urls import resolve_urls
 
 app = typer.Typer()
@@ -19,8 +18,7 @@ app = typer.Typer()
 def migrate(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
     """Apply the migrations that are missing; safe to run twice and by two processes at once."""
     urls = resolve_urls(settings_with(data_dir))
-    run_until_done(postgres_ready(urls.postgres, say=say))
-    applied = run_until_done(migrate_stores(urls)) or {}
+    applied = run_until_done(migrate_stores(urls, say=say)) or {}
     if as_json:
         typer.echo(json.dumps(applied))
         return

@@ -102,15 +102,12 @@ def bootstrap(data_dir: DataDirOption = None, as_json: JsonOption = False) -> No
 
 
 async def _bootstrap(settings: Settings) -> str:
-    from weir.control.database import Database
     from weir.control.tokens import Tokens
     from weir.serve.bootstrap import OPERATOR
-    from weir.stores.ready import postgres_ready
+    from weir.stores.open import opened_database
     from weir.stores.urls import resolve_urls
 
-    url = resolve_urls(settings).postgres
-    await postgres_ready(url, say=say)
-    async with Database(url, max_size=1) as database:
+    async with opened_database(resolve_urls(settings).postgres, say=say) as database:
         text, _ = await Tokens(database).create(OPERATOR)
     return text
 

@@ -12,19 +12,15 @@ import structlog
 import typer
 
 from weir.api.logs import configure_logs
-from weir.broker.redis import RedisBroker
-from weir.broker.runner import RedisConnection
 from weir.cli.options import DataDirOption, settings_with
 from weir.cli.running import run_until_done
 from weir.control.database import Database
-from weir.control.migrate import verify_postgres
 from weir.errors import InvalidInput
 from weir.model.names import EnvironmentRef
-from weir.redis_client import connect
 from weir.serve.hooks import open_worker
 from weir.serve.loops import Loop, LoopSupervisor
 from weir.settings import Settings, StoreUrls
-from weir.stores.ready import stores_ready
+from weir.stores.open import open_stores
 from weir.stores.urls import resolve_urls
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.live_workers import AliveSignal
@@ -34,7 +30,6 @@ from weir.workers.worker import WorkerOptions
 
 app = typer.Typer()
 log = structlog.get_logger("weir.worker")
-_START_S = 10.0
 
 
 @app.command()
@@ -74,19 +69,12 @@ def worker(
 
 async def work(settings: Settings, urls: StoreUrls, options: WorkerOptions) -> None:
     """Work until cancelled, with everything that a worker needs around it."""
-    await stores_ready(urls, say=log.warning)
     async with AsyncExitStack() as stack:
         database = Database(urls.postgres, name="weir-worker", max_size=4)
-        stack.push_async_callback(database.aclose)
-        await database.open(wait_s=_START_S)
-        await verify_postgres(database)
-        broker = RedisBroker(RedisConnection(url=urls.redis), shards=settings.shards)
-        stack.push_async_callback(broker.aclose)
-        redis = connect(urls.redis)
-        stack.push_async_callback(redis.aclose)
-        emitter = MetricsEmitter(redis, shards=settings.shards)
+        stores = await open_stores(stack, urls, database=database, shards=settings.shards, say=log.warning)
+        emitter = MetricsEmitter(stores.redis, shards=settings.shards)
         identity = ProcessIdentity(role="worker")
-        presence = Presence(redis, worker_id=identity.worker_id)
+        presence = Presence(stores.redis, worker_id=identity.worker_id)
         probes = Probes(
             free_slots=lambda: running.free_slots,
             pool_size=lambda: options.concurrency,
@@ -94,9 +82,9 @@ async def work(settings: Settings, urls: StoreUrls, options: WorkerOptions) -> N
         )
         sampler = ProcessSampler(identity, emitter, probes=probes, presence=presence)
         running, loops = await open_worker(
-            stack, database, broker, settings.worker, options, activity=sampler
+            stack, database, stores.broker, settings.worker, options, activity=sampler
         )
-        alive = AliveSignal(redis, worker_id=identity.worker_id, look=running.described)
+        alive = AliveSignal(stores.redis, worker_id=identity.worker_id, look=running.described)
         reporting = {
             "emitter": emitter.run,
             "sampler": sampler.run,

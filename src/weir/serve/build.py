@@ -21,15 +21,11 @@ from weir.api.limits import Limits
 from weir.api.services import Services
 from weir.broker.broker import Broker
 from weir.broker.observed import Observed, PrometheusObserver
-from weir.broker.preflight import check_redis
-from weir.broker.redis import RedisBroker
-from weir.broker.runner import RedisConnection
 from weir.channels.channels import Channels
 from weir.control.audit_log import AuditLog
 from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
 from weir.control.epochs import Epochs
-from weir.control.migrate import verify_postgres
 from weir.control.queue_definitions import QueueDefinitions
 from weir.control.store_clock import StoreClock
 from weir.control.system_events import SystemEventKind, SystemEvents
@@ -46,7 +42,6 @@ from weir.model.durations import DAY_MS
 from weir.model.exchange import Pusher, Settler
 from weir.operations.exposition import operation_families
 from weir.operations.service import OperationService
-from weir.redis_client import connect
 from weir.serve.alerts import open_alerting
 from weir.serve.hooks import guard_policy, open_hooks
 from weir.serve.housekeeping import Heart, Sweeper
@@ -55,7 +50,7 @@ from weir.serve.probes import disk_probe, epoch_probe, postgres_probe, redis_pro
 from weir.serve.restore import restore
 from weir.serve.watch import pipeline_watch
 from weir.settings import ApiSettings, DeadLetterSettings, LoadSettings, Settings, StoreUrls
-from weir.stores.ready import stores_ready
+from weir.stores.open import open_stores, start_database
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.live_workers import LiveWorkers
 from weir.telemetry.presence import Presence, RedisServers
@@ -66,7 +61,6 @@ from weir.warehouse.reading.warehouse import open_warehouse
 from weir.workers.timeline import Timelines
 
 log = structlog.get_logger("weir.serve")
-_START_S = 10.0
 CONTROL_WAIT_S = 0.5
 """For a connection of the control plane: a request may need two, and answers 503 within two seconds."""
 OPERATION_ANSWER_S = 3.0
@@ -82,28 +76,31 @@ class Process:
 
 
 @asynccontextmanager
-async def built(settings: Settings, urls: StoreUrls, *, accept_loss: bool = False) -> AsyncIterator[Process]:
+async def open_process(
+    settings: Settings, urls: StoreUrls, *, accept_loss: bool = False
+) -> AsyncIterator[Process]:
     """Everything that the settings describe, connected and restored."""
     async with AsyncExitStack() as stack:
-        await stores_ready(urls, say=log.warning)
-        await check_redis(urls.redis)
-        database = await _database(stack, settings, urls)
+        database = Database(
+            urls.postgres,
+            max_size=settings.api.postgres_connections,
+            timeout_s=CONTROL_WAIT_S,
+            name="weir-api",
+        )
+        stores = await open_stores(stack, urls, database=database, shards=settings.shards, say=log.warning)
+        redis = stores.redis
         clock = StoreClock(database)
         await clock.ask()
-        store = RedisBroker(RedisConnection(url=urls.redis), shards=settings.shards)
-        stack.push_async_callback(store.aclose)
-        epochs = Epochs(database, store)
+        epochs = Epochs(database, stores.broker)
         await epochs.agree(accept_loss=accept_loss)
         observer = PrometheusObserver(CollectorRegistry())
-        broker = Observed(store, observer)
+        broker = Observed(stores.broker, observer)
         definitions, tenants = QueueDefinitions(database), Tenants(database)
         await restore(broker, definitions=definitions, tenants=tenants)
-        redis = connect(urls.redis)
-        stack.push_async_callback(redis.aclose)
         emitter = MetricsEmitter(redis, shards=settings.shards)
         identity = ProcessIdentity(role="api")
         presence = Presence(redis, worker_id=identity.worker_id)
-        sampler = ProcessSampler(identity, emitter, probes=_looked_at(database), presence=presence)
+        sampler = ProcessSampler(identity, emitter, probes=_pool_probes(database), presence=presence)
         warehouse = open_warehouse(
             urls.clickhouse, tails=RedisTails(redis, shards=settings.shards), shards=settings.shards
         )
@@ -186,16 +183,6 @@ async def built(settings: Settings, urls: StoreUrls, *, accept_loss: bool = Fals
         yield Process(services=services, supervisor=supervisor)
 
 
-async def _database(stack: AsyncExitStack, settings: Settings, urls: StoreUrls) -> Database:
-    database = Database(
-        urls.postgres, max_size=settings.api.postgres_connections, timeout_s=CONTROL_WAIT_S, name="weir-api"
-    )
-    stack.push_async_callback(database.aclose)
-    await database.open(wait_s=_START_S)
-    await verify_postgres(database)
-    return database
-
-
 async def _operations(
     stack: AsyncExitStack, settings: Settings, urls: StoreUrls, broker: Broker, definitions: QueueDefinitions
 ) -> tuple[OperationService, SystemEvents]:
@@ -210,8 +197,7 @@ async def _operations(
         trusted_s=1.0,
         name="weir-operations",
     )
-    stack.push_async_callback(reserved.aclose)
-    await reserved.open(wait_s=_START_S)
+    await start_database(stack, reserved)
     limit = AdaptiveLimit(
         initial=load.initial_limit,
         minimum=load.min_limit,
@@ -265,7 +251,7 @@ def _limits(settings: ApiSettings) -> Limits:
     return Limits(**{name: getattr(settings, name) for name in names})
 
 
-def _looked_at(database: Database) -> SamplerProbes:
+def _pool_probes(database: Database) -> SamplerProbes:
     """The connections of PostgreSQL are this process's pool."""
     return SamplerProbes(
         free_slots=lambda: database.state().max_size - database.state().busy,

@@ -14,7 +14,7 @@ from weir.api.app import create_app
 from weir.dashboard.site import routes as dashboard
 from weir.serve.address import published_address
 from weir.serve.bootstrap import bootstrap_tokens
-from weir.serve.build import built
+from weir.serve.build import open_process
 from weir.serve.server import bind, listening, raise_file_limit
 from weir.settings import Settings, StoreUrls
 
@@ -32,7 +32,7 @@ async def served(
     raise_file_limit()
     listener = bind(settings.api.host, settings.api.port)
     try:
-        async with built(settings, urls, accept_loss=accept_loss) as process:
+        async with open_process(settings, urls, accept_loss=accept_loss) as process:
             services = process.services
             if token_dir is not None and services.tokens is not None:
                 await bootstrap_tokens(services.tokens, token_dir)
@@ -71,7 +71,7 @@ async def serve(
 
 
 def calm_collector() -> None:
-    """What was built lives as long as the process; requests leave hardly any cycles. Look for them seldom."""
+    """Collect garbage seldom: what was built stays until the process ends, and requests leave few cycles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 25, 25)
