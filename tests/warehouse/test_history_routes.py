@@ -17,7 +17,15 @@ from support.urls import with_database
 from support.warehouse import NOW_MS, FixedTails, WarehouseRig
 from weir.api.app import create_app
 from weir.api.direct import DirectPusher, DirectSettler
-from weir.api.schemas.history import EnvironmentMetrics, QueueMetrics, WorkerList, WorkerMetrics
+from weir.api.schemas.history import (
+    EnvironmentMetrics,
+    EnvironmentMetricsColumns,
+    QueueMetrics,
+    QueueMetricsColumns,
+    WorkerList,
+    WorkerMetrics,
+    WorkerMetricsColumns,
+)
 from weir.api.services import Services
 from weir.control.principals import Principal, Role
 from weir.errors import Unauthenticated
@@ -142,6 +150,45 @@ async def test_the_source_shape_comes_with_percentiles_totals_and_kinds(
     assert document["timeseries"][-1]["kind"] == "carried"
 
 
+async def test_as_columns_a_series_has_the_same_values(
+    client: httpx2.AsyncClient,
+    rig: WarehouseRig,
+    tokens: NamedTokens,
+    served_by: NamedServers,
+    environment: EnvironmentRef,
+) -> None:
+    counts = {"enqueued": 3, "dequeued": 2, "acked": 2}
+    land_moments(rig.connection, [moment(environment.queue("q"), counts=counts, waits_ms=[1_000])])
+    land_worker(
+        rig.connection, at_ms=NOW_MS - 5_000, worker_id="in-columns", samples=5, free_slots_min=1, pushes=5
+    )
+    served_by.by_environment[environment] = [ServingProcess(worker_id="in-columns", shared=False)]
+    for path, model in (
+        ("queues/q/metrics", QueueMetricsColumns),
+        (f"environments/{quote(environment.environment, safe='')}/queue-metrics", EnvironmentMetricsColumns),
+        ("workers/metrics", WorkerMetricsColumns),
+        ("workers/in-columns/metrics", WorkerMetricsColumns),
+    ):
+
+        async def series(**query: str) -> dict[str, Any]:
+            answer = await client.get(f"/api/v1/{path}", params=query, headers=tokens.of(environment))  # noqa: B023
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+        points, columns = await series(), await series(format="columns")
+        assert points == await series(format="points")
+        model.model_validate(columns)
+        assert "columns" not in points
+        assert rows_of(columns.pop("columns")) == points.pop("timeseries"), path
+        assert columns == points
+
+
+def rows_of(columns: dict[str, Any]) -> list[dict[str, Any]]:
+    """The points again, from their columns."""
+    named = {name: rows_of(part) if isinstance(part, dict) else part for name, part in columns.items()}
+    return [dict(zip(named, row, strict=True)) for row in zip(*named.values(), strict=True)]
+
+
 async def test_an_environment_has_totals_and_top_queues(
     client: httpx2.AsyncClient, rig: WarehouseRig, tokens: NamedTokens, environment: EnvironmentRef
 ) -> None:
@@ -220,10 +267,11 @@ async def test_a_queue_that_is_neither_defined_nor_in_the_warehouse_is_not_found
         {"from": "2026-01-02", "to": "2026-01-01"},
         {"to": "1"},
         {"resolution": "2s"},
+        {"format": "rows"},
         {"from": "0001-01-01T00:00:00+23:59"},
     ],
 )
-async def test_a_period_that_makes_no_sense_is_a_problem(
+async def test_a_period_or_format_that_makes_no_sense_is_a_problem(
     client: httpx2.AsyncClient, tokens: NamedTokens, environment: EnvironmentRef, query: dict[str, str]
 ) -> None:
     response = await client.get("/api/v1/queues/q/metrics", params=query, headers=tokens.of(environment))

@@ -16,7 +16,10 @@ from weir.api.schemas.history import (
     ENVIRONMENT_GAUGES,
     QUEUE_GAUGES,
     EnvironmentMetrics,
+    EnvironmentMetricsColumns,
     QueueMetrics,
+    QueueMetricsColumns,
+    SeriesFormat,
     metrics_document,
     rank_document,
 )
@@ -30,9 +33,13 @@ from weir.warehouse.reading.warehouse import Warehouse
 router = APIRouter(prefix="/api/v1", tags=["history"])
 
 Time = Annotated[str | None, Query(max_length=40, description="RFC 3339 text, or milliseconds.")]
+Format = Annotated[
+    SeriesFormat,
+    Query(alias="format", description="A `timeseries` of points, or `columns` with a list per value."),
+]
 
 
-def _answers(model: type) -> dict[int | str, dict[str, Any]]:
+def answers(model: Any) -> dict[int | str, dict[str, Any]]:
     return {200: {"model": model, "description": "The answer."}, **problems()}
 
 
@@ -81,13 +88,18 @@ def parse_time(text: str) -> int:
     return time_ms
 
 
-@router.get("/queues/{queue}/metrics", operation_id="show_queue_metrics", responses=_answers(QueueMetrics))
+@router.get(
+    "/queues/{queue}/metrics",
+    operation_id="show_queue_metrics",
+    responses=answers(QueueMetrics | QueueMetricsColumns),
+)
 async def show_queue_metrics(
     queue: str,
     access: Reader,
     services: App,
     warehouse: Annotated[Warehouse, Depends(warehouse_of)],
     window: Annotated[Window, asked_window("30m")],
+    form: Format = SeriesFormat.POINTS,
 ) -> Response:
     """One queue over time: what was measured, what is carried and what is unknown."""
     ref = access.environment.queue(queue)
@@ -95,13 +107,13 @@ async def show_queue_metrics(
     if not history.heard and not await warehouse.history.has_queue(ref):
         # NotFound unless it is defined. A queue that was forgotten keeps its history.
         await services.broker.state(ref)
-    return _json({"queue": ref.queue, **metrics_document(history, gauges=QUEUE_GAUGES)})
+    return json_response({"queue": ref.queue, **metrics_document(history, gauges=QUEUE_GAUGES, form=form)})
 
 
 @router.get(
     "/environments/{env}/queue-metrics",
     operation_id="show_environment_metrics",
-    responses=_answers(EnvironmentMetrics),
+    responses=answers(EnvironmentMetrics | EnvironmentMetricsColumns),
 )
 async def show_environment_metrics(
     env: str,
@@ -112,6 +124,7 @@ async def show_environment_metrics(
         str, Query(max_length=32, description="What the top queues are ranked by.")
     ] = "queue_length",
     top: Annotated[int, Query(ge=1, le=MAX_QUEUES)] = 10,
+    form: Format = SeriesFormat.POINTS,
 ) -> Response:
     """A whole environment over time, and its queues with the most of one figure."""
     ranking = parse_by(by)
@@ -119,15 +132,15 @@ async def show_environment_metrics(
         warehouse.history.of_environment(access.environment, window),
         warehouse.top.of(access.environment, window, by=ranking, limit=top),
     )
-    return _json(
+    return json_response(
         {
             "environment": access.environment.environment,
-            **metrics_document(history, gauges=ENVIRONMENT_GAUGES),
+            **metrics_document(history, gauges=ENVIRONMENT_GAUGES, form=form),
             "top_by": ranking.value,
             "top_queues": [rank_document(totals) for totals in ranked],
         }
     )
 
 
-def _json(document: dict[str, Any]) -> Response:
+def json_response(document: dict[str, Any]) -> Response:
     return Response(orjson.dumps(document), media_type="application/json")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-import orjson
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response, StreamingResponse
 
 from weir.api.auth import App, Caller, Reader
 from weir.api.live import LiveQueues
 from weir.api.responses import problems
-from weir.api.routes.history import asked_window, warehouse_of
+from weir.api.routes.history import answers, asked_window, json_response, warehouse_of
 from weir.api.schemas.history import period_document, rank_document
 from weir.api.schemas.overview import Me, Overview
 from weir.api.schemas.tenants import EnvironmentView
@@ -52,7 +51,7 @@ async def show_me(caller: Caller, services: App) -> Me:
 @router.get(
     "/environments/{env}/queue-overview",
     operation_id="show_queue_overview",
-    responses={200: {"model": Overview, "description": "The answer."}, **problems()},
+    responses=answers(Overview),
 )
 async def show_queue_overview(
     env: str,
@@ -66,9 +65,7 @@ async def show_queue_overview(
         warehouse.top.of(access.environment, window, by=By.WAIT_P95, limit=MAX_QUEUES),
     )
     queues = [{**rank_document(totals), "depth": lines.get(totals.queue, [])} for totals in ranked]
-    return Response(
-        orjson.dumps({"period": period_document(window), "queues": queues}), media_type="application/json"
-    )
+    return json_response({"period": period_document(window), "queues": queues})
 
 
 @router.get(

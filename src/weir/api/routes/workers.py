@@ -10,19 +10,27 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
 from weir.api.auth import Access, App, Reader
-from weir.api.responses import problems
-from weir.api.routes.history import asked_window, warehouse_of
-from weir.api.schemas.history import WorkerList, WorkerMetrics, iso, period_document
+from weir.api.records import Shape
+from weir.api.routes.history import Format, answers, asked_window, json_response, warehouse_of
+from weir.api.schemas.history import (
+    SeriesFormat,
+    WorkerList,
+    WorkerMetrics,
+    WorkerMetricsColumns,
+    iso,
+    period_document,
+    series_document,
+)
 from weir.api.services import Services, present
 from weir.control.principals import Role
 from weir.errors import NotFound
 from weir.telemetry.presence import ServingProcess
 from weir.warehouse.reading.periods import Window
+from weir.warehouse.reading.series import Point
 from weir.warehouse.reading.warehouse import Warehouse
 from weir.warehouse.reading.workers import OF_TENANTS, WorkerSummary
 
@@ -33,7 +41,7 @@ Figures = Mapping[str, float | int | None]
 @router.get(
     "/workers",
     operation_id="list_workers",
-    responses={200: {"model": WorkerList, "description": "The answer."}, **problems()},
+    responses=answers(WorkerList),
 )
 async def list_workers(
     access: Reader,
@@ -46,29 +54,30 @@ async def list_workers(
     summaries = await warehouse.workers.summaries(window, worker_ids=list(shared))
     trusted = access.principal.role.rank >= Role.ADMIN.rank
     workers = [_view(item, shared=shared[item.worker_id], trusted=trusted) for item in summaries]
-    return _json({"period": period_document(window), "workers": workers})
+    return json_response({"period": period_document(window), "workers": workers})
 
 
 @router.get(
     "/workers/metrics",
     operation_id="show_workers_metrics",
-    responses={200: {"model": WorkerMetrics, "description": "The answer."}, **problems()},
+    responses=answers(WorkerMetrics | WorkerMetricsColumns),
 )
 async def show_workers_metrics(
     access: Reader,
     services: App,
     warehouse: Annotated[Warehouse, Depends(warehouse_of)],
     window: Annotated[Window, asked_window("30m")],
+    form: Format = SeriesFormat.POINTS,
 ) -> Response:
     """Throughput, lag and pressure by bucket, of the environment's processes together."""
     servers = await _servers(services, access, window)
-    return await _series(warehouse, window, servers, worker_id=None)
+    return await _series(warehouse, window, servers, worker_id=None, form=form)
 
 
 @router.get(
     "/workers/{worker_id}/metrics",
     operation_id="show_worker_metrics",
-    responses={200: {"model": WorkerMetrics, "description": "The answer."}, **problems()},
+    responses=answers(WorkerMetrics | WorkerMetricsColumns),
 )
 async def show_worker_metrics(
     worker_id: str,
@@ -76,13 +85,14 @@ async def show_worker_metrics(
     services: App,
     warehouse: Annotated[Warehouse, Depends(warehouse_of)],
     window: Annotated[Window, asked_window("30m")],
+    form: Format = SeriesFormat.POINTS,
 ) -> Response:
     """Throughput, lag and pressure of one of the environment's processes, by bucket."""
     servers = await _servers(services, access, window)
     chosen = [one for one in servers if one.worker_id == worker_id]
     if not chosen:
         raise NotFound(f"no process `{worker_id}` served this environment in the period")
-    return await _series(warehouse, window, chosen, worker_id=worker_id)
+    return await _series(warehouse, window, chosen, worker_id=worker_id, form=form)
 
 
 async def _servers(services: Services, access: Access, window: Window) -> list[ServingProcess]:
@@ -94,31 +104,40 @@ async def _servers(services: Services, access: Access, window: Window) -> list[S
 
 
 async def _series(
-    warehouse: Warehouse, window: Window, servers: list[ServingProcess], *, worker_id: str | None
+    warehouse: Warehouse,
+    window: Window,
+    servers: list[ServingProcess],
+    *,
+    worker_id: str | None,
+    form: SeriesFormat,
 ) -> Response:
     shared_ids = [one.worker_id for one in servers if one.shared]
     points = await warehouse.workers.series(
         window, worker_ids=[one.worker_id for one in servers], uncounted_ids=shared_ids
     )
     uncounted = bool(servers) and len(shared_ids) == len(servers)
-    return _json(
+    return json_response(
         {
             "period": period_document(window),
             "resolution": window.resolution.value,
             "bucket_ms": window.step_ms,
             "worker_id": worker_id,
             "shared": bool(shared_ids),
-            "timeseries": [
-                {
-                    "timestamp": iso(point.time_ms),
-                    "time_ms": point.time_ms,
-                    "kind": point.kind.value,
-                    "figures": visible(point.values, shared=uncounted),
-                }
-                for point in points
-            ],
+            **series_document(_shape(points, shared=uncounted), form),
         }
     )
+
+
+def _shape(points: list[Point], *, shared: bool) -> Shape:
+    """The shape of a `WorkerPoint`, with a column for each of its values."""
+    figures = [visible(point.values, shared=shared) for point in points]
+    names = figures[0] if figures else ()
+    return {
+        "timestamp": [iso(point.time_ms) for point in points],
+        "time_ms": [point.time_ms for point in points],
+        "kind": [point.kind for point in points],
+        "figures": {name: [figure[name] for figure in figures] for name in names},
+    }
 
 
 def _view(item: WorkerSummary, *, shared: bool, trusted: bool) -> dict[str, Any]:
@@ -140,7 +159,3 @@ def visible(figures: Figures, *, shared: bool) -> Figures:
     if not shared:
         return figures
     return {name: None if name in OF_TENANTS else value for name, value in figures.items()}
-
-
-def _json(document: dict[str, Any]) -> Response:
-    return Response(orjson.dumps(document), media_type="application/json")

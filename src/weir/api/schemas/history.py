@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from datetime import date
-from functools import lru_cache
-from typing import Any, Literal
+from enum import StrEnum
+from functools import cache, lru_cache
+from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
 from weir.api.records import Shape, records
 from weir.telemetry.events import QUEUE_COUNTERS
@@ -17,6 +18,13 @@ from weir.warehouse.reading.queues import History
 from weir.warehouse.reading.series import Columns, Series
 from weir.warehouse.reading.series_shapes import ODOMETERS
 from weir.warehouse.reading.top import QueueTotals
+
+
+class SeriesFormat(StrEnum):
+    POINTS = "points"
+    """`timeseries`: an object per bucket."""
+    COLUMNS = "columns"
+    """`columns`: the members of such an object, each with the list of its values."""
 
 
 class Period(BaseModel):
@@ -72,10 +80,20 @@ class MetricsPoint(BaseModel):
     latency: Latency
     concurrency: Concurrency
     failures: Failures
-    paused: bool | None = None
-    totals: dict[str, int | None] | None = Field(
-        default=None, description="Odometers: lifetime totals of the queue at the end of the bucket."
+
+
+class QueuePoint(MetricsPoint):
+    paused: bool | None
+    totals: dict[str, int | None] = Field(
+        description="Odometers: lifetime totals of the queue at the end of the bucket."
     )
+
+
+class WorkerPoint(BaseModel):
+    timestamp: str
+    time_ms: int
+    kind: Literal["measured", "carried", "unknown"]
+    figures: dict[str, float | int | None]
 
 
 class Metrics(BaseModel):
@@ -83,11 +101,11 @@ class Metrics(BaseModel):
     resolution: Literal["5s", "1m", "1h"] = Field(description="The tier that answered.")
     bucket_ms: int = Field(description="The width of a point; a multiple of the resolution.")
     complete_until: str = Field(description="Events up to then have arrived; later points may still change.")
-    timeseries: list[MetricsPoint]
 
 
 class QueueMetrics(Metrics):
     queue: str
+    timeseries: list[QueuePoint]
 
 
 class QueueRank(BaseModel):
@@ -112,13 +130,7 @@ class EnvironmentMetrics(Metrics):
     environment: str
     top_by: str
     top_queues: list[QueueRank]
-
-
-class WorkerPoint(BaseModel):
-    timestamp: str
-    time_ms: int
-    kind: Literal["measured", "carried", "unknown"]
-    figures: dict[str, float | int | None]
+    timeseries: list[MetricsPoint]
 
 
 class WorkerMetrics(BaseModel):
@@ -145,6 +157,37 @@ class WorkerView(BaseModel):
 class WorkerList(BaseModel):
     period: Period
     workers: list[WorkerView]
+
+
+def with_columns(answer: type[BaseModel]) -> type[BaseModel]:
+    """The model of an answer whose series comes as columns."""
+    fields: dict[str, Any] = {name: (field.annotation, field) for name, field in answer.model_fields.items()}
+    points, _ = fields.pop("timeseries")
+    return create_model(f"{answer.__name__}Columns", **fields, columns=(_columns_of(*get_args(points)), ...))
+
+
+@cache
+def _columns_of(point: type[BaseModel]) -> type[BaseModel]:
+    """The members of a point, each with the list of its values."""
+    fields: dict[str, Any] = {
+        name: (_column(field.annotation), Field(description=field.description))
+        for name, field in point.model_fields.items()
+    }
+    return create_model(f"{point.__name__}Columns", __doc__=point.__doc__, **fields)
+
+
+def _column(kind: Any) -> Any:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return _columns_of(kind)
+    if get_origin(kind) is dict:
+        name, value = get_args(kind)
+        return dict[name, list[value]]  # type: ignore[valid-type]
+    return list[kind]
+
+
+QueueMetricsColumns = with_columns(QueueMetrics)
+EnvironmentMetricsColumns = with_columns(EnvironmentMetrics)
+WorkerMetricsColumns = with_columns(WorkerMetrics)
 
 
 def iso(time_ms: int) -> str:
@@ -182,7 +225,9 @@ ENVIRONMENT_GAUGES = {
 }
 
 
-def metrics_document(history: History, *, gauges: dict[str, str]) -> dict[str, Any]:
+def metrics_document(
+    history: History, *, gauges: dict[str, str], form: SeriesFormat = SeriesFormat.POINTS
+) -> dict[str, Any]:
     """The part that a queue's and an environment's document share."""
     window = history.window
     return {
@@ -190,11 +235,16 @@ def metrics_document(history: History, *, gauges: dict[str, str]) -> dict[str, A
         "resolution": Resolution(window.resolution).value,
         "bucket_ms": window.step_ms,
         "complete_until": iso(max(history.complete_until_ms, 0)),
-        "timeseries": records(_points(history.series, step_ms=window.step_ms, gauges=gauges)),
+        **series_document(_shape(history.series, step_ms=window.step_ms, gauges=gauges), form),
     }
 
 
-def _points(series: Series, *, step_ms: int, gauges: dict[str, str]) -> Shape:
+def series_document(shape: Shape, form: SeriesFormat) -> dict[str, Any]:
+    """A series as the points of the source's shape, or as the columns that it is made of."""
+    return {"columns": shape} if form is SeriesFormat.COLUMNS else {"timeseries": records(shape)}
+
+
+def _shape(series: Series, *, step_ms: int, gauges: dict[str, str]) -> Shape:
     """The shape of a `MetricsPoint`, with a column for each of its values."""
     columns = series.columns
     acked, running, limit = columns["acked"], columns[gauges["running"]], columns[gauges["limit"]]

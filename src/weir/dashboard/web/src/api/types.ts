@@ -35,29 +35,21 @@ export type QueueRow = QueueNow & {
   growing: boolean;
 };
 
-export type Point = {
-  time_ms: number;
-  kind: Kind;
-  throughput: { enqueued: number | null; dequeued: number | null; completed: number | null };
-  queue_depth: { max: number | null };
-  latency: {
-    avg_wait_ms: number | null;
-    max_age_ms: number | null;
-    p50_ms: number | null;
-    p95_ms: number | null;
-    p99_ms: number | null;
-  };
-  concurrency: { max: number | null; limit: number | null; utilization_pct: number | null };
-  failures: { nack: number | null; dlq: number | null; ttl_expired: number | null };
+/** The values of one figure, one per bucket; null where it is not known. */
+export type Values = (number | null)[];
+
+/** A series as columns: `format=columns`. */
+export type Columns = {
+  time_ms: number[];
+  kind: Kind[];
+  throughput: { enqueued: Values; dequeued: Values; completed: Values };
+  queue_depth: { max: Values };
+  latency: { max_age_ms: Values; p50_ms: Values; p95_ms: Values; p99_ms: Values };
+  concurrency: { max: Values; limit: Values };
+  failures: { nack: Values; dlq: Values; ttl_expired: Values };
 };
 
-export type Series = {
-  period: { start: string; end: string };
-  resolution: string;
-  bucket_ms: number;
-  complete_until: string;
-  timeseries: Point[];
-};
+export type Series = { bucket_ms: number; columns: Columns };
 
 export type Worker = {
   worker_id: string;
@@ -73,7 +65,7 @@ export type Worker = {
 export type WorkerSeries = {
   bucket_ms: number;
   shared: boolean;
-  timeseries: { time_ms: number; kind: Kind; figures: Record<string, number | null> }[];
+  columns: { time_ms: number[]; kind: Kind[]; figures: Record<string, Values> };
 };
 
 export type Explanation = { cause: string; summary: string; evidence: string[]; outlook: string };

@@ -1,14 +1,13 @@
-// The same moment on an earlier day, whose points may be wider: older tiers are coarser.
+// The same moment on an earlier day, whose buckets may be wider: older tiers are coarser.
 
-import type { Point, Series } from "../api/types";
+import type { Series, Values } from "../api/types";
 
 export type Earlier = { series: Series; label: string; days: number };
 
 const DAY_MS = 86_400_000;
 
-/** The earlier point that covers what lies under `timeMs` now. */
-export function at({ series, days }: Earlier, timeMs: number): Point | undefined {
-  const first = series.timeseries[0];
-  if (!first) return undefined;
-  return series.timeseries[Math.floor((timeMs - days * DAY_MS - first.time_ms) / series.bucket_ms)];
+/** Of `values` of the earlier series, those that cover what lies under `times` now. */
+export function under({ series, days }: Earlier, values: Values, times: number[]): Values {
+  const first = series.columns.time_ms[0] ?? 0;
+  return times.map((time) => values[Math.floor((time - days * DAY_MS - first) / series.bucket_ms)] ?? null);
 }

@@ -1,32 +1,25 @@
 // What a queue did, in six charts, with the same stretch of an earlier day drawn behind.
 
 import { useMemo } from "preact/hooks";
-import type { Point, Series } from "../api/types";
-import { at, type Earlier } from "../lib/compare";
+import type { Series, Values } from "../api/types";
+import { under, type Earlier } from "../lib/compare";
 import { count, duration, rate } from "../lib/format";
 import { Chart, type Line } from "../ui/chart";
 import { zoomTo } from "../ui/period";
 
-/** A figure of a point, and how many seconds the point covers. */
-type Pick = (point: Point, seconds: number) => number | null | undefined;
+type Pick = (series: Series) => Values;
 
-const depth: Pick = (point) => point.queue_depth.max;
-const p95: Pick = (point) => point.latency.p95_ms;
-const enqueued = perSecond((point) => point.throughput.enqueued);
+const depth: Pick = ({ columns }) => columns.queue_depth.max;
+const p95: Pick = ({ columns }) => columns.latency.p95_ms;
+const enqueued: Pick = (series) => perSecond(series, series.columns.throughput.enqueued);
 
-function perSecond(pick: (point: Point) => number | null | undefined): Pick {
-  return (point, seconds) => {
-    const value = pick(point);
-    return value == null ? null : value / seconds;
-  };
+function perSecond(series: Series, counts: Values): Values {
+  return counts.map((value) => (value == null ? null : (value * 1000) / series.bucket_ms));
 }
 
 export function Charts({ series, before }: { series: Series; before: Earlier | null }) {
-  const points = series.timeseries;
-  const shared = useMemo(
-    () => ({ times: points.map((point) => point.time_ms), kinds: points.map((point) => point.kind), onZoom: zoomTo }),
-    [points],
-  );
+  const { time_ms: times, kind: kinds } = series.columns;
+  const shared = { times, kinds, onZoom: zoomTo };
   const lines = useMemo(() => linesOf(series, before), [series, before?.series, before?.days]);
   return (
     <>
@@ -46,37 +39,20 @@ export function Charts({ series, before }: { series: Series; before: Earlier | n
 }
 
 function linesOf(series: Series, before: Earlier | null) {
-  const points = series.timeseries;
-  const line = (label: string, tone: number, pick: Pick, dashed = false): Line => ({
-    label,
-    tone,
-    dashed,
-    values: points.map((point) => pick(point, series.bucket_ms / 1000) ?? null),
-  });
-  const past = (pick: Pick): Line[] => {
-    if (!before) return [];
-    const seconds = before.series.bucket_ms / 1000;
-    const values = points.map((point) => {
-      const earlier = at(before, point.time_ms);
-      return earlier ? (pick(earlier, seconds) ?? null) : null;
-    });
-    return [{ label: before.label, tone: 5, dashed: true, values }];
-  };
+  const { throughput, latency, concurrency, failures, time_ms } = series.columns;
+  const line = (label: string, tone: number, values: Values, dashed = false): Line => ({ label, tone, dashed, values });
+  const past = (pick: Pick): Line[] => (before ? [line(before.label, 5, under(before, pick(before.series), time_ms), true)] : []);
   return {
-    depth: [line("depth", 1, depth), ...past(depth)],
+    depth: [line("depth", 1, depth(series)), ...past(depth)],
     throughput: [
-      line("in", 1, enqueued),
-      line("out", 2, perSecond((point) => point.throughput.dequeued)),
-      line("done", 4, perSecond((point) => point.throughput.completed)),
+      line("in", 1, enqueued(series)),
+      line("out", 2, perSecond(series, throughput.dequeued)),
+      line("done", 4, perSecond(series, throughput.completed)),
       ...past(enqueued),
     ],
-    wait: [line("p50", 2, (point) => point.latency.p50_ms), line("p95", 1, p95), line("p99", 3, (point) => point.latency.p99_ms), ...past(p95)],
-    concurrency: [line("running", 1, (point) => point.concurrency.max), line("limit", 3, (point) => point.concurrency.limit || null, true)],
-    age: [line("oldest", 4, (point) => point.latency.max_age_ms)],
-    failures: [
-      line("failed", 4, (point) => point.failures.nack),
-      line("dead", 3, (point) => point.failures.dlq),
-      line("expired", 5, (point) => point.failures.ttl_expired),
-    ],
+    wait: [line("p50", 2, latency.p50_ms), line("p95", 1, latency.p95_ms), line("p99", 3, latency.p99_ms), ...past(p95)],
+    concurrency: [line("running", 1, concurrency.max), line("limit", 3, concurrency.limit, true)],
+    age: [line("oldest", 4, latency.max_age_ms)],
+    failures: [line("failed", 4, failures.nack), line("dead", 3, failures.dlq), line("expired", 5, failures.ttl_expired)],
   };
 }

@@ -158,5 +158,5 @@ function History({ path }: { path: string }) {
 }
 
 function fetchSeries(path: string, range: Range): Promise<Series> {
-  return get<Series>(`${path}/metrics`, { period: range.period, from: range.from, to: range.to });
+  return get<Series>(`${path}/metrics`, { period: range.period, from: range.from, to: range.to, format: "columns" });
 }

@@ -77,7 +77,7 @@ function Figures({ worker }: { worker: string }) {
   const path = worker ? `/api/v1/workers/${encodeURIComponent(worker)}/metrics` : "/api/v1/workers/metrics";
   const key = JSON.stringify(range);
   const series = usePoll(
-    () => get<WorkerSeries>(path, { period: range.period, from: range.from, to: range.to }),
+    () => get<WorkerSeries>(path, { period: range.period, from: range.from, to: range.to, format: "columns" }),
     [path, key],
     range.from ? 0 : 5_000,
   );
@@ -99,14 +99,10 @@ function Figures({ worker }: { worker: string }) {
 }
 
 function chartsOf(series: WorkerSeries) {
-  const points = series.timeseries;
-  const line = (label: string, tone: number, key: string): Line => ({
-    label,
-    tone,
-    values: points.map((point) => point.figures[key] ?? null),
-  });
+  const { time_ms: times, kind: kinds, figures } = series.columns;
+  const line = (label: string, tone: number, key: string): Line => ({ label, tone, values: figures[key] ?? [] });
   return {
-    shared: { times: points.map((point) => point.time_ms), kinds: points.map((point) => point.kind), onZoom: zoomTo },
+    shared: { times, kinds, onZoom: zoomTo },
     throughput: [line("pushes", 1, "pushes_per_s"), line("pops", 2, "pops_per_s"), line("acks", 4, "acks_per_s")],
     lag: [line("mean", 2, "lag_mean_ms"), line("worst", 3, "lag_max_ms")],
     loop: [line("mean", 2, "event_loop_lag_mean_ms"), line("worst", 3, "event_loop_lag_max_ms")],
