@@ -7,11 +7,12 @@ from collections.abc import Callable
 import pytest
 from prometheus_client import CollectorRegistry
 
+from weir.model.backoff import Backoff
 from weir.pipeline.job import Landed
 from weir.pipeline.pipeline_metrics import PipelineMetrics
 from weir.pipeline.supervisor import Patience, QuerySupervisor
 
-QUICK = Patience(first_s=0.01, longest_s=0.02, failures_to_pause=3, healthy_s=60)
+QUICK = Patience(backoff=Backoff(first_s=0.01, longest_s=0.02), failures_to_pause=3, healthy_s=60)
 
 
 class Script:

@@ -15,6 +15,7 @@ from weir.control.queue_definitions import QueueDefinitions
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
 from weir.errors import BrokerUnavailable
+from weir.model.backoff import Backoff
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
 from weir.serve.bootstrap import ADMIN, DEFAULT, keep_token
@@ -51,7 +52,9 @@ async def test_a_loop_that_fails_is_started_again_and_counted() -> None:
             await asyncio.Event().wait()
         raise BrokerUnavailable("away") if runs == 1 else RuntimeError("broken")
 
-    supervisor = LoopSupervisor((Loop(name="fragile", run=fragile),), min_backoff_s=0.001)
+    supervisor = LoopSupervisor(
+        (Loop(name="fragile", run=fragile),), backoff=Backoff(first_s=0.001, longest_s=1)
+    )
     async with supervisor.running(), asyncio.timeout(5):
         await third.wait()
     assert supervisor.restarts == {"fragile": 2}

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 
 from weir.client.options import ClientOptions
+from weir.model.backoff import Backoff
 
 _SERVER_TROUBLE = frozenset({500, 502, 503, 504})
 
@@ -29,5 +30,6 @@ def pause_s(attempt: int, options: ClientOptions, *, asked_s: float | None) -> f
     """How long to wait before try `attempt + 1`: what the server asked for, or back-off with jitter."""
     if options.honor_retry_after and asked_s is not None:
         return min(asked_s, options.max_retry_delay_s)
-    longest = min(options.max_retry_delay_s, options.retry_delay_s * 2.0 ** (attempt - 1))
-    return longest * (0.5 + random.random() / 2)
+    longest_s = Backoff(first_s=options.retry_delay_s, longest_s=options.max_retry_delay_s).pause_s(attempt)
+    # Between half of it and all of it: clients that failed together do not come back together.
+    return longest_s * (0.5 + random.random() / 2)

@@ -10,10 +10,11 @@ from pathlib import Path
 from weir.embedded.child import Child
 from weir.embedded.server import EmbeddedServer
 from weir.errors import Misconfigured
+from weir.model.backoff import Backoff
 
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 5.0
+_BACKOFF = Backoff(first_s=0.1, longest_s=5.0)
 _STEADY_AFTER_S = 1.0
+"""A server that ran this long wipes the failures before it."""
 # Redis reads its whole file first, and PostgreSQL may have much to recover.
 _START_PATIENCE_S = 300.0
 _POLL_S = 0.03
@@ -68,14 +69,12 @@ class Supervised:
     async def keep_alive(self) -> None:
         """Start it again whenever it dies; raises only when that cannot help."""
         loop = asyncio.get_running_loop()
-        pause = _FIRST_PAUSE_S
+        failures = 0
         while True:
             since = loop.time()
             await self._died()
-            if loop.time() - since > _STEADY_AFTER_S:
-                pause = _FIRST_PAUSE_S
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_S)
+            failures = 1 if loop.time() - since > _STEADY_AFTER_S else failures + 1
+            await asyncio.sleep(_BACKOFF.pause_s(failures))
             await self._start_again()
 
     async def _died(self) -> None:

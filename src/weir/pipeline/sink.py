@@ -18,6 +18,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from weir.errors import WarehouseUnavailable
+from weir.model.backoff import Backoff
 from weir.pipeline.archive import Archive, ShardRange
 from weir.pipeline.decoding import Ages, events_of
 from weir.pipeline.definition import MetricDefinition
@@ -34,6 +35,7 @@ PORTION_EVENTS = 50_000
 """How many events are worth a file of the archive of their own; fewer wait for those of the next stream."""
 
 ATTEMPTS = 3
+_BACKOFF = Backoff(first_s=0.25, longest_s=1.0, factor=4)
 INSERT_TIMEOUT_S = 120
 """A batch of 100,000 queues takes a loaded server tens of seconds; giving up on it would only repeat it."""
 
@@ -177,7 +179,7 @@ def _insert(options: SinkOptions, table: str, rows: pa.Table, token: str) -> Non
             connection.cache_clear()
             if attempt + 1 == ATTEMPTS:
                 raise
-            time.sleep(0.25 * 4**attempt)
+            time.sleep(_BACKOFF.pause_s(attempt + 1))
 
 
 def _note(mine: _Collected, options: SinkOptions) -> None:

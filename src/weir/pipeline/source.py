@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from weir.errors import BrokerUnavailable, Misconfigured
+from weir.model.backoff import Backoff
 from weir.pipeline.offsets import Offset, ReadTask, Stream, read_tasks_between
 from weir.pipeline.planning import Bounds, fallback_offset, next_offset
 from weir.pipeline.segments import SPARK_SCHEMA, record_batch, segment_of
@@ -36,6 +37,7 @@ PLAN = "plan"
 """The note beside the streams that mirrors the batch which Spark journaled last."""
 
 _ATTEMPTS = 3
+_BACKOFF = Backoff(first_s=0.1, longest_s=1.6, factor=4)
 _NO_TAILS: Mapping[Stream, Tail] = {}
 T = TypeVar("T")
 
@@ -208,7 +210,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 _log.warning("the streams are out of reach", attempt=attempt + 1, error=str(error))
                 if attempt + 1 == _ATTEMPTS and otherwise is None:
                     raise
-                time.sleep(0.1 * 4**attempt)
+                time.sleep(_BACKOFF.pause_s(attempt + 1))
         assert otherwise is not None
         return otherwise
 

@@ -15,6 +15,7 @@ from typing import Protocol
 import structlog
 
 from weir.errors import WeirError
+from weir.model.backoff import Backoff
 from weir.pipeline.pipeline_metrics import PipelineMetrics
 
 _log = structlog.get_logger(__name__)
@@ -31,12 +32,14 @@ class StreamingQuery(Protocol):
     def stop(self) -> None: ...
 
 
+_BACKOFF = Backoff(first_s=1.0, longest_s=30.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
     """How long to wait between attempts, and after how many failures in a row to pause."""
 
-    first_s: float = 1.0
-    longest_s: float = 30.0
+    backoff: Backoff = _BACKOFF
     failures_to_pause: int = 3
     healthy_s: float = 10.0
     """A query that ran this long wipes the failures before it."""
@@ -103,7 +106,7 @@ class QuerySupervisor:
         paused = self._failures >= self._patience.failures_to_pause
         _log.error("the pipeline's query ended", failures=self._failures, paused=paused, error=reason)
         self._enter("paused" if paused else "retrying", error=reason)
-        delay_s = min(self._patience.first_s * 2 ** (self._failures - 1), self._patience.longest_s)
+        delay_s = self._patience.backoff.pause_s(self._failures)
         self._sleep(delay_s)
         while paused and not self._stopping.is_set() and not self._stores_answer():
             self._sleep(min(delay_s, 5))

@@ -14,11 +14,12 @@ from prometheus_client.metrics_core import Metric
 
 from weir.errors import WeirError
 from weir.model.asyncio_tasks import cancelled
+from weir.model.backoff import Backoff
 
 log = structlog.get_logger("weir.serve")
-_MIN_BACKOFF_S = 0.5
-_MAX_BACKOFF_S = 30.0
+_BACKOFF = Backoff(first_s=0.5, longest_s=30.0)
 _HEALTHY_S = 60.0
+"""A loop that ran this long wipes the failures before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +33,9 @@ class Loop:
 class LoopSupervisor:
     """Keeps loops running. One that fails waits and starts again; the others never notice."""
 
-    def __init__(self, loops: tuple[Loop, ...], *, min_backoff_s: float = _MIN_BACKOFF_S) -> None:
+    def __init__(self, loops: tuple[Loop, ...], *, backoff: Backoff = _BACKOFF) -> None:
         self._loops = loops
-        self._min_backoff_s = min_backoff_s
+        self._backoff = backoff
         self.restarts: dict[str, int] = {loop.name: 0 for loop in loops}
 
     @asynccontextmanager
@@ -56,7 +57,7 @@ class LoopSupervisor:
         yield family
 
     async def _keep(self, loop: Loop) -> None:
-        backoff_s = self._min_backoff_s
+        failures = 0
         while True:
             started = time.monotonic()
             try:
@@ -67,7 +68,5 @@ class LoopSupervisor:
             except Exception:
                 log.exception("loop failed", loop=loop.name)
             self.restarts[loop.name] += 1
-            if time.monotonic() - started > _HEALTHY_S:
-                backoff_s = self._min_backoff_s
-            await asyncio.sleep(backoff_s)
-            backoff_s = min(backoff_s * 2, _MAX_BACKOFF_S)
+            failures = 1 if time.monotonic() - started > _HEALTHY_S else failures + 1
+            await asyncio.sleep(self._backoff.pause_s(failures))
