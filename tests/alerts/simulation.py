@@ -104,7 +104,7 @@ class StoryWarehouse:
         landed_ms = T0 + self._story.landed_until(now_ms - T0)
         return Freshness(now_ms=now_ms, behind={} if landed_ms == now_ms else {0: landed_ms})
 
-    async def everything(self) -> list[LandedGap]:
+    async def all_gaps(self) -> list[LandedGap]:
         return [
             LandedGap(metric="queue", shard=0, span=TimeSpan(start_ms=T0 + start, end_ms=T0 + end))
             for start, end in self._story.losses
