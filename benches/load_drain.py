@@ -10,12 +10,12 @@ from weir.broker.broker import Gated
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
+from weir.exchange.service import OperationService
 from weir.model.message import NewMessage
 from weir.model.shards import shard_of
 from weir.operations.model import NewOperation, lane_of
 from weir.operations.payload import Push, encode_push
 from weir.operations.queue import OperationQueue
-from weir.operations.service import OperationService
 from weir.serve.bootstrap import DEFAULT
 from weir.settings import StoreUrls, load_settings
 from weir.spec.ir import QueueSpec

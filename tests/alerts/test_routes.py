@@ -13,12 +13,13 @@ from alerts.simulation import HOUR, MINUTE, Simulation, Story
 from weir.alerts.room import open_alerts
 from weir.alerts.rules import Rules, sync_from_spec
 from weir.api.app import create_app
-from weir.api.direct import DirectPusher, DirectSettler
 from weir.api.services import Services
 from weir.control.audit_log import AuditLog
 from weir.control.database import Database
 from weir.control.principals import Principal, Role
 from weir.errors import Unauthenticated
+from weir.exchange.attempt import DirectPusher
+from weir.exchange.settle import DirectSettler
 from weir.model.names import EnvironmentRef
 from weir.spec.ir import AlertSpec, QueueSpec
 from weir.testing.memory import MemoryBroker

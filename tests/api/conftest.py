@@ -12,7 +12,6 @@ import pytest
 
 from support.urls import with_database
 from weir.api.app import create_app
-from weir.api.direct import DirectPusher, DirectSettler
 from weir.api.edge import Edge
 from weir.api.services import Services
 from weir.broker.broker import Broker
@@ -26,6 +25,8 @@ from weir.control.queue_definitions import QueueDefinitions
 from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
 from weir.deadletters.services import open_dead_letters
+from weir.exchange.attempt import DirectPusher
+from weir.exchange.settle import DirectSettler
 from weir.serve.server import bind, listening
 
 from .harness import PUSH, Tenant, define, make_tenant

@@ -14,10 +14,10 @@ from weir.api.services import Services
 from weir.broker.broker import Broker
 from weir.control.database import Database, PoolState
 from weir.errors import BrokerUnavailable, ControlUnavailable
+from weir.exchange.metrics import operation_families
+from weir.exchange.service import OperationService
 from weir.model.holders import STRANGERS
-from weir.operations.desk import MOST_PARTITIONS
-from weir.operations.exposition import operation_families
-from weir.operations.service import OperationService
+from weir.operations.store import MOST_PARTITIONS
 from weir.spec.ir import QueueSpec, Retention
 
 from .harness import Tenant, define, make_client
@@ -227,7 +227,7 @@ async def test_without_postgres_what_this_process_counted_is_still_told(
 
     async with make_client(create_app(services), tenant.token) as client:
         await push(client, queue, "a")
-        monkeypatch.setattr(operations.desk, "gauges", away)
+        monkeypatch.setattr(operations.store, "gauges", away)
         samples = await scraped(client)
     assert answers(samples) == {("201", "executed"): 1}
     assert samples["weir_operation_queue_up",] == 0

@@ -17,9 +17,9 @@ from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.control.system_events import SystemEvent, SystemEventKind, SystemEvents
 from weir.embedded.ports import free_port
+from weir.exchange.service import OperationService
 from weir.model.ids import new_id
 from weir.operations.payload import decode_push
-from weir.operations.service import OperationService
 from weir.workers.timeline import Timelines
 
 from .harness import Tenant, make_client

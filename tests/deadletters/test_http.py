@@ -18,7 +18,6 @@ from tests.deadletters.world import World, numbers
 from support.history import Moment, land_moments
 from support.warehouse import NOW_MS, WarehouseRig
 from weir.api.app import create_app
-from weir.api.direct import DirectPusher, DirectSettler
 from weir.api.services import Services
 from weir.channels.channels import Channels
 from weir.control.authentication import CachedAuthenticator
@@ -28,6 +27,8 @@ from weir.control.queue_definitions import QueueDefinitions
 from weir.control.tenants import Tenants
 from weir.control.tokens import NewToken, Tokens
 from weir.deadletters.services import open_dead_letters
+from weir.exchange.attempt import DirectPusher
+from weir.exchange.settle import DirectSettler
 from weir.model.asyncio_tasks import cancelled
 from weir.model.clock import SystemClock
 from weir.model.message import NewMessage

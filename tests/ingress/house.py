@@ -14,7 +14,6 @@ import httpx2
 
 from ingress import signing
 from weir.api.app import create_app
-from weir.api.direct import DirectPusher, DirectSettler
 from weir.api.edge import Edge
 from weir.api.services import Services
 from weir.broker.redis import RedisBroker
@@ -31,6 +30,8 @@ from weir.control.tokens import NewToken, Tokens
 from weir.deadletters.copier import DeadLetterCopier
 from weir.deadletters.mover import Mover
 from weir.deadletters.services import open_dead_letters
+from weir.exchange.attempt import DirectPusher
+from weir.exchange.settle import DirectSettler
 from weir.ingress.receive import Receiver
 from weir.ingress.synchronous import CommandsAtOnce
 from weir.model.asyncio_tasks import cancelled

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from weir.broker.checks import check_messages
 from weir.errors import WeirError
+from weir.exchange.seam import PushAnswer, Pushed, PushItem
 from weir.ingress.receive import Receiver
-from weir.model.exchange import PushAnswer, Pushed, PushItem
 from weir.model.limits import MAX_PAYLOAD_BYTES
 from weir.model.names import EnvironmentRef
 from weir.spec.build_webhooks import MAX_BODY_BYTES

@@ -13,7 +13,7 @@ from ingress import signing
 from ingress.house import SECRET
 from weir.api.edge import Edge
 from weir.errors import BrokerUnavailable
-from weir.model.exchange import Refused
+from weir.exchange.seam import Refused
 from weir.model.limits import MAX_ERROR_BYTES
 from weir.model.message import NewMessage
 from weir.model.receipts import HOOK, RECEIVED_AT

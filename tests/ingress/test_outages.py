@@ -18,9 +18,9 @@ from weir.api.app import create_app
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
+from weir.exchange.service import OperationService
 from weir.ingress.receive import Receiver
 from weir.model.asyncio_tasks import cancelled
-from weir.operations.service import OperationService
 
 SPEC = """
 app Hooks {

@@ -11,10 +11,10 @@ from weir.broker.broker import NamedCall
 from weir.control.database import Database, execute
 from weir.control.sql import NamedQuery
 from weir.errors import BrokerUnavailable
-from weir.model.exchange import Pushed, PushItem, Queued
+from weir.exchange.seam import Pushed, PushItem, Queued
+from weir.exchange.service import OperationService
 from weir.model.message import Enqueued, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.operations.service import OperationService
 from weir.spec.ir import Ordering, QueueSpec
 from weir.testing.memory import MemoryBroker
 

@@ -10,11 +10,11 @@ import pytest
 
 from weir.admission.admission import Admission
 from weir.control.database import Database
+from weir.exchange.seam import PushItem
+from weir.exchange.service import OperationService
 from weir.model.asyncio_tasks import cancelled
-from weir.model.exchange import PushItem
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.operations.service import OperationService
 from weir.spec.ir import Ordering, QueueSpec
 from weir.testing.memory import MemoryBroker
 

@@ -13,10 +13,10 @@ from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.control.migrate import read_migrations
-from weir.model.exchange import Queued
+from weir.exchange.seam import Queued
+from weir.exchange.service import OperationService
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.operations.calls import IDLE_MS, IdleCalls
-from weir.operations.service import OperationService
+from weir.operations.maintenance import IDLE_MS, IdleCalls
 from weir.spec.ir import QueueSpec
 from weir.testing.clocks import ManualClock
 from weir.testing.memory import MemoryBroker
@@ -82,7 +82,7 @@ async def test_a_call_of_unknown_outcome_is_kept_until_its_operation_asked(
     assert len(await lanes_of(store, process)) == 1
     await service.keeper.round()
     await service.processor.round()
-    row = await service.desk.read(work.scope, answer.operation_id)
+    row = await service.store.read(work.scope, answer.operation_id)
     assert row["result"] == {"messages": [{"id": answer.message_id, "status": "accepted"}]}
     assert (await store.state(work)).depth == 1
     manual_clock.advance(IDLE_MS)

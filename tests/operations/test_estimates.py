@@ -12,12 +12,12 @@ import pytest
 from weir.admission.admission import Admission
 from weir.admission.budget import QueueBudget
 from weir.control.database import Database
-from weir.model.exchange import Queued
+from weir.exchange.seam import Queued
+from weir.exchange.service import OperationService
 from weir.model.message import Enqueued, NewMessage
 from weir.model.names import QueueRef
 from weir.operations.estimate import RateMeter
 from weir.operations.processor import Processor
-from weir.operations.service import OperationService
 from weir.testing.memory import MemoryBroker
 
 from .conftest import item, running, wait_for
@@ -68,7 +68,7 @@ async def test_nine_in_ten_estimates_are_right_within_a_factor_of_two(
         await wait_for(empty, timeout_s=60)
     right = 0
     for operation_id, wait_ms in promised.items():
-        took = (await service.desk.read(queue.scope, operation_id))["latency_ms"]
+        took = (await service.store.read(queue.scope, operation_id))["latency_ms"]
         right += 0.5 <= max(1, wait_ms) / max(1, took) <= 2
     print(f"{right} of {len(promised)} estimates within a factor of 2")
     assert len(promised) > 200

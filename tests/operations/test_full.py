@@ -14,11 +14,11 @@ from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.errors import QueueFull
+from weir.exchange.seam import PushAnswer, Pushed, Queued, Refused
+from weir.exchange.service import OperationService
 from weir.model.asyncio_tasks import cancelled
-from weir.model.exchange import PushAnswer, Pushed, Queued, Refused
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.operations.model import Reason
-from weir.operations.service import OperationService
 from weir.spec.ir import QueueSpec, Retention
 from weir.testing.memory import MemoryBroker
 
@@ -127,7 +127,7 @@ async def test_a_cancelled_operation_gives_its_room_back(
     (queued, *_) = await push(pressed, tiny, *"01234")
     assert isinstance(queued, Queued)
     assert kinds(await push(calm, tiny, "x")) == ["queue_full"]
-    await calm.desk.cancel(tiny.scope, queued.operation_id)
+    await calm.store.cancel(tiny.scope, queued.operation_id)
     assert kinds(await push(calm, tiny, *"01234")) == ["Pushed"] * DEPTH
 
 

@@ -6,7 +6,7 @@ import pytest
 from redis import exceptions
 
 from weir.broker.failures import translate
-from weir.operations.attempt import is_unknown
+from weir.operations.gates import is_unknown
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from weir.control.database import Database
-from weir.model.exchange import Pushed, PushItem, Queued
+from weir.exchange.seam import Pushed, PushItem, Queued
+from weir.exchange.service import OperationService
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.operations.model import Reason
-from weir.operations.service import OperationService
 from weir.spec.ir import QueueSpec
 from weir.testing.memory import MemoryBroker
 

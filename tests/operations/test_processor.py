@@ -7,11 +7,11 @@ import time
 
 import pytest
 
+from weir.exchange.service import OperationService
 from weir.model.asyncio_tasks import cancelled
 from weir.operations import processor
 from weir.operations.model import Claimed
 from weir.operations.processor import Processor
-from weir.operations.service import OperationService
 
 from .conftest import wait_for
 

@@ -13,16 +13,15 @@ from weir.broker.broker import Gated
 from weir.control.database import Database, execute
 from weir.control.sql import NamedQuery
 from weir.errors import Conflict, InvalidInput, NotFound, Overloaded
-from weir.model.exchange import Pushed, Queued, Settled, SettleItem, Verb
+from weir.exchange.seam import Pushed, Queued, Settled, SettleItem
+from weir.exchange.service import OperationService
 from weir.model.ids import new_id, new_message_id
-from weir.model.message import LeaseRef, Settlement
+from weir.model.message import LeaseRef, Settlement, Verb
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.operations.estimate import Rate, RateMeter
-from weir.operations.maintenance import Cleaner
+from weir.operations.gates import Reach
+from weir.operations.maintenance import Cleaner, OrphanGates
 from weir.operations.model import OperationStatus
-from weir.operations.orphans import OrphanGates
-from weir.operations.reach import Reach
-from weir.operations.service import OperationService
 from weir.spec.ir import QueueSpec, Retention
 from weir.testing.memory import MemoryBroker
 
@@ -98,14 +97,14 @@ async def test_a_poisoned_operation_ends_as_failed_and_unblocks_its_partition(
         spoil = "UPDATE weir.operations SET payload = 'junk' WHERE id = %(id)s"
         await execute(connection, statement(spoil), id=poisoned.operation_id)
     await drain(database, service)
-    row = await service.desk.read(queue.scope, poisoned.operation_id)
+    row = await service.store.read(queue.scope, poisoned.operation_id)
     assert row["status"] == OperationStatus.FAILED
     assert row["retry_count"] == row["max_retries"] + 1
     assert "cannot be read" in row["error"]
     assert await drained(broker, queue) == ["behind"]
     (answer,) = await service.front().push([item(queue, "direct", key="a")])
     assert isinstance(answer, Pushed)
-    again = await service.desk.retry(queue.scope, poisoned.operation_id)
+    again = await service.store.retry(queue.scope, poisoned.operation_id)
     assert (again["status"], again["retry_count"]) == (OperationStatus.PENDING, 0)
 
 
@@ -143,13 +142,13 @@ async def test_a_pending_operation_can_be_cancelled_and_a_finished_one_cannot(
 ) -> None:
     first = await queued(service, queue, "1", key="a")
     second = await queued(service, queue, "2", key="a")
-    cancelled = await service.desk.cancel(queue.scope, first.operation_id)
+    cancelled = await service.store.cancel(queue.scope, first.operation_id)
     assert cancelled["status"] == OperationStatus.CANCELLED
     assert await service.processor.round() == 1
     with pytest.raises(Conflict):
-        await service.desk.cancel(queue.scope, second.operation_id)
+        await service.store.cancel(queue.scope, second.operation_id)
     with pytest.raises(Conflict):
-        await service.desk.retry(queue.scope, second.operation_id)
+        await service.store.retry(queue.scope, second.operation_id)
     assert await drained(broker, queue) == ["2"]
     (answer,) = await service.front().push([item(queue, "3", key="a")])
     assert isinstance(answer, Pushed)
@@ -161,21 +160,21 @@ async def test_unknown_and_foreign_operation_ids_do_not_exist(
     mine = await queued(service, queue, "1")
     other = EnvironmentRef(organization="other", project="p", environment="e")
     with pytest.raises(NotFound):
-        await service.desk.read(queue.scope, new_id())
-    for verb in (service.desk.read, service.desk.cancel, service.desk.retry):
+        await service.store.read(queue.scope, new_id())
+    for verb in (service.store.read, service.store.cancel, service.store.retry):
         with pytest.raises(NotFound):
             await verb(other, mine.operation_id)
     with pytest.raises(InvalidInput):
-        await service.desk.read(queue.scope, "not-an-id")
+        await service.store.read(queue.scope, "not-an-id")
 
 
 async def test_the_list_pages_and_the_stats_count(service: OperationService, queue: QueueRef) -> None:
     ids = [(await queued(service, queue, str(n), key=f"k{n}")).operation_id for n in range(5)]
-    page = await service.desk.page(queue.scope, limit=3)
-    rest = await service.desk.page(queue.scope, limit=3, before=page.next_before)
+    page = await service.store.page(queue.scope, limit=3)
+    rest = await service.store.page(queue.scope, limit=3, before=page.next_before)
     assert [row["id"] for row in page.operations + rest.operations] == ids[::-1]
     assert rest.next_before is None
-    (stat,) = await service.desk.stats(queue.scope)
+    (stat,) = await service.store.stats(queue.scope)
     assert (stat["type"], stat["priority"], stat["status"], stat["count"]) == ("PUSH", 5, "pending", 5)
 
 
@@ -193,7 +192,7 @@ async def test_acks_are_queued_only_while_the_broker_is_away(
     (later,) = await service.settlements.settle([SettleItem(lease=second.lease, verb=Verb.ACK)])
     assert isinstance(later, Queued)
     await service.processor.round()
-    row = await service.desk.read(queue.scope, later.operation_id)
+    row = await service.store.read(queue.scope, later.operation_id)
     assert (row["type"], row["priority"], row["result"]) == ("ACK_SINGLE", 4, {"settlements": ["done"]})
     assert (await broker.state(queue)).running == 0
 
@@ -294,7 +293,7 @@ def test_processes_drain_together() -> None:
 
 
 def test_a_shard_is_out_of_reach_until_it_was_reached_again() -> None:
-    reach = Reach()
+    reach = Reach(2)
     reach.lost(1)
     assert (reach.reachable(0), reach.reachable(1)) == (True, False)
     reach.regained(1)

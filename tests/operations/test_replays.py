@@ -6,12 +6,12 @@ import pytest
 
 from weir.control.database import Database
 from weir.errors import Conflict, NotFound
-from weir.model.exchange import Pushed, Queued
+from weir.exchange.seam import Pushed, Queued
+from weir.exchange.service import OperationService
 from weir.model.names import QueueRef
 from weir.operations.execute import execute
 from weir.operations.maintenance import Cleaner
 from weir.operations.model import OperationStatus
-from weir.operations.service import OperationService
 from weir.testing.memory import MemoryBroker
 
 from .conftest import busy, drained, idle, item
@@ -37,7 +37,7 @@ async def test_a_claim_that_is_run_again_after_its_operation_ended_changes_nothi
     again = await execute(broker, claimed)
     assert await service.queue.settle(again, worker="late") == {}
     assert await drained(broker, queue) == []
-    row = await service.desk.read(queue.scope, ticket.operation_id)
+    row = await service.store.read(queue.scope, ticket.operation_id)
     assert row["status"] == OperationStatus.COMPLETED
 
 
@@ -46,7 +46,7 @@ async def test_the_id_of_a_finished_operation_can_be_read_but_neither_cancelled_
 ) -> None:
     ticket = await queued(service, queue, "once")
     await service.processor.round()
-    for verb in (service.desk.cancel, service.desk.retry):
+    for verb in (service.store.cancel, service.store.retry):
         with pytest.raises(Conflict, match="completed"):
             await verb(queue.scope, ticket.operation_id)
     assert await drained(broker, queue) == ["once"]
@@ -59,7 +59,7 @@ async def test_the_id_of_a_forgotten_operation_does_not_exist_and_brings_nothing
     ticket = await queued(service, queue, "once")
     await service.processor.round()
     await Cleaner(database=database, queue=service.queue, done_ms=-1000).clean()
-    for verb in (service.desk.read, service.desk.cancel, service.desk.retry):
+    for verb in (service.store.read, service.store.cancel, service.store.retry):
         with pytest.raises(NotFound, match="kept for an hour"):
             await verb(queue.scope, ticket.operation_id)
     assert await service.processor.round() == 0
@@ -70,8 +70,8 @@ async def test_a_cancelled_operation_stays_cancelled_whoever_asks_again(
     service: OperationService, broker: MemoryBroker, queue: QueueRef
 ) -> None:
     ticket = await queued(service, queue, "never")
-    await service.desk.cancel(queue.scope, ticket.operation_id)
-    for verb in (service.desk.cancel, service.desk.retry):
+    await service.store.cancel(queue.scope, ticket.operation_id)
+    for verb in (service.store.cancel, service.store.retry):
         with pytest.raises(Conflict, match="cancelled"):
             await verb(queue.scope, ticket.operation_id)
     assert await service.processor.round() == 0

@@ -10,17 +10,17 @@ import pytest
 from weir.admission.admission import Admission
 from weir.admission.budget import QueueBudget
 from weir.admission.limit import AdaptiveLimit
-from weir.api.coalesce import CoalescingPusher
 from weir.broker.broker import Gated
 from weir.control.database import Database
 from weir.errors import NotFound, Overloaded
-from weir.model.exchange import Pushed, Queued, Refused
+from weir.exchange.coalesce import CoalescingPusher
+from weir.exchange.seam import Pushed, Queued, Refused
+from weir.exchange.service import OperationService
 from weir.model.holders import STRANGERS
 from weir.model.ids import new_operation_id
 from weir.model.names import QueueRef
 from weir.operations.model import NewOperation
 from weir.operations.queue import Added
-from weir.operations.service import OperationService
 from weir.testing.memory import MemoryBroker
 
 from .conftest import busy, idle, item

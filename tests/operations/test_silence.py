@@ -14,14 +14,14 @@ from support.servers import TestServers
 from weir.control.database import Database
 from weir.control.sql import NamedQuery
 from weir.errors import BrokerUnavailable, ControlUnavailable
-from weir.model.exchange import Pushed, Queued, Refused
+from weir.exchange.seam import Pushed, Queued, Refused
+from weir.exchange.service import OperationService
 from weir.model.message import Enqueued, NewMessage
 from weir.model.names import QueueRef
 from weir.operations import keeper as keeping
 from weir.operations import writer as writing
 from weir.operations.model import NewOperation, OperationStatus
 from weir.operations.queue import Added, NotQueued, OperationQueue
-from weir.operations.service import OperationService
 from weir.testing.memory import MemoryBroker
 
 from .conftest import busy, drained, idle, item, running, wait_for

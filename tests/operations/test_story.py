@@ -10,13 +10,13 @@ from typing import Any
 
 from weir.admission.admission import Admission
 from weir.admission.limit import AdaptiveLimit
-from weir.api.direct import DirectPusher
 from weir.control.database import Database
 from weir.errors import WeirError
-from weir.model.exchange import Pusher, PushItem
+from weir.exchange.attempt import DirectPusher
+from weir.exchange.seam import Pusher, PushItem
+from weir.exchange.service import OperationService
 from weir.model.message import Enqueued, NewMessage
 from weir.model.names import QueueRef
-from weir.operations.service import OperationService
 from weir.testing.memory import MemoryBroker
 
 from .conftest import item, running, wait_for

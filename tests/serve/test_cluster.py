@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from support.redis_cluster import RunningCluster
-from weir.model.exchange import Pushed, PushItem, Queued
+from weir.exchange.seam import Pushed, PushItem, Queued
 from weir.model.message import NewMessage, Settlement
 from weir.model.names import EnvironmentRef
 from weir.serve.build import open_process

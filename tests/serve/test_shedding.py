@@ -19,8 +19,8 @@ from weir.api.reply import Reply
 from weir.api.services import Services
 from weir.control.principals import Principal, Role
 from weir.errors import Overloaded
+from weir.exchange.metrics import AnswerTally
 from weir.model.holders import HOLDER, STRANGERS
-from weir.operations.tally import OperationTally
 from weir.serve.protocol import LimitedProtocol
 from weir.serve.server import bind, listening
 
@@ -46,7 +46,7 @@ class Pushes:
 
     def __init__(self) -> None:
         self.admission = Admission()
-        self.tally = OperationTally()
+        self.tally = AnswerTally()
         self.begun = 0
         self.go = asyncio.Event()
 
@@ -67,12 +67,12 @@ async def pushes() -> Pushes:
 
 @pytest.fixture
 async def port(pushes: Pushes) -> AsyncIterator[int]:
-    intake = SimpleNamespace(
+    overflow = SimpleNamespace(
         overloaded=lambda *, refused: Overloaded(
             "busy; try later", retry_after_s=3, quota=10, reason="burst_spent"
         )
     )
-    operations: Any = SimpleNamespace(admission=pushes.admission, intake=intake, tally=pushes.tally)
+    operations: Any = SimpleNamespace(admission=pushes.admission, overflow=overflow, tally=pushes.tally)
     services = Services(
         broker=cast(Any, None), authenticator=cast(Any, Tokens()), pusher=cast(Any, None),
         settler=cast(Any, None), operations=operations,

@@ -16,7 +16,6 @@ from support.history import Moment, land_moments, land_worker
 from support.urls import with_database
 from support.warehouse import NOW_MS, FixedTails, WarehouseRig
 from weir.api.app import create_app
-from weir.api.direct import DirectPusher, DirectSettler
 from weir.api.schemas.history import (
     EnvironmentMetrics,
     EnvironmentMetricsColumns,
@@ -29,6 +28,8 @@ from weir.api.schemas.history import (
 from weir.api.services import Services
 from weir.control.principals import Principal, Role
 from weir.errors import Unauthenticated
+from weir.exchange.attempt import DirectPusher
+from weir.exchange.settle import DirectSettler
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import QueueSpec
 from weir.telemetry.presence import ServingProcess

@@ -15,9 +15,9 @@ from weir.api.problems import error_reply
 from weir.api.services import Services
 from weir.control.principals import Principal
 from weir.errors import Overloaded
+from weir.exchange.service import OperationService
 from weir.model.holders import Holder
 from weir.model.ids import new_id
-from weir.operations.service import OperationService
 
 _PUSH = b"/api/v1/push"
 _RAW_PREFIX, _RAW_SUFFIX = b"/api/v1/queues/", b"/messages"
@@ -90,7 +90,7 @@ class LoadShedder:
         self._instruments.observe(method="POST", route=route, status=429, took_s=0.0)
         if not self._refusals_left or self._refused_with is None:
             self._refusals_left = _SAME_REFUSAL
-            self._refused_with = operations.intake.overloaded(refused=_SAME_REFUSAL)
+            self._refused_with = operations.overflow.overloaded(refused=_SAME_REFUSAL)
             self._pieces = _pieces(self._refused_with)
         self._refusals_left -= 1
         operations.tally.turned_away(self._refused_with)

@@ -29,11 +29,11 @@ from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
 from weir.deadletters.services import DeadLetterServices
 from weir.errors import ControlUnavailable, Unavailable
+from weir.exchange.seam import Pusher, Settler
+from weir.exchange.service import OperationService
 from weir.ingress.receive import Receiver
 from weir.model.clock import Clock, SystemClock
-from weir.model.exchange import Pusher, Settler
 from weir.model.names import EnvironmentRef
-from weir.operations.service import OperationService
 from weir.pipeline.status import PipelineView
 from weir.telemetry.presence import ServingProcess
 from weir.warehouse.reading.warehouse import Warehouse

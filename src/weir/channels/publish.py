@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weir.channels.channels import Channel, ChannelConsumer, Channels
-from weir.model.exchange import PushAnswer, Pusher, PushItem
+from weir.exchange.seam import PushAnswer, Pusher, PushItem
 from weir.model.ids import new_id
 from weir.model.message import NewMessage
 

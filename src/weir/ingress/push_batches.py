@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
-from weir.model.exchange import PushAnswer, Pusher, PushItem
+from weir.exchange.seam import PushAnswer, Pusher, PushItem
 from weir.model.limits import MAX_BATCH
 from weir.model.names import QueueRef
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import orjson
 
 from weir.errors import InvalidInput, TooLarge, Unauthenticated, Unavailable, WeirError
+from weir.exchange.seam import PushAnswer, Pushed, Pusher, PushItem, Queued, Refused
 from weir.ingress.handshakes import challenge_answer
 from weir.ingress.incoming_events import IncomingEvent, events_of
 from weir.ingress.outcome_counts import HookTally
@@ -21,7 +22,6 @@ from weir.ingress.recent import Recent
 from weir.ingress.signatures import verify
 from weir.ingress.webhook_secrets import LookUp, WebhookSecrets
 from weir.model.clock import Clock, SystemClock
-from weir.model.exchange import PushAnswer, Pushed, Pusher, PushItem, Queued, Refused
 from weir.model.holders import Holder
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef

@@ -70,6 +70,14 @@ class Delivery:
         return self.lease.queue
 
 
+class Verb(StrEnum):
+    """The three ways to settle a lease."""
+
+    ACK = "ack"
+    NACK = "nack"
+    DEAD_LETTER = "dead_letter"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """A leased message whose handler failed, with what is known about why."""

@@ -1,12 +1,23 @@
-"""How long a queued operation will wait: measured, not assumed."""
+"""How long a queued operation will wait: measured, not assumed. Also the other readings for admission."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from weir.admission.admission import Admission
+from weir.errors import WeirError
+from weir.operations.queue import OperationQueue
+
+log = logging.getLogger(__name__)
+
+RATES_WITHIN_MS = 5_000
+"""Rates of other processes count for this long after they were published."""
+_LAG_STEP_S = 0.05
 _SHARE = 0.3
 """What the last round counts for: load changes within a few rounds, and a promise is made for now."""
 _TYPICAL_SHARE = 0.1
@@ -88,3 +99,61 @@ class RateMeter:
     def rate(self) -> Rate:
         # Whole milliseconds: rates are told to the other processes whenever they change.
         return Rate(per_s=self._per_s, floor_ms=float(round(self._faded_floor_ms())))
+
+
+class LagSampler:
+    """How late the event loop is, told to admission; a peak fades within a few steps."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    async def run(self) -> None:
+        while True:
+            started = time.perf_counter()
+            await asyncio.sleep(_LAG_STEP_S)
+            late_ms = (time.perf_counter() - started - _LAG_STEP_S) * 1000
+            self._admission.lag_ms += (max(0.0, late_ms) - self._admission.lag_ms) * 0.3
+            self._admission.rested(_LAG_STEP_S)
+
+
+class DepthSampler:
+    """Reads depth and rates of all processes, publishes this one's, and hands them to admission."""
+
+    def __init__(
+        self,
+        *,
+        queue: OperationQueue,
+        admission: Admission,
+        meter: RateMeter,
+        process: str,
+        every_s: float = 0.25,
+    ) -> None:
+        self._queue = queue
+        self._admission = admission
+        self._meter = meter
+        self._process = process
+        self._every_s = every_s
+        self._published: Rate | None = None
+        self._others = UNKNOWN
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.sample()
+            except WeirError as error:
+                log.debug("depth and rates are unknown for now: %s", error)
+            await asyncio.sleep(self._every_s)
+
+    async def sample(self) -> None:
+        self._admission.depth = await self._queue.depth()
+        rate = self._meter.rate
+        if rate.per_s and (self._admission.depth or rate != self._published):
+            await self._queue.publish_rate(process=self._process, per_s=rate.per_s, floor_ms=rate.floor_ms)
+            self._published = rate
+        per_s, floor_ms = await self._queue.read_rate(besides=self._process, within_ms=RATES_WITHIN_MS)
+        self._others = Rate(per_s=per_s, floor_ms=floor_ms)
+
+    @property
+    def rate(self) -> Rate:
+        """How fast all processes drain together: this one as of now, the others as they told last."""
+        return self._meter.rate.with_others(self._others)

@@ -12,11 +12,10 @@ from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker, CallAnswer
 from weir.errors import BrokerUnavailable, InvalidInput, Unavailable, WeirError
 from weir.model.limits import MAX_BATCH
-from weir.model.message import Enqueue, Enqueued, NewMessage
+from weir.model.message import Enqueue, Enqueued, Failure, NewMessage, Settlement, Verb
 from weir.model.names import QueueRef
 from weir.operations.model import Claimed, OperationStatus, SettledOperation
 from weir.operations.payload import Push, decode_push, decode_settle
-from weir.operations.settling import settle_through
 
 OUTAGE_DELAY_MS = 250
 FULL_DELAY_MS = 250
@@ -64,6 +63,17 @@ async def _alone(broker: Broker, operation: Claimed) -> list[SettledOperation]:
     except WeirError as error:
         return [failed(operation, error)]
     return [_completed(operation, {"settlements": [outcome.value for outcome in outcomes]})]
+
+
+async def settle_through(broker: Broker, verb: Verb, failures: Sequence[Failure]) -> list[Settlement]:
+    """Ack, nack or dead-letter through the broker."""
+    match verb:
+        case Verb.ACK:
+            return await broker.ack([failure.lease for failure in failures])
+        case Verb.NACK:
+            return await broker.nack(failures)
+        case Verb.DEAD_LETTER:
+            return await broker.dead_letter(failures)
 
 
 async def _pushes(broker: Broker, queue: QueueRef, operations: list[Claimed]) -> list[SettledOperation]:

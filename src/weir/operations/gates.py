@@ -1,4 +1,8 @@
-"""Closing and opening the gates of operations in the broker, queue by queue."""
+"""The gates of operations in the broker, and which shards of it this process can reach.
+
+A gate is closed before its operation is written and opened after it ended. With the broker out of reach it
+stays open.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,13 @@ from weir.errors import BrokerUnavailable, NotFound, WeirError
 from weir.model.asyncio_tasks import all_of
 from weir.model.ids import OperationId
 from weir.model.names import QueueRef
-from weir.operations.attempt import is_unknown
+from weir.model.shards import shard_of
 from weir.operations.model import NewOperation
-from weir.operations.reach import BROKER_ANSWER_S, Reach
 
+BROKER_ANSWER_S = 0.75
+"""After this long without an answer a shard counts as out of reach, and what was asked of it is queued."""
+_REMEMBERED = 10_000
+"""Queues whose shard is remembered; with more of them, all are forgotten and hashed again."""
 Known = Callable[[QueueRef], Awaitable[bool]]
 """Whether a queue is defined, asked when the broker cannot tell."""
 
@@ -26,6 +33,37 @@ async def _trusted(_: QueueRef) -> bool:
 Closed = dict[OperationId, int | WeirError | None]
 """How many messages of each operation may be queued, or why it cannot be queued at all. None: its gate could
 not be closed, because the broker is out of reach."""
+
+
+class Reach:
+    """Which shards can be reached. A failed call loses one, until the keeper has reached it again."""
+
+    def __init__(self, shards: int) -> None:
+        self._shards = shards
+        self._shard_of: dict[QueueRef, int] = {}
+        self._lost: set[int] = set()
+
+    def shard(self, queue: QueueRef) -> int:
+        shard = self._shard_of.get(queue)
+        if shard is None:
+            if len(self._shard_of) > _REMEMBERED:
+                self._shard_of.clear()
+            shard = self._shard_of[queue] = shard_of(queue.scope, shards=self._shards)
+        return shard
+
+    def lost(self, shard: int) -> None:
+        self._lost.add(shard)
+
+    def regained(self, shard: int) -> None:
+        self._lost.discard(shard)
+
+    def reachable(self, shard: int) -> bool:
+        return shard not in self._lost
+
+
+def is_unknown(error: WeirError) -> bool:
+    """Whether the broker may or may not have done it; a store that answered 'no room' has not."""
+    return isinstance(error, BrokerUnavailable) and not error.extra.get("refused")
 
 
 class Gates:

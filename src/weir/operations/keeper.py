@@ -26,9 +26,9 @@ from weir.broker.broker import Broker, Gated
 from weir.control.database import Database, Row, execute, fetch
 from weir.errors import BrokerUnavailable, WeirError
 from weir.model.names import QueueRef
+from weir.operations.gates import Reach
 from weir.operations.model import LEASE_MS
 from weir.operations.queue import QUERIES, queue_of
-from weir.operations.reach import Reach
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -1,80 +1,30 @@
-"""What the operation queue needs besides draining: readings for admission, rates, cleaning up."""
+"""Cleaning up after the operation queue: finished operations, orphan gates and idle calls."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
+from collections import defaultdict
 
-from weir.admission.admission import Admission
+from weir.broker.broker import Broker, Gated
 from weir.control.database import Database
 from weir.errors import WeirError
-from weir.operations.desk import QUERIES
-from weir.operations.estimate import UNKNOWN, Rate, RateMeter
+from weir.model.durations import HOUR_MS
+from weir.model.names import QueueRef
 from weir.operations.queue import OperationQueue
+from weir.operations.store import QUERIES
 
 log = logging.getLogger(__name__)
 
-RATES_WITHIN_MS = 5_000
-_LAG_STEP_S = 0.05
-
-
-class LagSampler:
-    """How late the event loop is, told to admission; a peak fades within a few steps."""
-
-    def __init__(self, admission: Admission) -> None:
-        self._admission = admission
-
-    async def run(self) -> None:
-        while True:
-            started = time.perf_counter()
-            await asyncio.sleep(_LAG_STEP_S)
-            late_ms = (time.perf_counter() - started - _LAG_STEP_S) * 1000
-            self._admission.lag_ms += (max(0.0, late_ms) - self._admission.lag_ms) * 0.3
-            self._admission.rested(_LAG_STEP_S)
-
-
-class DepthSampler:
-    """Reads depth and rates of all processes, publishes this one's, and hands them to admission."""
-
-    def __init__(
-        self,
-        *,
-        queue: OperationQueue,
-        admission: Admission,
-        meter: RateMeter,
-        process: str,
-        every_s: float = 0.25,
-    ) -> None:
-        self._queue = queue
-        self._admission = admission
-        self._meter = meter
-        self._process = process
-        self._every_s = every_s
-        self._published: Rate | None = None
-        self._others = UNKNOWN
-
-    async def run(self) -> None:
-        while True:
-            try:
-                await self.sample()
-            except WeirError as error:
-                log.debug("depth and rates are unknown for now: %s", error)
-            await asyncio.sleep(self._every_s)
-
-    async def sample(self) -> None:
-        self._admission.depth = await self._queue.depth()
-        rate = self._meter.rate
-        if rate.per_s and (self._admission.depth or rate != self._published):
-            await self._queue.publish_rate(process=self._process, per_s=rate.per_s, floor_ms=rate.floor_ms)
-            self._published = rate
-        per_s, floor_ms = await self._queue.read_rate(besides=self._process, within_ms=RATES_WITHIN_MS)
-        self._others = Rate(per_s=per_s, floor_ms=floor_ms)
-
-    @property
-    def rate(self) -> Rate:
-        """How fast all processes drain together: this one as of now, the others as they told last."""
-        return self._meter.rate.with_others(self._others)
+ORPHAN_MS = 30_000
+"""An operation is written right after its gate was closed, and its caller waits 8 s for that at most."""
+ORPHANS_EVERY_S = 10.0
+ORPHANS_PAGE = 500
+"""Gates that one round looks at per shard; the next round goes on behind them."""
+IDLE_MS = HOUR_MS
+"""Bytes of a call that was given up may be on their way for as long as TCP tries to deliver them, about a
+quarter of an hour. Within this the slot must still know that they are late."""
+CALLS_EVERY_S = 60.0
 
 
 class Cleaner:
@@ -115,3 +65,83 @@ class Cleaner:
         await self._database.execute(QUERIES["clean_lanes"])
         await self._queue.forget_rates()
         return deleted
+
+
+class OrphanGates:
+    """Opens gates whose operation is not in PostgreSQL: left by a process that died between the two stores.
+
+    Such a gate would send producers to the operation queue for ever, and its messages would take room in
+    their queue. So every process looks through the gates that have been closed for a while, by the broker's
+    clock.
+    """
+
+    def __init__(
+        self, *, queue: OperationQueue, broker: Broker, older_ms: int = ORPHAN_MS, page: int = ORPHANS_PAGE
+    ) -> None:
+        self._queue = queue
+        self._broker = broker
+        self._older_ms = older_ms
+        self._page = page
+        self._skip: dict[int, int] = defaultdict(int)
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(ORPHANS_EVERY_S)
+            try:
+                await self.sweep()
+            except WeirError as error:
+                log.debug("gates are not looked through for now: %s", error)
+
+    async def sweep(self) -> int:
+        """Look at a page of every shard; how many gates were opened."""
+        return sum([await self._sweep(shard) for shard in range(self._broker.shards)])
+
+    async def _sweep(self, shard: int) -> int:
+        page = await self._broker.stale_gates(
+            shard, older_ms=self._older_ms, skip=self._skip[shard], limit=self._page
+        )
+        if not page:
+            self._skip[shard] = 0
+            return 0
+        alive = await self._queue.unfinished([gate.operation for _, gate in page])
+        orphans: dict[QueueRef, list[Gated]] = defaultdict(list)
+        for queue, gate in page:
+            if gate.operation not in alive:
+                orphans[queue].append(gate)
+        for queue, gates in orphans.items():
+            log.warning("opening %d gates of `%s` that nobody holds any more", len(gates), queue.queue)
+            await self._broker.open_gates(queue, gates)
+        self._skip[shard] = 0 if len(page) < self._page else self._skip[shard] + len(alive)
+        return len(page) - len(alive)
+
+
+class IdleCalls:
+    """Lets the broker forget the lanes of processes that ended, and of a load that is over.
+
+    A lane is kept as long as an operation in PostgreSQL will ask about its call, for any length of outage.
+    """
+
+    def __init__(self, *, queue: OperationQueue, broker: Broker, idle_ms: int = IDLE_MS) -> None:
+        self._queue = queue
+        self._broker = broker
+        self._idle_ms = idle_ms
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(CALLS_EVERY_S)
+            try:
+                await self.forget()
+            except WeirError as error:
+                log.debug("idle lanes are not forgotten for now: %s", error)
+
+    async def forget(self) -> int:
+        """Forget what nobody can ask about any more; how many lanes."""
+        return sum([await self._forget(shard) for shard in range(self._broker.shards)])
+
+    async def _forget(self, shard: int) -> int:
+        idle = await self._broker.idle_calls(shard, idle_ms=self._idle_ms)
+        if not idle:
+            return 0
+        needed = await self._queue.asked_about(idle)
+        lanes = [lane for lane in idle if lane not in needed]
+        return await self._broker.forget_calls(shard, lanes, idle_ms=self._idle_ms)

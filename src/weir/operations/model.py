@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from weir.admission.kinds import PRIORITIES, OperationType
+from weir.errors import QueueFull
 from weir.model.ids import OperationId, new_operation_id
 from weir.model.names import QueueRef
 from weir.model.shards import text_key
@@ -32,6 +33,11 @@ class Reason(StrEnum):
     MAINTAINING_ORDER = "maintaining_order"
     SYSTEM_BUSY = "system_busy"
     BROKER_UNAVAILABLE = "broker_unavailable"
+
+
+def queue_full(queue: QueueRef) -> QueueFull:
+    """The refusal of a message for which its queue has no room."""
+    return QueueFull(f"the queue `{queue.queue}` is full; try again", retry_after_s=1)
 
 
 def lane_of(queue: QueueRef, key: str | None) -> int:

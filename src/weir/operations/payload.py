@@ -10,9 +10,8 @@ import orjson
 
 from weir.broker.broker import NamedCall
 from weir.errors import InvalidInput
-from weir.model.exchange import Verb
 from weir.model.ids import MessageId
-from weir.model.message import Failure, LeaseRef, NewMessage
+from weir.model.message import Failure, LeaseRef, NewMessage, Verb
 from weir.model.names import QueueRef
 
 _HEAD = 4

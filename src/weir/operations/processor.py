@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from weir.broker.broker import Broker, Gated
@@ -18,7 +18,6 @@ from weir.operations.estimate import RateMeter
 from weir.operations.execute import GateLost, execute
 from weir.operations.model import Claimed, OperationStatus, SettledOperation
 from weir.operations.queue import OperationQueue
-from weir.operations.tally import OperationTally
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +54,6 @@ class Processor:
         run: int = MAX_RUN,
         total: int = MAX_OPERATIONS,
         pressed: Callable[[], bool] = lambda: False,
-        tally: OperationTally | None = None,
     ) -> None:
         self._queue = queue
         self._broker = broker
@@ -63,7 +61,8 @@ class Processor:
         self.worker = worker or new_id()
         self._sizes = {"lanes": lanes, "run": run, "total": total}
         self._pressed = pressed
-        self._tally = tally or OperationTally()
+        self.finished: Counter[tuple[str, OperationStatus]] = Counter()
+        """Operations that this process ended, by type and status."""
         self._woken = asyncio.Event()
         self._left_behind_at: float | None = None
         """When the last round ended, if it could not take everything."""
@@ -111,7 +110,7 @@ class Processor:
         ages = await self._queue.settle(results, worker=self.worker)
         finished = {r.id for r in results if r.status is not OperationStatus.PENDING and r.id in ages}
         types = {operation.id: operation.type for operation in claimed}
-        self._tally.ended((types[r.id], r.status) for r in results if r.id in finished)
+        self.finished.update((types[r.id], r.status) for r in results if r.id in finished)
         await self._open([operation for operation in claimed if operation.id in finished])
         ended, room = time.perf_counter(), self._room(claimed)
         self._left_behind_at = ended if len(claimed) >= room else None

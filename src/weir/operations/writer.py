@@ -19,10 +19,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weir.errors import ControlUnavailable, Unavailable, WeirError
-from weir.model.exchange import queue_full
 from weir.model.ids import OperationId
 from weir.operations.gates import Closed, Gates
-from weir.operations.model import NewOperation
+from weir.operations.model import NewOperation, queue_full
 from weir.operations.payload import first_messages
 from weir.operations.queue import Added, NotQueued, OperationQueue
 

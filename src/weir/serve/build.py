@@ -15,8 +15,6 @@ from weir.admission.kinds import OperationType
 from weir.admission.limit import AdaptiveLimit
 from weir.admission.policy import DEFAULT_THRESHOLDS, AdmissionPolicy, Threshold
 from weir.alerts.exposition import alert_families
-from weir.api.coalesce import CoalescingPusher, CoalescingSettler
-from weir.api.direct import DirectPusher, DirectSettler
 from weir.api.limits import Limits
 from weir.api.services import Services
 from weir.broker.broker import Broker
@@ -37,11 +35,14 @@ from weir.deadletters.copier import DeadLetterCopier
 from weir.deadletters.mover import Mover
 from weir.deadletters.retention import DeadLetterRetention
 from weir.deadletters.services import open_dead_letters
+from weir.exchange.attempt import DirectPusher
+from weir.exchange.coalesce import CoalescingPusher, CoalescingSettler
+from weir.exchange.metrics import operation_families
+from weir.exchange.seam import Pusher, Settler
+from weir.exchange.service import OperationService
+from weir.exchange.settle import DirectSettler
 from weir.model.clock import Clock
 from weir.model.durations import DAY_MS
-from weir.model.exchange import Pusher, Settler
-from weir.operations.exposition import operation_families
-from weir.operations.service import OperationService
 from weir.serve.alerts import open_alerting
 from weir.serve.hooks import guard_policy, open_hooks
 from weir.serve.housekeeping import Heart, Sweeper

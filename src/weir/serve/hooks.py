@@ -14,10 +14,10 @@ from weir.control.database import Database
 from weir.control.spec_register import SpecRegister
 from weir.control.store_clock import StoreClock
 from weir.control.system_events import SystemEvent
+from weir.exchange.seam import Pusher
 from weir.ingress.receive import Receiver
 from weir.ingress.synchronous import CommandsAtOnce
 from weir.model.clock import Clock
-from weir.model.exchange import Pusher
 from weir.outbound.addresses import parse_networks
 from weir.outbound.guard import GuardPolicy, check_url, guarded_client
 from weir.outbound.log import PostgresDeliveryLog

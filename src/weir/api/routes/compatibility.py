@@ -49,7 +49,7 @@ from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.filters import Filter
 from weir.deadletters.summary import ConsumerStatus, read_summary
 from weir.errors import Unavailable, WeirError
-from weir.model.exchange import Pushed, Queued, Refused
+from weir.exchange.seam import Pushed, Queued, Refused
 from weir.model.names import EnvironmentRef
 
 _dead = APIRouter(tags=["dead letters"])

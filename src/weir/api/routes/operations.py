@@ -19,9 +19,9 @@ from weir.api.schemas.operations import (
 )
 from weir.api.services import Services, present
 from weir.control.audit_log import AuditedChange
+from weir.exchange.service import OperationService
 from weir.model.holders import HOLDER
 from weir.operations.model import OperationStatus
-from weir.operations.service import OperationService
 
 router = APIRouter(prefix="/api/v1/operations", tags=["operations"])
 MAX_PAGE = 500
@@ -31,8 +31,8 @@ MAX_PAGE = 500
 async def operation_stats(access: Reader, services: App) -> OperationStats:
     """What the environment has queued, and how pressed this process is."""
     service = _service(services)
-    rows = await service.desk.stats(access.environment)
-    fullest = await service.desk.fullest_partitions(access.environment)
+    rows = await service.store.stats(access.environment)
+    fullest = await service.store.fullest_partitions(access.environment)
     return OperationStats(
         stats=[
             OperationStat(
@@ -57,7 +57,7 @@ async def list_operations(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> OperationList:
     """Queued operations of the environment, newest first."""
-    page = await _service(services).desk.page(
+    page = await _service(services).store.page(
         access.environment, status=status, queue=queue, before=before, limit=limit
     )
     return OperationList(operations=[_view(row) for row in page.operations], next_before=page.next_before)
@@ -67,7 +67,7 @@ async def list_operations(
 async def show_operation(operation: str, access: Reader, services: App) -> OperationView:
     """One operation: where it stands, or what became of it."""
     service = _service(services)
-    row = await service.desk.read(access.environment, operation)
+    row = await service.store.read(access.environment, operation)
     view = _view(row)
     if view.queue_position is not None:
         wait_ms = service.sampler.rate.wait_ms(view.queue_position)
@@ -78,7 +78,7 @@ async def show_operation(operation: str, access: Reader, services: App) -> Opera
 @router.post("/{operation}/cancel", operation_id="cancel_operation", responses=problems(409))
 async def cancel_operation(operation: str, access: Writer, services: App) -> OperationView:
     """Take back an operation that nobody runs yet."""
-    row = await _service(services).desk.cancel(access.environment, operation)
+    row = await _service(services).store.cancel(access.environment, operation)
     await _audit(services, access, "operation.cancel", row)
     return _view(row)
 
@@ -87,7 +87,7 @@ async def cancel_operation(operation: str, access: Writer, services: App) -> Ope
 async def retry_operation(operation: str, access: Writer, services: App) -> OperationView:
     """Put a failed operation back, behind what is queued now."""
     service = _service(services)
-    row = await service.desk.retry(access.environment, operation)
+    row = await service.store.retry(access.environment, operation)
     service.processor.wake()
     await _audit(services, access, "operation.retry", row)
     return _view(row)

@@ -18,7 +18,7 @@ from weir.api.reply import Reply
 from weir.api.services import admit
 from weir.control.principals import Role
 from weir.errors import InvalidInput, WeirError
-from weir.model.exchange import PushAnswer, Pushed, PushItem, Queued, Refused
+from weir.exchange.seam import PushAnswer, Pushed, PushItem, Queued, Refused
 from weir.model.limits import MAX_BATCH, MAX_DELAY_MS, MAX_PRIORITY, MAX_SPAN_MS, MAX_TIME_MS
 from weir.model.message import NewMessage
 

@@ -14,10 +14,10 @@ from weir.api.routes.pop import MIN_LEASE_MS
 from weir.api.routes.push import queued_document, uniform_error
 from weir.control.principals import Role
 from weir.errors import LeaseLost
-from weir.model.exchange import Queued, Refused, SettleAnswer, Settled, SettleItem, Verb
+from weir.exchange.seam import Queued, Refused, SettleAnswer, Settled, SettleItem
 from weir.model.ids import MessageId, check_id
 from weir.model.limits import MAX_BATCH, MAX_DELAY_MS, MAX_ERROR_BYTES, MAX_LEASE_MS
-from weir.model.message import LeaseRef, Settlement
+from weir.model.message import LeaseRef, Settlement, Verb
 from weir.model.shards import shard_of
 
 ItemReader = Callable[[Access, Fields], SettleItem]

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from weir.operations.desk import MOST_PARTITIONS
 from weir.operations.model import OperationStatus
+from weir.operations.store import MOST_PARTITIONS
 
 
 class OperationView(BaseModel):

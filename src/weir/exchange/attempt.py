@@ -6,20 +6,21 @@ Nothing waits here for PostgreSQL, so requests may share calls without one that 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weir.broker.broker import Broker, NamedCall
 from weir.errors import BrokerUnavailable, Unavailable, WeirError
+from weir.exchange.seam import PushAnswer, PushItem, Refused, push_answer
 from weir.model.asyncio_tasks import in_turns
-from weir.model.exchange import PushAnswer, PushItem, Refused, push_answer
+from weir.model.ids import new_id
 from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
-from weir.operations.calls import CallSlots
+from weir.operations.gates import BROKER_ANSWER_S, Reach, is_unknown
 from weir.operations.model import Reason
-from weir.operations.reach import BROKER_ANSWER_S, Reach
 
 Answers = dict[int, PushAnswer]
+"""Answers by the places of their items in the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,50 +34,84 @@ class Held(Refused):
     """Where it stood in that call."""
 
 
-class DirectAttempt:
-    """A `Pusher` that executes at once what may be; the rest comes back as `Held`."""
+class CallSlots:
+    """Names calls. Each slot carries one call at a time, so the broker need remember only its last.
 
-    def __init__(
-        self,
-        *,
-        broker: Broker,
-        shard: Callable[[QueueRef], int],
-        reach: Reach,
-        calls: CallSlots,
-        timeout_s: float = BROKER_ANSWER_S,
-    ) -> None:
+    A slot whose call had an unknown outcome is never given back: the call may still take effect.
+    """
+
+    def __init__(self, process: str | None = None) -> None:
+        self._process = process or new_id()
+        self._free: list[str] = []
+        self._made = 0
+
+    def take(self) -> NamedCall:
+        """A fresh call in a slot that no other call uses meanwhile."""
+        if self._free:
+            return NamedCall(lane=self._free.pop(), id=new_id())
+        self._made += 1
+        return NamedCall(lane=f"{self._process}/{self._made}", id=new_id())
+
+    def give_back(self, call: NamedCall) -> None:
+        """The outcome of the call is known."""
+        self._free.append(call.lane)
+
+
+class DirectPusher:
+    """Puts every message into its queue now: one broker call per queue, order kept."""
+
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._shard = shard
-        self._reach = reach
-        self._calls = calls
-        self._timeout_s = timeout_s
 
     async def push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
         first = items[0].queue
         if all(item.queue is first for item in items):
-            return await self._one_queue(first, [item.message for item in items])
+            return await self._push_to(first, [item.message for item in items])
         groups: dict[QueueRef, list[int]] = {}
         for at, item in enumerate(items):
             groups.setdefault(item.queue, []).append(at)
         answers: Answers = {}
-        await in_turns([self._group(queue, items, group, answers) for queue, group in groups.items()])
+        await in_turns([self._push_group(queue, items, group, answers) for queue, group in groups.items()])
         return [answers[at] for at in range(len(items))]
 
-    async def _group(
+    async def _push_group(
         self, queue: QueueRef, items: Sequence[PushItem], group: list[int], answers: Answers
     ) -> None:
-        done = await self._one_queue(queue, [items[at].message for at in group])
+        done = await self._push_to(queue, [items[at].message for at in group])
         answers.update(zip(group, done, strict=True))
 
-    async def _one_queue(self, queue: QueueRef, messages: list[NewMessage]) -> list[PushAnswer]:
-        if not self._reach.reachable(self._shard(queue)):
+    async def _push_to(self, queue: QueueRef, messages: list[NewMessage]) -> list[PushAnswer]:
+        try:
+            enqueued = await self._broker.enqueue(queue, messages)
+        except WeirError as error:
+            return [Refused(error=error)] * len(messages)
+        return [push_answer(queue, one) for one in enqueued]
+
+
+class DirectAttempt(DirectPusher):
+    """Executes at once what may be; the rest comes back as `Held`, to be queued.
+
+    Each call has a name, so that one of unknown outcome can be asked about and cannot take effect twice.
+    """
+
+    def __init__(
+        self, *, broker: Broker, reach: Reach, calls: CallSlots, timeout_s: float = BROKER_ANSWER_S
+    ) -> None:
+        super().__init__(broker)
+        self._reach = reach
+        self._calls = calls
+        self._timeout_s = timeout_s
+
+    async def _push_to(self, queue: QueueRef, messages: list[NewMessage]) -> list[PushAnswer]:
+        shard = self._reach.shard(queue)
+        if not self._reach.reachable(shard):
             return [_UNREACHED] * len(messages)
         call = self._calls.take()
         try:
             enqueued = await self._enqueue(queue, messages, call)
         except WeirError as error:
             if is_unknown(error):
-                self._reach.lost(self._shard(queue))
+                self._reach.lost(shard)
                 return [_unknown(error, call, place) for place in range(len(messages))]
             self._calls.give_back(call)
             return [Refused(error=error)] * len(messages)
@@ -103,8 +138,3 @@ _UNREACHED = Held(
 
 def _unknown(error: WeirError, call: NamedCall, place: int) -> Held:
     return Held(error=error, reason=Reason.BROKER_UNAVAILABLE, call=call, place=place)
-
-
-def is_unknown(error: WeirError) -> bool:
-    """Whether the broker may or may not have done it; a store that answered 'no room' has not."""
-    return isinstance(error, BrokerUnavailable) and not error.extra.get("refused")

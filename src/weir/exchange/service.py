@@ -10,26 +10,21 @@ from weir.admission.decide import Decision
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker
 from weir.control.database import Database
-from weir.model.exchange import Pusher, Settler
+from weir.exchange.admit import AdmittingPusher, Intake, Overflow
+from weir.exchange.attempt import CallSlots, DirectAttempt
+from weir.exchange.metrics import AnswerTally, CountedPusher, CountedSettler
+from weir.exchange.seam import Pusher, Settler
+from weir.exchange.settle import Settlements
 from weir.model.holders import HOLDER
 from weir.model.ids import new_id
-from weir.operations.attempt import DirectAttempt
-from weir.operations.calls import CallSlots, IdleCalls
-from weir.operations.desk import OperationStore
-from weir.operations.estimate import RateMeter
-from weir.operations.front import AdmittingPusher
-from weir.operations.gates import Gates, Known
-from weir.operations.intake import Intake
+from weir.operations.estimate import DepthSampler, LagSampler, RateMeter
+from weir.operations.gates import Gates, Known, Reach
 from weir.operations.keeper import Keeper
-from weir.operations.maintenance import Cleaner, DepthSampler, LagSampler
+from weir.operations.maintenance import Cleaner, IdleCalls, OrphanGates
 from weir.operations.model import LEASE_MS
-from weir.operations.orphans import OrphanGates
-from weir.operations.overflow import Overflow
 from weir.operations.processor import Processor
 from weir.operations.queue import OperationQueue
-from weir.operations.reach import Reach
-from weir.operations.settling import Settlements
-from weir.operations.tally import CountedPusher, CountedSettler, OperationTally
+from weir.operations.store import OperationStore
 from weir.operations.writer import OperationWriter
 
 
@@ -52,10 +47,10 @@ class OperationService:
     ) -> None:
         process = process or new_id()
         self.admission = admission or Admission()
-        self.reach = Reach()
+        self.reach = Reach(broker.shards)
         self.queue = OperationQueue(database, lease_ms=lease_ms)
         self.meter = RateMeter()
-        self.tally = OperationTally()
+        self.tally = AnswerTally()
         self.pool_state = database.state
         self.processor = Processor(
             queue=self.queue,
@@ -63,7 +58,6 @@ class OperationService:
             meter=self.meter,
             worker=process,
             pressed=lambda: self.admission.pressed,
-            tally=self.tally,
         )
         self.keeper = Keeper(database=database, broker=broker, reach=self.reach, lease_ms=lease_ms)
         self.sampler = DepthSampler(
@@ -74,24 +68,22 @@ class OperationService:
             gates=Gates(broker=broker, reach=self.reach, known=known),
             added=self._added,
         )
-        overflow = Overflow(
-            shards=broker.shards, writer=self.writer, admission=self.admission, rate=lambda: self.sampler.rate
-        )
-        self.attempt = DirectAttempt(
-            broker=broker, shard=overflow.shard, reach=self.reach, calls=CallSlots(process)
-        )
-        self.intake = Intake(overflow, broker=broker)
-        self.settlements = Settlements(broker=broker, overflow=overflow, reach=self.reach)
+        self.overflow = Overflow(writer=self.writer, admission=self.admission, rate=lambda: self.sampler.rate)
+        self.attempt = DirectAttempt(broker=broker, reach=self.reach, calls=CallSlots(process))
+        self.intake = Intake(self.overflow, broker=broker, reach=self.reach)
+        self.settlements = Settlements(broker=broker, overflow=self.overflow, reach=self.reach)
         self.orphans = OrphanGates(queue=self.queue, broker=broker)
         self.idle_calls = IdleCalls(queue=self.queue, broker=broker)
-        self.desk = OperationStore(database=database, broker=broker)
+        self.store = OperationStore(database=database, broker=broker)
         self.cleaner = Cleaner(database=database, queue=self.queue)
         self._lag = LagSampler(self.admission)
         self._processing = processing
 
     def front(self, attempt: Pusher | None = None) -> AdmittingPusher:
         """What producers' pushes go through; `attempt` executes those that are admitted."""
-        return AdmittingPusher(attempt or self.attempt, intake=self.intake, admission=self.admission)
+        return AdmittingPusher(
+            attempt or self.attempt, intake=self.intake, overflow=self.overflow, admission=self.admission
+        )
 
     def counted(self, pusher: Pusher) -> Pusher:
         """The pusher, its answers counted; wrap the outermost."""
@@ -103,7 +95,7 @@ class OperationService:
     def admit(self, kind: OperationType) -> None:
         """Turn an operation away before anything is read or parsed for it, if that is what would happen."""
         if self.admission.peek(kind, HOLDER.get()) is Decision.REJECT:
-            error = self.intake.overloaded()
+            error = self.overflow.overloaded()
             if kind is OperationType.PUSH:
                 self.tally.turned_away(error)
             raise error

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from weir.api.coalesce import SHARED, CoalescingPusher, RequestCoalescer
-from weir.api.direct import DirectPusher
 from weir.errors import InvalidInput
-from weir.model.exchange import Pushed, PushItem, Refused
+from weir.exchange.attempt import DirectPusher
+from weir.exchange.coalesce import SHARED, CoalescingPusher, RequestCoalescer
+from weir.exchange.seam import Pushed, PushItem, Refused
 from weir.model.holders import HOLDER
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef

@@ -1,20 +1,20 @@
-"""What callers ask of a queue and what each item is answered: the seam between the API and what executes.
+"""The seam between those that ask (API, webhooks, channels) and those that execute pushes and settlements.
 
-A `Pusher` or a `Settler` answers for every item, in order. Executing directly is one implementation;
-admission and the operation queue wrap it as another.
+A `Pusher` or a `Settler` answers for every item, in order. `attempt` and `settle` execute at once;
+`coalesce`, `admit` and `metrics` wrap them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
-from weir.errors import KeyReused, QueueFull, Unavailable, WeirError
+from weir.errors import KeyReused, Unavailable, WeirError
 from weir.model.ids import MessageId, OperationId
-from weir.model.message import Enqueue, Enqueued, LeaseRef, NewMessage, Settlement
+from weir.model.message import Enqueue, Enqueued, LeaseRef, NewMessage, Settlement, Verb
 from weir.model.names import QueueRef
+from weir.operations.model import queue_full
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +31,6 @@ class Pushed:
 
     message_id: MessageId
     duplicate: bool = False
-
-
-class Verb(StrEnum):
-    """The three ways to settle a lease."""
-
-    ACK = "ack"
-    NACK = "nack"
-    DEAD_LETTER = "dead_letter"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +82,6 @@ class Settler(Protocol):
 
     async def settle(self, items: Sequence[SettleItem]) -> list[SettleAnswer]:
         """Answer for each item in order."""
-
-
-def queue_full(queue: QueueRef) -> QueueFull:
-    return QueueFull(f"the queue `{queue.queue}` is full; try again", retry_after_s=1)
 
 
 def push_answer(queue: QueueRef, enqueued: Enqueued) -> PushAnswer:

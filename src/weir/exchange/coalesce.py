@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from weir.errors import InvalidInput, KeyReused
-from weir.model.exchange import PushAnswer, Pusher, PushItem, Refused, SettleAnswer, SettleItem, Settler
+from weir.exchange.seam import PushAnswer, Pusher, PushItem, Refused, SettleAnswer, SettleItem, Settler
 from weir.model.holders import HOLDER, Holder
 
 Item = TypeVar("Item")

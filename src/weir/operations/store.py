@@ -1,4 +1,4 @@
-"""The desk: what stands in the queue of an environment, and cancel and retry by hand."""
+"""What stands in the operation queue of an environment, and cancel and retry by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weir.model.ids import OperationId, check_id
 from weir.model.names import EnvironmentRef
 from weir.operations.model import OperationStatus
 
-QUERIES = load_queries("weir.operations", "desk.sql")
+QUERIES = load_queries("weir.operations", "store.sql")
 MAX_PAGE = 500
 MOST_PARTITIONS = 20
 
