@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,13 +9,15 @@ from weir.control.database import Database, Row
 from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import load_queries
 from weir.errors import ControlUnavailable
-from weir.model.asyncio_tasks import finished
 from weir.model.clock import Clock, SystemClock
+from weir.model.durations import DAY_MS
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.write_buffer import WriteBuffer
 from weir.outbound.delivery import DeliveryOutcome
 
-KEPT_MS = 14 * 86_400_000
+KEPT_MS = 14 * DAY_MS
 FORGET_EVERY = 240
+"""Rounds between two looks for records that are too old: one per minute."""
 _SQL = load_queries("weir.outbound", "log.sql")
 _COLUMNS = [
     "organization",
@@ -60,7 +59,7 @@ class DeliveryLog(Protocol):
 
 
 class PostgresDeliveryLog:
-    """Collects records and writes them in batches; a full buffer drops the oldest and counts them."""
+    """Collects records and writes them in batches; a full buffer drops the oldest."""
 
     def __init__(
         self,
@@ -73,14 +72,11 @@ class PostgresDeliveryLog:
         self._database = database
         self._clock = clock or SystemClock()
         self._flush_every_s = flush_every_s
-        self._waiting: deque[DeliveryRecord] = deque(maxlen=capacity)
+        self._buffer = WriteBuffer(self._write, capacity=capacity)
         self._disabled: set[tuple[EnvironmentRef, str]] = set()
-        self.dropped = 0
 
     def record(self, record: DeliveryRecord) -> None:
-        if len(self._waiting) == self._waiting.maxlen:
-            self.dropped += 1
-        self._waiting.append(record)
+        self._buffer.add(record)
 
     def is_disabled(self, scope: EnvironmentRef, url: str) -> bool:
         return (scope, url) in self._disabled
@@ -123,37 +119,26 @@ class PostgresDeliveryLog:
         }
 
     async def flush(self) -> None:
-        """Write what waits; what cannot be written now goes back to the front."""
-        batch = list(self._waiting)
-        if not batch:
-            return
-        self._waiting.clear()
-        columns = zip(*(_values(record) for record in batch), strict=True)
-        try:
-            await self._database.execute(
-                _SQL["record_deliveries"],
-                **dict(zip(_COLUMNS, (list(column) for column in columns), strict=True)),
-            )
-        except ControlUnavailable:
-            self._waiting.extendleft(reversed(batch))
-            raise
+        """Write what waits; what cannot be written now waits on."""
+        await self._buffer.flush()
 
     async def run(self) -> None:
         """Flush, refresh and forget until cancelled."""
-        rounds = 0
-        try:
-            while True:
-                with contextlib.suppress(ControlUnavailable):
-                    # To its end even when cancelled: half a flush would lose or repeat records.
-                    await finished(self.flush())
-                    await self.refresh()
-                    if rounds % FORGET_EVERY == 0:
-                        await self.forget_before(self._clock.now_ms() - KEPT_MS)
-                rounds += 1
-                await asyncio.sleep(self._flush_every_s)
-        finally:
-            with contextlib.suppress(ControlUnavailable):
-                await self.flush()
+        await self._buffer.run(
+            every_s=self._flush_every_s, errors=(ControlUnavailable,), beside=self._keep_current
+        )
+
+    async def _keep_current(self, rounds: int) -> None:
+        await self.refresh()
+        if rounds % FORGET_EVERY == 0:
+            await self.forget_before(self._clock.now_ms() - KEPT_MS)
+
+    async def _write(self, batch: list[DeliveryRecord]) -> None:
+        columns = zip(*(_values(record) for record in batch), strict=True)
+        await self._database.execute(
+            _SQL["record_deliveries"],
+            **dict(zip(_COLUMNS, (list(column) for column in columns), strict=True)),
+        )
 
 
 def _values(record: DeliveryRecord) -> tuple[object, ...]:

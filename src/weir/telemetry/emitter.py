@@ -7,8 +7,7 @@ fills, then the oldest events make room, and both are counted.
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -16,6 +15,7 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 
 from weir.model.shards import jump_hash, text_key
+from weir.model.write_buffer import WriteBuffer
 from weir.redis_client import DRIVER_ERRORS
 from weir.telemetry.codec import MetricEvent, pack
 from weir.telemetry.events import STREAM_FIELD, EventKind
@@ -54,7 +54,7 @@ class MetricsEmitter:
         self._shards = shards
         self._max_length = max_length
         self._interval_s = interval_s
-        self._buffer: deque[tuple[str, bytes]] = deque(maxlen=capacity)
+        self._buffer = WriteBuffer(self._append, capacity=capacity, batch=FLUSH_BATCH)
 
     def emit(self, kind: EventKind, event: MetricEvent) -> None:
         """Take one event along. A subject's events share a shard, so that their order is kept."""
@@ -67,39 +67,25 @@ class MetricsEmitter:
             self.counts.dropped += 1
             _log.warning("event cannot be packed", metric=kind.name, error=str(error))
             return
-        self.counts.dropped += len(self._buffer) == self._buffer.maxlen
-        self._buffer.append((stream_key(kind.name, shard), packed))
+        self.counts.dropped += self._buffer.add((stream_key(kind.name, shard), packed))
 
     async def flush(self) -> None:
         """Send what is buffered; on failure it stays for the next time."""
-        while self._buffer:
-            batch = [self._buffer[index] for index in range(min(len(self._buffer), FLUSH_BATCH))]
-            try:
-                await self._append(batch)
-            except DRIVER_ERRORS as error:
-                self.counts.failed_flushes += 1
-                _log.warning("events stay in the buffer", waiting=len(self._buffer), error=str(error))
-                return
-            self._forget(batch)
+        with suppress(*DRIVER_ERRORS):
+            await self._buffer.flush()
 
     async def run(self) -> None:
         """Flush for ever; on the way out send what is left."""
-        try:
-            while True:
-                await asyncio.sleep(self._interval_s)
-                await self.flush()
-        finally:
-            await self.flush()
+        await self._buffer.run(every_s=self._interval_s, errors=DRIVER_ERRORS)
 
     async def _append(self, batch: list[tuple[str, bytes]]) -> None:
         pipeline = self._redis.pipeline(transaction=False)
         for key, packed in batch:
             pipeline.xadd(key, {STREAM_FIELD: packed}, maxlen=self._max_length, approximate=True)
-        await pipeline.execute()
-
-    def _forget(self, batch: list[tuple[str, bytes]]) -> None:
-        """Drop what was sent, unless the full buffer pushed some of it out meanwhile."""
+        try:
+            await pipeline.execute()
+        except DRIVER_ERRORS as error:
+            self.counts.failed_flushes += 1
+            _log.warning("events stay in the buffer", waiting=len(self._buffer), error=str(error))
+            raise
         self.counts.sent += len(batch)
-        for item in batch:
-            if self._buffer and self._buffer[0] is item:
-                self._buffer.popleft()

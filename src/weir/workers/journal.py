@@ -1,14 +1,12 @@
 """What workers write down, in batches: attempts for the timeline, how long handlers ran, results for keys.
 
-Writing never holds up a message. If PostgreSQL is away the newest records wait, the oldest are dropped and
-counted: the queue itself loses nothing by it.
+Writing never holds up a message. If PostgreSQL is away the newest records wait and the oldest are dropped:
+the queue itself loses nothing by it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,21 +16,22 @@ import orjson
 from weir.control.database import Database, Row, execute
 from weir.control.sql import load_queries
 from weir.errors import ControlUnavailable
-from weir.model.asyncio_tasks import finished
 from weir.model.clock import Clock, SystemClock
+from weir.model.durations import DAY_MS, HOUR_MS
 from weir.model.handling import error_text
 from weir.model.message import Delivery
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.receipts import receipt_of
+from weir.model.write_buffer import WriteBuffer
 from weir.warehouse.tables import BUCKET_MS
 
 SQL = load_queries("weir.workers", "journal.sql")
 FLUSH_S = 0.25
 CAPACITY = 50_000
 MAX_RESULT_BYTES = 16_384
-ATTEMPTS_KEPT_MS = 7 * 86_400_000
-KEYS_KEPT_MS = 86_400_000
-HANDLER_TIMES_KEPT_MS = 6 * 3_600_000
+ATTEMPTS_KEPT_MS = 7 * DAY_MS
+KEYS_KEPT_MS = DAY_MS
+HANDLER_TIMES_KEPT_MS = 6 * HOUR_MS
 """Longer than a verdict looks back for the usual, which is at most 105 minutes."""
 FAILED_ENDINGS = frozenset({"failed", "dead"})
 """Endings of attempts that a consumer calls failed: a lost lease is nobody's word."""
@@ -95,36 +94,14 @@ class PostgresJournal:
         self._database = database
         self._clock = clock or SystemClock()
         self._flush_every_s = flush_every_s
-        self._waiting: deque[AttemptRecord] = deque(maxlen=CAPACITY)
-        self.dropped = 0
+        self._buffer = WriteBuffer(self._write, capacity=CAPACITY)
 
     def record(self, attempt: AttemptRecord) -> None:
-        if len(self._waiting) == CAPACITY:
-            self.dropped += 1
-        self._waiting.append(attempt)
+        self._buffer.add(attempt)
 
     async def flush(self) -> None:
         """Write what waits; if that fails it waits on."""
-        batch = list(self._waiting)
-        if not batch:
-            return
-        self._waiting.clear()
-        results = _latest(batch)
-        try:
-            async with self._database.transaction() as connection:
-                await execute(
-                    connection, SQL["record_attempts"], **_columns(_ATTEMPT, map(_attempt_row, batch))
-                )
-                await execute(
-                    connection, SQL["record_handler_times"], **_columns(_HANDLER_TIME, _handler_times(batch))
-                )
-                if results:
-                    await execute(
-                        connection, SQL["record_results"], **_columns(_RESULT, map(_result_row, results))
-                    )
-        except ControlUnavailable:
-            self._waiting.extendleft(reversed(batch))
-            raise
+        await self._buffer.flush()
 
     async def clean(self) -> None:
         """Drop what is older than it is kept."""
@@ -135,19 +112,25 @@ class PostgresJournal:
 
     async def run(self) -> None:
         """Flush until cancelled, and once more then."""
-        rounds = 0
-        try:
-            while True:
-                with contextlib.suppress(ControlUnavailable):
-                    # To its end even when cancelled: half a flush would lose or repeat records.
-                    await finished(self.flush())
-                    if rounds % _CLEAN_EVERY == 0:
-                        await self.clean()
-                rounds += 1
-                await asyncio.sleep(self._flush_every_s)
-        finally:
-            with contextlib.suppress(ControlUnavailable):
-                await self.flush()
+        await self._buffer.run(
+            every_s=self._flush_every_s, errors=(ControlUnavailable,), beside=self._clean_seldom
+        )
+
+    async def _clean_seldom(self, rounds: int) -> None:
+        if rounds % _CLEAN_EVERY == 0:
+            await self.clean()
+
+    async def _write(self, batch: list[AttemptRecord]) -> None:
+        results = _latest(batch)
+        async with self._database.transaction() as connection:
+            await execute(connection, SQL["record_attempts"], **_columns(_ATTEMPT, map(_attempt_row, batch)))
+            await execute(
+                connection, SQL["record_handler_times"], **_columns(_HANDLER_TIME, _handler_times(batch))
+            )
+            if results:
+                await execute(
+                    connection, SQL["record_results"], **_columns(_RESULT, map(_result_row, results))
+                )
 
 
 async def attempts_of(database: Database, scope: EnvironmentRef, message_id: str) -> list[Row]:
