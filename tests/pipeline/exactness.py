@@ -156,7 +156,7 @@ def wait_until_landed(
 def wait_until_settled(store: StreamStore, *, wait_s: float) -> None:
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
-        plan = store.remembered("plan")
+        plan = store.recall("plan")
         if plan is not None and plan["start"] == plan["end"]:
             return
         time.sleep(0.2)

@@ -99,4 +99,4 @@ def test_where_redis_counts_what_it_added_the_dropped_are_known() -> None:
 
 def test_an_unreachable_redis_is_an_error_of_the_tree() -> None:
     with pytest.raises(BrokerUnavailable):
-        StreamStore("redis://127.0.0.1:1/0", timeout_s=0.2).held()
+        StreamStore("redis://127.0.0.1:1/0", timeout_s=0.2).is_held()

@@ -124,7 +124,7 @@ def test_what_landed_is_counted_for_prometheus_and_for_others(
 ) -> None:
     one = Landed(metric="queue", events=10, rows=2, rejected=1, gaps=1, newest_ms=5_000, busy_s=0.2)
     two = Landed(metric="worker", events=3, rows=3, rejected=0, gaps=0, newest_ms=4_000, busy_s=0.1)
-    metrics.landed(7, [one, two])
+    metrics.count_batch(7, [one, two])
     assert registry.get_sample_value("weir_metrics_events_total", {"metric": "queue"}) == 10
     assert registry.get_sample_value("weir_metrics_newest_event_timestamp_seconds") == 5
     status = metrics.status

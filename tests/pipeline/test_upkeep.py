@@ -53,13 +53,13 @@ def upkeep(tmp_path: Path, streams_url: str, *, keep_days: int) -> Upkeep:
 def test_hours_older_than_the_setting_go_with_their_folders(
     archive: Archive, tmp_path: Path, streams_url: str
 ) -> None:
-    upkeep(tmp_path, streams_url, keep_days=KEEP_DAYS).once(now_ms=NOW_MS)
+    upkeep(tmp_path, streams_url, keep_days=KEEP_DAYS).run_once(now_ms=NOW_MS)
     assert archive.hours("queue") == [HOUR + number * HOUR_MS for number in range(2, HOURS)]
     assert len(list((tmp_path / "archive" / "metric=queue").iterdir())) == HOURS - 2
 
 
 def test_zero_days_keep_everything(archive: Archive, tmp_path: Path, streams_url: str) -> None:
-    upkeep(tmp_path, streams_url, keep_days=0).once(now_ms=NOW_MS + 1_000 * DAY_MS)
+    upkeep(tmp_path, streams_url, keep_days=0).run_once(now_ms=NOW_MS + 1_000 * DAY_MS)
     assert counted(archive) == list(range(1, HOURS + 1))
 
 
@@ -68,9 +68,9 @@ def test_nothing_goes_while_another_works_on_the_archive(
 ) -> None:
     care = upkeep(tmp_path, streams_url, keep_days=KEEP_DAYS)
     with archive_lease(store):
-        care.once(now_ms=NOW_MS)
+        care.run_once(now_ms=NOW_MS)
         assert len(archive.hours("queue")) == HOURS
-    care.once(now_ms=NOW_MS)
+    care.run_once(now_ms=NOW_MS)
     assert len(archive.hours("queue")) == HOURS - 2
 
 

@@ -1,12 +1,12 @@
-"""The archive: every event that landed, as Parquet, partitioned by metric and hour.
+"""The archive: every landed event, in Parquet files by metric and hour.
 
     <root>/metric=queue/hour=2026-11-16T00/<token>.parquet
 
-A file is named for the read task's token, that is for the ids in it. A replayed batch writes the same file
-again, and a rename makes it appear whole or not at all, so each event is there once.
+The name of a file is the token of its read task, which follows from the ids in it. A replayed batch writes
+the same file again, and a rename makes it appear whole or not at all, so each event is stored once.
 
-A file says which layout version its events had when they were archived; the first files say nothing and are
-of version 1. Files of every version are read into the columns that the metric has now.
+A file states the layout version of its events; the first files do not, and are of version 1. Files of every
+version are read into the columns that the metric has now.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from weir.telemetry.stream_ids import StreamId, format_id, parse_id
 _RANGES = b"weir.ranges"
 _VERSION = b"weir.version"
 ShardRange = tuple[int, str, str]
-"""A shard, and the ids that a file covers: after the first, up to the second."""
+"""A shard, and the range of ids that a file covers: after the first, up to the second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class ArchiveFile:
 
 
 class Archive:
-    """A folder of Parquet files, local or wherever pyarrow can write."""
+    """A folder of Parquet files, local or in any file system of pyarrow."""
 
     def __init__(self, root: str) -> None:
         self._files, self._root = fs.FileSystem.from_uri(root)
@@ -69,11 +69,11 @@ class Archive:
         return sorted(wanted, key=lambda file: (file.hour_ms, file.path))
 
     def hours(self, metric: str) -> list[int]:
-        """The hours of which there is anything."""
+        """The hours that have a file."""
         return sorted({file.hour_ms for file in self.files(metric, from_ms=0, to_ms=2**62)})
 
     def read(self, path: str, kind: EventKind) -> pa.Table:
-        """The events of one file in the columns that they have now; a file of a newer Weir is refused."""
+        """The events of one file in today's columns; a file of a newer Weir is refused."""
         with self._files.open_input_file(path) as stream:
             events = pq.read_table(stream)
         version = int((events.schema.metadata or {}).get(_VERSION, b"1"))
@@ -99,7 +99,7 @@ class Archive:
         name: str,
         ranges: Sequence[ShardRange],
     ) -> None:
-        """Store events of one hour under a name of the caller's."""
+        """Store events of one hour in a file with the given name."""
         self._write_file(self._folder(definition.name, hour_ms), name, events, definition, ranges)
 
     def remove(self, paths: Sequence[str]) -> None:
@@ -132,6 +132,7 @@ class Archive:
             {_RANGES: json.dumps(list(ranges)).encode(), _VERSION: str(definition.kind.version).encode()}
         )
         self._files.create_dir(folder, recursive=True)
+        # Write a draft and rename it: readers never see half a file, and a killed writer leaves none.
         draft = f"{folder}/.{uuid4().hex}.draft"
         try:
             with self._files.open_output_stream(draft) as stream:
@@ -153,10 +154,10 @@ class Archive:
 def covered_once(
     ranges: Sequence[tuple[str, list[ShardRange]]],
 ) -> Iterator[tuple[str, list[ShardRange]]]:
-    """For files of one hour in any order: each file with those of its ranges that no other file counts.
+    """For files of one hour, in any order: each file with the part of its ranges that no other file counts.
 
-    Ranges overlap where a start without checkpoint planned other batches than before, or where a join of
-    files was interrupted. Each file holds all events of its ranges in its hour.
+    Ranges overlap if a start without a checkpoint planned other batches than before, or if joining files was
+    interrupted. Each file holds all events of its ranges in its hour.
     """
     counting: dict[str, list[ShardRange]] = {path: [] for path, _ in ranges}
     covered: dict[int, StreamId] = {}
@@ -174,7 +175,7 @@ def covered_once(
 
 
 def joined_ranges(ranges: Iterable[ShardRange]) -> list[ShardRange]:
-    """The same ranges with neighbours made one."""
+    """The same ranges, with adjacent ones joined."""
     joined: list[ShardRange] = []
     for shard, after, until in sorted(ranges, key=lambda one: (one[0], parse_id(one[1]), parse_id(one[2]))):
         if joined and joined[-1][0] == shard and joined[-1][2] == after:
@@ -198,12 +199,13 @@ def within(events: pa.Table, ranges: Iterable[ShardRange]) -> pa.Table:
 
 
 def _wide_integers(events: pa.Table) -> list[str]:
-    """Columns whose differences are small: a quarter of the bytes, in the same time."""
+    """Columns that are stored as differences."""
+    # Differences are small: 1.4 bytes per event instead of 6.2, in the same time (0012).
     return [one.name for one in events.schema if pa.types.is_integer(one.type) and one.type.bit_width >= 32]
 
 
 def _as_now(kind: EventKind, events: pa.Table) -> pa.Table:
-    """Events of any version in the columns of today: a field that a file lacks is 0."""
+    """Events of any version in today's columns; a field that a file lacks is 0."""
     for field in kind.fields:
         number = pa.from_numpy_dtype(np.dtype(f"u{field.width}"))
         if field.name not in events.column_names:
@@ -211,8 +213,8 @@ def _as_now(kind: EventKind, events: pa.Table) -> pa.Table:
         elif events.schema.field(field.name).type != number:
             at = events.column_names.index(field.name)
             events = events.set_column(at, field.name, events[field.name].cast(number))
-    places = ("stream_ms", "stream_sequence", "at_ms", "shard")
-    names = (*places, *kind.dimensions, *(field.name for field in kind.fields), kind.samples)
+    positions = ("stream_ms", "stream_sequence", "at_ms", "shard")
+    names = (*positions, *kind.dimensions, *(field.name for field in kind.fields), kind.samples)
     return events.select([name for name in names if name in events.column_names])
 
 

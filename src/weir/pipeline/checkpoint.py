@@ -1,4 +1,4 @@
-"""Repairing a checkpoint after a power cut or a full disk left its last file half written."""
+"""Repairs a checkpoint whose last file was half written because of a power cut or a full disk."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _FOLDERS = ("offsets", "commits")
 
 
 def repair_checkpoint(folder: Path) -> list[str]:
-    """Remove the last journal entries that are incomplete, with their checksums; what was removed.
+    """Remove incomplete entries at the end of the journals with their checksums; returns the removed files.
 
-    Spark then plans that batch again. Only the last file of a journal may be incomplete: a broken one
-    before it means that something else damaged the folder.
+    Spark then plans that batch again. Only the end of a journal may be incomplete: a broken file before it
+    means that something else damaged the folder.
     """
     if not (folder / "offsets").is_dir():
-        raise NotFound(f"`{folder}` is no checkpoint; it has no `offsets`")
+        raise NotFound(f"`{folder}` is not a checkpoint; it has no `offsets`")
     removed: list[Path] = []
     for name in _FOLDERS:
-        removed += _repair_journal(folder / name)
+        removed += _incomplete_files(folder / name)
     removed += _orphaned(folder)
     for path in removed:
         path.unlink(missing_ok=True)
@@ -28,12 +28,12 @@ def repair_checkpoint(folder: Path) -> list[str]:
 
 
 def broken_files(folder: Path) -> list[str]:
-    """What `repair_checkpoint` would remove."""
-    found = [path for name in _FOLDERS for path in _repair_journal(folder / name)]
+    """The files that `repair_checkpoint` would remove."""
+    found = [path for name in _FOLDERS for path in _incomplete_files(folder / name)]
     return [str(path.relative_to(folder)) for path in [*found, *_orphaned(folder)]]
 
 
-def _repair_journal(journal: Path) -> list[Path]:
+def _incomplete_files(journal: Path) -> list[Path]:
     numbers = _numbers(journal)
     bad = [number for number in numbers if not _complete(journal / str(number))]
     if bad and bad != numbers[-len(bad) :]:
@@ -49,7 +49,7 @@ def _repair_journal(journal: Path) -> list[Path]:
 
 
 def _orphaned(folder: Path) -> list[Path]:
-    """Checksums and drafts without their file, and commits of batches that were never planned."""
+    """Drafts, and checksums without their file."""
     found: list[Path] = []
     for name in _FOLDERS:
         journal = folder / name

@@ -1,7 +1,7 @@
-"""Closed hours of the archive as a few large files instead of thousands of small ones.
+"""Joins the files of closed hours of the archive: a few large ones instead of thousands of small ones.
 
-The joined file covers the ranges of those it replaces and appears before they go. A run that was killed
-in between leaves both, and whoever reads the archive counts every event once all the same.
+The joined file covers the ranges of those that it replaces, and is written before they are removed. A run
+that was killed in between leaves both, and readers of the archive still count every event once.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from weir.pipeline.definition import MetricDefinition
 
 MAX_FILES = 500
 MAX_EVENTS = 2_000_000
-"""How much becomes one file: what fits into memory at once, even where batches were large."""
+"""The most events in one file; so many fit into memory at once, even if batches were large."""
 MIN_FILES = 10
-"""Fewer than this are left as they are."""
+"""Hours with fewer files are left as they are."""
+# An hour is closed this long after its end. Later events get files of their own.
 SETTLED_MS = 10 * 60_000
-"""An hour is closed once it is this long over; late events make files of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ def compact(
 
 
 def _portions(archive: Archive, files: Sequence[ArchiveFile]) -> Iterator[list[ArchiveFile]]:
-    """Neighbours that make one file of bounded size."""
+    """Groups of neighbouring files, each small enough to become one file."""
     portion: list[ArchiveFile] = []
     events = 0
     for file in files:
@@ -76,5 +76,6 @@ def _join(archive: Archive, definition: MetricDefinition, files: Sequence[Archiv
     covered = joined_ranges(one for _, mine in counting for one in mine)
     digest = hashlib.blake2b(repr(covered).encode(), digest_size=16).hexdigest()
     name = f"joined-{digest}.parquet"
+    # Write before removing: a kill in between leaves overlapping files, which `covered_once` sorts out.
     archive.write_hour(definition, pa.concat_tables(tables), hour_ms=hour_ms, name=name, ranges=covered)
     archive.remove([file.path for file in files if not file.path.endswith(f"/{name}")])

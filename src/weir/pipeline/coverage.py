@@ -1,7 +1,7 @@
-"""Whether the archive holds enough of a span to replace what the tiers hold of it.
+"""Checks that the archive holds all events of a span before a rebuild replaces the span.
 
-A rebuild clears before it fills. Hours whose files are gone (too old, another folder, the archive was
-switched off for a while) would come out poorer than they were, so it refuses them.
+A rebuild deletes hours before it fills them again. If files of an hour are gone (too old, in another folder,
+or the archive was switched off for a while), the hour would lose events, so the rebuild is refused.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def require_coverage(
             if events > archived[hour_ms]:
                 raise Conflict(
                     f"`{table}` holds {events} events of the hour {_shown(hour_ms)}, the archive only "
-                    f"{archived[hour_ms]}; rebuild another span, or use `--force` to make do with those"
+                    f"{archived[hour_ms]}; rebuild another span, or use `--force` to keep only those"
                 )
 
 

@@ -1,7 +1,7 @@
-"""Dead letters by the tens of millions, regrouped and trended in Spark.
+"""Groups tens of millions of dead letters in Spark and computes the trend of each group.
 
-The source cuts the table into ranges of arrival, which executors read side by side. Groups are made afresh
-with the present rules, so they also show what the kept groups would look like after a change of rules.
+The source cuts the table into ranges of arrival, which executors read in parallel. Groups follow from the
+current rules, so they also show how the stored groups would look after a change of the rules.
 """
 
 from __future__ import annotations
@@ -68,14 +68,15 @@ class DeadLetterReader(DataSourceReader):
 
 
 def hourly_groups(letters: DataFrame) -> DataFrame:
-    """Deaths by fingerprint, tenant, queue and hour; each batch is added up before it leaves its worker."""
-    partial = letters.mapInArrow(_labelled, _LABELLED)
+    """Deaths by fingerprint, tenant, queue and hour."""
+    # Each batch is added up in its worker, so that only counts are shuffled.
+    partial = letters.mapInArrow(_count_deaths, _LABELLED)
     keys = ("fingerprint", "template", "tenant", "queue", "hour")
     return partial.groupBy(*keys).agg(fn.sum("deaths").alias("deaths"))
 
 
 def group_trends(hourly: DataFrame) -> DataFrame:
-    """One row a group: how many, where, since when, its busiest hour, and its last two days."""
+    """One row per group: deaths, queues, tenants, first, last and busiest hour, and the last two days."""
     newest = hourly.agg(fn.max("hour").alias("newest"))
     by_hour = hourly.groupBy("fingerprint", "hour").agg(fn.sum("deaths").alias("n")).crossJoin(newest)
     recent = fn.col("hour") > fn.col("newest") - DAY_H
@@ -98,7 +99,7 @@ def group_trends(hourly: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """A group and where it is going; `trend` is the last day's growth over the day before."""
+    """A group with its figures; `trend` is the growth of the last day over the day before."""
 
     fingerprint: str
     template: str
@@ -119,7 +120,10 @@ class Trend:
 def analyse(
     session: SparkSession, *, url: str, partitions: int, limit: int, output: Path | None = None
 ) -> dict[str, Any]:
-    """Regroup the table; the largest groups, and the totals. With `output`, hours and groups as Parquet."""
+    """Group all dead letters; returns the largest groups and the totals.
+
+    With `output`, all hours and groups are written there as Parquet.
+    """
     session.dataSource.register(DeadLetterSource)
     letters = session.read.format(NAME).options(url=url, partitions=str(partitions)).load()
     hourly = hourly_groups(letters).cache()
@@ -141,8 +145,8 @@ def _document(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**asdict(trend), "trend": round(trend.trend, 4)}
 
 
-def _labelled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Fingerprint each letter and add alike ones up within a batch."""
+def _count_deaths(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Compute the fingerprint of each dead letter, and count equal ones within a batch."""
     for batch in batches:
         counts: dict[tuple[str, str, str, str, int], int] = {}
         columns = (batch.column(name).to_pylist() for name in COLUMNS)

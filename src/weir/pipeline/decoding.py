@@ -1,10 +1,10 @@
-"""Segments into events: decoded, placed in time, and what cannot be counted set aside with a reason.
+"""Decodes segments into events with their times; events that cannot be counted are set aside with a reason.
 
-An event's time is that of its stream id. Rules, by the moment its batch was planned:
+The time of an event is that of its stream id. It is compared with the time when its batch was planned:
 
-- ahead of it by more than `FUTURE_MS`: Redis' clock jumped. It counts at the planning time (clamped).
-- older than the finest tier keeps: it counts in the coarser tiers only (late).
-- older than every tier keeps: set aside.
+- later by more than `FUTURE_MS`: Redis' clock jumped. The event counts at the planning time (clamped).
+- older than the finest tier keeps: the event counts in the coarser tiers only (late).
+- older than every tier keeps: the event is set aside.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SET_ASIDE, CLAMPED, LATE = "set_aside", "clamped", "late"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ages:
-    """How old an event may be for the finest tier, and for any."""
+    """The greatest ages of an event, for the finest tier and for any tier."""
 
     late_ms: int = 2 * DAY_MS
     too_old_ms: int = 400 * DAY_MS
@@ -39,7 +39,7 @@ class Ages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Events:
-    """The events of a segment and what was noted about the others."""
+    """The events of a segment, and the notes on events that were corrected or set aside."""
 
     table: pa.Table
     rejects: tuple[RejectRow, ...]
@@ -54,6 +54,7 @@ def events_of(definition: MetricDefinition, segment: Segment, entries: Entries, 
     kept = np.flatnonzero(good)
     stream_ms = entries.ids[kept, 0]
     future = stream_ms > segment.at_ms + FUTURE_MS
+    # An id may claim any 64-bit time; beyond 2**62 the difference would overflow.
     age_ms = np.maximum(segment.at_ms - np.minimum(stream_ms, 2**62).astype(np.int64), 0)
     too_old = age_ms > ages.too_old_ms
     notes.add(kept[future], "from the future", CLAMPED)
@@ -67,7 +68,7 @@ def events_of(definition: MetricDefinition, segment: Segment, entries: Entries, 
 
 
 class _Notes:
-    """Collects what is noted about entries of one segment."""
+    """Collects the notes on entries of one segment."""
 
     def __init__(self, segment: Segment, entries: Entries) -> None:
         self._segment = segment

@@ -1,7 +1,7 @@
-"""A metric as data: what its events look like, how they add up, and where the sums go.
+"""Describes a metric as data: the layout of its events, how they add up, and the tables that take the sums.
 
-A further metric takes a table (a landing table and whatever views read it), a definition and someone
-who emits its events; no code of the pipeline changes.
+A new metric needs a landing table with its views, a definition here and code that emits its events. The code
+of the pipeline does not change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weir.warehouse import tables
 class MetricDefinition:
     kind: EventKind
     landing: str
-    """The table that takes the partial sums; views carry them to the tiers."""
+    """The table that takes the partial sums; views copy them to the tiers."""
     tiers: tuple[str, ...]
     """Every table that a rebuild of a time range replaces."""
     bucket_ms: int = tables.BUCKET_MS
@@ -29,7 +29,7 @@ class MetricDefinition:
 
 
 def column_of(field: Field, aggregate: Aggregate) -> str:
-    """The landing column of one aggregate of a field: prefixed only where a field has several."""
+    """The landing column of one aggregate of a field; it has a prefix only if there are several."""
     return field.name if len(field.aggregates) == 1 else f"{aggregate}_{field.name}"
 
 
@@ -45,7 +45,7 @@ DEFINITIONS: tuple[MetricDefinition, ...] = (QUEUE_METRIC, WORKER_METRIC)
 
 
 def by_name(definitions: Iterable[MetricDefinition]) -> dict[str, MetricDefinition]:
-    """The definitions by metric; refuses two of one name."""
+    """The definitions by name; two with the same name are refused."""
     found: dict[str, MetricDefinition] = {}
     for definition in definitions:
         if definition.name in found:

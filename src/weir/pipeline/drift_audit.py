@@ -1,7 +1,7 @@
-"""The audit: odometers, tiers and live queues side by side. Drift is what nothing explains; it must be 0.
+"""Compares odometers, tiers and live queues. An unexplained difference is drift, and drift must be 0.
 
-A queue's counts must add up to its odometers. What was lost in a recorded gap is known exactly from the
-first event after it, so it is written down as the gap's and explained. The rest is drift.
+A queue's counts must add up to its odometers. The first event after a recorded gap tells exactly what the
+queue lost in the gap, so that loss is recorded and explained. Every other difference is drift.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ HOUR_S = 3_600
 DAY_S = 24 * HOUR_S
 
 Live = Mapping[QueueRef, Counts]
-"""The odometers of queues as Redis has them."""
+"""The odometers of queues in Redis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
     drift: int
-    """Messages that are unaccounted for, over all queues, counters and tiers."""
+    """The sum of all unexplained differences, over queues, counters and tiers."""
     queues: int
     events: int
     complete: bool
-    """Everything in the streams had landed and nothing was under way."""
+    """Everything in the streams had landed, and no batch was running."""
     lost: Mapping[str, int]
-    """By counter, in gaps that were recorded."""
+    """Losses in recorded gaps, by counter."""
     gaps: Sequence[GapReport]
     rejects: Sequence[Mapping[str, Any]]
     tiers: Sequence[TierSums]
@@ -51,7 +51,7 @@ class AuditReport:
 
 
 class PipelineAuditor:
-    """Compares what the stores hold, at a moment when nothing moves."""
+    """Compares the stores while the pipeline pauses."""
 
     def __init__(
         self,
@@ -66,18 +66,20 @@ class PipelineAuditor:
         self._reader = AuditReader(connection)
         self._metrics = metrics
         self._shards = shards
+        # Two hours less than the finest tier keeps: whole hours are compared, and none may have begun to
+        # expire.
         self._kept_s = fine_days * DAY_S - 2 * HOUR_S
-        """A span that the finest tier still holds whole, whatever the hour."""
 
     def environments(self) -> list[EnvironmentRef]:
-        """Whose live queues are worth asking for."""
+        """The environments in the ledger, whose live odometers the caller reads."""
         return self._reader.environments()
 
     def audit(self, live: Live, *, wait_s: float = 30) -> AuditReport:
-        """Audit everything. `live` was read before, so whatever it says must have landed by now."""
+        """Audit everything. `live` was read before this call, so everything that it counts must land."""
         landed = wait_for_landing(self._store, metrics=self._metrics, shards=self._shards, wait_s=wait_s)
         with quiet(self._store) as still:
             behind = self._behind(live) if landed else {}
+            # Record losses before the report, so that it shows them as explained.
             self._explain()
             return self._report(behind if landed else {}, complete=landed and still)
 
@@ -106,7 +108,7 @@ class PipelineAuditor:
         )
 
     def _behind(self, live: Live) -> dict[QueueRef, Counts]:
-        """By how much each live odometer is ahead of what landed."""
+        """How far each live odometer is ahead of the landed one."""
         found: dict[QueueRef, Counts] = {}
         for environment in {queue.scope for queue in live}:
             known = self._reader.odometers(environment)
@@ -119,24 +121,25 @@ class PipelineAuditor:
         return found
 
     def _explain(self) -> None:
-        """Write down what each queue lost in the gaps before its last event; once and for all."""
+        """Record, once per queue and gap, what each queue lost in the gaps before its newest event."""
         gaps = _by_shard(self._reader.gaps(limit=1_000))
         losses = []
-        for speaker in self._reader.queues_of_shards(list(gaps)) if gaps else ():
-            gap = _gap_to_settle(speaker, gaps[speaker.shard])
-            if gap is not None and min(speaker.drift) >= 0:
-                losses.append((speaker.queue, speaker.shard, gap.from_id, speaker.drift))
+        for one in self._reader.queues_of_shards(list(gaps)) if gaps else ():
+            gap = _gap_to_settle(one, gaps[one.shard])
+            # Negative drift means that events were counted twice, and a gap cannot explain that.
+            if gap is not None and min(one.drift) >= 0:
+                losses.append((one.queue, one.shard, gap.from_id, one.drift))
         if losses:
             self._reader.attribute(losses, token=_token_of(losses))
 
     def _unexplained(self, behind: Live, gaps: Sequence[GapReport]) -> dict[QueueRef, Counts]:
-        """Live odometers that are ahead although everything landed: lost, unless in a gap since then."""
+        """Live odometers that are ahead although everything landed, and that no later gap explains."""
         latest = {shard: max(gap.to_ms for gap in mine) for shard, mine in _by_shard(gaps).items()}
         found = {}
         for queue, ahead in behind.items():
-            spoke_ms, _ = self._reader.odometers(queue.scope).get(queue.queue, (0, ()))
+            last_ms, _ = self._reader.odometers(queue.scope).get(queue.queue, (0, ()))
             gap_ms = latest.get(shard_of(queue.scope, shards=self._shards))
-            if gap_ms is None or spoke_ms >= gap_ms:
+            if gap_ms is None or last_ms >= gap_ms:
                 found[queue] = ahead
         return found
 
@@ -149,14 +152,14 @@ def _by_shard(gaps: Sequence[GapReport]) -> dict[int, list[GapReport]]:
     return found
 
 
-def _gap_to_settle(speaker: ShardQueue, gaps: Sequence[GapReport]) -> GapReport | None:
-    """The latest gap before a queue's last event, unless its losses are known up to there.
+def _gap_to_settle(queue: ShardQueue, gaps: Sequence[GapReport]) -> GapReport | None:
+    """The newest gap before a queue's newest event, unless its losses are known already.
 
-    Its first event after a gap tells all that it lost in it. What is missing later is no gap's fault, so a
-    gap is settled once for each queue, even where nothing was lost.
+    The queue's first event after a gap tells all that it lost in the gap. A later difference does not come
+    from that gap, so each gap is settled once per queue, even if nothing was lost.
     """
-    known = max(map(parse_id, speaker.settled), default=(0, 0))
-    due = [gap for gap in gaps if gap.to_ms <= speaker.last_ms and parse_id(gap.from_id) > known]
+    known = max(map(parse_id, queue.settled), default=(0, 0))
+    due = [gap for gap in gaps if gap.to_ms <= queue.last_ms and parse_id(gap.from_id) > known]
     return max(due, key=lambda gap: parse_id(gap.from_id), default=None)
 
 
@@ -166,7 +169,7 @@ def _token_of(losses: Sequence[tuple[QueueRef, int, str, Counts]]) -> str:
 
 
 def _tier_drift(tiers: Sequence[TierSums]) -> int:
-    """By how much the tiers differ from the first one, counter by counter."""
+    """The sum of all differences between the first tier and the others."""
     first = tiers[0]
     return sum(
         abs(tier.events - first.events)

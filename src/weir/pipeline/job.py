@@ -1,4 +1,4 @@
-"""The streaming job: joins the source, the transforms and the sink, and thinks nothing itself."""
+"""The streaming job, which joins the source, the transforms and the sink."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUERY = "weir-metrics"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineOptions:
-    """Everything that a run of the pipeline depends on."""
+    """The options of a pipeline."""
 
     redis_url: str
     clickhouse_url: str
@@ -30,6 +30,8 @@ class PipelineOptions:
     shards: int
     definitions: tuple[MetricDefinition, ...] = DEFINITIONS
     trigger_ms: int = 500
+    # 0.66 s of processor time per 100,000 events, against 0.97 s with 200,000 events in two read tasks
+    # (0010).
     max_events: int = 400_000
     max_read_tasks: int = 1
     retention: TierRetention = field(default_factory=TierRetention)
@@ -61,7 +63,7 @@ class PipelineOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landed:
-    """What one read task landed of one metric."""
+    """The figures of one metric in one read task that landed."""
 
     metric: str
     events: int
@@ -78,7 +80,7 @@ Observe = Callable[[int, Sequence[Landed]], None]
 def start(
     spark: SparkSession, options: PipelineOptions, *, observe: Observe, available_now: bool = False
 ) -> StreamingQuery:
-    """Start moving events; with `available_now`, stop at what the streams hold at this moment."""
+    """Start the query; with `available_now`, it ends at the entries that the streams hold at this moment."""
     spark.dataSource.register(StreamsDataSource)
     entries = spark.readStream.format(FORMAT).option("options", options.source.as_text()).load()
     writer = (
@@ -92,9 +94,9 @@ def start(
 
 
 def drain(spark: SparkSession, options: PipelineOptions, *, observe: Observe) -> None:
-    """Move what the streams hold now, to the end."""
+    """Land everything that the streams hold now."""
     start(spark, options, observe=observe, available_now=True).awaitTermination()
-    # Spark tells a source that a batch is done only when it plans the next one.
+    # Spark confirms a batch to its source only when it plans the next one.
     settle_planned(options.source)
 
 

@@ -1,4 +1,4 @@
-"""Events into landing rows: one row a subject, bucket and shard. Pure; streaming and rebuild share it."""
+"""Adds events up into landing rows, one per subject, bucket and shard. Pure; the rebuild uses it too."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from weir.model.limits import MAX_TIME_MS
 from weir.pipeline.definition import MetricDefinition, column_of
 from weir.telemetry.events import Aggregate, Field
 
 _SUM_TYPES = {Aggregate.SUM: np.uint64}
 _REDUCTIONS = {Aggregate.SUM: np.add, Aggregate.MAX: np.maximum, Aggregate.MIN: np.minimum}
+# The columns in ClickHouse are narrower than a stream id. Ids beyond them are stored as these.
 _MAX_SEQUENCE = np.uint64(2**32 - 1)
-_MAX_TIME_MS = np.uint64(4_102_444_800_000)
-"""The year 2100, past every clock worth believing: stream ids beyond it are shown as this."""
+_MAX_STORED_MS = np.uint64(MAX_TIME_MS)
 
 
 def landing_rows(definition: MetricDefinition, events: pa.Table, *, rebuilt: bool = False) -> pa.Table:
@@ -31,7 +32,7 @@ def landing_rows(definition: MetricDefinition, events: pa.Table, *, rebuilt: boo
     columns["bucket_start"] = pa.array((buckets // 1_000).astype(np.uint32))
     columns["shard"] = pa.array(_numbers(events, "shard")[groups.lasts].astype(np.uint16))
     columns["rebuilt"] = pa.array(np.full(len(groups), rebuilt, np.uint8))
-    last_ms = np.minimum(_numbers(events, "stream_ms")[groups.lasts], _MAX_TIME_MS)
+    last_ms = np.minimum(_numbers(events, "stream_ms")[groups.lasts], _MAX_STORED_MS)
     columns["last_at"] = pa.array(last_ms.astype(np.int64)).cast(pa.timestamp("ms", tz="UTC"))
     last_sequence = np.minimum(_numbers(events, "stream_sequence")[groups.lasts], _MAX_SEQUENCE)
     columns["last_sequence"] = pa.array(last_sequence.astype(np.uint32))
@@ -44,7 +45,7 @@ def landing_rows(definition: MetricDefinition, events: pa.Table, *, rebuilt: boo
 
 
 class _Groups:
-    """Events sorted by group, stably, so that the last of a group is its latest."""
+    """Events sorted by group. The sort is stable, so the last event of a group is its newest."""
 
     def __init__(self, codes: NDArray[np.int64]) -> None:
         self.order = np.argsort(codes, kind="stable")
@@ -61,7 +62,7 @@ class _Groups:
 
 
 def _group_codes(definition: MetricDefinition, events: pa.Table) -> NDArray[np.int64]:
-    """One number an event: equal for events of the same shard, subject and bucket."""
+    """One number per event, equal for events of the same shard, subject and bucket."""
     buckets = _numbers(events, "at_ms") // definition.bucket_ms
     parts = [_numbers(events, "shard").astype(np.int64), buckets.astype(np.int64)]
     parts += [_dictionary_codes(events[name]) for name in definition.kind.dimensions]
@@ -73,7 +74,7 @@ def _group_codes(definition: MetricDefinition, events: pa.Table) -> NDArray[np.i
 
 
 def _renumbered(codes: NDArray[np.int64], factor: int) -> NDArray[np.int64]:
-    """The same grouping in small numbers, once a product with `factor` might overflow."""
+    """The same groups with smaller numbers, if multiplying by `factor` could overflow."""
     if len(codes) and int(codes.max()) >= 2**62 // factor:
         return np.unique(codes, return_inverse=True)[1]
     return codes

@@ -1,10 +1,12 @@
-"""Offsets as Spark keeps them, and the read tasks that follow from a pair of them.
+"""Offsets as Spark stores them, and the read tasks that follow from a pair of them.
 
-An offset is the last id that a batch takes from every stream, when the batch was planned, and which
-read task reads which stream. All that a batch does follows from its start and end offset, so that a replay
-reads the same entries in the same read tasks and inserts them under the same tokens.
+An offset holds the last id that a batch takes from every stream, the time when the batch was planned, and the
+read task of each stream. All that a batch does follows from its start and end offset. So a replay reads the
+same entries in the same read tasks and inserts them with the same tokens.
 
     {"at_ms": 1763251200000, "lanes": {"queue": {"0": 0}}, "streams": {"queue": {"0": "1763251199000-3"}}}
+
+Read tasks are stored as `lanes`, because checkpoints of earlier versions spell them so.
 """
 
 from __future__ import annotations
@@ -54,14 +56,16 @@ class IdRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTask:
-    """What one task reads, adds up and inserts."""
+    """The part of a batch that one Spark task reads, adds up and inserts."""
 
     number: int
     at_ms: int
     ranges: tuple[IdRange, ...]
 
     def token(self, metric: str) -> str:
-        """Names the read task's insert for one metric, by what is in it and nothing else."""
+        """The name of the read task's insert for one metric."""
+        # Only of the ids, without the time or the batch number: those differ when a lost checkpoint is
+        # replayed.
         mine = [[r.shard, r.after, r.until] for r in self.ranges if r.metric == metric]
         digest = hashlib.blake2b(json.dumps([metric, mine]).encode(), digest_size=16).hexdigest()
         return f"{metric}-{digest}"

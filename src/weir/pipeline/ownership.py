@@ -1,4 +1,4 @@
-"""One pipeline per checkpoint: two that plan from the same journal would write over each other's batches."""
+"""Allows one pipeline per checkpoint: two with the same journal would overwrite each other's batches."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _LOCAL = "file://"
 def owned_checkpoint(checkpoint: str) -> Iterator[None]:
     """Hold a local checkpoint's lock while the block runs; a second owner is refused.
 
-    The lock ends with its process, however that ends, so a dead owner keeps nobody out. It stands beside the
-    checkpoint, which may be removed while a pipeline runs. Checkpoints elsewhere have no lock.
+    The lock ends with its process, so a dead owner does not keep others out. The lock file stands beside the
+    checkpoint, because the checkpoint may be removed while a pipeline runs. Remote checkpoints have no lock.
     """
     path = local_path(checkpoint)
     if path is None:
@@ -42,7 +42,7 @@ def owned_checkpoint(checkpoint: str) -> Iterator[None]:
 
 
 def local_path(checkpoint: str) -> Path | None:
-    """The folder of a checkpoint that is a file system's; None if it is elsewhere."""
+    """The folder of a local checkpoint; None if it is remote."""
     if checkpoint.startswith(_LOCAL):
         return Path(checkpoint.removeprefix(_LOCAL))
     return None if "://" in checkpoint else Path(checkpoint)

@@ -1,4 +1,4 @@
-"""The pipeline in Prometheus' terms, and what it tells others through Redis."""
+"""Counts what a pipeline process does, for Prometheus and for the status in Redis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATES = ("starting", "running", "retrying", "paused", "stopped")
 
 
 class PipelineMetrics:
-    """Counts of one pipeline process."""
+    """The counts of one pipeline process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._status = PipelineStatus(state="stopped", updated_ms=_now_ms(), since_ms=_now_ms())
@@ -46,12 +46,12 @@ class PipelineMetrics:
         self._state = gauge("weir_metrics_pipeline_state", "1 for the current state.", "state")
         self._lag_events = gauge("weir_metrics_stream_lag_events", "Events that wait.", "metric", "shard")
         self._lag_seconds = gauge(
-            "weir_metrics_stream_lag_seconds", "How long the first of them waits.", "metric", "shard"
+            "weir_metrics_stream_lag_seconds", "How long the oldest of them waits.", "metric", "shard"
         )
-        self.entered("stopped")
+        self.enter("stopped")
 
-    def landed(self, number: int, rows: Sequence[Landed]) -> None:
-        """A batch is done."""
+    def count_batch(self, number: int, rows: Sequence[Landed]) -> None:
+        """Count a batch that is done."""
         events = sum(row.events for row in rows)
         newest_ms = max((row.newest_ms for row in rows), default=0)
         batch_s = max((row.busy_s for row in rows), default=0.0)
@@ -72,24 +72,24 @@ class PipelineMetrics:
             newest_ms=max(newest_ms, self._status.newest_ms),
         )
 
-    def entered(self, state: str, *, error: str = "") -> None:
-        """The supervisor changed its mind."""
+    def enter(self, state: str, *, error: str = "") -> None:
+        """Note that the supervisor entered a state."""
         for known in STATES:
             self._state.labels(known).set(known == state)
         self._update(state=state, error=error, since_ms=_now_ms())
 
-    def failed(self) -> None:
+    def count_failure(self) -> None:
         self._failures.inc()
         self._update(failures=self._status.failures + 1)
 
-    def lagging(self, lags: Iterable[StreamLag]) -> None:
+    def set_lags(self, lags: Iterable[StreamLag]) -> None:
         for lag in lags:
             self._lag_events.labels(lag.metric, str(lag.shard)).set(lag.events)
             self._lag_seconds.labels(lag.metric, str(lag.shard)).set(lag.seconds)
 
     @property
     def status(self) -> PipelineStatus:
-        """What is known now, stamped with the time of asking."""
+        """The current status, with the time of this call."""
         self._update()
         return self._status
 

@@ -1,4 +1,4 @@
-"""One pipeline process: a session, a supervisor over its query, and what it tells the world."""
+"""Runs one pipeline process: a Spark session, a supervisor over its query, and the published status."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def run_pipeline(
             _run(options, session, metrics_port, available_now, on_started)
     except JvmLost:
         _log.error("the JVM is gone; starting over")
+        # A JVM that dies at once must not keep a core busy with restarts.
         time.sleep(1)
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
@@ -78,7 +79,7 @@ def _run(
         _publish(spark, store, metrics, options)
 
     def observe(number: int, rows: Sequence[Landed]) -> None:
-        metrics.landed(number, rows)
+        metrics.count_batch(number, rows)
         with suppress(WeirError):
             publish()
 
@@ -89,17 +90,18 @@ def _run(
         publish=publish,
     )
     _stop_on_signals(supervisor)
-    upkeep = _upkeep(options)
+    upkeep = _start_upkeep(options)
     on_started()
     if supervisor.run():
+        # Spark confirms a batch when it plans the next one, and after the last batch there is none.
         settle_planned(options.source)
     if upkeep is not None:
         upkeep.stop()
     spark.stop()
 
 
-def _upkeep(options: PipelineOptions) -> Upkeep | None:
-    """The archive's upkeep, started, where there is an archive."""
+def _start_upkeep(options: PipelineOptions) -> Upkeep | None:
+    """Start the archive's upkeep, if there is an archive."""
     if options.archive is None:
         return None
     upkeep = Upkeep(
@@ -127,7 +129,7 @@ def _start(
 
 
 def _require_tables(options: PipelineOptions) -> None:
-    """Refuse a warehouse that was not migrated; one that is away may come back."""
+    """Refuse a warehouse that was not migrated; a warehouse that does not answer may come back."""
     with suppress(WarehouseUnavailable):
         asyncio.run(verify_warehouse(options.clickhouse_url))
 
@@ -145,7 +147,7 @@ def _publish(
 ) -> None:
     _require_jvm(spark)
     names = [definition.name for definition in options.definitions]
-    metrics.lagging(
+    metrics.set_lags(
         read_lags(store, metrics=names, shards=options.shards, now_ms=time.time_ns() // 1_000_000)
     )
     publish_status(store, metrics.status)
@@ -159,10 +161,10 @@ def _require_jvm(spark: SparkSession) -> None:
 
 
 def stores_answer(options: PipelineOptions) -> bool:
-    """Whether Redis and ClickHouse are both there."""
+    """Whether Redis and ClickHouse both answer."""
     try:
         store = StreamStore(options.redis_url, timeout_s=2)
-        store.held()
+        store.is_held()
         store.close()
         warehouse = ClickHouseConnection(options.clickhouse_url, timeout_s=5)
         warehouse.rows("SELECT 1")

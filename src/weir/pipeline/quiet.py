@@ -1,4 +1,4 @@
-"""A moment of quiet: the pipeline plans no batch, and what it had planned is done."""
+"""Pauses the pipeline: it plans no new batch, and the planned one is done."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from weir.telemetry.store import StreamStore
 from weir.telemetry.stream_ids import is_after
 from weir.telemetry.streams import stream_key
 
+# A hold ends by itself, so that a holder which dies does not stop the pipeline for good.
 HOLD_S = 30.0
-"""A hold ends by itself after this long, should its holder die."""
 
 
 @contextmanager
 def quiet(store: StreamStore, *, wait_s: float = 10) -> Iterator[bool]:
-    """Hold the pipeline; gives whether nothing is under way any more.
+    """Pause the pipeline; yields True if no batch is running.
 
-    It is not when a batch takes longer than `wait_s`, or when the pipeline died within one.
+    It yields False if a batch takes longer than `wait_s`, or if the pipeline died during one.
     """
     store.hold(HOLD_S)
     try:
-        yield _until(lambda: _nothing_under_way(store), wait_s)
+        yield _wait_until(lambda: _is_idle(store), wait_s)
     finally:
         store.release()
 
@@ -39,15 +39,15 @@ def wait_for_landing(store: StreamStore, *, metrics: Sequence[str], shards: int,
         reached = store.positions(list(wanted))
         return not any(is_after(last, at) for last, at in zip(wanted.values(), reached, strict=True))
 
-    return _until(landed, wait_s)
+    return _wait_until(landed, wait_s)
 
 
-def _nothing_under_way(store: StreamStore) -> bool:
-    plan = store.remembered(PLAN)
+def _is_idle(store: StreamStore) -> bool:
+    plan = store.recall(PLAN)
     return plan is None or plan["start"] == plan["end"]
 
 
-def _until(condition: Callable[[], bool], wait_s: float) -> bool:
+def _wait_until(condition: Callable[[], bool], wait_s: float) -> bool:
     deadline = time.monotonic() + wait_s
     while not condition():
         if time.monotonic() > deadline:

@@ -1,7 +1,7 @@
-"""Tiers again from the archive: the same transforms, in batch, over any span of hours.
+"""Rebuilds the tiers from the archive over any span of hours, with the transforms of the streaming job.
 
-The span is cleared in every tier and filled anew while the pipeline holds still. A rebuild that was
-interrupted is simply run again. The ledger is not touched: it counts what came, not what is kept.
+The span is deleted from every tier and filled again while the pipeline pauses. If a rebuild is interrupted,
+run it again. The ledger does not change: it counts what arrived, not what is kept.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ from weir.pipeline.upkeep import LEASE_S, Prolong, archive_lease
 from weir.telemetry.store import StreamStore
 from weir.warehouse.connection import ClickHouseConnection
 
-FILES_A_TASK = 50
+FILES_PER_TASK = 50
+TASKS_PER_ROUND = 64
+"""Tasks that Spark runs before the pause and the lease are prolonged again."""
 _PIECES_SCHEMA = "metric string, token string, pieces string"
 _RESULT_SCHEMA = "metric string, events long"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """What a rebuild put back, by metric."""
+    """How many files a rebuild read, and the events that it wrote per metric."""
 
     from_ms: int
     to_ms: int
@@ -53,10 +55,9 @@ def rebuild(
     metrics: Sequence[str] = (),
     force: bool = False,
 ) -> Rebuilt:
-    """Replace the hours that `from_ms` until before `to_ms` touch, in every tier of the metrics.
+    """Replace every hour that the span from `from_ms` to before `to_ms` touches, in all tiers of the metrics.
 
-    Hours of which the archive holds less than the tiers are refused, unless `force` says that the tiers
-    hold too much.
+    Hours with fewer events in the archive than in the tiers are refused, unless `force` is set.
     """
     if options.archive is None:
         raise InvalidInput("there is no archive to rebuild from; set `WEIR_PIPELINE__ARCHIVE`")
@@ -69,10 +70,11 @@ def rebuild(
     run, files, events = uuid4().hex, 0, {}
     with archive_lease(store, wait_s=20) as prolong, quiet(store, wait_s=20) as still:
         if not still:
-            raise Conflict("a batch is still under way; wait for the pipeline, or restart it if it died")
+            raise Conflict("a batch is still running; wait for the pipeline, or restart it if it died")
         found = {
             one.name: Archive(options.archive).files(one.name, from_ms=begin, to_ms=end) for one in chosen
         }
+        # Check all metrics before the first is cleared: a refusal must leave every tier as it was.
         if not force:
             for definition in chosen:
                 require_coverage(warehouse, options.archive, definition, found[definition.name], (begin, end))
@@ -81,7 +83,7 @@ def rebuild(
             files += len(mine)
             clear(warehouse, definition, from_ms=begin, to_ms=end)
             events[definition.name] = _refill(
-                spark, options.sink, definition, mine, run=run, keep_still=lambda: _keep_still(store, prolong)
+                spark, options.sink, definition, mine, run=run, prolong=lambda: _prolong(store, prolong)
             )
     warehouse.close()
     store.close()
@@ -95,7 +97,8 @@ def whole_hours(from_ms: int, to_ms: int) -> tuple[int, int]:
     return from_ms // HOUR_MS * HOUR_MS, -(-to_ms // HOUR_MS) * HOUR_MS
 
 
-def _keep_still(store: StreamStore, prolong: Prolong) -> None:
+def _prolong(store: StreamStore, prolong: Prolong) -> None:
+    """Prolong both the pause of the pipeline and the lease on the archive."""
     store.hold(LEASE_S)
     prolong()
 
@@ -118,23 +121,24 @@ def _refill(
     files: Sequence[ArchiveFile],
     *,
     run: str,
-    keep_still: Callable[[], None],
+    prolong: Callable[[], None],
 ) -> int:
     tasks = [
         (definition.name, f"rebuild-{run}-{number}", json.dumps(pieces))
         for number, pieces in enumerate(_chunks(_pieces(sink, files)))
     ]
     total = 0
-    for start in range(0, len(tasks), 64):
-        keep_still()
-        frame = spark.createDataFrame(tasks[start : start + 64], _PIECES_SCHEMA)
-        rows = frame.repartition(min(len(tasks), 64)).mapInArrow(partial(_land, options=sink), _RESULT_SCHEMA)
+    for start in range(0, len(tasks), TASKS_PER_ROUND):
+        prolong()
+        frame = spark.createDataFrame(tasks[start : start + TASKS_PER_ROUND], _PIECES_SCHEMA)
+        frame = frame.repartition(min(len(tasks), TASKS_PER_ROUND))
+        rows = frame.mapInArrow(partial(_land, options=sink), _RESULT_SCHEMA)
         total += sum(row["events"] for row in rows.collect())
     return total
 
 
 def _pieces(sink: SinkOptions, files: Sequence[ArchiveFile]) -> Iterator[tuple[str, list[ShardRange]]]:
-    """Every file with the ranges that count; files of one hour may overlap."""
+    """Every file with the ranges that it contributes, because files of one hour may overlap."""
     archive = Archive(str(sink.archive))
     for _, of_hour in groupby(files, key=lambda file: file.hour_ms):
         yield from covered_once([(file.path, archive.ranges(file.path)) for file in of_hour])
@@ -144,7 +148,7 @@ def _chunks(pieces: Iterable[tuple[str, list[ShardRange]]]) -> Iterator[list[tup
     chunk: list[tuple[str, list[ShardRange]]] = []
     for piece in pieces:
         chunk.append(piece)
-        if len(chunk) == FILES_A_TASK:
+        if len(chunk) == FILES_PER_TASK:
             yield chunk
             chunk = []
     if chunk:
@@ -152,7 +156,7 @@ def _chunks(pieces: Iterable[tuple[str, list[ShardRange]]]) -> Iterator[list[tup
 
 
 def _land(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Iterator[pa.RecordBatch]:
-    """A task: the events of some files into the landing table."""
+    """Insert the events of one task's files into the landing table."""
     archive = Archive(str(options.archive))
     for batch in batches:
         for task in batch.to_pylist():

@@ -1,4 +1,4 @@
-"""Where Spark may put what is gone when the process ends: below the data directory, never left in `/tmp`."""
+"""Gives Spark a temporary folder below the data directory, which is removed with the process."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+# Spark's limit: a socket's path has at most 107 bytes, and Spark reserves the rest for the socket's name.
 _LONGEST_FOR_SOCKETS = 60
-"""What Spark accepts: a socket's path has at most 107 bytes, and it keeps the rest for the socket's name."""
 
 _SOCKETS = "sockets"
-"""A link to the folder of sockets, where that is elsewhere."""
+"""A link to the folder of sockets, if that is elsewhere."""
 
 
 @lru_cache(maxsize=4)
 def scratch_folder(root: Path) -> Path:
-    """This process's own folder below `root`; it goes with the process.
+    """Create a folder below `root` for this process; it is removed when the process ends.
 
-    Who was killed could not clean up. A folder's lock ends with its process, however that ends, so the next
-    one to come takes away what nobody holds.
+    A process that was killed cannot clean up. But its lock ends with it, so the next process removes every
+    folder whose lock nobody holds.
     """
     root.mkdir(parents=True, exist_ok=True)
     _sweep(root)
+    # The lock exists and is held before the folder does, so no sweep can remove a folder that is being made.
     held, name = tempfile.mkstemp(prefix="spark-", suffix=".lock", dir=root)
     fcntl.flock(held, fcntl.LOCK_EX)
     folder = Path(name).with_suffix("")
@@ -37,7 +38,7 @@ def scratch_folder(root: Path) -> Path:
 
 @lru_cache(maxsize=4)
 def socket_folder(scratch: Path) -> Path:
-    """The same folder, or one with a short name where a socket's path would be too long."""
+    """The folder for sockets: `scratch` itself, or a folder with a short name if its path is too long."""
     if len(os.fsencode(scratch)) <= _LONGEST_FOR_SOCKETS:
         return scratch
     folder = Path(tempfile.mkdtemp(prefix="weir-"))

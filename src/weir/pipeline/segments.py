@@ -1,7 +1,7 @@
-"""How entries cross Spark: a few rows with many entries each, so that the JVM only carries bytes.
+"""Carries entries through Spark in a few rows with many entries each, so that the JVM only copies bytes.
 
 With one row per event, every field would be copied and converted between the two Python processes of a
-task. With one row per run of entries, that costs next to nothing.
+task. With one row per run of entries, that costs next to nothing (0010).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ARROW_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A run of entries of one stream, or a gap in it, with the read task's insert that it belongs to."""
+    """A run of entries of one stream, or a gap in it, with the token of the insert that it belongs to."""
 
     metric: str
     shard: int
@@ -67,7 +67,7 @@ def segment_of(read_task: ReadTask, piece: IdRange, content: Entries | StreamGap
 
 
 def record_batch(segment: Segment) -> pa.RecordBatch:
-    """One row."""
+    """The segment as a record batch of one row."""
     entries, gap = segment.entries, segment.gap
     row = {
         "metric": segment.metric,
@@ -87,7 +87,7 @@ def record_batch(segment: Segment) -> pa.RecordBatch:
 
 
 def segments_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Segment]:
-    """The rows back as segments."""
+    """The segments in some record batches."""
     for batch in batches:
         for row in batch.to_pylist():
             yield _segment(row)

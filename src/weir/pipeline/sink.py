@@ -1,10 +1,10 @@
-"""The end of a task: a read task's events into the archive and, once, into the warehouse.
+"""Writes the events of a read task into the archive and then, exactly once, into the warehouse.
 
-Order matters. The archive comes first, so that whatever the warehouse holds can be rebuilt. Every
-insert has a token that follows from the ids in it, so that repeating any of this changes nothing.
+The archive comes first, so that everything in the warehouse can be rebuilt. Every insert has a token that
+follows from the ids in it, so repeating any step changes nothing.
 
-A read task comes stream after stream. What is there of the first ones is added up and written to the archive
-while the next are still being read; only the insert waits for all.
+A read task delivers one stream after the other. Complete streams are added up and archived while the next
+ones are still being read; only the insert waits for all of them (0012).
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from weir.pipeline.decoding import Ages, events_of
 from weir.pipeline.definition import MetricDefinition
 from weir.pipeline.landing import landing_rows
 from weir.pipeline.segments import Segment, segments_in
-from weir.pipeline.worker_gc import settle_memory
+from weir.pipeline.worker_gc import freeze_imports
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.ingest import GapRow, RejectRow, insert_gaps, insert_rejects
 
 SLICE_ROWS = 200_000
-"""Rows per insert. More than that in a read task is cut at fixed places, each part with its own token."""
+"""Rows per insert. More rows are cut at fixed positions, and each part has its own token."""
 
+# Streams with fewer events share a file of the archive with the next stream, so that small batches stay one
+# file.
 PORTION_EVENTS = 50_000
-"""How many events are worth a file of the archive of their own; fewer wait for those of the next stream."""
 
 ATTEMPTS = 3
 _BACKOFF = Backoff(first_s=0.25, longest_s=1.0, factor=4)
+# A batch of 100,000 queues takes a loaded server tens of seconds, and giving up would only repeat it.
 INSERT_TIMEOUT_S = 120
-"""A batch of 100,000 queues takes a loaded server tens of seconds; giving up on it would only repeat it."""
 
 RESULT_SCHEMA = (
     "metric string, events long, rows long, rejected long, gaps long, newest_ms long, busy_s double"
@@ -57,7 +58,7 @@ _RESULT = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Where read tasks land; travels to the tasks with the function that uses it."""
+    """The stores that read tasks write to; Spark pickles them together with `land`."""
 
     clickhouse_url: str
     archive: str | None
@@ -67,12 +68,12 @@ class SinkOptions:
 
 @dataclass(slots=True, kw_only=True)
 class _Collected:
-    """What a read task brought for one metric."""
+    """The events of one metric in a read task, on their way to the stores."""
 
     definition: MetricDefinition
     token: str
     tables: list[pa.Table] = field(default_factory=list)
-    """Events that are neither archived nor added up yet, and the ranges that they are of."""
+    """Events that are neither archived nor added up yet; `ranges` are the id ranges they come from."""
     ranges: dict[int, ShardRange] = field(default_factory=dict)
     archiving: list[Future[None]] = field(default_factory=list)
     landing: list[pa.Table] = field(default_factory=list)
@@ -87,8 +88,8 @@ class _Collected:
 
 
 def land(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Iterator[pa.RecordBatch]:
-    """Take one read task's segments to their end; yields one row of figures per metric."""
-    settle_memory()
+    """Archive and insert one read task's segments; yields one row of figures per metric."""
+    freeze_imports()
     began = time.perf_counter()
     read_task: dict[str, _Collected] = {}
     with ThreadPoolExecutor(max_workers=1) as writer:
@@ -105,6 +106,8 @@ def _collect(
 ) -> None:
     definition = options.definitions[segment.metric]
     mine = read_task.setdefault(segment.metric, _Collected(definition=definition, token=segment.token))
+    # Only between streams: a file of the archive says which id ranges it covers, and it must cover them
+    # whole.
     if segment.shard not in mine.ranges and mine.waiting >= PORTION_EVENTS:
         _add_up(mine, options, writer)
     mine.ranges[segment.shard] = (segment.shard, segment.after, segment.until)
@@ -144,6 +147,7 @@ def _add_up(mine: _Collected, options: SinkOptions, writer: Executor) -> None:
 
 
 def _store(mine: _Collected, options: SinkOptions) -> dict[str, object]:
+    # The archive before the insert: what the warehouse counts must be there for a rebuild.
     for written in mine.archiving:
         written.result()
     landing = pa.concat_tables(mine.landing) if mine.landing else None
@@ -165,12 +169,12 @@ def _store(mine: _Collected, options: SinkOptions) -> dict[str, object]:
 
 
 def _numbered(token: str, number: int) -> str:
-    """The token itself for the first part of a read task, and one of its own for every further one."""
+    """The token of one part of a read task; the first part has the token itself."""
     return token if number == 0 else f"{token}-{number}"
 
 
 def _insert(options: SinkOptions, table: str, rows: pa.Table, token: str) -> None:
-    """Insert with a few attempts; the token makes an attempt of unknown outcome safe to repeat."""
+    """Insert, with a few attempts; the token makes it safe to repeat an attempt with an unknown outcome."""
     for attempt in range(ATTEMPTS):
         try:
             connection(options.clickhouse_url).insert(table, rows, token=token)
@@ -194,5 +198,5 @@ def _note(mine: _Collected, options: SinkOptions) -> None:
 
 @lru_cache(maxsize=2)
 def connection(url: str) -> ClickHouseConnection:
-    """One connection a worker process; opening one asks the server several questions."""
+    """One connection per worker process, because opening one asks the server several questions."""
     return ClickHouseConnection(url, timeout_s=INSERT_TIMEOUT_S)

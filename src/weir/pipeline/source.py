@@ -1,7 +1,7 @@
-"""The streams as a Spark source: offsets into read tasks on the driver, entries out of Redis in the tasks.
+"""Makes the metric streams a Spark source: the driver plans read tasks, and the tasks read Redis.
 
-Any exception in a method that Spark calls on the driver ends the query, so those methods try a few
-times and then behave as if there were nothing new. A failed `read` fails its task, which Spark repeats.
+An exception in a method that Spark calls on the driver ends the query. So those methods try a few times and
+then behave as if nothing were new. A failed `read` fails its task, which Spark repeats.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weir.model.backoff import Backoff
 from weir.pipeline.offsets import Offset, ReadTask, Stream, read_tasks_between
 from weir.pipeline.planning import Bounds, fallback_offset, next_offset
 from weir.pipeline.segments import SPARK_SCHEMA, record_batch, segment_of
-from weir.pipeline.worker_gc import settle_memory, without_collector
+from weir.pipeline.worker_gc import freeze_imports, without_collector
 from weir.telemetry.store import StreamStore, Tail
 from weir.telemetry.stream_ids import parse_id
 from weir.telemetry.streams import EVENT_LAYOUT, stream_key
@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 FORMAT = "weir-streams"
 PLAN = "plan"
-"""The note beside the streams that mirrors the batch which Spark journaled last."""
+"""The name of the note in Redis that mirrors the newest batch in Spark's journal (0011)."""
 
 _ATTEMPTS = 3
 _BACKOFF = Backoff(first_s=0.1, longest_s=1.6, factor=4)
@@ -44,12 +44,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What the source needs to know; travels through Spark as one JSON option."""
+    """The options of the source, which pass through Spark as one JSON option."""
 
     redis_url: str
     clickhouse_url: str
     metrics: Mapping[str, int]
-    """Each metric with the newest layout version of its events that can be read."""
+    """For each metric, the newest layout version of its events that this pipeline can read."""
     shards: int
     max_events: int = 400_000
     max_read_tasks: int = 1
@@ -98,8 +98,10 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options, "_store": None, "_target": None, "_settled": None}
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
-        """Where to begin without a checkpoint: at the batch planned last, or behind what has landed."""
-        plan = self._patiently(lambda: self._streams().remembered(PLAN))
+        """The start without a checkpoint: the newest planned batch, or else the newest landed position."""
+        # Repeating the planned batch is safe because of its token. The landed positions serve only if the
+        # plan is gone too (0011).
+        plan = self._patiently(lambda: self._streams().recall(PLAN))
         if plan is not None:
             return Offset.from_json(plan["start"]).as_json()
         return fallback_offset(landed_positions(ClickHouseConnection(self._options.clickhouse_url))).as_json()
@@ -123,7 +125,8 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = Offset(positions={stream: tail.last_id for stream, tail in tails.items()})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One partition per read task. The plan is kept beside the streams too, for a lost checkpoint."""
+        """One partition per read task."""
+        # The plan is noted before anything is read, so that a lost checkpoint repeats exactly this batch.
         self._patiently(lambda: self._streams().remember(PLAN, {"start": start, "end": end}))
         return [
             ReadTaskPartition(read_task)
@@ -135,9 +138,9 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._patiently(lambda: self._settle(Offset.from_json(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The read task's entries, a run at a time."""
+        """The entries of a read task, one run per record batch."""
         assert isinstance(partition, ReadTaskPartition)
-        settle_memory()
+        freeze_imports()
         store = StreamStore(self._options.redis_url)
         try:
             with without_collector():
@@ -155,12 +158,14 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._streams().ids_until(stream_key(*stream), position, count=count)
 
     def _plan(self, start: Offset, bounds: Bounds) -> Offset:
-        """The next batch. Spark asks only once the previous one is durable, so that one can be settled."""
-        plan = self._streams().remembered(PLAN)
+        """The end of the next batch."""
+        plan = self._streams().recall(PLAN)
+        # A batch that was planned before a restart keeps its end: another end would be another token.
         if plan is not None and plan["start"] == start.as_json() and plan["end"] != plan["start"]:
             return Offset.from_json(plan["end"])
+        # Spark asks for the next batch only when the one before it is durable, so that one can be settled.
         self._settle(start)
-        if self._streams().held():
+        if self._streams().is_held():
             return start
         tails = self._tails()
         self._require_known_layouts()
@@ -169,12 +174,13 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return next_offset(start, tails, bounds=bounds, probe=self, now_ms=time.time_ns() // 1_000_000)
 
     def _require_known_layouts(self) -> None:
-        """Stop before events of a newer Weir are read: they would be set aside, and trimmed.
+        """Stop before events of a newer Weir are read, because they would be set aside and then trimmed.
 
-        Asked after the tails were read: who writes announces first, so no event of these tails is missed.
+        Call this after the tails were read. A writer announces its version before it writes, so every event
+        before these tails is of an announced version.
         """
         names = {f"{EVENT_LAYOUT}{metric}": known for metric, known in self._options.metrics.items()}
-        for name, version in self._streams().announced(list(names), shards=self._options.shards).items():
+        for name, version in self._streams().read_announced(list(names), shards=self._options.shards).items():
             if version > names[name]:
                 raise Misconfigured(
                     f"Redis holds `{name}` of version {version}, and this pipeline knows {names[name]}; "
@@ -182,10 +188,11 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
 
     def _settle(self, offset: Offset) -> None:
-        """Trim and publish what is done, noting first that a new start would begin behind it."""
+        """Trim the streams and publish the position, after a batch is durable."""
         if offset == self._settled:
             return
-        done, plan = offset.as_json(), self._streams().remembered(PLAN)
+        # Note the new start before trimming: a start from the old note would ask for trimmed entries.
+        done, plan = offset.as_json(), self._streams().recall(PLAN)
         if plan is None or plan["start"] != done:
             self._streams().remember(PLAN, {"start": done, "end": done})
         self._streams().settle({stream_key(*stream): at for stream, at in offset.positions.items()})
@@ -202,7 +209,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._store
 
     def _patiently(self, call: Callable[[], T], *, otherwise: T | None = None) -> T:
-        """Try a few times; then answer as if nothing were new, or fail where there is no such answer."""
+        """Try a few times; then return `otherwise`, or raise if there is none."""
         for attempt in range(_ATTEMPTS):
             try:
                 return call()
@@ -216,14 +223,14 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def settle_planned(options: SourceOptions) -> None:
-    """Settle the batch that was planned last; only for when it is known to be durable."""
+    """Settle the newest planned batch; call this only when it is known to be durable."""
     reader = StreamsReader(options)
-    plan = reader._patiently(lambda: reader._streams().remembered(PLAN))
+    plan = reader._patiently(lambda: reader._streams().recall(PLAN))
     if plan is not None:
         reader.commit(plan["end"])
 
 
 def _capped(tail: Tail, position: str) -> Tail:
-    """The same stream as if nothing had come after `position`."""
+    """The tail of the same stream without the entries after `position`."""
     last = min(tail.last_id, position, key=parse_id)
     return Tail(length=tail.length, first_id=tail.first_id, last_id=last, dropped=tail.dropped)

@@ -1,4 +1,4 @@
-"""What `weir pipeline status` shows."""
+"""Reads the state of the pipeline from its stores, for `weir pipeline status` and the API."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from weir.warehouse.audit_reader import AuditReader, GapReport
 from weir.warehouse.connection import ClickHouseConnection
 
 STALE_MS = 15_000
+"""A pipeline that has not published its status for this long counts as not running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,21 +22,21 @@ class PipelineView:
     """The pipeline from outside."""
 
     running: bool
-    """It spoke within the last few seconds and is neither paused nor stopped."""
+    """It published its status within `STALE_MS`, and is neither paused nor stopped."""
     status: PipelineStatus | None
     streams: Sequence[StreamLag]
     lag_events: int
     lag_s: float
     gaps: Sequence[GapReport] | None
-    """None while ClickHouse does not answer, as is the next."""
+    """None while ClickHouse does not answer; so are the rejects."""
     rejects: Sequence[Mapping[str, Any]] | None
-    """How many events were not taken as they came, by metric, reason and action."""
+    """How many events were corrected or set aside, by metric, reason and action."""
 
 
 def read_pipeline(
     *, redis_url: str, clickhouse_url: str, metrics: Sequence[str], shards: int, answer_s: float = 5.0
 ) -> PipelineView:
-    """The pipeline as its stores show it; needs neither Spark nor the process that runs it."""
+    """Read the state of the pipeline from the stores; needs neither Spark nor a running pipeline."""
     store = StreamStore(redis_url, timeout_s=answer_s)
     now_ms = time.time_ns() // 1_000_000
     try:
@@ -43,7 +44,7 @@ def read_pipeline(
         lags = read_lags(store, metrics=metrics, shards=shards, now_ms=now_ms)
     finally:
         store.close()
-    gaps, rejects = _noted(clickhouse_url, answer_s)
+    gaps, rejects = _read_gaps_and_rejects(clickhouse_url, answer_s)
     fresh = status is not None and now_ms - status.updated_ms < STALE_MS
     return PipelineView(
         running=fresh and status is not None and status.state in ("starting", "running", "retrying"),
@@ -57,7 +58,7 @@ def read_pipeline(
 
 
 def shown(view: PipelineView) -> str:
-    """The view as lines for people."""
+    """The view as text for the terminal."""
     lines = [_headline(view), f"{view.lag_events} events wait, the first for {view.lag_s:.1f} s"]
     lines += [
         f"  {lag.metric:<8} shard {lag.shard:<4} at {lag.position:<22} {lag.events:>8} {lag.seconds:8.1f} s"
@@ -85,8 +86,10 @@ def _headline(view: PipelineView) -> str:
     )
 
 
-def _noted(url: str, answer_s: float) -> tuple[list[GapReport] | None, list[dict[str, Any]] | None]:
-    """What the warehouse knows of gaps and rejects, while it answers."""
+def _read_gaps_and_rejects(
+    url: str, answer_s: float
+) -> tuple[list[GapReport] | None, list[dict[str, Any]] | None]:
+    """The gaps and rejects in the warehouse; None for both if it does not answer."""
     try:
         connection = ClickHouseConnection(url, timeout_s=answer_s, connect_timeout_s=answer_s)
     except WarehouseUnavailable:

@@ -1,6 +1,6 @@
 """Keeps the query running: restarts it with back-off, pauses after repeated failures, resumes by itself.
 
-Nothing that happens here touches the queues. While the pipeline is away the streams buffer.
+Nothing here touches the queues. While no query runs, the streams buffer the events.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class StreamingQuery(Protocol):
     """What the supervisor needs of a streaming query."""
 
     def awaitTermination(self, timeout: float) -> bool | None:  # noqa: N802
-        """Wait; raises what ended the query."""
+        """Wait for the end of the query, and raise the error that ended it."""
 
     def stop(self) -> None: ...
 
@@ -42,7 +42,7 @@ class Patience:
     backoff: Backoff = _BACKOFF
     failures_to_pause: int = 3
     healthy_s: float = 10.0
-    """A query that ran this long wipes the failures before it."""
+    """After a query ran this long, earlier failures no longer count."""
 
 
 class QuerySupervisor:
@@ -70,7 +70,7 @@ class QuerySupervisor:
         self._stopping.set()
 
     def run(self) -> bool:
-        """Keep a query running; True when one ended by itself, its last batch durable."""
+        """Keep a query running; True if one ended by itself, so that its last batch is durable."""
         while not self._stopping.is_set():
             self._enter("starting")
             began = time.monotonic()
@@ -78,17 +78,17 @@ class QuerySupervisor:
                 if self._run_query():
                     break
             except Exception as error:
-                # Whatever ended the query, the answer is the same: say so, wait, try again.
+                # Whatever ended the query, the reaction is the same: log it, wait, try again.
                 self._failures = (
                     1 if time.monotonic() - began > self._patience.healthy_s else self._failures + 1
                 )
-                self._metrics.failed()
+                self._metrics.count_failure()
                 self._wait_after(error)
         self._enter("stopped")
         return not self._stopping.is_set()
 
     def _run_query(self) -> bool:
-        """Run one query to its end; True when it ended without an error."""
+        """Run one query to its end; True if it ended without an error."""
         query = self._start()
         self._enter("running")
         try:
@@ -108,6 +108,7 @@ class QuerySupervisor:
         self._enter("paused" if paused else "retrying", error=reason)
         delay_s = self._patience.backoff.pause_s(self._failures)
         self._sleep(delay_s)
+        # After repeated failures, only start again once both stores answer.
         while paused and not self._stopping.is_set() and not self._stores_answer():
             self._sleep(min(delay_s, 5))
 
@@ -117,7 +118,7 @@ class QuerySupervisor:
             self._tell()
 
     def _enter(self, state: str, *, error: str = "") -> None:
-        self._metrics.entered(state, error=error)
+        self._metrics.enter(state, error=error)
         _log.info("pipeline", state=state)
         self._tell()
 
@@ -127,7 +128,7 @@ class QuerySupervisor:
 
 
 def _reason(error: Exception) -> str:
-    """The first line that says something, without Spark's stack."""
+    """The first line of an error that comes from Weir, or else its first line, without Spark's stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("weir.errors.")]
     return (ours or lines or [type(error).__name__])[0][:500]

@@ -1,7 +1,7 @@
-"""The archive's upkeep beside a running pipeline: old hours go, closed hours become a few large files.
+"""Maintains the archive beside a running pipeline: removes old hours and joins the files of closed hours.
 
-Whoever removes or replaces files, or reads many of them, holds the archive's lease. A rebuild therefore
-never loses a file under its hands; the upkeep simply comes again later.
+Code that removes, replaces or reads many files holds the archive's lease. So a rebuild never loses a file
+while it runs; the upkeep tries again later.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from weir.telemetry.store import StreamStore
 _log = structlog.get_logger(__name__)
 
 LEASE = "archive"
+# Joining one portion of up to two million events must end within the lease; it is prolonged before each.
 LEASE_S = 600.0
 PERIOD_S = 600.0
 
@@ -34,12 +35,12 @@ Prolong = Callable[[], None]
 
 @contextmanager
 def archive_lease(store: StreamStore, *, wait_s: float = 0) -> Iterator[Prolong]:
-    """Have the archive to oneself; gives what prolongs that and raises `Conflict` once it is lost."""
+    """Hold the archive's lease; yields a function that prolongs it and raises `Conflict` if it was lost."""
     holder = uuid4().hex
 
     def prolong() -> None:
         if not store.claim(LEASE, holder=holder, seconds=LEASE_S):
-            raise Conflict("another process works on the archive; try again when it is done")
+            raise Conflict("another process uses the archive; try again when it is done")
 
     _patiently(prolong, wait_s)
     try:
@@ -60,7 +61,7 @@ def _patiently(claim: Prolong, wait_s: float) -> None:
 
 
 def expire(archive: Archive, metric: str, *, before_ms: int) -> list[int]:
-    """Remove the hours that were over before a moment; which."""
+    """Remove the hours that ended before `before_ms`, and return them."""
     gone = [hour_ms for hour_ms in archive.hours(metric) if hour_ms + HOUR_MS <= before_ms]
     for hour_ms in gone:
         archive.remove_hour(metric, hour_ms)
@@ -77,7 +78,7 @@ class UpkeepOptions:
 
 
 class Upkeep:
-    """Cares for the archive every so often; failures are logged and tried again."""
+    """Maintains the archive every `PERIOD_S`; a failure is logged and the next round tries again."""
 
     def __init__(self, options: UpkeepOptions) -> None:
         self._options = options
@@ -90,19 +91,19 @@ class Upkeep:
     def stop(self) -> None:
         self._ended.set()
 
-    def once(self, *, now_ms: int) -> None:
-        """One round, unless someone else has the archive."""
+    def run_once(self, *, now_ms: int) -> None:
+        """Run one round, unless another process holds the archive."""
         store = StreamStore(self._options.redis_url)
         try:
             with archive_lease(store) as prolong:
                 for definition in self._options.definitions:
-                    self._care_for(definition, prolong, now_ms=now_ms)
+                    self._maintain(definition, prolong, now_ms=now_ms)
         except Conflict:
             _log.info("the archive is in use; its upkeep waits")
         finally:
             store.close()
 
-    def _care_for(self, definition: MetricDefinition, prolong: Prolong, *, now_ms: int) -> None:
+    def _maintain(self, definition: MetricDefinition, prolong: Prolong, *, now_ms: int) -> None:
         archive, keep_days = Archive(self._options.archive), self._options.keep_days
         prolong()
         gone = expire(archive, definition.name, before_ms=now_ms - keep_days * DAY_MS) if keep_days else []
@@ -115,6 +116,6 @@ class Upkeep:
     def _run(self) -> None:
         while not self._ended.wait(PERIOD_S):
             try:
-                self.once(now_ms=time.time_ns() // 1_000_000)
+                self.run_once(now_ms=time.time_ns() // 1_000_000)
             except (OSError, pa.ArrowException, WeirError) as error:
                 _log.warning("the archive's upkeep failed", error=str(error))

@@ -1,4 +1,4 @@
-"""The garbage collector in Spark's Python workers."""
+"""Keeps the garbage collector out of the way in Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from functools import lru_cache
 
 
 @lru_cache(maxsize=1)
-def settle_memory() -> None:
-    """Keep what was imported out of every later collection.
+def freeze_imports() -> None:
+    """Exclude all imported modules from later collections.
 
-    Spark's worker loop collects after each task; without this it walks all of NumPy and Arrow each time,
+    Spark's worker loop collects after each task. Without this it visits all of NumPy and Arrow each time,
     which took more than half of a worker's time on small batches.
     """
     gc.collect()
@@ -21,9 +21,9 @@ def settle_memory() -> None:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """No collections for a while, for code that makes many objects and no cycles.
+    """Switch the collector off for code that makes many objects and no cycles.
 
-    Replies of Redis are lists of lists. Looking through them for cycles took half of the time of a read.
+    Replies of Redis are lists of lists. Searching them for cycles took half of the time of a read (0012).
     """
     gc.disable()
     try:

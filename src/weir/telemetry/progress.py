@@ -52,7 +52,7 @@ def publish_status(store: StreamStore, status: PipelineStatus) -> None:
 
 
 def read_status(store: StreamStore) -> PipelineStatus | None:
-    value = store.remembered(STATUS)
+    value = store.recall(STATUS)
     return PipelineStatus(**value) if value else None
 
 

@@ -104,7 +104,7 @@ class StreamStore:
         """The few ids up to and including `position`, latest first."""
         return [entry[0].decode() for entry in self._call("XREVRANGE", key, position, "-", "COUNT", count)]
 
-    def announced(self, layouts: Sequence[str], *, shards: int) -> dict[str, int]:
+    def read_announced(self, layouts: Sequence[str], *, shards: int) -> dict[str, int]:
         """The newest version of each of these layouts that any program announced in any shard."""
         with _translating():
             pipeline = self._redis.pipeline(transaction=False)
@@ -141,7 +141,7 @@ class StreamStore:
         with _translating():
             self._redis.set(_note_key(name), json.dumps(value))
 
-    def remembered(self, name: str) -> dict[str, Any] | None:
+    def recall(self, name: str) -> dict[str, Any] | None:
         with _translating():
             text = self._redis.get(_note_key(name))
             return json.loads(text) if text else None
@@ -155,7 +155,7 @@ class StreamStore:
         with _translating():
             self._redis.delete(_note_key("hold"))
 
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         with _translating():
             return bool(self._redis.exists(_note_key("hold")))
 
@@ -218,7 +218,7 @@ class StreamStore:
 
     def _gap(self, key: str, after: str, until: str) -> StreamGap:
         tail = self.tails([key])[0]
-        noted = self.remembered(f"read:{key}")
+        noted = self.recall(f"read:{key}")
         entries = None
         if tail is not None and tail.dropped is not None and noted and noted["position"] == after:
             entries = max(0, tail.dropped - noted["count"])
