@@ -31,7 +31,7 @@ from weir.control.database import Database
 from weir.control.queue_definitions import QueueDefinitions
 from weir.control.spec_register import SpecRegister
 from weir.deadletters.mover import Mover
-from weir.model.asyncio_tasks import cancelled
+from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.clock import SystemClock
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
@@ -303,7 +303,7 @@ async def staged(*, redis: str, postgres: str, clickhouse: str, folder: Path) ->
         stack.push_async_callback(stage.leave)
         loops = (stage.produce, stage.steal, stage.carry, Sweeper(broker).run, Heart(broker).run)
         tasks = [asyncio.create_task(loop()) for loop in loops]
-        stack.push_async_callback(cancelled, tasks)
+        stack.push_async_callback(cancel_and_wait, tasks)
         yield stage
         for task in tasks:
             if task.done():

@@ -32,7 +32,7 @@ from weir.model.names import EnvironmentRef
 from weir.redis_client import connect
 from weir.serve.run import served
 from weir.settings import ApiSettings, EmbeddedSettings, Settings, StoreUrls
-from weir.telemetry.presence import RedisServers, ServingProcess
+from weir.telemetry.presence import ServingProcess, ServingProcesses
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 
@@ -255,7 +255,7 @@ def _shared_server_of(side: Side, redis_url: str) -> ServingProcess:
     async def ask() -> list[ServingProcess]:
         redis = connect(redis_url)
         try:
-            return await RedisServers(redis).of(side.environment, since_ms=int(time.time() * 1_000))
+            return await ServingProcesses(redis).of(side.environment, since_ms=int(time.time() * 1_000))
         finally:
             await redis.aclose()
 

@@ -8,7 +8,7 @@ from ingress.house import House, open_house
 from weir.control.database import Database
 from weir.control.sql import NamedQuery
 from weir.control.system_events import SystemEvent, SystemEventKind, SystemEvents
-from weir.model.asyncio_tasks import cancelled
+from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.names import EnvironmentRef
 
 APPLIED = SystemEventKind.SPEC_APPLIED
@@ -42,7 +42,7 @@ async def test_an_event_reaches_every_process_within_a_second(
             while any(process.heard != [1] for process in processes):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
     finally:
-        await cancelled(tasks)
+        await cancel_and_wait(tasks)
 
 
 async def test_what_was_published_during_an_absence_is_caught_up_in_order(database: Database) -> None:

@@ -24,7 +24,7 @@ from weir.deadletters.bulk_action_store import BulkActionStore
 from weir.deadletters.bulk_actions import BulkActionKind, NewBulkAction
 from weir.deadletters.filters import Filter
 from weir.deadletters.mover import Mover
-from weir.model.asyncio_tasks import cancelled
+from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.message import Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import DeliveryPolicy, QueueSpec
@@ -100,7 +100,7 @@ async def _outage(postgres: RunningServer, redis_url: str, environment: Environm
         audit = await DeadLetterAuditor(database).audit(force=True)
         assert audit is not None
         assert audit.drift == 0
-        await cancelled(movers)
+        await cancel_and_wait(movers)
 
 
 @pytest.mark.fault

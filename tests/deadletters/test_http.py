@@ -29,7 +29,7 @@ from weir.control.tokens import NewToken, Tokens
 from weir.deadletters.services import open_dead_letters
 from weir.exchange.attempt import DirectPusher
 from weir.exchange.settle import DirectSettler
-from weir.model.asyncio_tasks import cancelled
+from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.clock import SystemClock
 from weir.model.message import NewMessage
 from weir.spec.ir import QueueSpec
@@ -106,7 +106,7 @@ async def served(world: World, *, warehouse: Warehouse | None = None) -> AsyncIt
 async def running(world: World) -> AsyncIterator[None]:
     task = asyncio.create_task(world.runner.run())
     yield
-    await cancelled([task])
+    await cancel_and_wait([task])
 
 
 BASE = "/channel/order%20events/consumer/orders-c"

@@ -34,7 +34,7 @@ from weir.exchange.attempt import DirectPusher
 from weir.exchange.settle import DirectSettler
 from weir.ingress.receive import Receiver
 from weir.ingress.synchronous import CommandsAtOnce
-from weir.model.asyncio_tasks import cancelled
+from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef
 from weir.outbound.addresses import parse_networks
@@ -116,7 +116,7 @@ class House:
             try:
                 yield worker
             finally:
-                await cancelled(tasks)
+                await cancel_and_wait(tasks)
 
     async def _sweep(self) -> None:
         while True:

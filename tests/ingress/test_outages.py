@@ -20,7 +20,7 @@ from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.exchange.service import OperationService
 from weir.ingress.receive import Receiver
-from weir.model.asyncio_tasks import cancelled
+from weir.model.asyncio_tasks import cancel_and_wait
 
 SPEC = """
 app Hooks {
@@ -79,7 +79,7 @@ async def front(house: House, redis_url: str, database_url: str) -> AsyncIterato
         finally:
             redis.heal()
             postgres.heal()
-            await cancelled([running])
+            await cancel_and_wait([running])
 
 
 async def test_without_redis_webhooks_are_taken_and_arrive_in_order(front: Front, house: House) -> None:

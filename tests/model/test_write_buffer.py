@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from weir.model.asyncio_tasks import cancelled
+from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.write_buffer import WriteBuffer
 
 
@@ -54,7 +54,7 @@ async def test_a_flush_that_is_cancelled_ends_first_and_nothing_is_written_twice
     running = asyncio.create_task(buffer.run(every_s=60, errors=(ConnectionError,)))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    ending = asyncio.create_task(cancelled([running]))
+    ending = asyncio.create_task(cancel_and_wait([running]))
     await asyncio.sleep(0)
     buffer.add(2)
     store.open.set()

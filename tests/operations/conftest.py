@@ -12,7 +12,7 @@ from weir.admission.admission import Admission
 from weir.control.database import Database
 from weir.exchange.seam import PushItem
 from weir.exchange.service import OperationService
-from weir.model.asyncio_tasks import cancelled
+from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import Ordering, QueueSpec
@@ -31,7 +31,7 @@ async def running(service: OperationService) -> AsyncIterator[OperationService]:
     try:
         yield service
     finally:
-        await cancelled([task])
+        await cancel_and_wait([task])
 
 
 def busy(admission: Admission) -> None:

@@ -16,7 +16,7 @@ from weir.control.database import Database
 from weir.errors import QueueFull
 from weir.exchange.seam import PushAnswer, Pushed, Queued, Refused
 from weir.exchange.service import OperationService
-from weir.model.asyncio_tasks import cancelled
+from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.operations.model import Reason
 from weir.spec.ir import QueueSpec, Retention
@@ -62,7 +62,7 @@ async def calm(database: Database, store: Broker) -> AsyncIterator[OperationServ
     await service.keeper.round()
     keeping = asyncio.create_task(service.keeper.run())
     yield service
-    await cancelled([keeping])
+    await cancel_and_wait([keeping])
 
 
 def kinds(answers: list[PushAnswer]) -> list[str]:

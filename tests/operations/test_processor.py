@@ -8,7 +8,7 @@ import time
 import pytest
 
 from weir.exchange.service import OperationService
-from weir.model.asyncio_tasks import cancelled
+from weir.model.asyncio_tasks import cancel_and_wait
 from weir.operations import processor
 from weir.operations.model import Claimed
 from weir.operations.processor import Processor
@@ -41,7 +41,7 @@ class Looks:
         try:
             await wait_for(enough)
         finally:
-            await cancelled([task])
+            await cancel_and_wait([task])
 
 
 async def test_an_empty_queue_is_looked_at_less_and_less_often(service: OperationService) -> None:

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from support.redis_cluster import RunningCluster
 from weir.errors import BrokerUnavailable
-from weir.model.asyncio_tasks import cancelled
+from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.names import EnvironmentRef
 from weir.redis_client import connect
 from weir.telemetry.live_workers import AliveSignal, LiveWorker, LiveWorkers, QueueLoad
@@ -52,7 +52,7 @@ async def test_a_worker_is_alive_from_its_note_until_it_takes_it_back(
     await shown(register, environment, [worker])
     worker = replace(worker, draining=True)
     await shown(register, environment, [worker])
-    await cancelled([task])
+    await cancel_and_wait([task])
     assert await alive(register, environment) == []
 
 

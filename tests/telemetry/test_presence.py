@@ -12,7 +12,7 @@ from support.tcp_proxy import TcpProxy
 from weir.errors import BrokerUnavailable
 from weir.model.names import EnvironmentRef
 from weir.redis_client import connect
-from weir.telemetry.presence import KEEP_MS, NOTE_EVERY_S, Presence, RedisServers, ServingProcess
+from weir.telemetry.presence import KEEP_MS, NOTE_EVERY_S, Presence, ServingProcess, ServingProcesses
 from weir.testing.clocks import ManualClock
 
 HOUR_MS = 3_600_000
@@ -34,17 +34,17 @@ async def test_a_process_that_serves_one_environment_is_not_shared(
 ) -> None:
     worker_id = uuid4().hex
     presence = Presence(redis, worker_id=worker_id, clock=manual_clock)
-    presence.served(environment)
-    presence.served(environment)
+    presence.note_served(environment)
+    presence.note_served(environment)
     await presence.flush()
-    servers = RedisServers(redis, clock=manual_clock)
+    servers = ServingProcesses(redis, clock=manual_clock)
     since_ms = manual_clock.now_ms()
     assert await servers.of(environment, since_ms=since_ms) == [
         ServingProcess(worker_id=worker_id, shared=False)
     ]
     other = another()
     assert await servers.of(other, since_ms=since_ms) == []
-    presence.served(other)
+    presence.note_served(other)
     await presence.flush()
     for one in (environment, other):
         assert await servers.of(one, since_ms=since_ms) == [ServingProcess(worker_id=worker_id, shared=True)]
@@ -54,10 +54,10 @@ async def test_who_served_before_the_window_does_not_count(
     redis: Redis, environment: EnvironmentRef, manual_clock: ManualClock
 ) -> None:
     presence = Presence(redis, worker_id=uuid4().hex, clock=manual_clock)
-    presence.served(environment)
+    presence.note_served(environment)
     await presence.flush()
     since_ms = manual_clock.now_ms() + NOTE_EVERY_S * 1_000
-    servers = RedisServers(redis, clock=manual_clock)
+    servers = ServingProcesses(redis, clock=manual_clock)
     assert len(await servers.of(environment, since_ms=since_ms)) == 1
     assert await servers.of(environment, since_ms=since_ms + 1) == []
 
@@ -66,10 +66,10 @@ async def test_what_is_forgotten_counts_as_shared(
     redis: Redis, environment: EnvironmentRef, manual_clock: ManualClock
 ) -> None:
     presence = Presence(redis, worker_id=uuid4().hex, clock=manual_clock)
-    presence.served(environment)
+    presence.note_served(environment)
     await presence.flush()
     long_ago = manual_clock.now_ms() - KEEP_MS - HOUR_MS
-    (found,) = await RedisServers(redis, clock=manual_clock).of(environment, since_ms=long_ago)
+    (found,) = await ServingProcesses(redis, clock=manual_clock).of(environment, since_ms=long_ago)
     assert found.shared
 
 
@@ -78,8 +78,8 @@ async def test_an_outage_delays_the_note_and_the_answer_says_so(
 ) -> None:
     async with TcpProxy.to(redis_url) as proxy:
         client = connect(proxy.url)
-        presence, servers = Presence(client, worker_id=uuid4().hex), RedisServers(client)
-        presence.served(environment)
+        presence, servers = Presence(client, worker_id=uuid4().hex), ServingProcesses(client)
+        presence.note_served(environment)
         proxy.refuse()
         proxy.cut()
         await presence.flush()

@@ -12,7 +12,7 @@ import httpx2
 
 from support.workers import FixedSpecs, MemoryDeliveryLog, MemoryJournal
 from weir.broker.broker import Broker
-from weir.model.asyncio_tasks import cancelled
+from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.clock import SystemClock
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
@@ -80,7 +80,7 @@ class Rig:
             try:
                 yield worker
             finally:
-                await cancelled([task])
+                await cancel_and_wait([task])
 
     def endings(self) -> list[str]:
         return [attempt.ending for attempt in self.journal.attempts]

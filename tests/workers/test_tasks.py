@@ -20,7 +20,7 @@ async def test_a_task_that_swallows_a_cancellation_is_cancelled_again(monkeypatc
 
     task = asyncio.create_task(stubborn())
     await asyncio.sleep(0)
-    await asyncio.wait_for(asyncio_tasks.cancelled([task]), 5)
+    await asyncio.wait_for(asyncio_tasks.cancel_and_wait([task]), 5)
     assert task.cancelled()
 
 
@@ -31,7 +31,7 @@ async def test_work_is_finished_though_its_caller_is_cancelled_and_that_is_raise
         await asyncio.sleep(0.02)
         done.append(True)
 
-    task = asyncio.create_task(asyncio_tasks.finished(work()))
+    task = asyncio.create_task(asyncio_tasks.run_to_end(work()))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -44,4 +44,4 @@ async def test_an_error_of_the_work_is_raised():
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        await asyncio_tasks.finished(work())
+        await asyncio_tasks.run_to_end(work())

@@ -65,7 +65,7 @@ def access(principal: Principal, headers: Mapping[str, str], services: Services,
 def note_served(services: Services, environment: EnvironmentRef) -> None:
     """A tenant sees the processes that served it, and this one just does."""
     if services.activity is not None:
-        services.activity.served(environment)
+        services.activity.note_served(environment)
 
 
 @lru_cache(maxsize=4_096)

@@ -167,7 +167,7 @@ class Edge:
     def _finish(self, scope: Scope, route: str, status: int, took_s: float, *, hot: bool) -> None:
         self._instruments.observe(method=scope["method"], route=route, status=status, took_s=took_s)
         if status >= 500 and self._services.activity is not None:
-            self._services.activity.failed()
+            self._services.activity.count_error()
         if not hot or status >= 500 or (took_s > _SLOW_S and status >= 400):
             log.info(
                 "request",

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from weir.broker import keys
 from weir.broker.runner import Client, RedisConnection, connect
-from weir.model.asyncio_tasks import cancelled
+from weir.model.asyncio_tasks import cancel_and_wait
 from weir.redis_client import DRIVER_ERRORS, node_url
 
 _RECONNECT_S = 0.2
@@ -55,7 +55,7 @@ class Wakeups:
 
     async def aclose(self) -> None:
         if self._task is not None:
-            await cancelled([self._task])
+            await cancel_and_wait([self._task])
             self._task = None
         self._wake_all()
 

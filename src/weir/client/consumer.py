@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from weir.client.core import AsyncWeir
 from weir.client.errors import ApiError, ClientError
 from weir.client.values import ReceivedMessage
-from weir.model.asyncio_tasks import cancelled, finished
+from weir.model.asyncio_tasks import cancel_and_wait, run_to_end
 from weir.model.durations import Duration, to_seconds
 from weir.model.handling import Reject, Retry, describe_failure
 
@@ -110,7 +110,7 @@ class Consumer:
             if self._running:
                 await asyncio.wait(self._running)
         finally:
-            await finished(cancelled(self._running.copy()))
+            await run_to_end(cancel_and_wait(self._running.copy()))
 
     async def _take(self, limit: int) -> list[ReceivedMessage]:
         """Up to `limit` messages; none if there were none, or if we stop meanwhile."""
@@ -129,7 +129,7 @@ class Consumer:
             await asyncio.sleep(self._weir.options.retry_delay_s)
             return []
         finally:
-            await cancelled([take, stop])
+            await cancel_and_wait([take, stop])
 
     async def _work(self, message: ReceivedMessage) -> None:
         handling = asyncio.create_task(self._handle(message))
@@ -139,11 +139,11 @@ class Consumer:
             if handling.done():
                 await self._settle(message, handling.result())
         except asyncio.CancelledError:
-            await cancelled([handling])
+            await cancel_and_wait([handling])
             await self._settle(message, _Failure(error="the consumer stopped", delay_ms=0))
             raise
         finally:
-            await cancelled([handling, keeping])
+            await cancel_and_wait([handling, keeping])
 
     async def _handle(self, message: ReceivedMessage) -> _Failure | None:
         """What the handler made of the message; None if it is done."""

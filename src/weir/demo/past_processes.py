@@ -12,7 +12,7 @@ from weir.model.names import EnvironmentRef
 from weir.redis_client import connect
 from weir.telemetry.codec import MetricEvent
 from weir.telemetry.presence import Presence
-from weir.telemetry.sampler import SAMPLES_A_FLUSH, ProcessIdentity
+from weir.telemetry.sampler import SAMPLES_PER_FLUSH, ProcessIdentity
 
 CONCURRENCY = 16
 DEPLOYED_AGO_MS = 6 * 60_000
@@ -59,7 +59,7 @@ async def note_whom_they_served(redis_url: str) -> None:
         for identity, environments in served.items():
             presence = Presence(redis, worker_id=identity.worker_id)
             for environment in environments:
-                presence.served(environment)
+                presence.note_served(environment)
             await presence.flush()
     finally:
         await redis.aclose()
@@ -70,9 +70,9 @@ def _names(environment: EnvironmentRef) -> tuple[str, str, str]:
 
 
 def _flush(identity: ProcessIdentity, values: dict[str, int], dice: Random) -> MetricEvent:
-    lags_us = [int(dice.expovariate(1 / 900)) for _ in range(SAMPLES_A_FLUSH)]
+    lags_us = [int(dice.expovariate(1 / 900)) for _ in range(SAMPLES_PER_FLUSH)]
     vitals = {
-        "samples": SAMPLES_A_FLUSH,
+        "samples": SAMPLES_PER_FLUSH,
         "event_loop_lag_us_sum": sum(lags_us),
         "event_loop_lag_us_max": max(lags_us),
     }
@@ -101,7 +101,7 @@ def _worker(moments: Sequence[MetricEvent]) -> dict[str, int]:
 
 def _pool(size: int, *, busy: int) -> dict[str, int]:
     free = size - busy
-    return {"pool_size": size, "free_slots_sum": free * SAMPLES_A_FLUSH, "free_slots_min": free}
+    return {"pool_size": size, "free_slots_sum": free * SAMPLES_PER_FLUSH, "free_slots_min": free}
 
 
 def _sum(moments: Sequence[MetricEvent], name: str) -> int:

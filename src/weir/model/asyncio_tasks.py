@@ -13,7 +13,7 @@ a second and reach their deadlines before they are sent; with 32 the connections
 _T = TypeVar("_T")
 
 
-async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks and wait until all have ended, whatever they end with.
 
     A driver may swallow a cancellation that reaches it at the wrong moment (redis-py does, about once in
@@ -29,7 +29,7 @@ async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
                 task.exception()
 
 
-async def finished(work: Coroutine[Any, Any, None]) -> None:
+async def run_to_end(work: Coroutine[Any, Any, None]) -> None:
     """Run bounded work to its end, however often the caller is cancelled meanwhile; that is raised then."""
     task = asyncio.create_task(work)
     interrupted = False

@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Generic, TypeVar
 
-from weir.model.asyncio_tasks import finished
+from weir.model.asyncio_tasks import run_to_end
 
 Record = TypeVar("Record")
 
@@ -63,7 +63,7 @@ class WriteBuffer(Generic[Record]):
             while True:
                 with suppress(*errors):
                     # To its end even when cancelled: half a flush would lose or repeat records.
-                    await finished(self.flush())
+                    await run_to_end(self.flush())
                     await beside(rounds)
                 rounds += 1
                 await asyncio.sleep(every_s)

@@ -54,7 +54,7 @@ from weir.settings import ApiSettings, DeadLetterSettings, LoadSettings, Setting
 from weir.stores.open import open_stores, start_database
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.live_workers import LiveWorkers
-from weir.telemetry.presence import Presence, RedisServers
+from weir.telemetry.presence import Presence, ServingProcesses
 from weir.telemetry.sampler import Probes as SamplerProbes
 from weir.telemetry.sampler import ProcessIdentity, ProcessSampler
 from weir.telemetry.tails import RedisTails
@@ -164,7 +164,7 @@ async def open_process(
             specs=hooks.specs,
             timelines=Timelines(database, broker),
             activity=sampler,
-            servers=RedisServers(redis),
+            servers=ServingProcesses(redis),
             probes=(
                 redis_probe(broker),
                 epoch_probe(epochs),

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from weir.errors import WeirError
-from weir.model.asyncio_tasks import cancelled
+from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.backoff import Backoff
 
 log = structlog.get_logger("weir.serve")
@@ -45,7 +45,7 @@ class LoopSupervisor:
         try:
             yield
         finally:
-            await cancelled(tasks)
+            await cancel_and_wait(tasks)
 
     async def families(self) -> AsyncIterator[Metric]:
         """How often each loop had to be started again."""

@@ -62,7 +62,7 @@ class Presence:
         self._known: set[EnvironmentRef] = set()
         self._news: list[EnvironmentRef] = []
 
-    def served(self, environment: EnvironmentRef) -> None:
+    def note_served(self, environment: EnvironmentRef) -> None:
         if environment not in self._known:
             self._known.add(environment)
             self._news.append(environment)
@@ -98,7 +98,7 @@ class Presence:
         await pipeline.execute()
 
 
-class RedisServers:
+class ServingProcesses:
     """Who served an environment, asked of Redis."""
 
     def __init__(self, redis: Redis | RedisCluster, *, clock: Clock | None = None) -> None:

@@ -21,7 +21,7 @@ from weir.telemetry.events import WORKER
 from weir.telemetry.presence import Presence
 
 SAMPLE_S = 1.0
-SAMPLES_A_FLUSH = 5
+SAMPLES_PER_FLUSH = 5
 
 
 def _nothing() -> int:
@@ -74,15 +74,15 @@ class ProcessSampler:
         self._sleep = sleep
         self._values: dict[str, int] = {}
 
-    def served(self, environment: EnvironmentRef) -> None:
+    def note_served(self, environment: EnvironmentRef) -> None:
         """The process does something for an environment."""
         if self._presence is not None:
-            self._presence.served(environment)
+            self._presence.note_served(environment)
 
-    def pushed(self, count: int = 1) -> None:
+    def count_pushes(self, count: int = 1) -> None:
         self._add("pushes", count)
 
-    def popped(self, *, lags_ms: list[int] | None = None) -> None:
+    def count_pop(self, *, lags_ms: list[int] | None = None) -> None:
         """One pop operation, with the lag of each message that it handed out."""
         self._add("pops", 1)
         for lag_ms in lags_ms or ():
@@ -90,20 +90,20 @@ class ProcessSampler:
             self._add("lag_ms_sum", lag_ms)
             self._raise("lag_ms_max", lag_ms)
 
-    def acked(self, count: int = 1) -> None:
+    def count_acks(self, count: int = 1) -> None:
         self._add("acks", count)
 
-    def transacted(self) -> None:
+    def count_transaction(self) -> None:
         self._add("transactions", 1)
 
-    def finished(self, jobs: int = 1) -> None:
+    def count_jobs(self, jobs: int = 1) -> None:
         self._add("jobs_done", jobs)
 
-    def failed(self) -> None:
+    def count_error(self) -> None:
         """A store operation failed."""
         self._add("errors", 1)
 
-    def saw_deaths(self, count: int) -> None:
+    def count_deaths(self, count: int) -> None:
         self._add("deaths", count)
 
     def sample(self, *, lag_s: float) -> None:
@@ -130,7 +130,7 @@ class ProcessSampler:
         """Sample every second, flush every five, and once more on the way out."""
         try:
             while True:
-                for _ in range(SAMPLES_A_FLUSH):
+                for _ in range(SAMPLES_PER_FLUSH):
                     due = self._monotonic() + SAMPLE_S
                     await self._sleep(SAMPLE_S)
                     self.sample(lag_s=self._monotonic() - due)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import structlog
 
-from weir.model.asyncio_tasks import cancelled, finished
+from weir.model.asyncio_tasks import cancel_and_wait, run_to_end
 from weir.model.message import Delivery, LeaseRef, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import DeliverTo, QueueSpec
@@ -33,17 +33,17 @@ LEASE_LOST = "lease lost"
 class WorkerActivity(Protocol):
     """Where a process counts what it does."""
 
-    def served(self, environment: EnvironmentRef) -> None: ...
+    def note_served(self, environment: EnvironmentRef) -> None: ...
 
-    def popped(self, *, lags_ms: list[int] | None = None) -> None: ...
+    def count_pop(self, *, lags_ms: list[int] | None = None) -> None: ...
 
-    def acked(self, count: int = 1) -> None: ...
+    def count_acks(self, count: int = 1) -> None: ...
 
-    def finished(self, jobs: int = 1) -> None: ...
+    def count_jobs(self, jobs: int = 1) -> None: ...
 
-    def failed(self) -> None: ...
+    def count_error(self) -> None: ...
 
-    def saw_deaths(self, count: int) -> None: ...
+    def count_deaths(self, count: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ class Worker:
                 self._follow_specs()
                 await asyncio.sleep(LOOK_EVERY_S)
         finally:
-            await finished(self._drain(renewing))
+            await run_to_end(self._drain(renewing))
 
     def _follow_specs(self) -> None:
         """One claimer for each queue that has something to do now."""
@@ -171,8 +171,8 @@ class Worker:
         self._held[delivery.lease] = None
         self._renewer.hold(delivery, lease_ms=spec.delivery.lease_ms, on_lost=partial(_lose, task))
         if self._activity is not None:
-            self._activity.served(delivery.queue.scope)
-            self._activity.popped(lags_ms=[delivery.wait_ms])
+            self._activity.note_served(delivery.queue.scope)
+            self._activity.count_pop(lags_ms=[delivery.wait_ms])
 
     async def _work(self, delivery: Delivery, spec: QueueSpec) -> None:
         try:
@@ -215,12 +215,12 @@ class Worker:
     def _count(self, outcome: HandlerOutcome, *, dead: bool) -> None:
         assert self._activity is not None
         if outcome.ending is Ending.DONE:
-            self._activity.acked()
-            self._activity.finished()
+            self._activity.count_acks()
+            self._activity.count_jobs()
         else:
-            self._activity.failed()
+            self._activity.count_error()
         if dead:
-            self._activity.saw_deaths(1)
+            self._activity.count_deaths(1)
 
     def _record(self, delivery: Delivery, outcome: HandlerOutcome, ending: str) -> None:
         self._journal.record(
@@ -242,16 +242,16 @@ class Worker:
             self._stop_claiming(queue)
         if self._ending:
             _, late = await asyncio.wait(self._ending, timeout=self._options.wait_ms / 1_000 + 0.5)
-            await cancelled(late)
+            await cancel_and_wait(late)
         running = list(self._tasks)
         if running:
             log.info("draining", running=len(running))
             await asyncio.wait(running, timeout=self._options.drain_s)
-        await cancelled(self._tasks.copy())
+        await cancel_and_wait(self._tasks.copy())
         with suppress(TimeoutError):
             async with asyncio.timeout(3):
                 await self._settling.drained()
-        await cancelled([renewing])
+        await cancel_and_wait([renewing])
 
 
 def _load(queue: QueueRef, begun: list[int | None], *, now_ms: int) -> QueueLoad:

@@ -58,7 +58,7 @@ async def _popped(call: HotRequest, access: Access, fields: Fields) -> Reply:
     )
     deliveries = await (_waited(call, taking) if wait_ms else taking)
     if call.services.activity is not None:
-        call.services.activity.popped(lags_ms=[one.wait_ms for one in deliveries])
+        call.services.activity.count_pop(lags_ms=[one.wait_ms for one in deliveries])
     return Reply.json({"messages": [delivery_document(one, as_base64=as_base64) for one in deliveries]})
 
 

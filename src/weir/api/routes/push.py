@@ -157,7 +157,7 @@ async def _executed(call: HotRequest, items: Sequence[PushItem], *, single: bool
     if failed is not None:
         raise failed
     if call.services.activity is not None:
-        call.services.activity.pushed(len(items))
+        call.services.activity.count_pushes(len(items))
     documents = [answer_document(answer) for answer in answers]
     queued = [answer for answer in answers if isinstance(answer, Queued)]
     return Reply.json(

@@ -92,8 +92,8 @@ async def _single(call: HotRequest, read: ItemReader) -> Reply:
 def _count(call: HotRequest, answers: Sequence[SettleAnswer]) -> None:
     activity = call.services.activity
     if activity is not None:
-        activity.acked(len(answers))
-        activity.saw_deaths(sum(answer == Settled(outcome=Settlement.DEAD) for answer in answers))
+        activity.count_acks(len(answers))
+        activity.count_deaths(sum(answer == Settled(outcome=Settlement.DEAD) for answer in answers))
 
 
 def _acknowledgment(access: Access, fields: Fields) -> SettleItem:
