@@ -13,7 +13,7 @@ from weir.control.database import Database
 from weir.exchange.service import OperationService
 from weir.model.message import NewMessage
 from weir.model.shards import shard_of
-from weir.operations.model import NewOperation, lane_of
+from weir.operations.model import NewOperation, partition_of
 from weir.operations.payload import Push, encode_push
 from weir.operations.queue import OperationQueue
 from weir.serve.bootstrap import DEFAULT
@@ -51,7 +51,7 @@ def _operation(number: int, *, shard: int) -> NewOperation:
         queue=queue,
         key=key,
         type=OperationType.PUSH,
-        lane=lane_of(queue, key),
+        partition=partition_of(queue, key),
         shard=shard,
         payload=encode_push(Push(messages=(message,))),
         messages=1,

@@ -106,7 +106,7 @@ async def test_a_call_of_unknown_outcome_is_settled_on_every_shard(
     broker: RedisBroker, environment: EnvironmentRef
 ) -> None:
     for tenant in tenants(environment):
-        queue, call = tenant.queue("work"), NamedCall(lane=uuid4().hex, id="1")
+        queue, call = tenant.queue("work"), NamedCall(slot=uuid4().hex, id="1")
         await broker.define(queue, QueueSpec(name="work"))
         shard = shard_of(tenant, shards=SHARDS)
         await broker.allow_direct(shard, until_ms=await broker.now_ms(shard) + 60_000)

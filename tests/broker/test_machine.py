@@ -171,7 +171,7 @@ class Brokers(RuleBasedStateMachine):
         options: dict[str, Any] = {
             "direct": {},
             "through": {"through_gate": True},
-            "call": {"call": NamedCall(lane="lane" + uuid4().hex, id="1")},
+            "call": {"call": NamedCall(slot="slot" + uuid4().hex, id="1")},
             "operations": {"operations": [self.named(f"op{n % 2}") for n in range(len(messages))]},
         }[how]
         self.same("enqueue", self.queue(name), messages, **options)

@@ -27,7 +27,7 @@ async def test_what_waits_goes_out_together_in_order() -> None:
         await go.wait()
         return [item * 10 for item in items]
 
-    coalescer: RequestCoalescer[int, int] = RequestCoalescer(execute, lanes=1)
+    coalescer: RequestCoalescer[int, int] = RequestCoalescer(execute, at_once=1)
     waiting = [asyncio.create_task(coalescer.submit([n, n + 100])) for n in range(5)]
     await asyncio.sleep(0)
     go.set()
@@ -43,7 +43,7 @@ async def test_a_shared_call_never_exceeds_its_limit_and_is_filled_up_to_it() ->
         await asyncio.sleep(0)
         return list(items)
 
-    coalescer: RequestCoalescer[int, int] = RequestCoalescer(execute, lanes=1)
+    coalescer: RequestCoalescer[int, int] = RequestCoalescer(execute, at_once=1)
     third = SHARED // 3
     await asyncio.gather(*(coalescer.submit([1] * third) for _ in range(7)))
     assert sizes == [third, 3 * third, 3 * third]
@@ -57,19 +57,19 @@ async def test_a_request_that_is_larger_than_a_shared_call_goes_alone_and_whole(
         await asyncio.sleep(0)
         return list(items)
 
-    coalescer: RequestCoalescer[int, int] = RequestCoalescer(execute, lanes=1)
+    coalescer: RequestCoalescer[int, int] = RequestCoalescer(execute, at_once=1)
     await asyncio.gather(*(coalescer.submit([1] * count) for count in (1, SHARED + 1, 1, 1)))
     assert sizes == [1, SHARED + 1, 2]
 
 
-async def test_an_error_reaches_everyone_of_the_call_and_frees_the_lane() -> None:
+async def test_an_error_reaches_everyone_of_the_call_and_lets_the_next_go() -> None:
     async def execute(items: Sequence[int]) -> list[int]:
         await asyncio.sleep(0)
         if 13 in items:
             raise RuntimeError("unlucky")
         return list(items)
 
-    coalescer: RequestCoalescer[int, int] = RequestCoalescer(execute, lanes=1)
+    coalescer: RequestCoalescer[int, int] = RequestCoalescer(execute, at_once=1)
     results = await asyncio.gather(*(coalescer.submit([n]) for n in (1, 13, 3)), return_exceptions=True)
     assert results[0] == [1]
     assert all(isinstance(result, RuntimeError) for result in results[1:])
@@ -83,7 +83,7 @@ async def test_a_caller_that_leaves_does_not_stop_the_others() -> None:
         await go.wait()
         return list(items)
 
-    coalescer: RequestCoalescer[int, int] = RequestCoalescer(execute, lanes=1)
+    coalescer: RequestCoalescer[int, int] = RequestCoalescer(execute, at_once=1)
     first, leaving, third = (asyncio.create_task(coalescer.submit([n])) for n in range(3))
     await asyncio.sleep(0)
     leaving.cancel()
@@ -97,7 +97,7 @@ async def test_one_requests_bad_input_is_not_anothers(environment: EnvironmentRe
     broker = MemoryBroker()
     queue = environment.queue("q")
     await broker.define(queue, QueueSpec(name="q"))
-    pusher = CoalescingPusher(DirectPusher(broker), lanes=1)
+    pusher = CoalescingPusher(DirectPusher(broker), at_once=1)
     keys = [None, None, "bad\nkey", "good"]
     items = [PushItem(queue=queue, message=NewMessage(payload=b"1", key=key)) for key in keys]
     answers = await asyncio.gather(*(pusher.push([item]) for item in items))
@@ -117,7 +117,7 @@ async def test_holders_take_turns_in_a_shared_call_and_keep_their_own_order() ->
         await go.wait()
         return list(items)
 
-    coalescer: RequestCoalescer[str, str] = RequestCoalescer(execute, lanes=1)
+    coalescer: RequestCoalescer[str, str] = RequestCoalescer(execute, at_once=1)
 
     async def submit(who: str, number: int) -> None:
         HOLDER.set((who, None, None))
@@ -145,7 +145,7 @@ async def test_a_large_request_keeps_no_small_one_waiting() -> None:
             await go.wait()
         return list(items)
 
-    coalescer: RequestCoalescer[int, int] = RequestCoalescer(execute, lanes=1)
+    coalescer: RequestCoalescer[int, int] = RequestCoalescer(execute, at_once=1)
     large = [asyncio.create_task(coalescer.submit([0] * SHARED)) for _ in range(3)]
     await asyncio.sleep(0)
     assert await coalescer.submit([1]) == [1]

@@ -44,7 +44,7 @@ def work(environment: EnvironmentRef) -> QueueRef:
 
 async def lanes_of(store: Broker, process: str) -> list[str]:
     found = [await store.idle_calls(shard, idle_ms=0) for shard in range(store.shards)]
-    return [lane for lanes in found for lane in lanes if lane.startswith(process)]
+    return [slot for slots in found for slot in slots if slot.startswith(process)]
 
 
 async def test_a_process_that_ended_leaves_no_lane_behind(

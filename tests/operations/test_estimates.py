@@ -47,7 +47,7 @@ async def test_nine_in_ten_estimates_are_right_within_a_factor_of_two(
         queue=service.queue,
         broker=Slow(broker),
         meter=service.meter,
-        lanes=10,
+        partitions=10,
         run=1,
         total=10,  # type: ignore[arg-type]
     )

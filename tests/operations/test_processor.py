@@ -26,9 +26,9 @@ class Looks:
         self.during = lambda: None
         service.queue.claim = self.claim  # type: ignore[method-assign]
 
-    async def claim(self, *, worker: str, lanes: int, run: int, total: int) -> list[Claimed]:
+    async def claim(self, *, worker: str, partitions: int, run: int, total: int) -> list[Claimed]:
         self.at.append(time.monotonic())
-        found = await self._claim(worker=worker, lanes=lanes, run=run, total=total)
+        found = await self._claim(worker=worker, partitions=partitions, run=run, total=total)
         if len(self.at) == 1:
             self.during()
         return found

@@ -45,7 +45,7 @@ async def test_worker_crash_recovery(
 ) -> None:
     """A worker that died with a claim is taken over after the operation's timeout, and not before."""
     await queued(service, queue, "1")
-    dead = await service.queue.claim(worker="dead", lanes=10, run=10, total=10)
+    dead = await service.queue.claim(worker="dead", partitions=10, run=10, total=10)
     assert [claimed.retry_count for claimed in dead] == [0]
     assert await service.processor.round() == 0
     async with database.connection() as connection:
@@ -81,11 +81,11 @@ async def test_two_processors_never_run_one_lane_at_once(service: OperationServi
     for n in range(20):
         await queued(service, queue, str(n), key=f"k{n % 4}")
     claims = await asyncio.gather(
-        *(service.queue.claim(worker=f"w{n}", lanes=2, run=3, total=6) for n in range(4))
+        *(service.queue.claim(worker=f"w{n}", partitions=2, run=3, total=6) for n in range(4))
     )
-    lanes = [{claimed.lane for claimed in claim} for claim in claims]
-    assert sum(len(found) for found in lanes) == len(set().union(*lanes)) == 4
-    assert all(len(claim) == 3 * len(found) for claim, found in zip(claims, lanes, strict=True))
+    partitions = [{claimed.partition for claimed in claim} for claim in claims]
+    assert sum(len(found) for found in partitions) == len(set().union(*partitions)) == 4
+    assert all(len(claim) == 3 * len(found) for claim, found in zip(claims, partitions, strict=True))
 
 
 async def test_a_poisoned_operation_ends_as_failed_and_unblocks_its_partition(
@@ -203,7 +203,7 @@ async def test_acks_overtake_pushes(service: OperationService, broker: MemoryBro
     service.reach.lost(1)
     (answer,) = await service.settlements.settle([SettleItem(lease=_lease(queue), verb=Verb.ACK)])
     assert isinstance(answer, Queued)
-    (claimed,) = await service.queue.claim(worker="w", lanes=1, run=1, total=1)
+    (claimed,) = await service.queue.claim(worker="w", partitions=1, run=1, total=1)
     assert claimed.type == OperationType.ACK_SINGLE
 
 

@@ -29,7 +29,7 @@ async def test_a_claim_that_is_run_again_after_its_operation_ended_changes_nothi
     service: OperationService, broker: MemoryBroker, queue: QueueRef
 ) -> None:
     ticket = await queued(service, queue, "once", key="a")
-    claimed = await service.queue.claim(worker="late", lanes=10, run=10, total=10)
+    claimed = await service.queue.claim(worker="late", partitions=10, run=10, total=10)
     first = await execute(broker, claimed)
     assert set(await service.queue.settle(first, worker="late")) == {ticket.operation_id}
     await service.processor._open(claimed)

@@ -55,7 +55,7 @@ async def test_a_push_that_waits_for_postgresql_does_not_hold_up_the_calls_that_
         return await add(operations)
 
     service.queue.add = slow  # type: ignore[method-assign]
-    front = service.front(CoalescingPusher(service.attempt, lanes=1))
+    front = service.front(CoalescingPusher(service.attempt, at_once=1))
     behind = asyncio.create_task(front.push([item(queue, "1", key="queued")]))
     async with asyncio.timeout(5):
         for n in range(10):

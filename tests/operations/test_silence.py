@@ -79,7 +79,7 @@ async def test_of_a_batch_that_has_run_in_part_each_push_is_told_its_own_fate(
     database: Database, service: OperationService, broker: MemoryBroker, queue: QueueRef
 ) -> None:
     other = OperationService(database=database, broker=broker, lease_ms=400)
-    other.processor._sizes = {"lanes": 1, "run": 1, "total": 1}
+    other.processor._sizes = {"partitions": 1, "run": 1, "total": 1}
     service.writer._queue = Silent(database, other.processor.round)
     busy(service.admission)
     items = [item(queue, text, key=text) for text in ("1", "2", "3")]

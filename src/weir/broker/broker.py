@@ -64,12 +64,12 @@ class Gated:
 class NamedCall:
     """Names one enqueue call, so that it takes effect at most once however late its bytes arrive.
 
-    A caller uses a lane for one call at a time and takes a fresh one after a call of unknown outcome; so one
-    remembered id per lane (a field of one hash per shard) is enough, for any length of outage. A lane is
+    A caller uses a slot for one call at a time and takes a fresh one after a call of unknown outcome; so one
+    remembered id per slot (a field of one hash per shard) is enough, for any length of outage. A slot is
     forgotten once nobody can ask about its call any more (see `idle_calls`).
     """
 
-    lane: str
+    slot: str
     id: str
 
 
@@ -118,7 +118,7 @@ class Broker(Protocol):
 
         `through_gate` passes closed gates. `call` is a producer's direct call: it is GATED also once the
         allowance of the shard lapsed (see `allow_direct`).
-        `call`: the lane remembers this id and, a character a message, which ones were put in. If it
+        `call`: the slot remembers this id and, a character a message, which ones were put in. If it
         remembers this very id already, nothing changes; those that were put in are DUPLICATEs of
         themselves and the others GATED.
         `operations`, one id a message (those of one operation side by side), implies `through_gate`. The
@@ -212,14 +212,14 @@ class Broker(Protocol):
     async def settle_call(self, queue: QueueRef, call: NamedCall) -> list[CallAnswer]:
         """What the call did with each of its messages.
 
-        Empty if the call never arrived; then it never will: its lane remembers it as void.
+        Empty if the call never arrived; then it never will: its slot remembers it as void.
         """
 
     async def idle_calls(self, shard: int, *, idle_ms: int) -> list[str]:
-        """Lanes whose last call was at least so long ago, by the broker's clock."""
+        """Slots whose last call was at least so long ago, by the broker's clock."""
 
-    async def forget_calls(self, shard: int, lanes: Sequence[str], *, idle_ms: int) -> int:
-        """Forget these lanes, unless they were used again meanwhile; how many.
+    async def forget_calls(self, shard: int, slots: Sequence[str], *, idle_ms: int) -> int:
+        """Forget these slots, unless they were used again meanwhile; how many.
 
         The caller knows that nobody will ask about their calls, and that no bytes of them are on their way.
         """

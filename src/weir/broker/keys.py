@@ -7,7 +7,7 @@
     weir:{shard-3}:touched               zset    non-empty queues -> when they last emitted an event
     weir:{shard-3}:outbox                zset    ids of dead messages -> when they died
     weir:{shard-3}:dead                  hash    id -> packed dead message
-    weir:{shard-3}:calls                 hash    lane of a named call -> packed time, id and outcome
+    weir:{shard-3}:calls                 hash    slot of a named call -> packed time, id and outcome
     weir:{shard-3}:retired               hash    forgotten queue -> its odometers, should it come back
     weir:{shard-3}:direct                string  until when enqueue may go direct; absent: always
     weir:{shard-3}:gate_times            zset    closed gates (queue, operation, partition) -> since when

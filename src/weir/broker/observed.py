@@ -230,9 +230,9 @@ class Observed:
         with self._heard("idle_calls", 1):
             return await self.inner.idle_calls(shard, idle_ms=idle_ms)
 
-    async def forget_calls(self, shard: int, lanes: Sequence[str], *, idle_ms: int) -> int:
-        with self._heard("forget_calls", len(lanes)):
-            return await self.inner.forget_calls(shard, lanes, idle_ms=idle_ms)
+    async def forget_calls(self, shard: int, slots: Sequence[str], *, idle_ms: int) -> int:
+        with self._heard("forget_calls", len(slots)):
+            return await self.inner.forget_calls(shard, slots, idle_ms=idle_ms)
 
     async def now_ms(self, shard: int) -> int:
         with self._heard("now_ms", 1):

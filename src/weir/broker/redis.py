@@ -124,25 +124,25 @@ class RedisBroker:
 
     async def settle_call(self, queue: QueueRef, call: NamedCall) -> list[CallAnswer]:
         shard = self._shard_of_queue(queue)
-        reply = await self._runner.run("settle_call", shard, call.lane.encode(), call.id.encode())
+        reply = await self._runner.run("settle_call", shard, call.slot.encode(), call.id.encode())
         return replies.call_answers(reply)
 
     async def idle_calls(self, shard: int, *, idle_ms: int) -> list[str]:
         checks.check_shard(shard, shards=self._shards)
-        # A lane that moves within the hash during the scan may be told twice.
-        lanes: set[str] = set()
+        # A slot that moves within the hash during the scan may be told twice.
+        slots: set[str] = set()
         cursor = b"0"
         while True:
             _, cursor, *found = await self._runner.run("idle_calls", shard, idle_ms, cursor, _CALLS_STEP)
-            lanes.update(lane.decode() for lane in found)
+            slots.update(slot.decode() for slot in found)
             if cursor == b"0":
-                return sorted(lanes)
+                return sorted(slots)
 
-    async def forget_calls(self, shard: int, lanes: Sequence[str], *, idle_ms: int) -> int:
+    async def forget_calls(self, shard: int, slots: Sequence[str], *, idle_ms: int) -> int:
         checks.check_shard(shard, shards=self._shards)
         forgotten = 0
-        for at in range(0, len(lanes), _CALLS_STEP):
-            step = [lane.encode() for lane in lanes[at : at + _CALLS_STEP]]
+        for at in range(0, len(slots), _CALLS_STEP):
+            step = [slot.encode() for slot in slots[at : at + _CALLS_STEP]]
             forgotten += (await self._runner.run("forget_calls", shard, idle_ms, *step))[1]
         return forgotten
 
@@ -177,8 +177,8 @@ class RedisBroker:
             return []
         direct = b"0" if call is None else b"3"
         mode = b"2" if operations is not None else b"1" if through_gate else direct
-        lane, call_id = (call.lane.encode(), call.id.encode()) if call else (b"", b"")
-        arguments: list[bytes] = [keys.queue_ident(queue), mode, lane, call_id]
+        slot, call_id = (call.slot.encode(), call.id.encode()) if call else (b"", b"")
+        arguments: list[bytes] = [keys.queue_ident(queue), mode, slot, call_id]
         if operations is None:
             for message in messages:
                 arguments += layout.pack_arrival(message)

@@ -28,7 +28,7 @@ from weir.model.message import Enqueued
 from weir.model.names import QueueRef
 from weir.operations.estimate import UNKNOWN, Rate
 from weir.operations.gates import BROKER_ANSWER_S, Reach
-from weir.operations.model import NewOperation, Reason, Ticket, lane_of, queue_full
+from weir.operations.model import NewOperation, Reason, Ticket, partition_of, queue_full
 from weir.operations.payload import Push, encode_push
 from weir.operations.writer import OperationWriter, Written
 
@@ -151,11 +151,11 @@ class Intake:
             queue=queue,
             key=key,
             type=OperationType.PUSH,
-            lane=lane_of(queue, key),
+            partition=partition_of(queue, key),
             shard=self._reach.shard(queue),
             payload=encode_push(push),
             messages=len(part),
-            call_lane=None if call is None else call.lane,
+            call_slot=None if call is None else call.slot,
         )
 
 

@@ -48,13 +48,13 @@ class CallSlots:
     def take(self) -> NamedCall:
         """A fresh call in a slot that no other call uses meanwhile."""
         if self._free:
-            return NamedCall(lane=self._free.pop(), id=new_id())
+            return NamedCall(slot=self._free.pop(), id=new_id())
         self._made += 1
-        return NamedCall(lane=f"{self._process}/{self._made}", id=new_id())
+        return NamedCall(slot=f"{self._process}/{self._made}", id=new_id())
 
     def give_back(self, call: NamedCall) -> None:
         """The outcome of the call is known."""
-        self._free.append(call.lane)
+        self._free.append(call.slot)
 
 
 class DirectPusher:

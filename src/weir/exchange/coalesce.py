@@ -2,8 +2,9 @@
 
 Holders take turns in it, so that one who sends much does not hold up one who sends little.
 
-Nothing waits for company: a request that finds a free lane goes at once. Under load the lanes are busy,
-and the broker's cost of a call is shared by everything that gathered meanwhile. Answers stay per item.
+A request goes at once while fewer than `CALLS_AT_ONCE` calls run: nothing waits for company. Under load
+that many run, and everything that gathered meanwhile shares the broker's cost of the next call.
+Answers stay per item.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from weir.model.holders import HOLDER, Holder
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
-LANES = 2
+CALLS_AT_ONCE = 2
 SHARED = 250
 """Items of a shared call. The cost of a call is spread by then, and the event loop is not held up by a larger
 one."""
@@ -33,13 +34,13 @@ class _Waiting(Generic[Item, Answer]):
 
 
 class RequestCoalescer(Generic[Item, Answer]):
-    """Runs at most `lanes` shared calls at once, each with everything that waits."""
+    """Runs at most `at_once` shared calls, each with everything that waits."""
 
     def __init__(
-        self, execute: Callable[[Sequence[Item]], Awaitable[list[Answer]]], *, lanes: int = LANES
+        self, execute: Callable[[Sequence[Item]], Awaitable[list[Answer]]], *, at_once: int = CALLS_AT_ONCE
     ) -> None:
         self._execute = execute
-        self._free = lanes
+        self._free = at_once
         self._waiting: dict[Holder, deque[_Waiting[Item, Answer]]] = {}
         """Those who wait, by holder; the holder whose turn is next stands first."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -47,7 +48,7 @@ class RequestCoalescer(Generic[Item, Answer]):
     async def submit(self, items: Sequence[Item]) -> list[Answer]:
         """The answers to these items, whichever call carried them.
 
-        What fills a call by itself has nothing to share, and would keep small requests out of a lane.
+        A request that fills a call by itself has nothing to share, and would make small ones wait.
         """
         if len(items) >= SHARED:
             return await self._execute(items)
@@ -62,7 +63,7 @@ class RequestCoalescer(Generic[Item, Answer]):
             self._release()
 
     def _release(self) -> None:
-        """Hand the lane on to those who wait, if any."""
+        """Start the next call, if anyone waits for it."""
         group = self._next_group()
         if not group:
             self._free += 1
@@ -111,40 +112,35 @@ class RequestCoalescer(Generic[Item, Answer]):
 class CoalescingPusher:
     """A `Pusher` that shares calls among requests."""
 
-    def __init__(self, inner: Pusher, *, lanes: int = LANES) -> None:
+    def __init__(self, inner: Pusher, *, at_once: int = CALLS_AT_ONCE) -> None:
         self._inner = inner
-        self._coalescer: RequestCoalescer[PushItem, PushAnswer] = RequestCoalescer(self._push, lanes=lanes)
+        self._coalescer: RequestCoalescer[PushItem, PushAnswer] = RequestCoalescer(
+            inner.push, at_once=at_once
+        )
 
     async def push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
         answers = await self._coalescer.submit(items)
         spoiled = [at for at, answer in enumerate(answers) if _spoiled(answer)]
         if not spoiled:
             return answers
-        # A call with bad input changes nothing; whose input it was shows when each goes alone.
+        # A call with bad input changes nothing. Each item goes once more alone, to find whose input it was.
         alone = await self._inner.push([items[at] for at in spoiled])
         repaired = list(answers)
         for at, answer in zip(spoiled, alone, strict=True):
             repaired[at] = answer
         return repaired
 
-    async def _push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
-        return await self._inner.push(items)
-
 
 class CoalescingSettler:
     """A `Settler` that shares calls among requests."""
 
-    def __init__(self, inner: Settler, *, lanes: int = LANES) -> None:
-        self._inner = inner
+    def __init__(self, inner: Settler, *, at_once: int = CALLS_AT_ONCE) -> None:
         self._coalescer: RequestCoalescer[SettleItem, SettleAnswer] = RequestCoalescer(
-            self._settle, lanes=lanes
+            inner.settle, at_once=at_once
         )
 
     async def settle(self, items: Sequence[SettleItem]) -> list[SettleAnswer]:
         return await self._coalescer.submit(items)
-
-    async def _settle(self, items: Sequence[SettleItem]) -> list[SettleAnswer]:
-        return await self._inner.settle(items)
 
 
 def _spoiled(answer: PushAnswer) -> bool:

@@ -18,7 +18,7 @@ from weir.model.ids import new_operation_id
 from weir.model.message import Failure, Settlement, Verb
 from weir.operations.execute import settle_through
 from weir.operations.gates import BROKER_ANSWER_S, Reach, is_unknown
-from weir.operations.model import NewOperation, lane_alone
+from weir.operations.model import NewOperation, partition_alone
 from weir.operations.payload import Settle, encode_settle
 
 
@@ -87,7 +87,7 @@ class Settlements(DirectSettler):
                 queue=queue,
                 key=None,
                 type=OperationType.ACK_BATCH if len(failures) > 1 else OperationType.ACK_SINGLE,
-                lane=lane_alone(operation_id),
+                partition=partition_alone(operation_id),
                 shard=self._reach.shard(queue),
                 payload=encode_settle(Settle(verb=verb, failures=tuple(failures))),
                 messages=len(failures),

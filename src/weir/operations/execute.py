@@ -77,13 +77,13 @@ async def settle_through(broker: Broker, verb: Verb, failures: Sequence[Failure]
 
 
 async def _pushes(broker: Broker, queue: QueueRef, operations: list[Claimed]) -> list[SettledOperation]:
-    """Pushes of one queue. A lane stops at its first operation that must be tried again."""
+    """Pushes of one queue. A partition stops at its first operation that must be tried again."""
     results: list[SettledOperation] = []
     ready: list[_Ready] = []
     stopped: dict[int, SettledOperation] = {}
     for operation in operations:
-        if operation.lane in stopped:
-            results.append(_behind(operation, stopped[operation.lane]))
+        if operation.partition in stopped:
+            results.append(_behind(operation, stopped[operation.partition]))
             continue
         try:
             ready.append(await _prepare(broker, operation))
@@ -91,7 +91,7 @@ async def _pushes(broker: Broker, queue: QueueRef, operations: list[Claimed]) ->
             result = failed(operation, error)
             results.append(result)
             if result.status is OperationStatus.PENDING:
-                stopped[operation.lane] = result
+                stopped[operation.partition] = result
     for chunk in _chunks(ready):
         results += await _chunk(broker, queue, chunk, stopped)
     return results
@@ -134,8 +134,10 @@ async def _chunk(
     broker: Broker, queue: QueueRef, chunk: list[_Ready], stopped: dict[int, SettledOperation]
 ) -> list[SettledOperation]:
     """One call for all; if it fails for a reason of its own, one call each, to find whose it is."""
-    running = [one for one in chunk if one.claimed.lane not in stopped]
-    results = [_behind(o.claimed, stopped[o.claimed.lane]) for o in chunk if o.claimed.lane in stopped]
+    running = [one for one in chunk if one.claimed.partition not in stopped]
+    results = [
+        _behind(o.claimed, stopped[o.claimed.partition]) for o in chunk if o.claimed.partition in stopped
+    ]
     if not running:
         return results
     try:
@@ -150,7 +152,7 @@ async def _chunk(
         result = _result(one, answers[one.claimed.id], stopped)
         results.append(result)
         if result.status is OperationStatus.PENDING:
-            stopped.setdefault(one.claimed.lane, result)
+            stopped.setdefault(one.claimed.partition, result)
     return results
 
 
@@ -172,8 +174,8 @@ def _result(
     one: _Ready, answer: list[Enqueued] | WeirError, stopped: dict[int, SettledOperation]
 ) -> SettledOperation:
     operation = one.claimed
-    if operation.lane in stopped:
-        return _behind(operation, stopped[operation.lane])
+    if operation.partition in stopped:
+        return _behind(operation, stopped[operation.partition])
     if isinstance(answer, WeirError):
         return failed(operation, answer)
     outcomes = [enqueued.outcome for enqueued in answer]
@@ -206,7 +208,7 @@ def _rows(one: _Ready, put_in: Iterator[Enqueued]) -> list[dict[str, str]]:
 
 def _completed(operation: Claimed, result: dict[str, Any]) -> SettledOperation:
     return SettledOperation(
-        id=operation.id, lane=operation.lane, status=OperationStatus.COMPLETED, result=result
+        id=operation.id, partition=operation.partition, status=OperationStatus.COMPLETED, result=result
     )
 
 
@@ -217,7 +219,11 @@ def failed(operation: Claimed, error: WeirError) -> SettledOperation:
         return _again(operation, delay_ms=OUTAGE_DELAY_MS, error=text)
     if operation.retry_count >= operation.max_retries:
         return SettledOperation(
-            id=operation.id, lane=operation.lane, status=OperationStatus.FAILED, counted=True, error=text
+            id=operation.id,
+            partition=operation.partition,
+            status=OperationStatus.FAILED,
+            counted=True,
+            error=text,
         )
     delay_ms = min(MAX_RETRY_DELAY_MS, RETRY_DELAY_MS << operation.retry_count)
     return _again(operation, delay_ms=delay_ms, error=text, counted=True)
@@ -226,7 +232,7 @@ def failed(operation: Claimed, error: WeirError) -> SettledOperation:
 def _again(operation: Claimed, *, delay_ms: int, error: str, counted: bool = False) -> SettledOperation:
     return SettledOperation(
         id=operation.id,
-        lane=operation.lane,
+        partition=operation.partition,
         status=OperationStatus.PENDING,
         counted=counted,
         error=error,
@@ -235,7 +241,7 @@ def _again(operation: Claimed, *, delay_ms: int, error: str, counted: bool = Fal
 
 
 def _behind(operation: Claimed, head: SettledOperation) -> SettledOperation:
-    """Not run, because the one before it in its lane must be tried again first."""
+    """Not run, because the one before it in its partition must be tried again first."""
     return SettledOperation(
-        id=operation.id, lane=operation.lane, status=OperationStatus.PENDING, delay_ms=head.delay_ms
+        id=operation.id, partition=operation.partition, status=OperationStatus.PENDING, delay_ms=head.delay_ms
     )

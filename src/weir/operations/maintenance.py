@@ -62,7 +62,7 @@ class Cleaner:
             deleted += count
             if count < self._batch:
                 break
-        await self._database.execute(QUERIES["clean_lanes"])
+        await self._database.execute(QUERIES["clean_partitions"])
         await self._queue.forget_rates()
         return deleted
 
@@ -116,9 +116,9 @@ class OrphanGates:
 
 
 class IdleCalls:
-    """Lets the broker forget the lanes of processes that ended, and of a load that is over.
+    """Lets the broker forget the call slots of processes that ended, and of a load that is over.
 
-    A lane is kept as long as an operation in PostgreSQL will ask about its call, for any length of outage.
+    A slot is kept as long as an operation in PostgreSQL will ask about its call, for any length of outage.
     """
 
     def __init__(self, *, queue: OperationQueue, broker: Broker, idle_ms: int = IDLE_MS) -> None:
@@ -132,10 +132,10 @@ class IdleCalls:
             try:
                 await self.forget()
             except WeirError as error:
-                log.debug("idle lanes are not forgotten for now: %s", error)
+                log.debug("idle call slots are not forgotten for now: %s", error)
 
     async def forget(self) -> int:
-        """Forget what nobody can ask about any more; how many lanes."""
+        """Forget what nobody can ask about any more; how many slots."""
         return sum([await self._forget(shard) for shard in range(self._broker.shards)])
 
     async def _forget(self, shard: int) -> int:
@@ -143,5 +143,5 @@ class IdleCalls:
         if not idle:
             return 0
         needed = await self._queue.asked_about(idle)
-        lanes = [lane for lane in idle if lane not in needed]
-        return await self._broker.forget_calls(shard, lanes, idle_ms=self._idle_ms)
+        slots = [slot for slot in idle if slot not in needed]
+        return await self._broker.forget_calls(shard, slots, idle_ms=self._idle_ms)

@@ -40,14 +40,14 @@ def queue_full(queue: QueueRef) -> QueueFull:
     return QueueFull(f"the queue `{queue.queue}` is full; try again", retry_after_s=1)
 
 
-def lane_of(queue: QueueRef, key: str | None) -> int:
-    """The lane of a partition, as a signed 64-bit number; operations of one lane run one at a time."""
+def partition_of(queue: QueueRef, key: str | None) -> int:
+    """The partition as a signed 64-bit number. Its operations run one at a time."""
     parts = [queue.organization, queue.project, queue.environment, queue.queue]
     return _signed(text_key(*parts) if key is None else text_key(*parts, key))
 
 
-def lane_alone(operation: OperationId) -> int:
-    """A lane for one operation that needs no order."""
+def partition_alone(operation: OperationId) -> int:
+    """A partition of its own, for an operation that needs no order."""
     return _signed(text_key("operation", operation))
 
 
@@ -62,14 +62,14 @@ class NewOperation:
     queue: QueueRef
     key: str | None
     type: OperationType
-    lane: int
+    partition: int
     shard: int
     payload: bytes
     messages: int
     gated: bool = True
     """False when the gate of its partition could not be closed: the broker is out of reach."""
-    call_lane: str | None = None
-    """Lane of a direct call of unknown outcome that it repeats: it may have taken effect already."""
+    call_slot: str | None = None
+    """Slot of a direct call of unknown outcome that it repeats: it may have taken effect already."""
     id: OperationId = field(default_factory=new_operation_id)
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     max_retries: int = DEFAULT_MAX_RETRIES
@@ -81,7 +81,7 @@ class NewOperation:
     @property
     def must(self) -> bool:
         """Queued however full its queue is, because it may have taken effect already."""
-        return self.call_lane is not None
+        return self.call_slot is not None
 
     @property
     def ordered(self) -> bool:
@@ -120,7 +120,7 @@ class Claimed:
     queue: QueueRef
     key: str | None
     type: str
-    lane: int
+    partition: int
     payload: bytes
     messages: int
     age_ms: int
@@ -131,10 +131,10 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledOperation:
-    """What became of a claimed operation. PENDING puts it back at the head of its lane."""
+    """What became of a claimed operation. PENDING puts it back at the head of its partition."""
 
     id: OperationId
-    lane: int
+    partition: int
     status: OperationStatus
     counted: bool = False
     """Whether this try counts against `max_retries`; an outage does not."""

@@ -39,7 +39,7 @@ class Settle:
 def encode_push(push: Push) -> bytes:
     head: dict[str, Any] = {"messages": [_message_head(message) for message in push.messages]}
     if push.call is not None:
-        head["call"] = [push.call.lane, push.call.id, *push.places]
+        head["call"] = [push.call.slot, push.call.id, *push.places]
     return _frame(head, [message.payload for message in push.messages])
 
 
@@ -54,8 +54,8 @@ def decode_push(data: bytes) -> Push:
         call = head.get("call")
         if not call:
             return Push(messages=tuple(messages))
-        lane, call_id, *places = call
-        return Push(messages=tuple(messages), call=NamedCall(lane=lane, id=call_id), places=tuple(places))
+        slot, call_id, *places = call
+        return Push(messages=tuple(messages), call=NamedCall(slot=slot, id=call_id), places=tuple(places))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _unreadable(error) from None
 

@@ -1,4 +1,4 @@
-"""The processor: claim, run, settle, open gates. Any process may run one; they share the work by lanes."""
+"""The processor: claim, run, settle, open gates. Every process may run one; they share the partitions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Processor:
         broker: Broker,
         meter: RateMeter,
         worker: str | None = None,
-        lanes: int = MAX_PARTITIONS,
+        partitions: int = MAX_PARTITIONS,
         run: int = MAX_RUN,
         total: int = MAX_OPERATIONS,
         pressed: Callable[[], bool] = lambda: False,
@@ -59,7 +59,7 @@ class Processor:
         self._broker = broker
         self._meter = meter
         self.worker = worker or new_id()
-        self._sizes = {"lanes": lanes, "run": run, "total": total}
+        self._sizes = {"partitions": partitions, "run": run, "total": total}
         self._pressed = pressed
         self.finished: Counter[tuple[str, OperationStatus]] = Counter()
         """Operations that this process ended, by type and status."""
@@ -156,7 +156,9 @@ class Processor:
 
 def _voided(result: SettledOperation) -> SettledOperation:
     text = "its producer was told that it is not queued, because PostgreSQL did not answer in time"
-    return SettledOperation(id=result.id, lane=result.lane, status=OperationStatus.CANCELLED, error=text)
+    return SettledOperation(
+        id=result.id, partition=result.partition, status=OperationStatus.CANCELLED, error=text
+    )
 
 
 def _gates(operations: Iterable[Claimed]) -> dict[QueueRef, list[Gated]]:

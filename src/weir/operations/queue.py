@@ -74,24 +74,29 @@ class OperationQueue:
             await fetch_one(connection, QUERIES["ping"])
 
     async def claim(
-        self, *, worker: str, lanes: int, run: int, total: int, messages: int = MAX_BATCH
+        self, *, worker: str, partitions: int, run: int, total: int, messages: int = MAX_BATCH
     ) -> list[Claimed]:
-        """The oldest operations of lanes that nobody runs, in the order of their acceptance."""
+        """The oldest operations of partitions that nobody runs, in the order of their acceptance."""
         rows = await self._database.fetch(
-            QUERIES["claim_operations"], worker=worker, lanes=lanes, run=run, total=total, messages=messages
+            QUERIES["claim_operations"],
+            worker=worker,
+            partitions=partitions,
+            run=run,
+            total=total,
+            messages=messages,
         )
         empty = [row["lane"] for row in rows if row["id"] is None]
         if empty:
-            await self._database.execute(QUERIES["release_lanes"], lanes=empty, worker=worker)
+            await self._database.execute(QUERIES["release_partitions"], partitions=empty, worker=worker)
         return [_claimed(row) for row in rows if row["id"] is not None]
 
     async def settle(self, results: Sequence[SettledOperation], *, worker: str) -> dict[OperationId, int]:
-        """Record the results and free the lanes; those that were still this worker's, with their age."""
+        """Record the results and free the partitions; those that were still this worker's, with their age."""
         rows = await self._database.fetch(
             QUERIES["settle_operations"],
             worker=worker,
             id=[result.id for result in results],
-            lane=[result.lane for result in results],
+            lane=[result.partition for result in results],
             status=[result.status.value for result in results],
             counted=[result.counted for result in results],
             error=[result.error for result in results],
@@ -108,9 +113,9 @@ class OperationQueue:
         rows = await self._database.fetch(QUERIES["unfinished"], id=list(ids))
         return {str(row["id"]) for row in rows}
 
-    async def asked_about(self, lanes: Sequence[str]) -> set[str]:
-        """The lanes of calls that an operation will still ask about."""
-        rows = await self._database.fetch(QUERIES["asked_about"], lanes=list(lanes))
+    async def asked_about(self, slots: Sequence[str]) -> set[str]:
+        """The slots of calls that an operation will still ask about."""
+        rows = await self._database.fetch(QUERIES["asked_about"], slots=list(slots))
         return {str(row["call_lane"]) for row in rows}
 
     async def publish_rate(self, *, process: str, per_s: float, floor_ms: float) -> None:
@@ -136,7 +141,7 @@ def _columns(operations: Sequence[NewOperation]) -> dict[str, list[Any]]:
         "queue": [operation.queue.queue for operation in operations],
         "partition": [operation.key for operation in operations],
         "shard": [operation.shard for operation in operations],
-        "lane": [operation.lane for operation in operations],
+        "lane": [operation.partition for operation in operations],
         "type": [operation.type.value for operation in operations],
         "priority": [operation.priority for operation in operations],
         "payload": [operation.payload for operation in operations],
@@ -144,7 +149,7 @@ def _columns(operations: Sequence[NewOperation]) -> dict[str, list[Any]]:
         "gated": [operation.gated for operation in operations],
         "timeout_ms": [operation.timeout_ms for operation in operations],
         "max_retries": [operation.max_retries for operation in operations],
-        "call_lane": [operation.call_lane for operation in operations],
+        "call_lane": [operation.call_slot for operation in operations],
     }
 
 
@@ -154,7 +159,7 @@ def _claimed(row: Row) -> Claimed:
         queue=queue_of(row),
         key=row["partition"],
         type=row["type"],
-        lane=row["lane"],
+        partition=row["lane"],
         payload=bytes(row["payload"]),
         messages=row["messages"],
         age_ms=row["age_ms"],

@@ -1,5 +1,6 @@
 -- name: add_operations
--- Add a batch, its lanes locked first, so that positions in a lane follow the commits; tells the depth.
+-- Add a batch. Its partitions (rows of operation_lanes) are locked first, so that positions within one follow the
+-- commits. Tells the depth.
 WITH input AS (
     SELECT * FROM unnest(
         %(id)s::uuid[], %(organization)s::text[], %(project)s::text[], %(environment)s::text[],
@@ -24,7 +25,7 @@ WITH input AS (
     ORDER BY n
     RETURNING id
 )
--- What this statement adds it does not see in the lanes.
+-- What this statement adds it does not see in the rows of the partitions.
 SELECT (SELECT count(*) FROM added)
     + (SELECT coalesce(sum(pending), 0) FROM weir.operation_lanes WHERE pending > 0) AS depth;
 
@@ -43,18 +44,18 @@ ON CONFLICT (shard) DO UPDATE SET ungated = d.ungated + excluded.ungated,
 RETURNING greatest(0, d.granted_until_ms - weir.clock_ms()) AS remaining_ms;
 
 -- name: depth
--- How many operations are not finished, and how many lanes they stand in.
-SELECT coalesce(sum(pending), 0)::bigint AS depth, count(*) AS lanes
+-- How many operations are not finished, and how many partitions they stand in.
+SELECT coalesce(sum(pending), 0)::bigint AS depth, count(*) AS partitions
 FROM weir.operation_lanes WHERE pending > 0;
 
 -- name: claim_operations
--- Claim the oldest operations of lanes that nobody runs: free ones, and stuck ones past their time.
+-- Claim the oldest operations of partitions that nobody runs: free ones, and stuck ones past their time.
 WITH lane AS (
     SELECT l.lane, l.priority FROM weir.operation_lanes l
     WHERE l.pending > 0 AND l.ready_ms <= weir.clock_ms() AND l.until_ms <= weir.clock_ms()
       AND NOT EXISTS (SELECT FROM weir.operations u WHERE u.lane = l.lane AND NOT u.gated)
     ORDER BY l.priority, l.turn_ms
-    LIMIT %(lanes)s
+    LIMIT %(partitions)s
     FOR UPDATE OF l SKIP LOCKED
 ), heads AS (
     SELECT lane.priority, o.*
@@ -65,7 +66,7 @@ WITH lane AS (
     ) AS o
     LIMIT %(total)s
 ), run AS (
-    -- Of each lane the first ones, until there are enough messages: a round must not hold up its process.
+    -- Of each partition the first ones, until there are enough messages: a round must not hold up its process.
     SELECT id, timeout_ms, lane FROM (
         SELECT *, sum(messages) OVER (ORDER BY priority, position) - messages AS before FROM heads
     ) AS h
@@ -85,13 +86,13 @@ WITH lane AS (
 )
 SELECT * FROM taken LEFT JOIN claimed USING (lane) ORDER BY position;
 
--- name: release_lanes
--- Give back lanes that turned out to have nothing to run.
+-- name: release_partitions
+-- Give back partitions that turned out to have nothing to run.
 UPDATE weir.operation_lanes SET owner = NULL, until_ms = 0
-WHERE lane = ANY(%(lanes)s::bigint[]) AND owner = %(worker)s;
+WHERE lane = ANY(%(partitions)s::bigint[]) AND owner = %(worker)s;
 
 -- name: settle_operations
--- Record what became of claimed operations, free their lanes, and tell which were still this process's.
+-- Record what became of claimed operations, free their partitions, and tell which were still this process's.
 WITH input AS (
     SELECT * FROM unnest(
         %(id)s::uuid[], %(lane)s::bigint[], %(status)s::text[], %(counted)s::boolean[], %(error)s::text[],
@@ -135,9 +136,9 @@ WHERE o.id = ANY(%(id)s::uuid[]) AND o.claimed_by = %(worker)s AND o.status = 'p
 SELECT id FROM weir.operations WHERE id = ANY(%(id)s::uuid[]) AND status IN ('pending', 'processing');
 
 -- name: asked_about
--- Which of these lanes an operation will still ask about; a failed one may be tried again.
+-- Which of these call slots an operation will still ask about; a failed one may be tried again.
 SELECT DISTINCT call_lane FROM weir.operations
-WHERE call_lane = ANY(%(lanes)s::text[]) AND status IN ('pending', 'processing', 'failed');
+WHERE call_lane = ANY(%(slots)s::text[]) AND status IN ('pending', 'processing', 'failed');
 
 -- name: ungated_operations
 -- Operations whose gate is still to be closed, oldest first, locked against other keepers.

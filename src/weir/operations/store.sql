@@ -102,8 +102,8 @@ DELETE FROM weir.operations WHERE id IN (
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 );
 
--- name: clean_lanes
--- Forget lanes that have nothing in them.
+-- name: clean_partitions
+-- Forget partitions that have nothing in them.
 DELETE FROM weir.operation_lanes
 WHERE lane IN (
     SELECT lane FROM weir.operation_lanes

@@ -393,9 +393,9 @@ class MemoryBroker:
         checks.check_shard(shard, shards=self._shards)
         return self._gates.idle_calls(shard, before_ms=self._clock.now_ms() - idle_ms)
 
-    async def forget_calls(self, shard: int, lanes: Sequence[str], *, idle_ms: int) -> int:
+    async def forget_calls(self, shard: int, slots: Sequence[str], *, idle_ms: int) -> int:
         checks.check_shard(shard, shards=self._shards)
-        return self._gates.forget_calls(shard, lanes, before_ms=self._clock.now_ms() - idle_ms)
+        return self._gates.forget_calls(shard, slots, before_ms=self._clock.now_ms() - idle_ms)
 
     async def now_ms(self, shard: int) -> int:
         checks.check_shard(shard, shards=self._shards)

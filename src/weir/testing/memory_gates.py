@@ -25,7 +25,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Remembered:
-    """The last call of a lane."""
+    """The last call of a slot."""
 
     id: str
     answers: list[CallAnswer]
@@ -102,8 +102,8 @@ class MemoryGates:
         return self._direct_until.get(shard, now_ms) < now_ms
 
     def repeated(self, shard: int, call: NamedCall, messages: Sequence[NewMessage]) -> list[Enqueued] | None:
-        """The answers to a call that its lane remembers; None if it is new."""
-        known = self._calls.get((shard, call.lane))
+        """The answers to a call that its slot remembers; None if it is new."""
+        known = self._calls.get((shard, call.slot))
         if known is None or known.id != call.id:
             return None
         answers = known.answers or [CallAnswer(outcome=Enqueue.GATED)] * len(messages)
@@ -114,10 +114,10 @@ class MemoryGates:
             CallAnswer(outcome=one.outcome, first_id=one.message_id if one.outcome in _NAME_ANOTHER else None)
             for one in answers
         ]
-        self._calls[shard, call.lane] = _Remembered(id=call.id, answers=noted, at_ms=now_ms)
+        self._calls[shard, call.slot] = _Remembered(id=call.id, answers=noted, at_ms=now_ms)
 
     def settle(self, shard: int, call: NamedCall, *, now_ms: int) -> list[CallAnswer]:
-        known = self._calls.get((shard, call.lane))
+        known = self._calls.get((shard, call.slot))
         if known is not None and known.id == call.id:
             return known.answers
         self.remember(shard, call, [], now_ms=now_ms)
@@ -125,13 +125,13 @@ class MemoryGates:
 
     def idle_calls(self, shard: int, *, before_ms: int) -> list[str]:
         return sorted(
-            lane for (at, lane), known in self._calls.items() if at == shard and known.at_ms <= before_ms
+            slot for (at, slot), known in self._calls.items() if at == shard and known.at_ms <= before_ms
         )
 
-    def forget_calls(self, shard: int, lanes: Sequence[str], *, before_ms: int) -> int:
-        idle = set(self.idle_calls(shard, before_ms=before_ms)) & set(lanes)
-        for lane in idle:
-            del self._calls[shard, lane]
+    def forget_calls(self, shard: int, slots: Sequence[str], *, before_ms: int) -> int:
+        idle = set(self.idle_calls(shard, before_ms=before_ms)) & set(slots)
+        for slot in idle:
+            del self._calls[shard, slot]
         return len(idle)
 
     def put_for(

@@ -1,6 +1,6 @@
 -- enqueue: put messages in; each is accepted, known already, refused or gated. Its first write is HSET,
 -- which a server that is out of memory refuses, so it changes everything or nothing.
--- ARGV  7 ident, 8 mode of the gates (see `gate_watch`), 9 lane of a named call ('': none), 10 its id,
+-- ARGV  7 ident, 8 mode of the gates (see `gate_watch`), 9 slot of a named call ('': none), 10 its id,
 --       11… for each message what the script reads (ARRIVAL, then key, idempotency key and digest), the
 --       body, and in mode '2' its operation
 -- Reply {'ok', one letter a message: a accepted, d duplicate, k key reused, f full, g gated, then the
@@ -20,7 +20,7 @@
 --- include "admit"
 --- include "finish"
 local ident, mode = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1]
-local lane, call_id = ARGV[FIRST_ARGUMENT + 2], ARGV[FIRST_ARGUMENT + 3]
+local slot, call_id = ARGV[FIRST_ARGUMENT + 2], ARGV[FIRST_ARGUMENT + 3]
 local first, stride = FIRST_ARGUMENT + 4, mode == '2' and 3 or 2
 local before = recorded()
 if before == 'stale' then return {'stale'} end
@@ -31,8 +31,8 @@ local now = clock()
 local ids = {}
 for at = first, #ARGV, stride do ids[#ids + 1] = string.sub(ARGV[at], 1, 16) end
 
-if lane ~= '' then
-  local known, firsts = named_call(lane, call_id)
+if slot ~= '' then
+  local known, firsts = named_call(slot, call_id)
   if known then return {'ok', answer_again(ids, known, firsts)} end
 end
 
@@ -95,8 +95,8 @@ admit(q, now, arrivals, bodies, seen, counts)
 tally(q, counts, 'refused', refused)
 local moved = gates.save and gates.save()
 local answer = table.concat(letters)
-if lane ~= '' then
-  remember_call(lane, call_id, answer, table.concat(originals), now)
+if slot ~= '' then
+  remember_call(slot, call_id, answer, table.concat(originals), now)
 end
 if moved or #arrivals + refused > 0 then finish(q, 'enqueue', counts, {}, now) end
 local reply = answer .. table.concat(originals)

@@ -1,6 +1,6 @@
--- idle_calls: lanes whose last call was a while ago. Calls that an older program noted without their time get it.
+-- idle_calls: slots whose last call was a while ago. Calls that an older program noted without their time get it.
 -- ARGV  7 how long ago in ms, 8 where to go on ('0' to begin), 9 about how many to look at
--- Reply {'ok', where to go on ('0' at the end), then the lanes}
+-- Reply {'ok', where to go on ('0' at the end), then the slots}
 --- include "call"
 --- include "clock"
 --- include "keys"

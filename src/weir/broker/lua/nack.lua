@@ -20,10 +20,10 @@ allow_draining()
 local function step(q, lease, error, delay, chance, counts)
   local _, _, name, start = struct.unpack(LEASE, lease)
   local sequence, id, attempts, enqueued, _, expires, priority, rest = struct.unpack(MEMBER, lease, start + name)
-  local lane = string.sub(lease, rest)
+  local order_key = string.sub(lease, rest)
   if attempts >= q.max_attempts then
     bury(q, now, id, attempts, enqueued, priority, 0, error)
-    release(q, lane)
+    release(q, order_key)
     tally(q, counts, 'dead', 1)
     return 'x'
   end
@@ -32,7 +32,7 @@ local function step(q, lease, error, delay, chance, counts)
     delay = math.floor(delay - delay * q.jitter / JITTER_SCALE * chance)
   end
   if error ~= '' then redis.call('HSET', q.key.errors, id, error) end
-  postpone(q, sequence, id, attempts, enqueued, now + delay, expires, priority, lane)
+  postpone(q, sequence, id, attempts, enqueued, now + delay, expires, priority, order_key)
   tally(q, counts, 'nacked', 1)
   return 'd'
 end

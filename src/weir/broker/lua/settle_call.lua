@@ -1,15 +1,15 @@
 -- settle_call: what became of the messages of a named call; one that never arrived becomes void.
--- ARGV  7 lane, 8 id of the call
+-- ARGV  7 slot, 8 id of the call
 -- Reply {'ok', a letter for each message as enqueue answered, empty if it never arrived, the 16-byte ids of the
 --       first messages of all d and k, in order}
 --- include "call"
 --- include "clock"
 --- include "named_call"
 --- include "remember_call"
-local lane, id = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1]
-local letters, originals = named_call(lane, id)
+local slot, id = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1]
+local letters, originals = named_call(slot, id)
 if not letters then
-  remember_call(lane, id, '', '', clock())
+  remember_call(slot, id, '', '', clock())
   return {'ok', '', ''}
 end
 return {'ok', letters, originals}

@@ -105,7 +105,7 @@ class CapacityPromises(Promises):
         self, broker: Broker, queue: QueueRef
     ) -> None:
         await broker.define(queue, replace(PLAIN, retention=Retention(max_depth=1)))
-        call, batch = NamedCall(lane=new_id(), id=new_id()), [message("a"), message("b")]
+        call, batch = NamedCall(slot=new_id(), id=new_id()), [message("a"), message("b")]
         first = await broker.enqueue(queue, batch, call=call)
         assert [answer.outcome for answer in first] == [Enqueue.ACCEPTED, Enqueue.FULL]
         (got,) = await self.take(broker, queue)
@@ -121,7 +121,7 @@ class CapacityPromises(Promises):
         self, broker: Broker, queue: QueueRef
     ) -> None:
         await broker.define(queue, PLAIN)
-        call, first = NamedCall(lane=new_id(), id=new_id()), message("a", idempotency_key="i")
+        call, first = NamedCall(slot=new_id(), id=new_id()), message("a", idempotency_key="i")
         await broker.enqueue(queue, [first])
         batch = [message("b"), message("a", idempotency_key="i"), message("c", idempotency_key="i")]
         told = await broker.enqueue(queue, batch, call=call)
@@ -133,21 +133,21 @@ class CapacityPromises(Promises):
         again = await broker.enqueue(queue, batch, call=call)
         assert again == [replace(told[0], outcome=Enqueue.DUPLICATE), *told[1:]]
 
-    async def test_lanes_are_forgotten_only_after_they_were_idle(
+    async def test_slots_are_forgotten_only_after_they_were_idle(
         self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
     ) -> None:
         await broker.define(queue, PLAIN)
         shard = shard_of(queue.scope, shards=broker.shards)
-        calls = [NamedCall(lane=new_id(), id=new_id()) for _ in range(3)]
+        calls = [NamedCall(slot=new_id(), id=new_id()) for _ in range(3)]
         await broker.enqueue(queue, [message("a")], call=calls[0])
         await broker.settle_call(queue, calls[1])
         manual_clock.advance(1_000)
         await broker.enqueue(queue, [message("b")], call=calls[2])
         idle = set(await broker.idle_calls(shard, idle_ms=1_000))
-        assert [call.lane in idle for call in calls] == [True, True, False]
+        assert [call.slot in idle for call in calls] == [True, True, False]
         await broker.enqueue(queue, [message("c")], call=replace(calls[0], id=new_id()))
-        assert await broker.forget_calls(shard, [call.lane for call in calls], idle_ms=1_000) == 1
-        assert calls[1].lane not in await broker.idle_calls(shard, idle_ms=0)
+        assert await broker.forget_calls(shard, [call.slot for call in calls], idle_ms=1_000) == 1
+        assert calls[1].slot not in await broker.idle_calls(shard, idle_ms=0)
         (answer,) = await broker.enqueue(queue, [message("d")], call=calls[1])
         assert answer.outcome is Enqueue.ACCEPTED
         assert await broker.settle_call(queue, calls[2]) == [CallAnswer(outcome=Enqueue.ACCEPTED)]
@@ -156,7 +156,7 @@ class CapacityPromises(Promises):
         self, broker: Broker, queue: QueueRef
     ) -> None:
         await broker.define(queue, PLAIN)
-        call = NamedCall(lane=new_id(), id=new_id())
+        call = NamedCall(slot=new_id(), id=new_id())
         assert await broker.settle_call(queue, call) == []
         (answer,) = await broker.enqueue(queue, [message("a")], call=call)
         assert answer.outcome is Enqueue.GATED

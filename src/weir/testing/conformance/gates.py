@@ -184,11 +184,11 @@ class GatePromises(Promises):
         await broker.allow_direct(shard, until_ms=now + 50)
         try:
             manual_clock.advance(100)
-            (first,) = await broker.enqueue(queue, [message("a")], call=NamedCall(lane=new_id(), id=new_id()))
+            (first,) = await broker.enqueue(queue, [message("a")], call=NamedCall(slot=new_id(), id=new_id()))
             assert first.outcome is Enqueue.ACCEPTED
             manual_clock.advance(1)
             (second,) = await broker.enqueue(
-                queue, [message("b")], call=NamedCall(lane=new_id(), id=new_id())
+                queue, [message("b")], call=NamedCall(slot=new_id(), id=new_id())
             )
             assert second.outcome is Enqueue.GATED
             (nobodys,) = await broker.enqueue(queue, [message("d")])

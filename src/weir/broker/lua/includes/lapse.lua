@@ -15,15 +15,15 @@ local function lapse(q, now, counts, bound)
     local consumer = string.sub(leases[i], start, start + size - 1)
     local sequence, _, attempts, enqueued, _, expires, priority, rest =
       struct.unpack(MEMBER, leases[i], start + size)
-    local lane = string.sub(leases[i], rest)
+    local order_key = string.sub(leases[i], rest)
     q.running = q.running - 1
     if attempts >= q.max_attempts then
       local error = redis.call('HGET', q.key.errors, id) or ('the lease of `' .. consumer .. '` lapsed')
       bury(q, now, id, attempts, enqueued, priority, 3, error)
-      release(q, lane)
+      release(q, order_key)
       tally(q, counts, 'dead', 1)
     else
-      place(q, id, attempts, enqueued, deadline, expires, priority, lane, true, sequence)
+      place(q, id, attempts, enqueued, deadline, expires, priority, order_key, true, sequence)
     end
   end
   tally(q, counts, 'lapsed', #ids)

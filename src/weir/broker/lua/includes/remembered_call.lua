@@ -1,5 +1,5 @@
 --- include "mark"
--- What a lane remembers, unpacked: when the call was (nil if an older program noted it), its id, a letter for each
+-- What a slot remembers, unpacked: when the call was (nil if an older program noted it), its id, a letter for each
 -- of its messages, and the ids of the first messages of all d and k. Older programs noted only y and n.
 local function remembered_call(packed)
   if string.byte(packed) < MARK then
