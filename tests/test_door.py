@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import weir
-from support.processes import wait_until
+from support.waiting import wait_until
 
 DOOR = Path(weir.__file__).parents[2] / "weir"
 TOOLS = (

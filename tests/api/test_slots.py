@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from support.waiting import until
 from weir.api.app import create_app, describe
 from weir.api.edge import Edge
 from weir.api.limits import Limits
@@ -181,9 +182,7 @@ async def test_a_slot_is_given_back_whatever_happens(app: Edge, tenant: Tenant) 
         await client.post("/api/v1/push", json={})
         await client.put("/api/v1/spec", json={})
     poll = asyncio.create_task(tenant.client.get("/api/v1/pop", params={"wait_ms": 5_000}))
-    async with asyncio.timeout(10):
-        while not app.polls.shares.total:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: app.polls.shares.total)
     poll.cancel()
     await asyncio.wait({poll})
     for capacity in (app.requests, app.polls, app.streams):

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from support.servers import RunningServer
+from support.waiting import until
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
@@ -58,12 +59,6 @@ async def kill_messages(broker: RedisBroker, queue: QueueRef, count: int) -> set
     deliveries = await broker.dequeue(queue, consumer="t", limit=count)
     await broker.nack([Failure(lease=one.lease, error=f"boom {n}") for n, one in enumerate(deliveries)])
     return {message.id for message in messages}
-
-
-async def until(condition: Callable[[], Awaitable[bool]], *, within_s: float) -> None:
-    async with asyncio.timeout(within_s):
-        while not await condition():  # noqa: ASYNC110 - the condition is in another process
-            await asyncio.sleep(0.1)
 
 
 @pytest.mark.fault

@@ -13,8 +13,8 @@ import pytest
 from redis import Redis
 
 from support.debian import fetched_server
-from support.processes import wait_until
 from support.servers import last_append_only, redis_server, start_server
+from support.waiting import wait_until
 from weir.embedded.aof_entries import sound_bytes
 from weir.embedded.append_only import (
     SINGLE,

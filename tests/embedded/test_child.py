@@ -10,7 +10,8 @@ import psutil
 import pytest
 
 from benches.children import child
-from support.processes import is_alive, kill9, wait_until
+from support.processes import is_alive, kill9
+from support.waiting import wait_until
 from weir.embedded.child import Child, ChildCommand
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ import pytest
 from clickhouse_connect.driver.exceptions import DatabaseError
 from clickhouse_connect.driver.external import ExternalData
 
-from support.processes import wait_until
+from support.waiting import wait_until
 
 
 def test_it_answers_ping_and_its_version(client: Any) -> None:

@@ -19,6 +19,7 @@ from redis.retry import Retry
 
 from support.processes import is_alive, kill9
 from support.servers import last_append_only, redis_program
+from support.waiting import until
 from weir.embedded.stack import Stack
 
 TIERS = ("landed", "by_ten", "by_hundred")
@@ -158,12 +159,6 @@ STORES: dict[str, Callable[[str], Store]] = {
     "postgres": PostgresStore,
     "clickhouse": ClickHouseStore,
 }
-
-
-async def until(condition: Callable[[], bool], *, timeout_s: float = 30) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def kill_while_writing(folder: Path, name: str, *, rounds: int) -> None:

@@ -17,7 +17,7 @@ import httpx2
 import pytest
 
 from support.old_folder import OldFolder, unpack_old_folder
-from support.processes import wait_until
+from support.waiting import wait_until
 
 WEIR = (sys.executable, "-m", "weir.cli")
 JSON = {"content-type": "application/json"}

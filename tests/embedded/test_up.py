@@ -18,7 +18,8 @@ import psutil
 import pytest
 import redis
 
-from support.processes import is_alive, kill9, wait_until
+from support.processes import is_alive, kill9
+from support.waiting import wait_until
 from weir.embedded.datadir import DataDir
 
 WEIR = (sys.executable, "-m", "weir.cli")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from outbound.receiver import plain, receiving
+from support.waiting import until
 from weir.model.message import NewMessage
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict
 from weir.outbound.log import DeliveryRecord, PostgresDeliveryLog
-from workers.rig import until
 
 
 def record(queue, message_id: str, sent_at_ms: int) -> DeliveryRecord:

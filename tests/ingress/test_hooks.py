@@ -11,6 +11,7 @@ import pytest
 
 from ingress import signing
 from ingress.house import SECRET
+from support.waiting import until
 from weir.api.edge import Edge
 from weir.errors import BrokerUnavailable
 from weir.exchange.seam import Refused
@@ -21,7 +22,6 @@ from weir.serve.server import bind, listening
 from weir.spec.language import read_spec
 from weir.worker import Context, Reject
 from weir.workers.journal import AttemptRecord, attempts_of
-from workers.rig import until
 
 SPEC = """
 app Hooks {
@@ -460,7 +460,7 @@ async def test_burst_ten_thousand_webhooks_over_a_socket_are_processed_once_each
         load = await generate(
             url, lambda: next(waiting, None), seconds=120, connections=100, read=answers.append
         )
-        await until(lambda: len(seen) == 10_000, timeout_s=120)
+        await until(lambda: len(seen) == 10_000, within_s=120)
         assert time.monotonic() - started < 240
     assert load.failures == {}
     assert len({json.loads(answer)["id"] for answer in answers}) == 10_000

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
+from support.waiting import until
 from weir.model.clock import SystemClock
 from weir.model.message import Delivery
 from weir.worker import Context
-from workers.rig import until
 
 SPEC = """
 app IncidentManagement {
@@ -193,7 +193,7 @@ async def test_criterion_8_many_webhooks_are_enqueued_and_processed_correctly(ho
             *(house.hook("PagerDutyAlert", incident(n), x_delivery=f"d-{n}") for n in range(count))
         )
         assert {answer.status_code for answer in answers} == {202}
-        await until(lambda: len(seen) == count, timeout_s=60)
+        await until(lambda: len(seen) == count, within_s=60)
     assert {one["external_id"] for one in seen} == {f"P{n}" for n in range(count)}
 
 
@@ -284,7 +284,7 @@ async def test_plan_ordering_a_fifo_queue_preserves_the_order_of_its_source(hous
     for number in range(30):
         await house.hook("PagerDutyAlert", incident(number))
     async with house.working(concurrency=8):
-        await until(lambda: len(seen) == 30, timeout_s=20)
+        await until(lambda: len(seen) == 30, within_s=20)
     assert [one["external_id"] for one in seen] == [f"P{number}" for number in range(30)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -17,12 +17,6 @@ from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import Ordering, QueueSpec
 from weir.testing.memory import MemoryBroker
-
-
-async def wait_for(condition: Callable[[], Awaitable[bool]], *, timeout_s: float = 20.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not await condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support.waiting import until
 from weir.admission.admission import Admission
 from weir.admission.budget import QueueBudget
 from weir.control.database import Database
@@ -20,7 +21,7 @@ from weir.operations.estimate import RateMeter
 from weir.operations.processor import Processor
 from weir.testing.memory import MemoryBroker
 
-from .conftest import item, running, wait_for
+from .conftest import item, running
 
 
 class Slow:
@@ -65,7 +66,7 @@ async def test_nine_in_ten_estimates_are_right_within_a_factor_of_two(
         async def empty() -> bool:
             return await service.queue.depth() == 0
 
-        await wait_for(empty, timeout_s=60)
+        await until(empty, within_s=60)
     right = 0
     for operation_id, wait_ms in promised.items():
         took = (await service.store.read(queue.scope, operation_id))["latency_ms"]

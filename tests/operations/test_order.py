@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from support.waiting import until
 from weir.control.database import Database
 from weir.exchange.seam import Pushed, PushItem, Queued
 from weir.exchange.service import OperationService
@@ -11,7 +12,7 @@ from weir.operations.model import Reason
 from weir.spec.ir import QueueSpec
 from weir.testing.memory import MemoryBroker
 
-from .conftest import busy, drained, idle, item, running, wait_for
+from .conftest import busy, drained, idle, item, running
 
 
 async def test_ordering_under_load(service: OperationService, broker: MemoryBroker, queue: QueueRef) -> None:
@@ -90,5 +91,5 @@ async def test_a_running_processor_drains_by_itself(
         async def empty() -> bool:
             return await service.queue.depth() == 0
 
-        await wait_for(empty)
+        await until(empty)
     assert await drained(broker, queue) == [str(n) for n in range(50)]

@@ -7,13 +7,12 @@ import time
 
 import pytest
 
+from support.waiting import until
 from weir.exchange.service import OperationService
 from weir.model.asyncio_tasks import cancel_and_wait
 from weir.operations import processor
 from weir.operations.model import Claimed
 from weir.operations.processor import Processor
-
-from .conftest import wait_for
 
 
 class Looks:
@@ -39,7 +38,7 @@ class Looks:
 
         task = asyncio.create_task(self.processor.run())
         try:
-            await wait_for(enough)
+            await until(enough)
         finally:
             await cancel_and_wait([task])
 

@@ -11,6 +11,7 @@ import pytest
 
 from support.processes import frozen_tree
 from support.servers import TestServers
+from support.waiting import until
 from weir.control.database import Database
 from weir.control.sql import NamedQuery
 from weir.errors import BrokerUnavailable, ControlUnavailable
@@ -24,7 +25,7 @@ from weir.operations.model import NewOperation, OperationStatus
 from weir.operations.queue import Added, NotQueued, OperationQueue
 from weir.testing.memory import MemoryBroker
 
-from .conftest import busy, drained, idle, item, running, wait_for
+from .conftest import busy, drained, idle, item, running
 
 STATUSES = NamedQuery(name="s", sentence="Every operation.", text="SELECT status, error FROM weir.operations")
 
@@ -170,7 +171,7 @@ async def test_pushes_go_on_directly_while_postgresql_hangs(
     async with Database(database_url, timeout_s=0.5, trusted_s=1.0, answer_s=3.0) as database:
         service = OperationService(database=database, broker=broker)
         async with running(service):
-            await wait_for(lambda: direct(service, queue))
+            await until(lambda: direct(service, queue))
             with frozen_tree(servers.postgres.pid):
                 give_up, longest_s, count = time.monotonic() + 5, 0.0, 0
                 while time.monotonic() < give_up:
@@ -242,7 +243,7 @@ async def test_an_operation_that_is_durable_is_never_refused_because_postgresql_
             service.reach.lost(shard)
         pushing = asyncio.create_task(service.front().push([item(queue, "x")]))
         async with Database(database_url) as looker:
-            await wait_for(lambda: _any(looker))
+            await until(lambda: _any(looker))
         with frozen_tree(servers.postgres.pid):
             (answer,) = await pushing
         assert isinstance(answer, Queued)

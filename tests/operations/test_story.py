@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from support.waiting import until
 from weir.admission.admission import Admission
 from weir.admission.limit import AdaptiveLimit
 from weir.control.database import Database
@@ -19,7 +20,7 @@ from weir.model.message import Enqueued, NewMessage
 from weir.model.names import QueueRef
 from weir.testing.memory import MemoryBroker
 
-from .conftest import item, running, wait_for
+from .conftest import item, running
 
 CONNECTIONS = 30
 CALL_S = 0.5
@@ -92,4 +93,4 @@ async def test_after_thirty_execute_seventy_are_queued_and_all_hundred_arrive(
         async def all_there() -> bool:
             return (await broker.state(queue)).depth == 100
 
-        await wait_for(all_there)
+        await until(all_there)

@@ -13,6 +13,7 @@ import pytest
 from support.api_process import ApiProcess
 from support.processes import cont, stop
 from support.servers import RunningServer, redis_server, start_server
+from support.waiting import until
 from weir import ApiError, AsyncWeir, OutgoingMessage, Unreachable
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
@@ -23,8 +24,6 @@ from weir.model.names import QueueRef
 from weir.operations.queue import OperationQueue
 from weir.serve.bootstrap import ADMIN, DEFAULT, keep_token
 from weir.spec.ir import Ordering, QueueSpec
-
-from .conftest import wait_for
 
 QUEUE = "orders"
 KEYS = ("a", "b", "c")
@@ -123,7 +122,7 @@ async def check(
         async def empty() -> bool:
             return await operations.depth() == 0
 
-        await wait_for(empty, timeout_s=60)
+        await until(empty, within_s=60)
     broker = RedisBroker(RedisConnection(url=own_redis.url), shards=SHARDS)
     try:
         seen = await consumed(broker, queue)

@@ -13,8 +13,8 @@ import httpx2
 import pytest
 
 from api.harness import Tenant, make_client, make_tenant
-from operations.conftest import wait_for
 from support.tcp_proxy import TcpProxy
+from support.waiting import until
 from weir.api.app import create_app
 from weir.serve.build import Process, open_process
 from weir.settings import EmbeddedSettings, LoadSettings, Settings, StoreUrls
@@ -66,7 +66,7 @@ class Two:
         async def direct() -> bool:
             return (await self.calm.post("/api/v1/push", json=body)).status_code == 201
 
-        await wait_for(direct)
+        await until(direct)
 
     async def operation(self, answer: httpx2.Response) -> dict[str, Any]:
         """The operation behind a 202, once it is done."""
@@ -75,7 +75,7 @@ class Two:
         async def done() -> bool:
             return bool((await self.calm.get(path)).json()["status"] == "completed")
 
-        await wait_for(done)
+        await until(done)
         return dict((await self.calm.get(path)).json())
 
 

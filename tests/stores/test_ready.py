@@ -16,6 +16,7 @@ import redis
 from support.api_process import ApiProcess
 from support.processes import cont, stop
 from support.servers import RunningServer, start_server
+from support.waiting import until
 from weir.broker.preflight import is_loading
 from weir.control.inspect import is_starting
 from weir.embedded.redis import RedisServer
@@ -57,9 +58,7 @@ def loading_url(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]
 
 
 async def begun(url: str) -> None:
-    async with asyncio.timeout(20):
-        while not await is_loading(url):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: is_loading(url))
 
 
 @pytest.mark.parametrize("loading_url", [FEW_KEYS], indirect=True)
@@ -112,9 +111,7 @@ async def test_a_postgresql_that_recovers_is_waited_for(postgres: RunningServer)
     try:
         assert await is_starting(postgres.url)
         waiting = asyncio.create_task(postgres_ready(postgres.url, say=said.append))
-        async with asyncio.timeout(20):
-            while not said:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: said)
     finally:
         cont(recovering)
     await waiting

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,13 +27,6 @@ from weir.workers.threads import DaemonThreads
 from weir.workers.worker import Worker, WorkerOptions
 
 LOOPBACK = GuardPolicy(allowed=parse_networks(["127.0.0.0/8"]))
-
-
-async def until(condition: Callable[[], Any], *, timeout_s: float = 10.0) -> None:
-    """Wait for a condition, not for a time."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - conditions are about many things, not one event
-            await asyncio.sleep(0.005)
 
 
 @dataclass

@@ -8,8 +8,8 @@ import pytest
 from standardwebhooks import Webhook
 
 from outbound.receiver import plain, receiving
+from support.waiting import until
 from weir.outbound.guard import GuardPolicy
-from workers.rig import until
 
 SECRET = "whsec_" + base64.b64encode(b"s" * 32).decode()
 

@@ -9,10 +9,10 @@ import time
 import orjson
 import pytest
 
+from support.waiting import until
 from weir.errors import Misconfigured
 from weir.worker import Commands, Context, Reject, Retry
 from weir.workers.commands import load_commands
-from workers.rig import until
 
 SPEC = """
 app A {
@@ -308,7 +308,7 @@ async def test_a_chained_message_arrives_once_however_often_the_step_runs(rig):
     rig.broker.ack = forgetful
     await rig.put("In", orjson.dumps({"a": 21}))
     async with rig.working():
-        await until(lambda: len(seen) == 1 and rig.endings().count("done") >= 3, timeout_s=15)
+        await until(lambda: len(seen) == 1 and rig.endings().count("done") >= 3, within_s=15)
     assert seen == [42]
 
 
