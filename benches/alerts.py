@@ -11,10 +11,10 @@ from typing import Any
 
 from benches.query import IdleTails, fill_recent
 from benches.servers import bench_stack
+from weir.alerts.alert_metrics import CATALOGUE, About, Metric
 from weir.alerts.evaluator import Evaluator
-from weir.alerts.metrics import CATALOGUE, About, Metric
 from weir.alerts.rule import draft_of
-from weir.alerts.rules import Rules
+from weir.alerts.rules import AlertRules
 from weir.alerts.situations import DefinedLifetimes
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
@@ -68,7 +68,7 @@ async def _prepare(database: Database, broker: RedisBroker, *, rules: int, queue
     for number in range(queues):
         await broker.define(ENVIRONMENT.queue(f"queue-{number}"), QueueSpec(name=f"queue-{number}"))
     metrics = [metric for metric in Metric if CATALOGUE[metric].about is About.QUEUE]
-    register = Rules(database)
+    register = AlertRules(database)
     for number in range(rules):
         wide = number < _WIDE
         draft = draft_of(

@@ -22,9 +22,10 @@ from redis.asyncio import Redis
 
 from alerts.live_worker import start_worker
 from support.history import Moment, land_moments
+from weir.alerts.causes import explain
 from weir.alerts.forecast import Outlook, outlook_of
 from weir.alerts.situations import Situations
-from weir.alerts.verdict import Cause, Verdict, explain
+from weir.alerts.verdict import Cause, Verdict
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database

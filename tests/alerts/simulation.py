@@ -8,7 +8,7 @@ from typing import Any
 
 from weir.alerts.evaluator import Evaluator
 from weir.alerts.lease import EvaluatorLease
-from weir.alerts.records import Records
+from weir.alerts.records import AlertRecords
 from weir.control.database import Database
 from weir.errors import WarehouseUnavailable
 from weir.model.names import EnvironmentRef, QueueRef
@@ -150,7 +150,7 @@ class Simulation:
 
     async def episodes(self) -> list[tuple[str, int, int | None]]:
         """Every alert: its queue, when it fired and when it was resolved, in seconds after T0."""
-        alerts = await Records(self.database).of(self.environment, limit=1_000)
+        alerts = await AlertRecords(self.database).of(self.environment, limit=1_000)
         return [
             (
                 alert.queue,

@@ -8,7 +8,7 @@ import pytest
 from tests.alerts.simulation import MINUTE, Simulation, Story
 from tests.alerts.test_days import add_rule
 
-from weir.alerts.records import Records
+from weir.alerts.records import AlertRecords
 from weir.api.schemas.alerts import alert_view
 from weir.cli.alert_words import alert_table, rule_table, silence_table
 from weir.control.database import Database
@@ -34,9 +34,9 @@ async def test_an_alert_keeps_the_value_that_it_fired_at_beside_the_newest(
     simulation = Simulation(database, environment, story)
     await add_rule(database, environment)
     await simulation.run(20 * MINUTE)
-    (alert,) = await Records(database).of(environment)
+    (alert,) = await AlertRecords(database).of(environment)
     assert (alert.fired_value, alert.value) == (500, 900)
-    found = await Records(database).find(environment, alert.id)
+    found = await AlertRecords(database).find(environment, alert.id)
     assert alert_view(found).fired_value == 500
 
 

@@ -14,15 +14,16 @@ from redis.asyncio import Redis
 
 from support.history import Moment, land_moments
 from support.urls import with_database
+from weir.alerts.causes import explain
+from weir.alerts.evaluation_writer import load_memories
 from weir.alerts.evaluator import Evaluator
 from weir.alerts.lease import EvaluatorLease
 from weir.alerts.machine import AlertStatus
-from weir.alerts.records import Records
+from weir.alerts.records import AlertRecords
 from weir.alerts.rule import draft_of
-from weir.alerts.rules import Rules
+from weir.alerts.rules import AlertRules
 from weir.alerts.situations import DefinedLifetimes, Situations
-from weir.alerts.verdict import Cause, Verdict, explain
-from weir.alerts.writing import load_memories
+from weir.alerts.verdict import Cause, Verdict
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
@@ -501,7 +502,7 @@ async def test_an_alert_carries_its_cause_and_its_evidence(house: House) -> None
     await house.broker.heartbeat(3)
     await house.push(1)
     await house.land()
-    rules = Rules(house.database)
+    rules = AlertRules(house.database)
     draft = draft_of(name="deep", metric="backlog", operator=">", threshold=10, queue="q", window_ms=5_000)
     await rules.create(house.environment, draft)
     calm = replace(draft, name="calm", threshold=1_000.0)
@@ -509,7 +510,7 @@ async def test_an_alert_carries_its_cause_and_its_evidence(house: House) -> None
     outcome = await house.evaluator().evaluate_once()
     assert outcome is not None
     assert (outcome.rules, outcome.fired) == (2, 1)
-    (alert,) = await Records(house.database).of(house.environment)
+    (alert,) = await AlertRecords(house.database).of(house.environment)
     assert (alert.rule["name"], alert.cause, alert.value) == ("deep", "paused", 51)
     assert alert.verdict["evidence"]["depth"] == 51
 
@@ -523,7 +524,7 @@ async def test_a_rule_that_names_a_queue_sees_it_though_telemetry_says_nothing_o
     await house.broker.define(other, QueueSpec(name="other"))
     await house.broker.enqueue(other, [NewMessage(payload=b"x")])
     await house.land()
-    rules = Rules(house.database)
+    rules = AlertRules(house.database)
     for metric, threshold in (("backlog", 4), ("oldest_age", 5)):
         draft = draft_of(
             name=metric, metric=metric, operator=">", threshold=threshold, queue="q", window_ms=5_000
@@ -533,7 +534,7 @@ async def test_a_rule_that_names_a_queue_sees_it_though_telemetry_says_nothing_o
         while (await house.broker.state(house.queue)).oldest_age_ms < 100:  # noqa: ASYNC110 - in Redis
             await asyncio.sleep(0.01)
     await house.evaluator().evaluate_once()
-    alerts = {alert.rule["name"]: alert for alert in await Records(house.database).of(house.environment)}
+    alerts = {alert.rule["name"]: alert for alert in await AlertRecords(house.database).of(house.environment)}
     assert alerts["backlog"].value == 5
     assert alerts["oldest_age"].value >= 100, "an age, and not the depth"
 
@@ -547,7 +548,7 @@ async def test_rules_are_unknown_and_never_calm_while_telemetry_is_switched_off(
     await house.land(ago_ms=61_000)
     await house.redis.set(METRICS_SWITCH, b"0")
     draft = draft_of(name="deep", metric="backlog", operator=">", threshold=10, queue="q", window_ms=5_000)
-    rule = await Rules(house.database).create(house.environment, draft)
+    rule = await AlertRules(house.database).create(house.environment, draft)
     try:
         await house.evaluator().evaluate_once()
     finally:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from alerts.simulation import HOUR, MINUTE, SECOND, Simulation, Story
+from weir.alerts.evaluation_writer import load_memories
 from weir.alerts.exposition import alert_families
 from weir.alerts.lease import Deposed, EvaluatorLease
 from weir.alerts.machine import AlertStatus
-from weir.alerts.records import Records
-from weir.alerts.rule import Rule, draft_of
-from weir.alerts.rules import Rules
+from weir.alerts.records import AlertRecords
+from weir.alerts.rule import AlertRule, draft_of
+from weir.alerts.rules import AlertRules
 from weir.alerts.silences import Silences
-from weir.alerts.writing import load_memories
 from weir.control.database import Database
 from weir.model.names import EnvironmentRef
 
 
-async def add_rule(database: Database, environment: EnvironmentRef, **values: object) -> Rule:
+async def add_rule(database: Database, environment: EnvironmentRef, **values: object) -> AlertRule:
     defaults = {"name": "deep", "metric": "backlog", "operator": ">", "threshold": 100, "queue": "q"}
     draft = draft_of(**{**defaults, "channels": ("ops",), **values})  # type: ignore[arg-type]
-    return await Rules(database).create(environment, draft)
+    return await AlertRules(database).create(environment, draft)
 
 
 def between(start: int, end: int, high: float = 500, low: float = 10):
@@ -91,13 +91,13 @@ async def test_an_outage_of_the_pipeline_resolves_nothing_and_raises_nothing(
     assert resolved is None
     memory = (await load_memories(database))[rule.id, "q"].memory
     assert (memory.status, memory.open) == (AlertStatus.UNKNOWN, True)
-    (alert,) = await Records(database).of(environment)
+    (alert,) = await AlertRecords(database).of(environment)
     assert alert.unknown_since_ms is not None
     await simulation.run(70 * MINUTE)
     ((_, _, resolved),) = await simulation.episodes()
     assert 60 * 60 <= resolved <= 60 * 60 + 30
     assert await simulation.said() == [("firing", 1), ("resolved", 1)]
-    events = [entry.event for entry in await Records(database).timeline(alert)]
+    events = [entry.event for entry in await AlertRecords(database).timeline(alert)]
     assert events == ["fired", "unknown", "known", "resolved"]
 
 
@@ -220,8 +220,8 @@ async def test_resolving_by_hand_holds_until_the_cooldown_is_over(
     simulation = Simulation(database, environment, Story(depth={"q": between(0, 3 * HOUR)}))
     await add_rule(database, environment)
     await simulation.run(10 * MINUTE)
-    (alert,) = await Records(database).of(environment)
-    await Records(database, clock=simulation.clock).resolve(environment, alert.id, actor="somebody")
+    (alert,) = await AlertRecords(database).of(environment)
+    await AlertRecords(database, clock=simulation.clock).resolve(environment, alert.id, actor="somebody")
     await simulation.run(19 * MINUTE)
     assert len(await simulation.episodes()) == 1
     await simulation.run(30 * MINUTE)
@@ -235,7 +235,7 @@ async def test_a_rule_that_is_removed_closes_its_alert_and_says_so(
     simulation = Simulation(database, environment, Story(depth={"q": between(0, HOUR)}))
     rule = await add_rule(database, environment)
     await simulation.run(10 * MINUTE)
-    await Rules(database, clock=simulation.clock).delete(environment, rule.id)
+    await AlertRules(database, clock=simulation.clock).delete(environment, rule.id)
     ((_, _, resolved),) = await simulation.episodes()
     assert resolved == 600
     assert await simulation.said() == [("firing", 1), ("resolved", 1)]

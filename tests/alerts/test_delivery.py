@@ -13,13 +13,11 @@ from psycopg.types.json import Jsonb
 from standardwebhooks.webhooks import Webhook
 
 from alerts.receivers import receiving, status
-from weir.alerts.channel import AlertChannel, channel_of
-from weir.alerts.channels import AlertChannels
-from weir.alerts.delivery import QUEUE, SPEC, Courier, NotificationLog, Relay
-from weir.alerts.notices import NoticeKind
+from weir.alerts.alert_channels import AlertChannel, AlertChannels, channel_of
+from weir.alerts.notification_queue import QUEUE, SPEC, NotificationLog, NotificationRelay, NotificationSender
+from weir.alerts.notifications import NotificationKind, fire_test
 from weir.alerts.senders import ChannelSender
 from weir.alerts.templates import alertmanager_payload, mail_text, slack_message, subject
-from weir.alerts.trial import fire_test
 from weir.control.database import Database
 from weir.embedded.ports import free_port
 from weir.errors import InvalidInput
@@ -48,8 +46,8 @@ class Post:
         self.sender = ChannelSender(
             self.client, policy=policy, clock=self.clock, timeout_ms=500, allow_apprise=True
         )
-        self.relay = Relay(database, self.broker, clock=self.clock)
-        self.courier = Courier(database, self.broker, self.sender, clock=self.clock)
+        self.relay = NotificationRelay(database, self.broker, clock=self.clock)
+        self.notifier = NotificationSender(database, self.broker, self.sender, clock=self.clock)
 
     async def channel(self, kind: str, **config: object) -> AlertChannel:
         channel = channel_of(
@@ -59,7 +57,10 @@ class Post:
         return channel
 
     async def say(
-        self, channel: AlertChannel, document: dict | None = None, kind: NoticeKind = NoticeKind.TEST
+        self,
+        channel: AlertChannel,
+        document: dict | None = None,
+        kind: NotificationKind = NotificationKind.TEST,
     ) -> None:
         """A test notification, or one that is filled with a document of the caller's."""
         told = await fire_test(self.database, channel, kind=kind, now_ms=self.clock.now_ms())
@@ -72,7 +73,7 @@ class Post:
 
     async def carry(self, rounds: int, *, advance_ms: int = 3_600_000) -> None:
         for _ in range(rounds):
-            await self.courier.carry()
+            await self.notifier.send_waiting()
             self.clock.advance(advance_ms)
 
     async def log(self) -> dict:
@@ -203,7 +204,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     ("dies_before", "told"), [("_attempt", 1), ("_record", 2), ("_settle", 2), ("ack", 1)]
 )
-async def test_a_courier_that_dies_tells_twice_at_most(
+async def test_a_sender_that_dies_sends_twice_at_most(
     post: Post, monkeypatch: pytest.MonkeyPatch, dies_before: str, told: int
 ) -> None:
     async def die(*_: object, **__: object) -> None:
@@ -212,9 +213,9 @@ async def test_a_courier_that_dies_tells_twice_at_most(
     async with receiving() as receiver:
         await post.say(await post.channel("webhook", url=receiver.url))
         with monkeypatch.context() as patch:
-            patch.setattr(post.broker if dies_before == "ack" else post.courier, dies_before, die)
+            patch.setattr(post.broker if dies_before == "ack" else post.notifier, dies_before, die)
             with pytest.raises(Killed):
-                await post.courier.carry()
+                await post.notifier.send_waiting()
         post.clock.advance(SPEC.delivery.lease_ms + 1)
         await post.broker.sweep(0)
         await post.carry(4)
@@ -227,7 +228,7 @@ async def test_a_courier_that_dies_tells_twice_at_most(
 async def test_slack_gets_its_own_shape_and_no_name_can_mention_or_link_anybody(post: Post) -> None:
     async with receiving() as receiver:
         channel = await post.channel("slack", url=receiver.url)
-        await post.say(channel, document(NASTY), NoticeKind.FIRING)
+        await post.say(channel, document(NASTY), NotificationKind.FIRING)
         await post.carry(1)
     (request,) = receiver.requests
     assert request.head.startswith("POST /hook HTTP/1.1")
@@ -246,10 +247,14 @@ async def test_slack_gets_its_own_shape_and_no_name_can_mention_or_link_anybody(
 @lenient
 @pytest.mark.parametrize(
     ("kind", "word"),
-    [(NoticeKind.FIRING, "failure"), (NoticeKind.RESOLVED, "success"), (NoticeKind.TEST, "info")],
+    [
+        (NotificationKind.FIRING, "failure"),
+        (NotificationKind.RESOLVED, "success"),
+        (NotificationKind.TEST, "info"),
+    ],
 )
 async def test_an_apprise_url_is_told_and_what_it_shows_as_html_is_escaped(
-    post: Post, kind: NoticeKind, word: str
+    post: Post, kind: NotificationKind, word: str
 ) -> None:
     async with receiving() as receiver:
         channel = await post.channel("apprise", url=f"json://127.0.0.1:{receiver.port}/?format=html")
@@ -387,17 +392,18 @@ def document(name: str) -> dict:
 
 
 def test_names_cannot_mention_link_or_inject() -> None:
-    said = slack_message(document(NASTY), NoticeKind.FIRING, link="https://weir.example/?a=<b>")["text"]
+    said = slack_message(document(NASTY), NotificationKind.FIRING, link="https://weir.example/?a=<b>")["text"]
     assert "<!channel>" not in said
     assert "&lt;!channel&gt;" in said
     assert "… and 55 more" in said
-    line = subject(document(NASTY), NoticeKind.FIRING)
+    line = subject(document(NASTY), NotificationKind.FIRING)
     assert "\r" not in line
     assert "\n" not in line
     assert not any(
-        text.startswith("Bcc:") for text in mail_text(document(NASTY), NoticeKind.FIRING, link="").split("\n")
+        text.startswith("Bcc:")
+        for text in mail_text(document(NASTY), NotificationKind.FIRING, link="").split("\n")
     )
-    payload = alertmanager_payload(document(NASTY), NoticeKind.RESOLVED, receiver="r", link="")
+    payload = alertmanager_payload(document(NASTY), NotificationKind.RESOLVED, receiver="r", link="")
     assert payload["truncatedAlerts"] == 5
     assert len(payload["alerts"][0]["annotations"]["cause"]) <= 500
 

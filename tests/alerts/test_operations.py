@@ -6,7 +6,7 @@ import pytest
 from tests.alerts.simulation import MINUTE, Simulation, Story
 from tests.alerts.test_days import add_rule
 
-from weir.alerts.records import Records
+from weir.alerts.records import AlertRecords
 from weir.control.database import Database, execute
 from weir.control.sql import NamedQuery
 from weir.errors import InvalidInput
@@ -65,7 +65,7 @@ async def test_a_rule_about_operations_fires_without_telemetry_and_resolves_when
     for _ in range(2):
         await queue_one(database, environment, status=status)
     await simulation.run(3 * MINUTE)
-    (alert,) = await Records(database).of(environment)
+    (alert,) = await AlertRecords(database).of(environment)
     assert (alert.state, alert.queue, alert.verdict["summary"]) == ("firing", "", text)
     await database.execute(FINISH_ALL)
     await simulation.run(20 * MINUTE)

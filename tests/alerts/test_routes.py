@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 from alerts.simulation import HOUR, MINUTE, Simulation, Story
-from weir.alerts.room import open_alerts
-from weir.alerts.rules import Rules, sync_from_spec
+from weir.alerts.rules import AlertRules, sync_from_spec
+from weir.alerts.services import alert_services
 from weir.api.app import create_app
 from weir.api.services import Services
 from weir.control.audit_log import AuditLog
@@ -66,7 +66,7 @@ async def simulation(database: Database, environment: EnvironmentRef) -> Simulat
 async def client(simulation: Simulation, environment: EnvironmentRef) -> AsyncIterator[httpx2.AsyncClient]:
     broker = MemoryBroker()
     await broker.define(environment.queue("q"), QueueSpec(name="q"))
-    room = open_alerts(simulation.database, broker, simulation.warehouse, clock=simulation.clock)
+    room = alert_services(simulation.database, broker, simulation.warehouse, clock=simulation.clock)
     services = Services(
         broker=broker,
         authenticator=Tokens(environment),
@@ -256,7 +256,7 @@ async def test_rules_follow_the_applied_spec_and_leave_those_of_the_api_alone(
     async def apply(*alerts: AlertSpec) -> dict[str, Any]:
         async with database.transaction() as connection:
             await sync_from_spec(connection, environment, alerts, now_ms=1)
-        return {rule.draft.name: rule for rule in await Rules(database).of(environment)}
+        return {rule.draft.name: rule for rule in await AlertRules(database).of(environment)}
 
     before = await apply(first, second)
     assert set(before) == {"by hand", "a", "b"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from weir.alerts.metrics import CATALOGUE, Metric, parse_metric
+from weir.alerts.alert_metrics import CATALOGUE, Metric, parse_metric
 from weir.alerts.rule import Operator, draft_of, parse_operator
 from weir.errors import InvalidInput
 

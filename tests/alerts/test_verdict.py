@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weir.alerts.causes import NEVER_MS, explain, explain_window, looks_refused
 from weir.alerts.evidence import evidence_lines
 from weir.alerts.situation import Errors, Flow, Handlers, Situation, Workforce, workforce_of
-from weir.alerts.verdict import NEVER_MS, Cause, explain, explain_window, looks_refused
+from weir.alerts.verdict import Cause
 from weir.model.names import EnvironmentRef
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.live_workers import LiveWorker, QueueLoad

@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from weir.alerts.channel import channel_of
-from weir.alerts.channels import AlertChannels
+from weir.alerts.alert_channels import AlertChannels, channel_of
 from weir.control.current_specs import CurrentSpecs
 from weir.control.queue_definitions import QueueDefinitions
 from weir.control.spec_register import SpecRegister

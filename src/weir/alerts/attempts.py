@@ -1,4 +1,4 @@
-"""What attempts at messages said: errors, how long handlers ran, endpoints that asked for no more."""
+"""Reads evidence about attempts: their errors, how long handlers ran, and disabled endpoints."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from weir.warehouse.reading.arithmetic import mean
 from weir.warehouse.reading.flows import Cuts
 
 SQL = load_queries("weir.alerts", "attempts.sql")
+# The newest failures of a queue show what fails; more of them show the same.
 _ERRORS_READ = 200
-"""The newest failures of a queue say what fails; more of them say the same."""
+# Each of these queues costs a call to Redis.
 _ONE_BY_ONE = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Said:
-    """What attempts and deaths of one queue said."""
+    """The errors of one queue by kind, with one sample per kind."""
 
     now: Counter[str] = field(default_factory=Counter)
     recently: Counter[str] = field(default_factory=Counter)
@@ -40,13 +41,13 @@ class _Said:
             self.now[kind] += count
 
     def errors(self) -> tuple[Errors, ...]:
-        """What is said now, or else what was said recently: the most frequent first."""
+        """The errors of now, or of the recent past if there are none now; the most frequent first."""
         kinds = self.now or self.recently
         return tuple(Errors(sample=self.samples[kind], count=count) for kind, count in kinds.most_common())
 
 
 class AttemptReader:
-    """Asks PostgreSQL for what workers wrote down, and Redis for what only the messages know."""
+    """Reads attempts of workers from PostgreSQL, and the last errors of messages from Redis."""
 
     def __init__(self, database: Database, broker: Broker) -> None:
         self._database = database
@@ -55,7 +56,7 @@ class AttemptReader:
     async def errors(
         self, environment: EnvironmentRef, names: Sequence[str], *, cuts: Cuts
     ) -> dict[str, tuple[Errors, ...]]:
-        """What attempts of workers failed with; without any, what dead and waiting messages say."""
+        """The errors of workers' attempts; for queues without any, those of dead and waiting messages."""
         said: dict[str, _Said] = defaultdict(_Said)
         for row in await self._database.fetch(
             SQL["failed_attempts"],
@@ -88,7 +89,7 @@ class AttemptReader:
     async def _add_last_errors(
         self, said: dict[str, _Said], environment: EnvironmentRef, names: Sequence[str]
     ) -> None:
-        """Consumers over HTTP leave no attempts behind: their messages know their own last error."""
+        """Add the last errors of waiting messages: consumers over HTTP record no attempts."""
         for name in names[:_ONE_BY_ONE]:
             try:
                 errors = await self._broker.last_errors(environment.queue(name), limit=_ERRORS_READ)
@@ -119,6 +120,6 @@ class AttemptReader:
         }
 
     async def disabled_endpoints(self, environment: EnvironmentRef) -> dict[str, str]:
-        """Why each disabled endpoint of an environment gets nothing more, by URL."""
+        """The reason why each disabled endpoint of an environment is disabled, by URL."""
         rows = await self._database.fetch(SQL["disabled_endpoints_of"], **scope_names(environment))
         return {row["url"]: row["reason"] for row in rows}

@@ -1,5 +1,5 @@
 -- name: recent_errors
--- What messages of some queues died of lately, the most frequent first.
+-- The errors that messages of these queues died of lately, the most frequent first; heat halves every hour.
 SELECT c.queue, g.sample_error, g.last_seen_ms,
        g.heat * 0.5 ^ (least(greatest(%(now_ms)s - g.last_seen_ms, 0), 720000000) / 3600000.0) AS heat
 FROM weir.dead_letter_groups AS g
@@ -10,7 +10,7 @@ ORDER BY heat DESC
 LIMIT 10000;
 
 -- name: failed_attempts
--- The newest attempts of some queues that failed, by workers.
+-- The newest failed attempts of workers at messages of these queues.
 SELECT q.queue, a.error, a.finished_at_ms
 FROM unnest(%(queues)s::text[]) AS q (queue)
 CROSS JOIN LATERAL (
@@ -23,7 +23,7 @@ CROSS JOIN LATERAL (
 ) AS a;
 
 -- name: handler_times
--- How many attempts of some queues ended and failed and how long they ran: just now, and usually.
+-- How many attempts of these queues ended and failed, and how long they ran: just now, and usually.
 SELECT queue,
        coalesce(sum(attempts) FILTER (WHERE bucket_ms >= %(now_ms)s), 0)::bigint AS ended,
        coalesce(sum(failed) FILTER (WHERE bucket_ms >= %(now_ms)s), 0)::bigint AS failed,
@@ -36,6 +36,6 @@ WHERE organization = %(organization)s AND project = %(project)s AND environment 
 GROUP BY queue;
 
 -- name: disabled_endpoints_of
--- The endpoints of an environment that get nothing now.
+-- The disabled endpoints of an environment.
 SELECT url, reason FROM weir.disabled_endpoints
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s;

@@ -1,4 +1,4 @@
-"""The evaluator: every thirty seconds, one in the whole cluster, apart from the pipeline that it watches."""
+"""The evaluator: checks every rule every 30 s in one process of the cluster, outside the pipeline."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from dataclasses import replace
 
 import structlog
 
+from weir.alerts.alert_metrics import Metric, spell_value
+from weir.alerts.causes import explain_window
+from weir.alerts.evaluation import AlertChange, Key, StoredMemory, evaluate
+from weir.alerts.evaluation_writer import EvaluationOutcome, EvaluationWriter, load_memories
 from weir.alerts.lease import Deposed, EvaluatorLease, Term
-from weir.alerts.machine import Happened
+from weir.alerts.machine import Transition
 from weir.alerts.measure import Lifetimes, Measured, MeasurementSource, measure, measure_nothing, source_of
-from weir.alerts.metrics import Metric, spoken
-from weir.alerts.operations import operation_figures
-from weir.alerts.round import AlertChange, Kept, Key, evaluate
-from weir.alerts.rule import Rule
-from weir.alerts.rules import Rules
+from weir.alerts.operation_figures import operation_figures
+from weir.alerts.rule import AlertRule
+from weir.alerts.rules import AlertRules
 from weir.alerts.situations import Situations
-from weir.alerts.verdict import Cause, Verdict, explain_window
-from weir.alerts.writing import AlertJournal, EvaluationOutcome, load_memories
+from weir.alerts.verdict import Cause, Verdict
 from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.errors import NotFound, Unavailable, WarehouseUnavailable
@@ -30,10 +31,12 @@ from weir.warehouse.reading.warehouse import Warehouse
 
 log = structlog.get_logger("weir.alerts")
 INTERVAL_MS = 30_000
+# The lease outlives two missed evaluations, so that a slow one does not hand it to another process.
+LEASE_INTERVALS = 3
 
 
 class Evaluator:
-    """Looks at every rule, raises and resolves alerts, and writes down what is to be said."""
+    """Evaluates every rule, raises and resolves alerts, and stores their notifications."""
 
     def __init__(
         self,
@@ -53,14 +56,14 @@ class Evaluator:
         self._lifetimes = lifetimes
         self._clock = clock or SystemClock()
         self._interval_ms = interval_ms
-        self._lease = lease or EvaluatorLease(database, ttl_ms=3 * interval_ms)
-        self._rules = Rules(database, clock=self._clock)
+        self._lease = lease or EvaluatorLease(database, ttl_ms=LEASE_INTERVALS * interval_ms)
+        self._rules = AlertRules(database, clock=self._clock)
         self._situations = Situations(warehouse, broker, database, clock=self._clock, workers=workers)
-        self._journal = AlertJournal(database)
+        self._writer = EvaluationWriter(database)
         self._answered_ms = self._clock.now_ms()
 
     async def run(self) -> None:
-        """Evaluate until cancelled; whoever holds the lease does it, the others wait for it."""
+        """Evaluate until cancelled, while this process holds the lease."""
         term: Term | None = None
         try:
             while True:
@@ -73,29 +76,29 @@ class Evaluator:
                 await asyncio.shield(self._lease.release(term))
 
     async def evaluate_once(self) -> EvaluationOutcome | None:
-        """One evaluation, if this process may; None while another one does it."""
+        """Evaluate once if this process gets the lease; None while another process has it."""
         term = await self._lease.take(now_ms=self._clock.now_ms())
         return None if term is None else await self.evaluate_under(term)
 
     async def evaluate_under(self, term: Term) -> EvaluationOutcome:
-        """One evaluation under a term; Deposed, with nothing written, if it ended meanwhile."""
+        """Evaluate once under a term; if the term ended meanwhile, write nothing and raise Deposed."""
         started, now_ms = time.monotonic(), self._clock.now_ms()
         rules = await self._rules.enabled()
-        kept = await load_memories(self._database)
-        measured = await self._measured(rules, now_ms=now_ms)
-        live = {} if measured.blind else await self._live(_silent(rules, kept, measured))
-        changes = list(evaluate(rules, kept, measured, live=live))
-        verdicts = await self._verdicts([one for one in changes if Happened.FIRED in one.happened])
+        memories = await load_memories(self._database)
+        measured = await self._measure(rules, now_ms=now_ms)
+        live = {} if measured.blind else await self._read_live(_silent(rules, memories, measured))
+        changes = list(evaluate(rules, memories, measured, live=live))
+        verdicts = await self._explain([one for one in changes if Transition.FIRED in one.transitions])
         took_ms = round((time.monotonic() - started) * 1_000)
-        await self._journal.write(changes, verdicts, term=term, now_ms=now_ms, took_ms=took_ms)
+        await self._writer.write(changes, verdicts, term=term, now_ms=now_ms, took_ms=took_ms)
         return _outcome(rules, changes)
 
-    async def _measured(self, rules: Sequence[Rule], *, now_ms: int) -> Measured:
-        """What the rules want to see; without a warehouse telemetry is unknown, except that it is away."""
+    async def _measure(self, rules: Sequence[AlertRule], *, now_ms: int) -> Measured:
+        """Read the figures that the rules need. Without a warehouse only its absence is known."""
         operations = await operation_figures(self._database, rules)
-        return replace(await self._telemetry(rules, now_ms=now_ms), operations=operations)
+        return replace(await self._read_telemetry(rules, now_ms=now_ms), operations=operations)
 
-    async def _telemetry(self, rules: Sequence[Rule], *, now_ms: int) -> Measured:
+    async def _read_telemetry(self, rules: Sequence[AlertRule], *, now_ms: int) -> Measured:
         try:
             measured = await measure(self._warehouse, self._lifetimes, rules, now_ms=now_ms)
         except WarehouseUnavailable as error:
@@ -105,7 +108,7 @@ class Evaluator:
         return measured
 
     async def _attempt(self) -> Term | None:
-        """One evaluation that survives stores being away; the rules wait for the next one."""
+        """Evaluate once; while a store is away, log it and leave the rules to the next evaluation."""
         term: Term | None = None
         try:
             term = await self._lease.take(now_ms=self._clock.now_ms())
@@ -117,8 +120,8 @@ class Evaluator:
             log.warning("evaluation failed", code=error.code, error=str(error))
         return term
 
-    async def _live(self, queues: Sequence[QueueRef]) -> dict[QueueRef, Mapping[Metric, float]]:
-        """The levels right now of queues of which telemetry says nothing, though they are watched by name."""
+    async def _read_live(self, queues: Sequence[QueueRef]) -> dict[QueueRef, Mapping[Metric, float]]:
+        """The live backlog and oldest age of queues with a rule or an open alert but no recent telemetry."""
         found: dict[QueueRef, Mapping[Metric, float]] = {}
         for queue in queues:
             try:
@@ -129,8 +132,8 @@ class Evaluator:
             found[queue] = {metric: float(value) for metric, value in levels.items()}
         return found
 
-    async def _verdicts(self, fired: Sequence[AlertChange]) -> dict[Key, Verdict]:
-        """Why each of these fired; a cause that cannot be had must not keep the alert back."""
+    async def _explain(self, fired: Sequence[AlertChange]) -> dict[Key, Verdict]:
+        """The verdict on each fired alert. An alert must not wait for a cause that cannot be found now."""
         queues = [change.queue for change in fired if change.queue is not None]
         verdicts = {change.key: _beyond_queues(change) for change in fired}
         if not queues:
@@ -147,13 +150,15 @@ class Evaluator:
         return verdicts
 
 
-def _silent(rules: Sequence[Rule], kept: Mapping[Key, Kept], measured: Measured) -> list[QueueRef]:
-    """Queues that a rule about a level names, or has an open alert for, and that have not been heard of."""
+def _silent(
+    rules: Sequence[AlertRule], memories: Mapping[Key, StoredMemory], measured: Measured
+) -> list[QueueRef]:
+    """The queues without recent telemetry that a rule about a level names or has an open alert for."""
     levels = {rule.id: rule for rule in rules if source_of(rule.draft.metric) is MeasurementSource.LEVELS}
     watched = [(rule, rule.draft.queue) for rule in levels.values() if rule.draft.queue is not None]
     watched += [
         (levels[rule_id], name)
-        for (rule_id, name), one in kept.items()
+        for (rule_id, name), one in memories.items()
         if one.memory.open and rule_id in levels
     ]
     found = {
@@ -165,21 +170,24 @@ def _silent(rules: Sequence[Rule], kept: Mapping[Key, Kept], measured: Measured)
 
 
 def _beyond_queues(change: AlertChange) -> Verdict:
-    """The verdict of rules that speak about no queue, and of those without evidence."""
+    """The verdict for a rule that is not about a queue, and for one without evidence."""
     draft = change.rule.draft
-    now, threshold = spoken(draft.metric, change.sight.value), spoken(draft.metric, draft.threshold)
+    now, threshold = (
+        spell_value(draft.metric, change.observation.value),
+        spell_value(draft.metric, draft.threshold),
+    )
     text = f"`{draft.metric}` is {now}; the rule says {draft.operator} {threshold}"
     return Verdict(cause=Cause.UNKNOWN, summary=text, evidence={})
 
 
-def _outcome(rules: Sequence[Rule], changes: Sequence[AlertChange]) -> EvaluationOutcome:
-    def count(happened: Happened) -> int:
-        return sum(happened in change.happened for change in changes)
+def _outcome(rules: Sequence[AlertRule], changes: Sequence[AlertChange]) -> EvaluationOutcome:
+    def count(transitions: Transition) -> int:
+        return sum(transitions in change.transitions for change in changes)
 
     return EvaluationOutcome(
         rules=len(rules),
         changes=len(changes),
-        fired=count(Happened.FIRED),
-        resolved=count(Happened.RESOLVED),
-        unknown=count(Happened.WENT_UNKNOWN),
+        fired=count(Transition.FIRED),
+        resolved=count(Transition.RESOLVED),
+        unknown=count(Transition.WENT_UNKNOWN),
     )

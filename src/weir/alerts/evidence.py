@@ -1,4 +1,4 @@
-"""The figures behind a verdict, and how they read. The same words go to notifications, commands and pages."""
+"""The figures behind a verdict, and the lines for people. Notifications, commands and pages share them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_ERRORS = 3
 
 
 def figures_of(situation: Situation, flow: Flow | None = None, **besides: Any) -> dict[str, Any]:
-    """What every finding shows: the queue now, what it did over a span, and who works on it."""
+    """The figures of every finding: the queue now, its counts over a span, and its workers."""
     flow = situation.now if flow is None else flow
     return {
         "depth": situation.depth,
@@ -32,7 +32,7 @@ def figures_of(situation: Situation, flow: Flow | None = None, **besides: Any) -
 
 
 def _workforce(situation: Situation) -> dict[str, Any]:
-    """Who works on the queue; nothing for a queue that workers do not serve."""
+    """The figures of the queue's workers; empty for a queue that workers do not serve."""
     force = situation.workforce
     if force is None or not (situation.has_work or force.held):
         return {}
@@ -81,7 +81,7 @@ _LEFT_OUT = frozenset({"span_ms"})
 
 
 def evidence_lines(evidence: Mapping[str, Any]) -> list[str]:
-    """The evidence for people, one short line per figure."""
+    """The evidence for people: one short line per figure."""
     span = f" in the last {duration(evidence['span_ms'])}" if evidence.get("span_ms") else ""
     lines = []
     for name, value in evidence.items():
@@ -93,7 +93,7 @@ def evidence_lines(evidence: Mapping[str, Any]) -> list[str]:
 
 
 def _error_line(one: Mapping[str, Any]) -> str:
-    """Alerts of earlier versions counted deaths, not attempts."""
+    """One kind of error and how often it came. Stored alerts of earlier versions counted deaths instead."""
     if "deaths" in one:
         return f"{one['deaths']:,} died of: {one['error']}"
     return f"{amount(one['count'], 'attempt')} failed with: {one['error']}"

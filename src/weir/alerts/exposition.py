@@ -1,4 +1,4 @@
-"""Alerting about itself, for Prometheus: what fires, what is to be told, and whether anybody evaluates."""
+"""Prometheus metrics about alerting: alerts that fire, notifications that wait, and the last evaluation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def alert_families(database: Database, *, clock: Clock | None = None) -> Callabl
             return
         yield GaugeMetricFamily("weir_alerts_firing", "Alerts that are not resolved.", row["firing"])
         yield GaugeMetricFamily(
-            "weir_alert_notifications_waiting", "Notifications that are still to be told.", row["waiting"]
+            "weir_alert_notifications_waiting", "Notifications that are not sent yet.", row["waiting"]
         )
         if row["evaluated_at_ms"] is not None:
             age_s = (watch.now_ms() - row["evaluated_at_ms"]) / 1_000

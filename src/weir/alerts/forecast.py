@@ -1,4 +1,4 @@
-"""Where a queue is heading if the rates of now go on. Pure."""
+"""The forecast for a queue if its current rates continue. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weir.model.wording import amount, duration, rate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What happens if the rates of now go on."""
+    """The forecast if the current rates continue."""
 
     drain_ms: float
     """Infinite if the backlog does not shrink."""
@@ -49,9 +49,9 @@ def outlook_of(situation: Situation, *, ttl_ms: int | None) -> Outlook:
 def expiring(*, backlog: int, oldest_age_ms: float, served_per_s: float, ttl_ms: float | None) -> int:
     """How many of the waiting messages will reach their TTL before their turn comes.
 
-    The messages arrived evenly over the age of the oldest, and leave in that order: the one at position p
-    has the age `oldest · (1 - p / backlog)` and waits `p / served` more. Both are straight lines in p,
-    so the positions that run out of time are one stretch at an end of the queue.
+    The messages are taken to have arrived evenly over the age of the oldest, and to leave in that order. The
+    one at position p has the age `oldest · (1 - p / backlog)` and waits `p / served` more. Both are linear in
+    p, so the positions that reach their TTL are one stretch at one end of the queue.
     """
     if backlog <= 0 or ttl_ms is None or not math.isfinite(ttl_ms):
         return 0

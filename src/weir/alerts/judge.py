@@ -1,13 +1,13 @@
-"""From figures to what an evaluation sees. Pure: the telemetry's own state is an argument."""
+"""Judges measurements by a rule. Pure: the state of telemetry is an argument."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+from weir.alerts.alert_metrics import Metric
 from weir.alerts.forecast import expiring
-from weir.alerts.machine import Level, Sight
-from weir.alerts.metrics import Metric
+from weir.alerts.machine import Level, Observation
 from weir.alerts.rule import RuleDraft
 from weir.warehouse.reading.arithmetic import drain_ms, error_rate, mean, per_second
 from weir.warehouse.reading.pace import Pace
@@ -20,21 +20,21 @@ class Figure:
 
     value: float | None
     at_rest: bool
-    """Nothing waits and nothing runs, so that nothing measured means nothing wrong."""
+    """Nothing waits and nothing runs. Without a measurement the rule is then clear, not unknown."""
 
 
-Seen = Levels | Figure
+Measurement = Levels | Figure
 QUIET = Levels(low=0, high=0, now=0)
-"""A queue that has not been heard of: one in which something waits says so every few seconds."""
+"""A queue without recent telemetry: a queue in which something waits is reported every few seconds."""
 NOTHING = Figure(value=None, at_rest=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trustworthiness:
-    """How far telemetry can be believed for one window."""
+    """How far telemetry can be trusted for one window."""
 
     stale: bool
-    """It is further behind than can be tolerated."""
+    """It is further behind than rules tolerate."""
     lossy: bool
     """Events of this window were lost."""
 
@@ -42,37 +42,37 @@ class Trustworthiness:
 SOUND = Trustworthiness(stale=False, lossy=False)
 
 
-def judge(draft: RuleDraft, seen: Seen, *, trust: Trustworthiness, now_ms: int) -> Sight:
-    """What one rule sees of one queue.
+def judge(draft: RuleDraft, seen: Measurement, *, trust: Trustworthiness, now_ms: int) -> Observation:
+    """Judge one measurement of one queue by one rule.
 
-    Lost events can hide a breach but not make one up: a window with a loss may still fire, and is never
-    called clear.
+    Lost events can hide a breach but cannot invent one. So a window with lost events may fire, and is never
+    clear.
     """
     if trust.stale:
-        return Sight(level=Level.UNKNOWN)
-    sight = (
+        return Observation(level=Level.UNKNOWN)
+    observation = (
         _judge_levels(draft, seen, now_ms=now_ms) if isinstance(seen, Levels) else _judge_figure(draft, seen)
     )
-    if trust.lossy and sight.level is Level.CLEAR:
-        return Sight(level=Level.UNKNOWN, value=sight.value)
-    return sight
+    if trust.lossy and observation.level is Level.CLEAR:
+        return Observation(level=Level.UNKNOWN, value=observation.value)
+    return observation
 
 
-def _judge_levels(draft: RuleDraft, seen: Levels, *, now_ms: int) -> Sight:
+def _judge_levels(draft: RuleDraft, seen: Levels, *, now_ms: int) -> Observation:
     calmest, worst = (seen.low, seen.high) if draft.operator.rising else (seen.high, seen.low)
     if draft.breaches(calmest):
-        return Sight(level=Level.BREACH, value=seen.now)
+        return Observation(level=Level.BREACH, value=seen.now)
     if draft.is_clear(worst):
-        return Sight(level=Level.CLEAR, value=seen.now, clear_since_ms=now_ms - draft.window_ms)
-    return Sight(level=Level.PARTIAL, value=seen.now)
+        return Observation(level=Level.CLEAR, value=seen.now, clear_since_ms=now_ms - draft.window_ms)
+    return Observation(level=Level.PARTIAL, value=seen.now)
 
 
-def _judge_figure(draft: RuleDraft, seen: Figure) -> Sight:
+def _judge_figure(draft: RuleDraft, seen: Figure) -> Observation:
     if seen.value is None:
-        return Sight(level=Level.CLEAR if seen.at_rest else Level.UNKNOWN)
+        return Observation(level=Level.CLEAR if seen.at_rest else Level.UNKNOWN)
     if draft.breaches(seen.value):
-        return Sight(level=Level.BREACH, value=seen.value)
-    return Sight(level=Level.CLEAR if draft.is_clear(seen.value) else Level.PARTIAL, value=seen.value)
+        return Observation(level=Level.BREACH, value=seen.value)
+    return Observation(level=Level.CLEAR if draft.is_clear(seen.value) else Level.PARTIAL, value=seen.value)
 
 
 def from_sums(
@@ -80,8 +80,8 @@ def from_sums(
 ) -> Figure:
     """The figure of a metric that adds up over a window.
 
-    A forecast is the calmer one of two: by the rates of the window, in which a burst that is over still
-    counts, and by the rates of now (`pace`), in which a short stall counts for too much.
+    A forecast is the calmer one of two. In the rates of the window a burst that is over still counts; in the
+    current rates (`pace`) a short stall counts for too much.
     """
     pace = pace or Pace()
     counts = sums.counts
@@ -130,5 +130,5 @@ def from_percentiles(metric: Metric, waits: Percentiles) -> Figure:
 
 
 def finite(value: float | None) -> float | None:
-    """A value for a store or a document that knows no infinity: endless is None."""
+    """A value for a store or a document, which have no infinity: None stands for infinite."""
     return value if value is not None and math.isfinite(value) else None

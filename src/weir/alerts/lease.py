@@ -1,8 +1,8 @@
-"""One evaluator at a time: a lease with a fencing token.
+"""The lease of the evaluator, with a fencing token: one process evaluates at a time.
 
-A holder that slept past its lease and wakes up still believes in it; the token says otherwise. Every
-write happens in a transaction that first locks the lease under its token, so a stale holder changes
-nothing.
+A process that slept past its lease still believes that it has it. So every write happens in a transaction
+that first locks the lease under the token of its term; the token of a stale holder is outdated, and nothing
+is written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME = "evaluator"
 
 
 class Deposed(Conflict):
-    """Another evaluator took over; what this one was about to write is void."""
+    """Another evaluator took over; this one must not write its results."""
 
     code = "deposed"
     title = "Deposed"
@@ -34,7 +34,7 @@ class Term:
 
 
 class EvaluatorLease:
-    """The lease as one process sees it; `holder` tells processes apart."""
+    """Takes and releases the lease for one process, which `holder` names."""
 
     def __init__(self, database: Database, *, holder: str | None = None, ttl_ms: int = 90_000) -> None:
         self._database = database
@@ -42,7 +42,7 @@ class EvaluatorLease:
         self._ttl_ms = ttl_ms
 
     async def take(self, *, now_ms: int) -> Term | None:
-        """The right to evaluate now, or None while another holds it."""
+        """Take or renew the lease; None while another process holds it."""
         row = await self._database.fetch_one(
             SQL["take_lease"],
             name=NAME,
@@ -57,7 +57,7 @@ class EvaluatorLease:
 
 
 async def fence(connection: Connection, term: Term) -> None:
-    """Make sure, for the rest of this transaction, that the term still holds."""
+    """Lock the lease for the rest of this transaction; Deposed if the term has ended."""
     if await fetch_one(connection, SQL["fence"], name=NAME, token=term.token) is None:
         raise Deposed("another evaluator took over; nothing was written")
 
@@ -69,5 +69,5 @@ async def note_evaluation(connection: Connection, term: Term, *, now_ms: int, to
 
 
 async def show_lease(database: Database) -> dict[str, Any] | None:
-    """Who evaluates now; None before the first evaluation."""
+    """The lease and its holder; None before the first evaluation."""
     return await database.fetch_one(SQL["show_lease"], name=NAME)

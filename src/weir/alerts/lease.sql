@@ -14,14 +14,14 @@ RETURNING token;
 SELECT token FROM weir.alert_leases WHERE name = %(name)s AND token = %(token)s FOR UPDATE;
 
 -- name: note_evaluation
--- When the last evaluation ended and how long it took.
+-- Store when the last evaluation ended and how long it took.
 UPDATE weir.alert_leases SET evaluated_at_ms = %(now_ms)s, took_ms = %(took_ms)s
 WHERE name = %(name)s AND token = %(token)s;
 
 -- name: release_lease
--- Let the next one begin at once.
+-- End the lease, so that another process can take it at once.
 UPDATE weir.alert_leases SET expires_at_ms = 0 WHERE name = %(name)s AND token = %(token)s;
 
 -- name: show_lease
--- Who evaluates, and since when the last evaluation is over.
+-- The holder of the lease, and when the last evaluation ended.
 SELECT holder, token, expires_at_ms, evaluated_at_ms, took_ms FROM weir.alert_leases WHERE name = %(name)s;

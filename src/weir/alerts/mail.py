@@ -1,4 +1,4 @@
-"""One mail: the server's address is checked when connecting, and the outcome is one a queue can act on."""
+"""Sends one mail. The server's address is checked on connecting; the outcome tells a queue what to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from email.message import EmailMessage
 
 import aiosmtplib
 
-from weir.alerts.channel import AlertChannel, Tls
+from weir.alerts.alert_channels import AlertChannel, Tls
 from weir.outbound.addresses import may_reach
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict
 from weir.outbound.guard import GuardPolicy, Resolver, resolve
@@ -29,7 +29,7 @@ async def send_mail(
     timeout_s: float = TIMEOUT_S,
     context: ssl.SSLContext | None = None,
 ) -> DeliveryOutcome:
-    """Send one mail; never raises for what the server does."""
+    """Send one mail. A failure of the server becomes an outcome, not an exception."""
     started = time.monotonic()
     try:
         async with asyncio.timeout(timeout_s):
@@ -72,7 +72,7 @@ async def _send(
     config = channel.config
     client = aiosmtplib.SMTP(
         hostname=config["host"],
-        sock=await _connected(config["host"], config["port"], policy=policy, resolver=resolver),
+        sock=await _connect(config["host"], config["port"], policy=policy, resolver=resolver),
         use_tls=config["tls"] == Tls.WHOLE,
         start_tls=config["tls"] == Tls.START,
         tls_context=context,
@@ -86,8 +86,8 @@ async def _send(
             raise aiosmtplib.SMTPException(f"{len(refused)} of the recipients were refused")
 
 
-async def _connected(host: str, port: int, *, policy: GuardPolicy, resolver: Resolver) -> socket.socket:
-    """A socket to an address of the host that was checked, so that a second look-up changes nothing."""
+async def _connect(host: str, port: int, *, policy: GuardPolicy, resolver: Resolver) -> socket.socket:
+    """Connect to an address that was checked: a second look-up of the name could give another one."""
     addresses = await resolver(host, port)
     refused = [one for one in addresses if not may_reach(one, allowed=policy.allowed)]
     if refused or not addresses:

@@ -1,4 +1,4 @@
-"""Fetching what the rules want to see: one question a window and kind of figure, however many rules ask."""
+"""Reads the figures that the rules need: one query per window and kind of figure for all rules together."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
-from weir.alerts.judge import NOTHING, QUIET, Figure, Seen, Trustworthiness, from_percentiles, from_sums
-from weir.alerts.metrics import Metric
-from weir.alerts.operations import OperationFigures, Watched
-from weir.alerts.rule import Rule
+from weir.alerts.alert_metrics import Metric
+from weir.alerts.judge import (
+    NOTHING,
+    QUIET,
+    Figure,
+    Measurement,
+    Trustworthiness,
+    from_percentiles,
+    from_sums,
+)
+from weir.alerts.operation_figures import OperationFigures, Watched
+from weir.alerts.rule import AlertRule
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.warehouse.reading.freshness import Freshness, LandedGap
@@ -24,7 +32,7 @@ Answer = TypeVar("Answer")
 
 
 class MeasurementSource(StrEnum):
-    """Which question answers for a metric."""
+    """Which query gives a metric."""
 
     LEVELS = "levels"
     SUMS = "sums"
@@ -53,14 +61,14 @@ def source_of(metric: Metric) -> MeasurementSource:
 
 
 class Lifetimes(Protocol):
-    """How long messages of queues live, for the forecast of what will expire."""
+    """The TTLs of queues, for the forecast of expiring messages."""
 
     async def ttls_ms(self, environments: Sequence[EnvironmentRef]) -> Mapping[QueueRef, int]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Everything that one evaluation looks at."""
+    """Everything that one evaluation judges."""
 
     now_ms: int
     freshness: Freshness
@@ -73,14 +81,14 @@ class Measured:
     percentiles: Mapping[int, Mapping[QueueRef, Percentiles]]
     workers: Mapping[int, Levels | None]
     paces: Mapping[QueueRef, Pace]
-    """The rates right now of the queues that forecasts are about and in which something waits."""
+    """The current rates of queues with a forecast and with waiting messages."""
     ttls_ms: Mapping[QueueRef, int]
     operations: Mapping[Watched, OperationFigures] = field(default_factory=dict)
     blind: bool = False
-    """The warehouse did not answer: nothing is known but how long that has been so."""
+    """The warehouse did not answer; only the time since its last answer is known."""
 
-    def queues_of(self, rule: Rule) -> set[QueueRef]:
-        """The queues of the rule's environment that were heard of."""
+    def queues_of(self, rule: AlertRule) -> set[QueueRef]:
+        """The queues of the rule's environment with recent telemetry."""
         by_source: Mapping[MeasurementSource, Mapping[QueueRef, object]] = {
             MeasurementSource.LEVELS: self.levels.get(rule.draft.window_ms, {}),
             MeasurementSource.SUMS: self.sums.get(rule.draft.window_ms, {}),
@@ -96,8 +104,8 @@ class Measured:
             and queue.organization == scope.organization
         }
 
-    def seen(self, rule: Rule, queue: QueueRef | None) -> Seen:
-        """What the rule's metric is for one queue; a queue unheard of is at rest."""
+    def measurement_of(self, rule: AlertRule, queue: QueueRef | None) -> Measurement:
+        """The rule's metric for one queue. A queue without recent telemetry is at rest."""
         metric, window_ms = rule.draft.metric, rule.draft.window_ms
         source = source_of(metric)
         if source is MeasurementSource.PIPELINE:
@@ -118,7 +126,7 @@ class Measured:
             return NOTHING if waits is None else from_percentiles(metric, waits)
         return self._figure(metric, queue, window_ms)
 
-    def trust(self, rule: Rule) -> Trustworthiness:
+    def trust(self, rule: AlertRule) -> Trustworthiness:
         metric = rule.draft.metric
         if source_of(metric) in (MeasurementSource.PIPELINE, MeasurementSource.OPERATIONS):
             return Trustworthiness(stale=False, lossy=False)
@@ -160,9 +168,9 @@ _NO_SUMS = Sums(
 
 
 async def measure(
-    warehouse: Warehouse, lifetimes: Lifetimes, rules: Sequence[Rule], *, now_ms: int
+    warehouse: Warehouse, lifetimes: Lifetimes, rules: Sequence[AlertRule], *, now_ms: int
 ) -> Measured:
-    """Ask the warehouse everything that these rules need, at once."""
+    """Read everything that these rules need from the warehouse."""
     fresh, worker_fresh, gaps = await asyncio.gather(
         warehouse.freshness.of("queue"), warehouse.freshness.of("worker"), warehouse.gaps.all_gaps()
     )
@@ -214,7 +222,7 @@ async def _together(ask: Callable[[int], Awaitable[Answer]], spans: Sequence[int
 
 
 def measure_nothing(*, now_ms: int, since_ms: int, shards: int) -> Measured:
-    """What is known while the warehouse is away: that nothing has landed since it last answered."""
+    """The figures while the warehouse is away: nothing has landed since its last answer."""
     behind = Freshness(now_ms=now_ms, behind=dict.fromkeys(range(shards), since_ms))
     return Measured(
         now_ms=now_ms,
@@ -234,9 +242,9 @@ def measure_nothing(*, now_ms: int, since_ms: int, shards: int) -> Measured:
 
 
 def _known_until(fresh: Freshness, environments: Sequence[EnvironmentRef], *, shards: int) -> int:
-    """Where the windows end: what has not landed yet must not look like nothing happened.
+    """The end of all windows: every event before it has landed, so missing events do not look like calm.
 
-    A shard that is stale does not hold the others back; its rules are unknown anyway.
+    A stale shard does not count here; its rules are unknown anyway.
     """
     numbers = {shard_of(environment, shards=shards) for environment in environments}
     ends = [fresh.complete_until_ms(shard) for shard in numbers if not fresh.is_stale(shard)]

@@ -26,7 +26,7 @@ WHERE id = %(id)s AND organization = %(organization)s AND project = %(project)s 
 SELECT at_ms, event, details FROM weir.alert_timeline WHERE alert_id = %(id)s ORDER BY seq;
 
 -- name: acknowledge
--- Somebody looks at it.
+-- Note who works on an alert, unless somebody does already.
 UPDATE weir.alerts SET acknowledged_at_ms = %(now_ms)s, acknowledged_by = %(actor)s
 WHERE id = %(id)s AND acknowledged_at_ms IS NULL;
 
@@ -39,23 +39,23 @@ SELECT * FROM weir.alerts WHERE rule_id = %(rule_id)s AND state = 'firing' ORDER
 SELECT * FROM weir.alerts WHERE id = %(id)s AND state = 'firing' FOR UPDATE;
 
 -- name: resolve_alerts
--- These are over.
+-- Resolve these alerts.
 UPDATE weir.alerts SET state = 'resolved', resolved_at_ms = %(now_ms)s, unknown_since_ms = NULL
 WHERE id = ANY(%(ids)s::uuid[]) AND state = 'firing';
 
 -- name: close_memories
--- Let the evaluator know that these alerts were resolved by hand.
+-- Mark the memories of these alerts as resolved, so that the evaluator does not keep them open.
 UPDATE weir.alert_memories
 SET status = 'resolved', open = false, since_ms = %(now_ms)s, clear_since_ms = NULL, alert_id = NULL
 WHERE alert_id = ANY(%(ids)s::uuid[]);
 
 -- name: add_timeline
--- Lines of alerts' timelines.
+-- Add a line to the timeline of an alert.
 INSERT INTO weir.alert_timeline (alert_id, at_ms, event, details)
 VALUES (%(alert_id)s, %(at_ms)s, %(event)s, %(details)s);
 
 -- name: add_notification
--- Something to say to a channel; the relay picks it up.
+-- Store a notification for a channel; the relay moves it into the queue.
 INSERT INTO weir.alert_notifications (
     id, organization, project, environment, channel, kind, document, state, created_at_ms
 )

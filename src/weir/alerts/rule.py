@@ -1,4 +1,4 @@
-"""An alert rule: what it watches, when it speaks, and to whom. Checked here and nowhere else."""
+"""An alert rule: its metric, its condition and its channels. All checks of rules are here."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from enum import StrEnum
 from operator import ge, gt, le, lt
 from types import MappingProxyType
 
-from weir.alerts.metrics import CATALOGUE, About, Metric, parse_metric
+from weir.alerts.alert_metrics import CATALOGUE, About, Metric, parse_metric
 from weir.errors import InvalidInput
 from weir.model.names import EnvironmentRef, check_name
 
 SECOND_MS = 1_000
 MINUTE_MS = 60 * SECOND_MS
+# The finest bucket of the warehouse.
 MIN_WINDOW_MS = 5 * SECOND_MS
 MAX_WINDOW_MS = 7 * 24 * 60 * MINUTE_MS
 MAX_CHANNELS = 16
@@ -57,21 +58,21 @@ def parse_operator(text: str) -> Operator:
     try:
         return Operator(name)
     except ValueError:
-        raise InvalidInput(f"`{text!s:.32}` is no comparison; expected `>`, `>=`, `<` or `<=`") from None
+        raise InvalidInput(f"`{text!s:.32}` is not a comparison; expected `>`, `>=`, `<` or `<=`") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleDraft:
-    """Everything that a person decides about a rule."""
+    """The part of a rule that a person writes."""
 
     name: str
     metric: Metric
     operator: Operator
     threshold: float
     queue: str | None = None
-    """None: every queue of the environment, each with an alert of its own."""
+    """None: every queue of the environment; each has its own alert."""
     clear_threshold: float | None = None
-    """Hysteresis: how calm the value must be before it counts as clear; the threshold if not given."""
+    """Hysteresis: the value counts as clear on the calm side of this; None is the threshold itself."""
     window_ms: int = DEFAULT_WINDOW_MS
     cooldown_ms: int = DEFAULT_COOLDOWN_MS
     auto_resolve: bool = True
@@ -94,8 +95,8 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A rule as it is stored."""
+class AlertRule:
+    """A stored rule."""
 
     id: str
     environment: EnvironmentRef
@@ -119,7 +120,7 @@ def draft_of(
     channels: tuple[str, ...] = (),
     enabled: bool = True,
 ) -> RuleDraft:
-    """A checked draft from what a caller sent; InvalidInput says what to change."""
+    """The rule that a request describes; InvalidInput says what to change."""
     draft = RuleDraft(
         name=check_name(name, what="alert rule"),
         metric=parse_metric(metric),
@@ -156,12 +157,10 @@ def _channels(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _check_fit(draft: RuleDraft) -> None:
-    """Refuse what is well formed but can never make sense."""
+    """Refuse a well-formed rule that can never fire or never clear."""
     about = CATALOGUE[draft.metric]
     if draft.queue is not None and about.about is not About.QUEUE:
-        raise InvalidInput(
-            f"`{draft.metric}` speaks about {about.about}, not about a queue; leave `queue` out"
-        )
+        raise InvalidInput(f"`{draft.metric}` is about {about.about}, not about a queue; leave `queue` out")
     if about.highest is not None and draft.threshold > about.highest:
         raise InvalidInput(f"`{draft.metric}` never exceeds {about.highest:g}; lower the threshold")
     if draft.clear_threshold is not None and draft.breaches(draft.clear_threshold):

@@ -1,13 +1,13 @@
-"""Rules in PostgreSQL: by API, by command, and as `alert` blocks of an applied spec."""
+"""Alert rules in PostgreSQL: from the API, from commands and from `alert` blocks of applied specs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from weir.alerts.closing import close_alerts
-from weir.alerts.metrics import Metric
-from weir.alerts.rule import Operator, Origin, Rule, RuleDraft, draft_of
+from weir.alerts.alert_metrics import Metric
+from weir.alerts.records import close_alerts
+from weir.alerts.rule import AlertRule, Operator, Origin, RuleDraft, draft_of
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
 from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import load_queries
@@ -21,16 +21,16 @@ from weir.spec.ir import AlertSpec, AppSpec
 SQL = load_queries("weir.alerts", "rules.sql")
 
 
-class Rules:
-    """The register of rules, each within its environment."""
+class AlertRules:
+    """The register of alert rules."""
 
     def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
         self._database = database
         self._clock = clock or SystemClock()
 
-    async def create(self, environment: EnvironmentRef, draft: RuleDraft) -> Rule:
+    async def create(self, environment: EnvironmentRef, draft: RuleDraft) -> AlertRule:
         now_ms = self._clock.now_ms()
-        rule = Rule(
+        rule = AlertRule(
             id=new_id(), environment=environment, draft=draft, created_at_ms=now_ms, updated_at_ms=now_ms
         )
         async with self._database.transaction() as connection:
@@ -38,8 +38,8 @@ class Rules:
             await self._put(connection, rule, now_ms=now_ms)
         return rule
 
-    async def change(self, environment: EnvironmentRef, rule_id: str, draft: RuleDraft) -> Rule:
-        """Replace what a rule says. Its open alerts are closed when it looks at something else now."""
+    async def change(self, environment: EnvironmentRef, rule_id: str, draft: RuleDraft) -> AlertRule:
+        """Replace a rule. Its open alerts are closed if it watches something else now."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as connection:
             before = await _find(connection, environment, rule_id)
@@ -50,25 +50,25 @@ class Rules:
         return rule
 
     async def delete(self, environment: EnvironmentRef, rule_id: str) -> None:
-        """Forget a rule; its open alerts are closed, and their channels are told."""
+        """Delete a rule; its open alerts are closed, and their channels are notified."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as connection:
             await _find(connection, environment, rule_id)
             await _delete(connection, environment, rule_id, now_ms=now_ms)
 
-    async def find(self, environment: EnvironmentRef, rule_id: str) -> Rule:
+    async def find(self, environment: EnvironmentRef, rule_id: str) -> AlertRule:
         async with self._database.connection() as connection:
             return await _find(connection, environment, rule_id)
 
-    async def of(self, environment: EnvironmentRef) -> list[Rule]:
+    async def of(self, environment: EnvironmentRef) -> list[AlertRule]:
         async with self._database.transaction() as connection:
             return await _list(connection, environment)
 
-    async def enabled(self) -> list[Rule]:
-        """Every rule that is evaluated, of every tenant; for the evaluator, never for an answer."""
+    async def enabled(self) -> list[AlertRule]:
+        """Every enabled rule of every tenant: for the evaluator, not for a request."""
         return [rule_of(row) for row in await self._database.fetch(SQL["enabled_rules"])]
 
-    async def _put(self, connection: Connection, rule: Rule, *, now_ms: int) -> None:
+    async def _put(self, connection: Connection, rule: AlertRule, *, now_ms: int) -> None:
         named = await fetch_one(
             connection, SQL["named_rule"], name=rule.draft.name, **scope_names(rule.environment)
         )
@@ -80,10 +80,10 @@ class Rules:
 async def sync_from_spec(
     connection: Connection, environment: EnvironmentRef, alerts: Iterable[AlertSpec], *, now_ms: int
 ) -> None:
-    """Make the environment's rules from specs be exactly these, inside the caller's transaction.
+    """Make these alerts the rules of the environment's spec, inside the caller's transaction.
 
-    A rule keeps its id, and with it its alerts, as long as a spec names it. Rules made by API are left
-    alone, except that a spec that names one takes it over.
+    A rule keeps its id, and with it its alerts, as long as a spec names it. Rules of the API are left alone,
+    unless a spec has a rule of the same name, which takes them over.
     """
     drafts = {alert.name: draft_from_spec(alert) for alert in alerts}
     known = {rule.draft.name: rule for rule in await _list(connection, environment)}
@@ -92,7 +92,7 @@ async def sync_from_spec(
             await _delete(connection, environment, rule.id, now_ms=now_ms)
     for name, draft in drafts.items():
         before = known.get(name)
-        rule = Rule(
+        rule = AlertRule(
             id=new_id() if before is None else before.id,
             environment=environment,
             draft=draft,
@@ -106,12 +106,12 @@ async def sync_from_spec(
 async def follow_spec(
     connection: Connection, environment: EnvironmentRef, _: AppSpec | None, app: AppSpec
 ) -> None:
-    """Let the rules follow an applied spec, inside its transaction."""
+    """Update the rules from an applied spec, inside its transaction."""
     await sync_from_spec(connection, environment, app.alerts, now_ms=SystemClock().now_ms())
 
 
 def draft_from_spec(alert: AlertSpec) -> RuleDraft:
-    """What an `alert` block says, checked as if it had come by API."""
+    """The rule of an `alert` block, with the checks of the API."""
     return draft_of(
         name=alert.name,
         metric=alert.metric,
@@ -125,8 +125,8 @@ def draft_from_spec(alert: AlertSpec) -> RuleDraft:
     )
 
 
-def rule_of(row: Row) -> Rule:
-    return Rule(
+def rule_of(row: Row) -> AlertRule:
+    return AlertRule(
         id=str(row["id"]),
         environment=scope_of(row),
         draft=RuleDraft(
@@ -149,15 +149,15 @@ def rule_of(row: Row) -> Rule:
 
 
 def _subject(draft: RuleDraft) -> tuple[Metric, Operator, str | None]:
-    """What a rule looks at; a new threshold leaves its alerts as they are."""
+    """What a rule watches. A new threshold does not change it, so open alerts stay."""
     return draft.metric, draft.operator, draft.queue
 
 
-async def _list(connection: Connection, environment: EnvironmentRef) -> list[Rule]:
+async def _list(connection: Connection, environment: EnvironmentRef) -> list[AlertRule]:
     return [rule_of(row) for row in await fetch(connection, SQL["list_rules"], **scope_names(environment))]
 
 
-async def _find(connection: Connection, environment: EnvironmentRef, rule_id: str) -> Rule:
+async def _find(connection: Connection, environment: EnvironmentRef, rule_id: str) -> AlertRule:
     rule_id = check_id(rule_id, what="alert rule")
     row = await fetch_one(connection, SQL["find_rule"], id=rule_id, **scope_names(environment))
     if row is None:
@@ -170,7 +170,7 @@ async def _delete(connection: Connection, environment: EnvironmentRef, rule_id: 
     await execute(connection, SQL["delete_rule"], id=rule_id, **scope_names(environment))
 
 
-async def _write(connection: Connection, rule: Rule, *, now_ms: int) -> None:
+async def _write(connection: Connection, rule: AlertRule, *, now_ms: int) -> None:
     draft = rule.draft
     await execute(
         connection,

@@ -22,23 +22,23 @@ SELECT * FROM weir.alert_rules
 WHERE id = %(id)s AND organization = %(organization)s AND project = %(project)s AND environment = %(environment)s;
 
 -- name: named_rule
--- The rule of that name.
+-- The id of the rule with a name.
 SELECT id FROM weir.alert_rules
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
   AND name = %(name)s;
 
 -- name: list_rules
--- The rules of an environment by name.
+-- The rules of an environment by name, locked until the transaction ends.
 SELECT * FROM weir.alert_rules
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
 ORDER BY name
 FOR NO KEY UPDATE;
 
 -- name: enabled_rules
--- Every rule that is evaluated, of every tenant.
+-- Every enabled rule of every tenant.
 SELECT * FROM weir.alert_rules WHERE enabled ORDER BY id;
 
 -- name: delete_rule
--- Forget a rule and what was remembered of it; its alerts stay.
+-- Delete a rule and its memories; its alerts stay.
 DELETE FROM weir.alert_rules
 WHERE id = %(id)s AND organization = %(organization)s AND project = %(project)s AND environment = %(environment)s;

@@ -1,4 +1,4 @@
-"""From a notification and a channel to one attempt at telling it."""
+"""One attempt to send a notification through a channel of any kind."""
 
 from __future__ import annotations
 
@@ -11,23 +11,32 @@ from typing import Any, Protocol
 import httpx2
 import orjson
 
-from weir.alerts.channel import APPRISE_REFUSED, AlertChannel, ChannelKind
+from weir.alerts.alert_channels import APPRISE_REFUSED, AlertChannel, ChannelKind
 from weir.alerts.mail import send_mail
-from weir.alerts.notices import NoticeKind
+from weir.alerts.notifications import NotificationKind
 from weir.alerts.templates import alertmanager_payload, mail_text, slack_message, subject
 from weir.errors import InvalidInput
 from weir.model.clock import Clock
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict, OutboundRequest, deliver
 from weir.outbound.guard import GuardPolicy
 
-_APPRISE_TYPES = {NoticeKind.FIRING: "failure", NoticeKind.RESOLVED: "success", NoticeKind.TEST: "info"}
+_APPRISE_TYPES = {
+    NotificationKind.FIRING: "failure",
+    NotificationKind.RESOLVED: "success",
+    NotificationKind.TEST: "info",
+}
 
 
 class Sender(Protocol):
-    """Tells one notification through one channel; never raises for what the other side does."""
+    """Sends one notification through one channel. A failure of the receiver becomes an outcome."""
 
     async def send(
-        self, channel: AlertChannel, *, notification_id: str, kind: NoticeKind, document: Mapping[str, Any]
+        self,
+        channel: AlertChannel,
+        *,
+        notification_id: str,
+        kind: NotificationKind,
+        document: Mapping[str, Any],
     ) -> DeliveryOutcome: ...
 
 
@@ -52,7 +61,12 @@ class ChannelSender:
         self._allow_apprise = allow_apprise
 
     async def send(
-        self, channel: AlertChannel, *, notification_id: str, kind: NoticeKind, document: Mapping[str, Any]
+        self,
+        channel: AlertChannel,
+        *,
+        notification_id: str,
+        kind: NotificationKind,
+        document: Mapping[str, Any],
     ) -> DeliveryOutcome:
         match channel.kind:
             case ChannelKind.SLACK:
@@ -87,21 +101,21 @@ class ChannelSender:
         return await deliver(self._client, request, now_ms=self._clock.now_ms())
 
     async def _apprise(
-        self, channel: AlertChannel, kind: NoticeKind, document: Mapping[str, Any]
+        self, channel: AlertChannel, kind: NotificationKind, document: Mapping[str, Any]
     ) -> DeliveryOutcome:
-        """Apprise does its own HTTP, past the guard, so the operator has to allow it."""
+        """Send through Apprise. It makes its own requests, past the guard, so the operator must allow it."""
         started = time.monotonic()
         if not self._allow_apprise:
             return DeliveryOutcome(verdict=DeliveryVerdict.REFUSED, duration_ms=0, error=APPRISE_REFUSED)
         try:
-            # Apprise reads all of its services when it meets its first URL.
+            # In a thread: with its first URL Apprise imports the modules of all its services.
             notifier = await asyncio.to_thread(_notifier, channel.config["url"])
         except InvalidInput as problem:
             return DeliveryOutcome(verdict=DeliveryVerdict.REFUSED, duration_ms=0, error=problem.message)
         sent = await notifier.async_notify(
             title=subject(document, kind),
             body=mail_text(document, kind, link=self._link),
-            # Said to be plain, it is escaped for services that show HTML or Markdown.
+            # Marked as plain text, so that Apprise escapes it for services that show HTML or Markdown.
             body_format="text",
             notify_type=_APPRISE_TYPES[kind],
         )
@@ -114,7 +128,7 @@ class ChannelSender:
 
 
 def _notifier(url: str) -> Any:
-    """What Apprise makes of a URL."""
+    """The Apprise object for a URL."""
     try:
         apprise = importlib.import_module("apprise")
     except ImportError:

@@ -1,11 +1,11 @@
-"""Silences: alerts are raised and recorded all the same, but nobody is told until the silence ends."""
+"""Silences: alerts are raised and recorded as usual, but their notifications wait until the silence ends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from weir.alerts.words import AlertRow
+from weir.alerts.alert import Alert
 from weir.control.database import Database, Row
 from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import load_queries
@@ -32,7 +32,7 @@ class Silence:
     comment: str
     created_by: str
 
-    def covers(self, alert: AlertRow) -> bool:
+    def covers(self, alert: Alert) -> bool:
         return (
             self.environment == alert.environment
             and self.rule_name in (None, alert.rule["name"])
@@ -55,9 +55,9 @@ class Silences:
         comment: str = "",
         actor: str,
     ) -> Silence:
-        """Say nothing about a rule, a queue, or everything, for so long from now."""
+        """Silence a rule, a queue or all alerts of the environment for `for_ms` from now."""
         if not 0 < for_ms <= MAX_MS:
-            raise InvalidInput(f"a silence of `{for_ms}` ms; expected 1 to {MAX_MS} ms")
+            raise InvalidInput(f"the silence lasts `{for_ms}` ms; expected 1 to {MAX_MS} ms")
         if len(comment) > MAX_COMMENT or "\x00" in comment:
             raise InvalidInput(f"a comment has at most {MAX_COMMENT} characters and no NUL")
         now_ms = self._clock.now_ms()
@@ -109,5 +109,5 @@ def silence_of(row: Row) -> Silence:
     )
 
 
-def is_silenced(alert: AlertRow, silences: Iterable[Silence]) -> bool:
+def is_silenced(alert: Alert, silences: Iterable[Silence]) -> bool:
     return any(silence.covers(alert) for silence in silences)

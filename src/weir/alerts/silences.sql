@@ -1,5 +1,5 @@
 -- name: add_silence
--- Say nothing for a while.
+-- Create a silence.
 INSERT INTO weir.alert_silences (
     id, organization, project, environment, rule_name, queue, starts_at_ms, ends_at_ms, comment, created_by
 )
@@ -9,13 +9,13 @@ VALUES (
 );
 
 -- name: list_silences
--- The silences of an environment that are not over.
+-- The silences of an environment that have not ended.
 SELECT * FROM weir.alert_silences
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
   AND ends_at_ms > %(now_ms)s
 ORDER BY ends_at_ms;
 
 -- name: end_silence
--- Speak again.
+-- End a silence now.
 DELETE FROM weir.alert_silences
 WHERE id = %(id)s AND organization = %(organization)s AND project = %(project)s AND environment = %(environment)s;

@@ -1,4 +1,4 @@
-"""Everything that is known about one queue at one moment: what a verdict looks at."""
+"""The situation of one queue at one moment: the input of a verdict."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weir.warehouse.reading.pace import Pace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """What a queue did over a span."""
+    """What a queue did over a span of time."""
 
     span_ms: int
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -28,20 +28,20 @@ class Flow:
 
     @property
     def left(self) -> int:
-        """Messages that came to an end."""
+        """Messages that were acked, died or expired."""
         return self.count("acked") + self.count("dead") + self.count("expired")
 
     @property
     def failed(self) -> int:
-        """Attempts that a consumer said had failed.
+        """Attempts that a consumer reported as failed.
 
-        A death whose reason is a lapsed lease is counted as dead and as lapsed; nobody said that it failed.
+        A death by a lapsed lease is counted as dead and as lapsed, but no consumer reported a failure.
         """
         return self.count("nacked") + max(self.count("dead") - self.count("lapsed"), 0)
 
     @property
     def settled(self) -> int:
-        """Attempts whose consumer said how they ended."""
+        """Attempts whose end a consumer reported."""
         return self.count("acked") + self.failed
 
     @property
@@ -51,13 +51,13 @@ class Flow:
 
     @property
     def held_ms(self) -> float | None:
-        """How long a message is leased, by Little's law: those that are, over those that end per second."""
+        """How long a message is leased, by Little's law: leased messages over leases that end per second."""
         return mean(self.running_mean * self.span_ms, self.settled + self.count("lapsed"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
-    """A kind of error that attempts failed with lately."""
+    """A kind of error of recent attempts."""
 
     sample: str
     count: int
@@ -65,35 +65,35 @@ class Errors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handlers:
-    """What workers wrote down: how attempts ended, and how long handlers ran from the start of each."""
+    """What workers recorded: how attempts ended, and how long their handlers ran."""
 
     ended: int = 0
-    """How many ended just now."""
+    """Attempts that ended just now."""
     failed: int = 0
-    """How many of these failed."""
+    """Attempts of these that failed."""
     ended_ms: float = 0.0
     """How long these ran on average."""
     usual_ms: float | None = None
-    """How long handlers ran on average before; None if none did."""
+    """How long handlers ran on average before that; None if none did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workforce:
-    """The workers that serve a queue, from what each says about itself."""
+    """The workers that serve a queue, from the notes that they keep in Redis."""
 
     workers: int = 0
     slots: int = 0
     free_slots: int = 0
     held: int = 0
-    """Messages of this queue under their leases, those that were fetched ahead included."""
+    """Messages of this queue that they have leased, also those that were fetched ahead."""
     handling: int = 0
     """Messages of this queue whose handler runs."""
     handling_ms: int = 0
-    """How long these handlers have run so far, added up."""
+    """The sum of the times that these handlers have run so far."""
 
 
 def workforce_of(queue: QueueRef, alive: Iterable[LiveWorker]) -> Workforce:
-    """Those of the live workers that take from a queue, and what all of them hold of it."""
+    """The live workers that take from a queue, and the messages of it that any worker holds."""
     everyone = tuple(alive)
     takers = [worker for worker in everyone if worker.takes(queue)]
     loads = [load for worker in everyone for load in worker.loads if load.queue == queue]
@@ -109,37 +109,37 @@ def workforce_of(queue: QueueRef, alive: Iterable[LiveWorker]) -> Workforce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """Everything that is known about one queue at one moment."""
+    """Everything that is known about one queue at one moment; a verdict is a function of it."""
 
     depth: int
     delayed: int = 0
     running: int = 0
     """Leased messages."""
     reachable: bool = True
-    """Redis answered; otherwise nothing is known of the queue now."""
+    """Redis answered; otherwise the queue's current state is unknown."""
     limit: int | None = None
     environment_running: int = 0
     environment_limit: int | None = None
     paused: bool = False
     oldest_age_ms: int = 0
     now: Flow = field(default_factory=lambda: Flow(span_ms=0))
-    """The last fifteen to twenty seconds, up to this moment."""
+    """The last 15 to 20 seconds, up to this moment."""
     recent: Flow = field(default_factory=lambda: Flow(span_ms=0))
     """A longer span that ends now."""
     before: Flow | None = None
-    """The usual: a longer span right before `recent`; None if nothing is known of it."""
+    """The usual: a longer span right before `recent`; None if there is no telemetry of it."""
     pace: Pace = field(default_factory=Pace)
     errors: tuple[Errors, ...] = ()
     """The most frequent first."""
     handlers: Handlers = field(default_factory=Handlers)
     has_work: bool = False
-    """The queue has something to do, so workers serve it."""
+    """The queue has an action, so workers serve it."""
     workforce: Workforce | None = None
-    """None if it is not known who is alive."""
+    """None if it is not known which workers are alive."""
     delivers_to: str | None = None
-    """The endpoint that the queue's messages are pushed to, if they are."""
+    """The endpoint that the queue delivers to; None if it does not deliver."""
     disabled_reason: str | None = None
-    """Why the endpoint gets nothing more, if it is disabled."""
+    """Why the endpoint is disabled; None if it is not."""
     telemetry_lag_ms: int = 0
     telemetry_off: bool = False
     """Somebody switched telemetry off."""
@@ -151,7 +151,7 @@ class Situation:
 
     @property
     def by_workers(self) -> bool:
-        """Whether workers serve the queue, and not consumers of whom nothing is known."""
+        """Whether live workers serve the queue. Nothing is known about consumers over HTTP."""
         return self.has_work and self.workforce is not None and self.workforce.workers > 0
 
     @property

@@ -1,4 +1,4 @@
-"""Gathering what a verdict looks at: the queue now, who works on it, what it did, what its attempts said."""
+"""Gathers the situations of queues: state, workers, telemetry and attempts."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ from weir.warehouse.reading.warehouse import Warehouse
 DEFAULT_RECENT_MS = 5 * MINUTE_MS
 MIN_RECENT_MS = NOW_SPAN_MS
 MAX_RECENT_MS = 15 * MINUTE_MS
+# Beyond this many queues, one call for the whole environment costs less than one call per queue.
 _ONE_BY_ONE = 20
 
 
 def parse_recent(text: str) -> int:
-    """What counts as recent, in milliseconds, from a text such as `90s` or `5m`."""
+    """The length of the recent past in milliseconds, from a text such as `90s` or `5m`."""
     recent_ms = parse_period(text)
     if not MIN_RECENT_MS <= recent_ms <= MAX_RECENT_MS:
         least, most = duration(MIN_RECENT_MS), duration(MAX_RECENT_MS)
@@ -46,7 +47,7 @@ def parse_recent(text: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stored:
-    """What PostgreSQL knows about the queues of one environment."""
+    """The facts in PostgreSQL about the queues of one environment."""
 
     definitions: Mapping[QueueRef, QueueDefinition]
     errors: Mapping[str, tuple[Errors, ...]]
@@ -56,7 +57,7 @@ class _Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Around:
-    """What is known about the queues of one environment."""
+    """All facts about the queues of one environment."""
 
     cuts: Cuts
     lag_ms: int
@@ -70,7 +71,7 @@ class _Around:
 
 
 class Situations:
-    """Everything that is known about queues at this moment; what cannot be had is left empty."""
+    """Gathers situations. A part whose store does not answer is left empty."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class Situations:
     async def of_all(
         self, queues: Sequence[QueueRef], *, recent_ms: int = DEFAULT_RECENT_MS
     ) -> dict[QueueRef, Situation]:
-        """The situations of many queues: one question per environment, one look at each queue."""
+        """The situations of many queues, with one query of each kind per environment."""
         recent_ms = min(max(recent_ms, MIN_RECENT_MS), MAX_RECENT_MS)
         by_environment: dict[EnvironmentRef, list[QueueRef]] = defaultdict(list)
         for queue in queues:
@@ -114,10 +115,10 @@ class Situations:
         cuts = cuts_for(end_ms=now_ms, complete_ms=complete_ms, recent_ms=recent_ms)
         names = [queue.queue for queue in queues]
         states, alive, flows, stored = await asyncio.gather(
-            self._states(environment, queues),
-            self._alive(),
+            self._read_states(environment, queues),
+            self._read_live_workers(),
             self._warehouse.flows.of(environment, names, cuts),
-            self._stored(environment, names, cuts=cuts),
+            self._read_stored(environment, names, cuts=cuts),
         )
         return _Around(
             cuts=cuts,
@@ -130,8 +131,8 @@ class Situations:
             stored=stored,
         )
 
-    async def _stored(self, environment: EnvironmentRef, names: Sequence[str], *, cuts: Cuts) -> _Stored:
-        """One after the other: a look at a queue takes one connection to PostgreSQL, not four."""
+    async def _read_stored(self, environment: EnvironmentRef, names: Sequence[str], *, cuts: Cuts) -> _Stored:
+        """Read one after the other, so that a situation takes one connection to PostgreSQL, not four."""
         return _Stored(
             definitions={one.queue: one for one in await self._definitions.of(environment)},
             errors=await self._attempts.errors(environment, names, cuts=cuts),
@@ -140,31 +141,31 @@ class Situations:
         )
 
     async def _now_ms(self, environment: EnvironmentRef) -> int:
-        """Redis' time, which telemetry is stamped with; this host's only while Redis is away."""
+        """Redis' time, which is also that of telemetry; this host's time while Redis is away."""
         try:
             return await self._broker.now_ms(shard_of(environment, shards=self._broker.shards))
         except Unavailable:
             return self._clock.now_ms()
 
-    async def _alive(self) -> Sequence[LiveWorker] | None:
+    async def _read_live_workers(self) -> Sequence[LiveWorker] | None:
         try:
             return None if self._workers is None else await self._workers.alive()
         except Unavailable:
             return None
 
-    async def _states(
+    async def _read_states(
         self, environment: EnvironmentRef, queues: Sequence[QueueRef]
     ) -> dict[QueueRef, QueueState] | None:
-        """The queues now; many of them are had by asking for all of the environment."""
+        """The states of the queues now; None while Redis is away."""
         try:
             if len(queues) > _ONE_BY_ONE:
                 return {state.queue: state for state in await self._broker.states(environment)}
-            found = await asyncio.gather(*(self._state(queue) for queue in queues))
+            found = await asyncio.gather(*(self._read_state(queue) for queue in queues))
         except Unavailable:
             return None
         return {state.queue: state for state in found if state is not None}
 
-    async def _state(self, queue: QueueRef) -> QueueState | None:
+    async def _read_state(self, queue: QueueRef) -> QueueState | None:
         try:
             return await self._broker.state(queue)
         except NotFound:
@@ -172,7 +173,7 @@ class Situations:
 
 
 class DefinedLifetimes:
-    """How long messages live, from the queues' definitions."""
+    """The TTLs of queues, from their definitions."""
 
     def __init__(self, database: Database) -> None:
         self._definitions = QueueDefinitions(database)
@@ -227,7 +228,7 @@ def _live(state: QueueState | None) -> dict[str, Any]:
 
 
 def _late(state: QueueState | None, flows: QueueFlows) -> Mapping[str, int]:
-    """What happened and has not landed yet: the odometers now, less those in the newest event that landed."""
+    """The counts that have not landed yet: the odometers now, less those in the newest event that landed."""
     if state is None or not flows.totals:
         return dict.fromkeys(QUEUE_COUNTERS, 0)
     return {name: max(state.odometers[name] - flows.totals[name], 0) for name in QUEUE_COUNTERS}
@@ -245,7 +246,7 @@ def _before(flows: QueueFlows, *, cuts: Cuts) -> Flow | None:
     part = flows.parts.get(FlowPart.BEFORE)
     if part is None:
         return None
-    # A queue that is younger than the span is not diluted by the time before it.
+    # The span of a young queue begins with the queue: the time before it would lower its rates.
     return _flow(flows, (FlowPart.BEFORE,), {}, span_ms=cuts.recent_ms - max(part.first_ms, cuts.start_ms))
 
 

@@ -1,4 +1,4 @@
-"""How an alert reads in Slack, in a mail and in Alertmanager's JSON. Pure, and nothing is trusted."""
+"""The text of a notification for Slack, mail and Alertmanager. Pure; every name in it is escaped."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from weir.alerts.metrics import Metric, spoken
-from weir.alerts.notices import NoticeKind
+from weir.alerts.alert_metrics import Metric, spell_value
+from weir.alerts.notifications import NotificationKind
 from weir.model.wording import duration
 
 MAX_TEXT = 500
@@ -16,11 +16,11 @@ SLACK_ALERTS = 10
 _NOT_ENDED = "0001-01-01T00:00:00Z"
 
 Document = Mapping[str, Any]
-"""What `notices.document_of` makes."""
+"""The data of a notification, as `notifications.document_of` makes it."""
 
 
-def slack_message(document: Document, kind: NoticeKind, *, link: str) -> dict[str, Any]:
-    """The body of a Slack webhook; names are escaped, so that they cannot mention or link anybody."""
+def slack_message(document: Document, kind: NotificationKind, *, link: str) -> dict[str, Any]:
+    """The body of a Slack webhook. Names are escaped, so that they cannot mention anybody or add a link."""
     lines = [f"*{slack_escaped(subject(document, kind))}*"]
     lines += [f"• {slack_escaped(_line(document, alert))}" for alert in document["alerts"][:SLACK_ALERTS]]
     more = document["more"] + max(len(document["alerts"]) - SLACK_ALERTS, 0)
@@ -31,7 +31,7 @@ def slack_message(document: Document, kind: NoticeKind, *, link: str) -> dict[st
     return {"text": "\n".join(lines), "unfurl_links": False, "unfurl_media": False}
 
 
-def mail_text(document: Document, kind: NoticeKind, *, link: str) -> str:
+def mail_text(document: Document, kind: NotificationKind, *, link: str) -> str:
     lines = [subject(document, kind), ""]
     lines += [_line(document, alert) for alert in document["alerts"]]
     if document["more"]:
@@ -41,7 +41,7 @@ def mail_text(document: Document, kind: NoticeKind, *, link: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def subject(document: Document, kind: NoticeKind) -> str:
+def subject(document: Document, kind: NotificationKind) -> str:
     """One line, safe as a mail header: `[FIRING] deep orders: 3 queues (default)`."""
     rule, alerts = document["rule"], document["alerts"]
     count = len(alerts) + document["more"]
@@ -50,7 +50,9 @@ def subject(document: Document, kind: NoticeKind) -> str:
     return one_line(text)[:200]
 
 
-def alertmanager_payload(document: Document, kind: NoticeKind, *, receiver: str, link: str) -> dict[str, Any]:
+def alertmanager_payload(
+    document: Document, kind: NotificationKind, *, receiver: str, link: str
+) -> dict[str, Any]:
     """The body of an Alertmanager webhook, version 4: labels and annotations are texts."""
     rule = document["rule"]
     common = {
@@ -60,7 +62,7 @@ def alertmanager_payload(document: Document, kind: NoticeKind, *, receiver: str,
         "project": document["project"],
         "environment": document["environment"],
     }
-    status = "resolved" if kind is NoticeKind.RESOLVED else "firing"
+    status = "resolved" if kind is NotificationKind.RESOLVED else "firing"
     return {
         "version": "4",
         "groupKey": _fingerprint({"rule": rule["id"]}),
@@ -98,12 +100,12 @@ def _alertmanager_alert(
 
 
 def slack_escaped(text: str) -> str:
-    """Slack's three control characters, and no more than a message should hold."""
+    """A text with Slack's three control characters escaped, cut to `MAX_TEXT`."""
     return capped(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def one_line(text: str) -> str:
-    """The text without anything that could begin a new header or line."""
+    """The text without characters that could begin a new header or line."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
@@ -117,11 +119,11 @@ def _line(document: Document, alert: Mapping[str, Any]) -> str:
         return one_line(f"{where}resolved ({_condition(document['rule'])})")
     why = alert["verdict"].get("summary") or alert["cause"]
     metric = document["rule"]["metric"]
-    return one_line(f"{where}{metric} is {spoken(Metric(metric), alert['value'])} ({why})")
+    return one_line(f"{where}{metric} is {spell_value(Metric(metric), alert['value'])} ({why})")
 
 
 def _condition(rule: Mapping[str, Any]) -> str:
-    threshold = spoken(Metric(rule["metric"]), rule["threshold"])
+    threshold = spell_value(Metric(rule["metric"]), rule["threshold"])
     return f"{rule['metric']} {rule['operator']} {threshold} for {duration(rule['window_ms'])}"
 
 

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from prometheus_client.metrics_core import Metric
 
 from weir.admission.kinds import OperationType
-from weir.alerts.room import AlertServices
+from weir.alerts.services import AlertServices
 from weir.api.idempotency import Idempotency
 from weir.api.limits import Limits
 from weir.broker.broker import Broker

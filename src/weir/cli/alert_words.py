@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weir.alerts.metrics import Metric, spoken
+from weir.alerts.alert_metrics import Metric, spell_value
 from weir.cli.output import shown_time
 from weir.cli.tables import OutputTable, id_column, long_column, number_column
 from weir.model.wording import duration
@@ -25,7 +25,7 @@ def alert_table(alerts: list[dict[str, Any]]) -> OutputTable:
         id_column(),
     )
     for alert in alerts:
-        fired = spoken(Metric(alert["metric"]), alert["fired_value"])
+        fired = spell_value(Metric(alert["metric"]), alert["fired_value"])
         table.add_row(
             alert["state"],
             alert["rule_name"],
@@ -43,13 +43,13 @@ def _now(alert: Document) -> str:
         return "over"
     if alert["unknown_since_ms"] is not None:
         return "unknown"
-    return spoken(Metric(alert["metric"]), alert["value"])
+    return spell_value(Metric(alert["metric"]), alert["value"])
 
 
 def rule_table(rules: list[dict[str, Any]]) -> OutputTable:
     table = OutputTable("name", "queue", "speaks when", long_column("channels"), "state", id_column())
     for rule in rules:
-        threshold = spoken(Metric(rule["metric"]), rule["threshold"])
+        threshold = spell_value(Metric(rule["metric"]), rule["threshold"])
         table.add_row(
             rule["name"],
             rule["queue"] or "",

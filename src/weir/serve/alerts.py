@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from weir.alerts.delivery import Courier, Relay
 from weir.alerts.evaluator import Evaluator
-from weir.alerts.room import AlertServices, open_alerts
+from weir.alerts.notification_queue import NotificationRelay, NotificationSender
 from weir.alerts.senders import ChannelSender
+from weir.alerts.services import AlertServices, alert_services
 from weir.alerts.situations import DefinedLifetimes
 from weir.broker.broker import Broker
 from weir.control.database import Database
@@ -52,10 +52,10 @@ def open_alerting(
     )
     loops = (
         Loop(name="alert-evaluator", run=evaluator.run),
-        Loop(name="alert-relay", run=Relay(database, broker, clock=clock).run),
-        Loop(name="alert-courier", run=Courier(database, broker, sender, clock=clock).run),
+        Loop(name="alert-relay", run=NotificationRelay(database, broker, clock=clock).run),
+        Loop(name="alert-courier", run=NotificationSender(database, broker, sender, clock=clock).run),
     )
-    room = open_alerts(
+    room = alert_services(
         database,
         broker,
         warehouse,

@@ -7,10 +7,10 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, status
 
-from weir.alerts.channel import channel_of
+from weir.alerts.alert_channels import channel_of
 from weir.alerts.lease import show_lease
-from weir.alerts.records import State
-from weir.alerts.room import AlertServices
+from weir.alerts.records import AlertState
+from weir.alerts.services import AlertServices
 from weir.alerts.situations import parse_recent
 from weir.api.auth import Access, Admin, App, Reader, Writer
 from weir.api.responses import problems
@@ -122,7 +122,7 @@ async def list_alerts(
     """What was raised, newest first; `active` is another word for `firing`."""
     alerts = await _room(services).records.of(
         access.environment,
-        state=None if state is None else State("firing" if state == "active" else state),
+        state=None if state is None else AlertState("firing" if state == "active" else state),
         queue=queue,
         before=None if before is None else str(before),
         limit=limit,

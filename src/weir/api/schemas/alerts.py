@@ -7,23 +7,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
-from weir.alerts.channel import AlertChannel
+from weir.alerts.alert import Alert
+from weir.alerts.alert_channels import AlertChannel
 from weir.alerts.evidence import evidence_lines
 from weir.alerts.judge import finite
 from weir.alerts.records import TimelineEntry
-from weir.alerts.room import Explanation
 from weir.alerts.rule import (
     DEFAULT_COOLDOWN_MS,
     DEFAULT_WINDOW_MS,
     MAX_CHANNELS,
     MAX_WINDOW_MS,
     MIN_WINDOW_MS,
-    Rule,
+    AlertRule,
     RuleDraft,
     draft_of,
 )
+from weir.alerts.services import Explanation
 from weir.alerts.silences import MAX_COMMENT, MAX_MS, Silence
-from weir.alerts.words import AlertRow
 from weir.api.schemas.shared import Name, Schema
 
 Number = Annotated[StrictFloat | StrictInt, Field(ge=0)]
@@ -189,7 +189,7 @@ class ExplanationView(BaseModel):
     expiring: int = Field(description="Waiting messages that will expire before their turn comes.")
 
 
-def rule_view(rule: Rule) -> RuleView:
+def rule_view(rule: AlertRule) -> RuleView:
     draft = rule.draft
     return RuleView(
         id=rule.id,
@@ -210,11 +210,11 @@ def rule_view(rule: Rule) -> RuleView:
     )
 
 
-def alert_view(alert: AlertRow) -> AlertView:
+def alert_view(alert: Alert) -> AlertView:
     return AlertView(**alert_document(alert))
 
 
-def alert_document(alert: AlertRow) -> dict[str, Any]:
+def alert_document(alert: Alert) -> dict[str, Any]:
     rule, verdict = alert.rule, alert.verdict
     return {
         "id": alert.id,
@@ -240,7 +240,7 @@ def alert_document(alert: AlertRow) -> dict[str, Any]:
     }
 
 
-def alert_detail(alert: AlertRow, timeline: list[TimelineEntry]) -> AlertDetail:
+def alert_detail(alert: Alert, timeline: list[TimelineEntry]) -> AlertDetail:
     lines = [
         AlertTimelineView(at_ms=one.at_ms, event=one.event, details=dict(one.details)) for one in timeline
     ]

@@ -1,25 +1,25 @@
-"""One evaluation, thought through: from rules, memories and figures to what changes. Pure."""
+"""One evaluation: from rules, memories and measurements to changes. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from weir.alerts.judge import Seen, Trustworthiness, judge
-from weir.alerts.machine import AlertPolicy, Happened, Level, Memory, Sight, is_forgettable, step
+from weir.alerts.alert_metrics import CATALOGUE, About, Metric
+from weir.alerts.judge import Measurement, Trustworthiness, judge
+from weir.alerts.machine import AlertPolicy, Level, Memory, Observation, Transition, is_forgettable, step
 from weir.alerts.measure import Measured
-from weir.alerts.metrics import CATALOGUE, About, Metric
-from weir.alerts.rule import Rule
+from weir.alerts.rule import AlertRule
 from weir.model.names import QueueRef
 from weir.warehouse.reading.windows import Levels
 
 Key = tuple[str, str]
-"""A rule's id and a queue's name; the name is empty for rules about no queue."""
+"""A rule's id and a queue's name; the name is empty for a rule that is not about a queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """A memory and the alert that it opened, if that is still open."""
+class StoredMemory:
+    """A memory, and the alert that it opened if that is still open."""
 
     memory: Memory
     alert_id: str | None = None
@@ -27,14 +27,14 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertChange:
-    """What one evaluation does to one rule about one queue."""
+    """The result of one evaluation for one rule and one queue."""
 
-    rule: Rule
+    rule: AlertRule
     queue: QueueRef | None
-    before: Kept | None
+    before: StoredMemory | None
     memory: Memory
-    sight: Sight
-    happened: tuple[Happened, ...]
+    observation: Observation
+    transitions: tuple[Transition, ...]
     forget: bool
 
     @property
@@ -43,17 +43,17 @@ class AlertChange:
 
     @property
     def worth_keeping(self) -> bool:
-        """Whether the memory says more than it said before, its time aside."""
+        """Whether the memory must be stored: it changed in more than its time, or its time matters later."""
         if self.forget:
             return False
-        if self.before is None or self.happened:
+        if self.before is None or self.transitions:
             return True
         return replace(self.before.memory, evaluated_ms=0) != replace(self.memory, evaluated_ms=0) or (
             self.memory.open or self.memory.clear_since_ms is not None
         )
 
 
-def policy_of(rule: Rule) -> AlertPolicy:
+def policy_of(rule: AlertRule) -> AlertPolicy:
     draft = rule.draft
     return AlertPolicy(
         window_ms=draft.window_ms, cooldown_ms=draft.cooldown_ms, auto_resolve=draft.auto_resolve
@@ -61,28 +61,28 @@ def policy_of(rule: Rule) -> AlertPolicy:
 
 
 def evaluate(
-    rules: Sequence[Rule],
-    kept: Mapping[Key, Kept],
+    rules: Sequence[AlertRule],
+    memories: Mapping[Key, StoredMemory],
     measured: Measured,
     *,
     live: Mapping[QueueRef, Mapping[Metric, float]],
 ) -> Iterator[AlertChange]:
-    """Every change of one evaluation; rules about which nothing is remembered or seen yield none.
+    """Every change of one evaluation. A rule without a memory and without a measurement yields none.
 
-    `live` are the levels right now of queues that are watched by name and of which telemetry says nothing.
+    `live` has the levels in Redis of queues with a rule or an open alert but no recent telemetry.
     """
     remembered: dict[str, list[str]] = {}
-    for rule_id, name in kept:
+    for rule_id, name in memories:
         remembered.setdefault(rule_id, []).append(name)
     for rule in rules:
         trust = measured.trust(rule)
         for queue in _subjects(rule, measured, remembered.get(rule.id, ())):
-            change = _change(rule, queue, kept, measured, live, trust=trust)
+            change = _change(rule, queue, memories, measured, live, trust=trust)
             if change.before is not None or not change.forget:
                 yield change
 
 
-def _subjects(rule: Rule, measured: Measured, remembered: Sequence[str]) -> Sequence[QueueRef | None]:
+def _subjects(rule: AlertRule, measured: Measured, remembered: Sequence[str]) -> Sequence[QueueRef | None]:
     if CATALOGUE[rule.draft.metric].about is not About.QUEUE:
         return [None]
     if rule.draft.queue is not None:
@@ -92,38 +92,43 @@ def _subjects(rule: Rule, measured: Measured, remembered: Sequence[str]) -> Sequ
 
 
 def _change(
-    rule: Rule,
+    rule: AlertRule,
     queue: QueueRef | None,
-    kept: Mapping[Key, Kept],
+    memories: Mapping[Key, StoredMemory],
     measured: Measured,
     live: Mapping[QueueRef, Mapping[Metric, float]],
     *,
     trust: Trustworthiness,
 ) -> AlertChange:
-    before = kept.get((rule.id, queue.queue if queue else ""))
+    before = memories.get((rule.id, queue.queue if queue else ""))
     policy = policy_of(rule)
     if trust.stale:
-        sight = Sight(level=Level.UNKNOWN)
+        observation = Observation(level=Level.UNKNOWN)
     else:
-        seen = _seen(rule, queue, measured, live)
-        sight = judge(rule.draft, seen, trust=trust, now_ms=measured.now_ms)
-    memory, happened = step(policy, before.memory if before else Memory(), sight, now_ms=measured.now_ms)
+        measurement = _measurement(rule, queue, measured, live)
+        observation = judge(rule.draft, measurement, trust=trust, now_ms=measured.now_ms)
+    memory, transitions = step(
+        policy, before.memory if before else Memory(), observation, now_ms=measured.now_ms
+    )
     return AlertChange(
         rule=rule,
         queue=queue,
         before=before,
         memory=memory,
-        sight=sight,
-        happened=happened,
+        observation=observation,
+        transitions=transitions,
         forget=is_forgettable(policy, memory, now_ms=measured.now_ms),
     )
 
 
-def _seen(
-    rule: Rule, queue: QueueRef | None, measured: Measured, live: Mapping[QueueRef, Mapping[Metric, float]]
-) -> Seen:
-    seen = measured.seen(rule, queue)
-    if queue is not None and queue in live and isinstance(seen, Levels) and seen.high == 0:
+def _measurement(
+    rule: AlertRule,
+    queue: QueueRef | None,
+    measured: Measured,
+    live: Mapping[QueueRef, Mapping[Metric, float]],
+) -> Measurement:
+    measurement = measured.measurement_of(rule, queue)
+    if queue is not None and queue in live and isinstance(measurement, Levels) and measurement.high == 0:
         level = live[queue][rule.draft.metric]
         return Levels(low=level, high=level, now=level)
-    return seen
+    return measurement

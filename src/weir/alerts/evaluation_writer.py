@@ -1,4 +1,4 @@
-"""Writing one evaluation down: memories, alerts, timelines and notifications in one fenced transaction."""
+"""Writes one evaluation: memories, alerts, timelines and notifications in one fenced transaction."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from weir.alerts.alert import SQL as RECORDS
+from weir.alerts.alert import Alert, alert_of
+from weir.alerts.evaluation import AlertChange, Key, StoredMemory
 from weir.alerts.judge import finite
 from weir.alerts.lease import Term, fence, note_evaluation
-from weir.alerts.machine import AlertStatus, Happened, Memory
-from weir.alerts.notices import NoticeKind, notify
-from weir.alerts.round import AlertChange, Kept, Key
-from weir.alerts.rule import Rule
+from weir.alerts.machine import AlertStatus, Memory, Transition
+from weir.alerts.notifications import NotificationKind, notify
+from weir.alerts.rule import AlertRule
 from weir.alerts.silences import Silence, is_silenced, silence_of
 from weir.alerts.verdict import Verdict
-from weir.alerts.words import SQL as RECORDS
-from weir.alerts.words import AlertRow, alert_row
 from weir.control.database import Connection, Database, execute, execute_many, fetch
 from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.model.ids import new_id
 
-SQL = load_queries("weir.alerts", "evaluator.sql")
+SQL = load_queries("weir.alerts", "evaluation_writer.sql")
 _LINES = {
-    Happened.FIRED: "fired",
-    Happened.RESOLVED: "resolved",
-    Happened.WENT_UNKNOWN: "unknown",
-    Happened.KNOWN_AGAIN: "known",
+    Transition.FIRED: "fired",
+    Transition.RESOLVED: "resolved",
+    Transition.WENT_UNKNOWN: "unknown",
+    Transition.KNOWN_AGAIN: "known",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationOutcome:
-    """What one evaluation did."""
+    """The counts of one evaluation."""
 
     rules: int
     changes: int
@@ -44,9 +44,9 @@ class EvaluationOutcome:
     unknown: int = 0
 
 
-async def load_memories(database: Database) -> dict[Key, Kept]:
+async def load_memories(database: Database) -> dict[Key, StoredMemory]:
     return {
-        (str(row["rule_id"]), row["queue"]): Kept(
+        (str(row["rule_id"]), row["queue"]): StoredMemory(
             memory=Memory(
                 status=AlertStatus(row["status"]),
                 since_ms=row["since_ms"],
@@ -61,8 +61,8 @@ async def load_memories(database: Database) -> dict[Key, Kept]:
     }
 
 
-class AlertJournal:
-    """Turns changes into rows. Nothing is written unless the term still holds at the end."""
+class EvaluationWriter:
+    """Writes the changes of an evaluation. Nothing is written if the term has ended."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -77,15 +77,16 @@ class AlertJournal:
         took_ms: int,
     ) -> None:
         async with self._database.transaction() as connection:
+            # First: it locks the lease, so that no other process writes an evaluation until this one commits.
             await fence(connection, term)
-            page = _Page(connection, verdicts, now_ms=now_ms)
-            await page.read()
-            await page.apply(await _unchanged(connection, changes))
+            transaction = _EvaluationTransaction(connection, verdicts, now_ms=now_ms)
+            await transaction.read()
+            await transaction.apply(await _lock_unchanged(connection, changes))
             await note_evaluation(connection, term, now_ms=now_ms, took_ms=took_ms)
 
 
-async def _unchanged(connection: Connection, changes: Sequence[AlertChange]) -> list[AlertChange]:
-    """The changes whose rules are still as they were evaluated; a rule that was edited waits for its turn."""
+async def _lock_unchanged(connection: Connection, changes: Sequence[AlertChange]) -> list[AlertChange]:
+    """Lock the rules, and leave out changes of rules that were edited meanwhile."""
     rules = {change.rule.id: change.rule for change in changes}
     rows = await fetch(
         connection,
@@ -97,62 +98,66 @@ async def _unchanged(connection: Connection, changes: Sequence[AlertChange]) -> 
     return [change for change in changes if change.rule.id in valid]
 
 
-class _Page:
-    """One transaction's worth of writing."""
+class _EvaluationTransaction:
+    """The writes of one evaluation inside one transaction."""
 
     def __init__(self, connection: Connection, verdicts: Mapping[Key, Verdict], *, now_ms: int) -> None:
         self._connection = connection
         self._verdicts = verdicts
         self._now_ms = now_ms
         self._silences: list[Silence] = []
-        self._open: dict[str, AlertRow] = {}
+        self._open: dict[str, Alert] = {}
 
     async def read(self) -> None:
         rows = await fetch(self._connection, SQL["silences_at"], now_ms=self._now_ms)
         self._silences = [silence_of(row) for row in rows]
-        alerts = [alert_row(row) for row in await fetch(self._connection, SQL["open_alerts"])]
+        alerts = [alert_of(row) for row in await fetch(self._connection, SQL["open_alerts"])]
         self._open = {alert.id: alert for alert in alerts}
 
     async def apply(self, changes: Sequence[AlertChange]) -> None:
         changes = [change for change in changes if not self._closed_meanwhile(change)]
-        raised = {change.key: self._raised(change) for change in changes if Happened.FIRED in change.happened}
+        raised = {
+            change.key: self._raised(change) for change in changes if Transition.FIRED in change.transitions
+        }
         await execute_many(self._connection, SQL["raise_alert"], [_alert_row(one) for one in raised.values()])
         over, still = self._sorted(changes)
         await execute(
             self._connection, RECORDS["resolve_alerts"], ids=[a.id for a in over], now_ms=self._now_ms
         )
         firing = [*raised.values(), *still]
-        told = await self._tell(NoticeKind.FIRING, [alert for alert in firing if not alert.notified])
-        await self._tell(NoticeKind.RESOLVED, [alert for alert in over if alert.notified], silenced_too=True)
+        told = await self._tell(NotificationKind.FIRING, [alert for alert in firing if not alert.notified])
+        await self._tell(
+            NotificationKind.RESOLVED, [alert for alert in over if alert.notified], silenced_too=True
+        )
         await self._update([replace(one, notified=one.notified or one.id in told) for one in firing])
         await self._timelines(changes, raised)
         await self._memories(changes, {key: alert.id for key, alert in raised.items()})
 
-    def _sorted(self, changes: Sequence[AlertChange]) -> tuple[list[AlertRow], list[AlertRow]]:
-        """The alerts that were open before: those that are over now, and those that are not."""
+    def _sorted(self, changes: Sequence[AlertChange]) -> tuple[list[Alert], list[Alert]]:
+        """The alerts that were open before, as two lists: resolved now, and still open."""
         over, still = [], []
         for change in changes:
             alert = self._alert_of(change)
             if alert is None:
                 continue
-            if Happened.RESOLVED in change.happened:
+            if Transition.RESOLVED in change.transitions:
                 over.append(replace(alert, state="resolved", resolved_at_ms=self._now_ms))
             else:
                 still.append(self._moved(change, alert))
         return over, still
 
     def _closed_meanwhile(self, change: AlertChange) -> bool:
-        """Whether somebody resolved the alert by hand while this evaluation was thinking."""
+        """Whether somebody resolved the alert by hand during this evaluation."""
         before = change.before
         return before is not None and before.memory.open and before.alert_id not in self._open
 
-    def _alert_of(self, change: AlertChange) -> AlertRow | None:
+    def _alert_of(self, change: AlertChange) -> Alert | None:
         alert_id = change.before.alert_id if change.before else None
         return None if alert_id is None else self._open.get(alert_id)
 
-    def _raised(self, change: AlertChange) -> AlertRow:
+    def _raised(self, change: AlertChange) -> Alert:
         verdict = self._verdicts[change.key]
-        return AlertRow(
+        return Alert(
             id=new_id(),
             rule_id=change.rule.id,
             environment=change.rule.environment,
@@ -162,8 +167,8 @@ class _Page:
             fired_at_ms=self._now_ms,
             resolved_at_ms=None,
             unknown_since_ms=None,
-            value=finite(change.sight.value),
-            peak=finite(change.sight.value),
+            value=finite(change.observation.value),
+            peak=finite(change.observation.value),
             cause=verdict.cause.value,
             verdict=verdict.document(),
             notified=False,
@@ -171,18 +176,18 @@ class _Page:
             acknowledged_by=None,
         )
 
-    def _moved(self, change: AlertChange, alert: AlertRow) -> AlertRow:
-        """The open alert with its newest value; unknown leaves the value as it was."""
+    def _moved(self, change: AlertChange, alert: Alert) -> Alert:
+        """The open alert with its newest value. While the value is unknown, the last one stays."""
         if change.memory.status is AlertStatus.UNKNOWN:
             return replace(alert, unknown_since_ms=alert.unknown_since_ms or self._now_ms)
-        value = finite(change.sight.value)
+        value = finite(change.observation.value)
         return replace(alert, value=value, peak=_worse(change.rule, alert.peak, value), unknown_since_ms=None)
 
     async def _tell(
-        self, kind: NoticeKind, alerts: Iterable[AlertRow], *, silenced_too: bool = False
+        self, kind: NotificationKind, alerts: Iterable[Alert], *, silenced_too: bool = False
     ) -> set[str]:
-        """Notify rule by rule, the worst first; whom it told of."""
-        by_rule: dict[str, list[AlertRow]] = defaultdict(list)
+        """Notify per rule, the worst alert first; the ids of the alerts that were notified."""
+        by_rule: dict[str, list[Alert]] = defaultdict(list)
         for alert in alerts:
             if silenced_too or not is_silenced(alert, self._silences):
                 by_rule[alert.rule_id].append(alert)
@@ -192,19 +197,19 @@ class _Page:
             await notify(self._connection, kind, group, now_ms=self._now_ms)
         return {alert.id for group in by_rule.values() for alert in group}
 
-    async def _update(self, alerts: Sequence[AlertRow]) -> None:
+    async def _update(self, alerts: Sequence[Alert]) -> None:
         columns = ("id", "value", "peak", "unknown_since_ms", "notified")
         lists = {name: [getattr(alert, name) for alert in alerts] for name in columns}
         await execute(self._connection, SQL["update_alerts"], **lists)
 
-    async def _timelines(self, changes: Sequence[AlertChange], raised: Mapping[Key, AlertRow]) -> None:
+    async def _timelines(self, changes: Sequence[AlertChange], raised: Mapping[Key, Alert]) -> None:
         lines = []
         for change in changes:
             alert = raised.get(change.key) or self._alert_of(change)
             if alert is not None:
-                details = {"value": finite(change.sight.value)}
+                details = {"value": finite(change.observation.value)}
                 lines += [
-                    _line(alert, self._now_ms, _LINES[h], details) for h in change.happened if h in _LINES
+                    _line(alert, self._now_ms, _LINES[h], details) for h in change.transitions if h in _LINES
                 ]
         if lines:
             await execute_many(self._connection, RECORDS["add_timeline"], lines)
@@ -223,13 +228,13 @@ class _Page:
             await execute(self._connection, SQL["put_memories"], **lists)
 
 
-def rule_document(rule: Rule) -> dict[str, Any]:
-    """The rule as an alert remembers it."""
+def rule_document(rule: AlertRule) -> dict[str, Any]:
+    """The rule as an alert stores it."""
     draft = asdict(rule.draft)
     return {**draft, "channels": list(rule.draft.channels), "id": rule.id}
 
 
-def _alert_row(alert: AlertRow) -> dict[str, Any]:
+def _alert_row(alert: Alert) -> dict[str, Any]:
     return {
         "id": alert.id,
         "rule_id": alert.rule_id,
@@ -244,7 +249,7 @@ def _alert_row(alert: AlertRow) -> dict[str, Any]:
     }
 
 
-def _worse(rule: Rule, left: float | None, right: float | None) -> float | None:
+def _worse(rule: AlertRule, left: float | None, right: float | None) -> float | None:
     values = [value for value in (left, right) if value is not None]
     if not values:
         return None
@@ -252,13 +257,13 @@ def _worse(rule: Rule, left: float | None, right: float | None) -> float | None:
 
 
 def _badness(value: float | None, *, rising: bool) -> float:
-    """Endless, stored as nothing, is the worst there is."""
+    """A number to sort alerts by. None means infinite, and sorts as the worst."""
     if value is None:
         return float("inf")
     return value if rising else -value
 
 
-def _line(alert: AlertRow, at_ms: int, event: str, details: Mapping[str, Any]) -> dict[str, Any]:
+def _line(alert: Alert, at_ms: int, event: str, details: Mapping[str, Any]) -> dict[str, Any]:
     return {"alert_id": alert.id, "at_ms": at_ms, "event": event, "details": Jsonb(dict(details))}
 
 

@@ -1,10 +1,10 @@
 -- name: waiting_notifications
--- The oldest that nobody carries yet.
+-- The oldest notifications that are not in the queue and that no other relay has locked.
 SELECT id FROM weir.alert_notifications WHERE state = 'waiting' ORDER BY id LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED;
 
 -- name: mark_queued
--- These are in the queue now.
+-- Mark these notifications as moved into the queue.
 UPDATE weir.alert_notifications SET state = 'queued' WHERE id = ANY(%(ids)s::uuid[]) AND state = 'waiting';
 
 -- name: find_notification
@@ -12,16 +12,16 @@ UPDATE weir.alert_notifications SET state = 'queued' WHERE id = ANY(%(ids)s::uui
 SELECT * FROM weir.alert_notifications WHERE id = %(id)s;
 
 -- name: settle_notification
--- It was told, or will never be.
+-- Mark a notification as delivered or failed for good.
 UPDATE weir.alert_notifications SET state = %(state)s, settled_at_ms = %(now_ms)s, last_error = %(error)s
 WHERE id = %(id)s;
 
 -- name: note_error
--- An attempt failed; there will be another.
+-- Store the error of an attempt; another attempt follows.
 UPDATE weir.alert_notifications SET last_error = %(error)s WHERE id = %(id)s;
 
 -- name: record_delivery
--- One attempt.
+-- Record one attempt to send a notification.
 INSERT INTO weir.alert_deliveries (
     notification_id, attempt, at_ms, duration_ms, verdict, status, error, excerpt
 )
@@ -31,7 +31,7 @@ VALUES (
 ON CONFLICT DO NOTHING;
 
 -- name: list_notifications
--- What was said in an environment, newest first, with its attempts.
+-- The notifications of an environment, newest first, each with its attempts.
 SELECT n.id, n.channel, n.kind, n.state, n.created_at_ms, n.settled_at_ms, n.last_error,
        n.document->'rule'->>'name' AS rule_name,
        jsonb_array_length(n.document->'alerts') + (n.document->>'more')::int AS alerts,
@@ -49,7 +49,7 @@ ORDER BY n.id DESC
 LIMIT %(limit)s;
 
 -- name: forget_notifications
--- Drop what was settled long ago.
+-- Delete notifications that were settled long ago, a limited number at a time.
 DELETE FROM weir.alert_notifications
 WHERE id IN (
     SELECT id FROM weir.alert_notifications WHERE settled_at_ms < %(before_ms)s ORDER BY id LIMIT 1000

@@ -1,5 +1,5 @@
 -- name: put_channel
--- Create a channel or change it; a changed one is enabled again.
+-- Create or change a channel; a change enables it again.
 INSERT INTO weir.alert_channels (organization, project, environment, name, kind, config, created_at_ms)
 VALUES (%(organization)s, %(project)s, %(environment)s, %(name)s, %(kind)s, %(config)s, %(now_ms)s)
 ON CONFLICT (organization, project, environment, name) DO UPDATE SET
@@ -18,13 +18,13 @@ WHERE organization = %(organization)s AND project = %(project)s AND environment 
 ORDER BY name;
 
 -- name: delete_channel
--- Forget a channel.
+-- Delete a channel.
 DELETE FROM weir.alert_channels
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
   AND name = %(name)s;
 
 -- name: disable_channel
--- Its receiver asked not to be called again.
+-- Disable a channel whose receiver asked not to be called again.
 UPDATE weir.alert_channels SET disabled_reason = %(reason)s
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
   AND name = %(name)s;

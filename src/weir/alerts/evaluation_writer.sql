@@ -1,9 +1,9 @@
 -- name: memories
--- What is remembered of every rule.
+-- The memories of all rules.
 SELECT * FROM weir.alert_memories;
 
 -- name: put_memories
--- Remember.
+-- Create or change memories of rules that still exist.
 INSERT INTO weir.alert_memories (
     rule_id, queue, status, since_ms, open, clear_since_ms, last_fired_ms, evaluated_ms, alert_id
 )
@@ -18,13 +18,13 @@ ON CONFLICT (rule_id, queue) DO UPDATE SET
     evaluated_ms = EXCLUDED.evaluated_ms, alert_id = EXCLUDED.alert_id;
 
 -- name: drop_memories
--- Forget what no longer matters.
+-- Delete memories that would change nothing any more.
 DELETE FROM weir.alert_memories AS m
 USING unnest(%(rule_id)s::uuid[], %(queue)s::text[]) AS gone (rule_id, queue)
 WHERE m.rule_id = gone.rule_id AND m.queue = gone.queue;
 
 -- name: lock_rules
--- Keep these rules as they are until the transaction ends; those that changed since they were read are left out.
+-- Lock these rules until the transaction ends, without those that changed since they were read.
 SELECT r.id FROM weir.alert_rules AS r
 JOIN unnest(%(ids)s::uuid[], %(updated)s::bigint[]) AS w (id, updated_at_ms)
     ON r.id = w.id AND r.updated_at_ms = w.updated_at_ms
@@ -32,7 +32,7 @@ WHERE r.enabled
 FOR SHARE OF r;
 
 -- name: raise_alert
--- A rule fired.
+-- Store the alert of a rule that fired.
 INSERT INTO weir.alerts (
     id, rule_id, organization, project, environment, rule, queue, state, fired_at_ms, value, peak, cause,
     verdict, notified
@@ -47,7 +47,7 @@ VALUES (
 SELECT * FROM weir.alerts WHERE state = 'firing';
 
 -- name: update_alerts
--- The newest value of open alerts, and since when they are unknown.
+-- Store the newest value of open alerts, and since when it is unknown.
 UPDATE weir.alerts AS a
 SET value = n.value, peak = n.peak, unknown_since_ms = n.unknown_since_ms, notified = n.notified
 FROM unnest(
@@ -57,5 +57,5 @@ FROM unnest(
 WHERE a.id = n.id AND a.state = 'firing';
 
 -- name: silences_at
--- The silences that hold at a moment.
+-- The silences that are in effect at a moment.
 SELECT * FROM weir.alert_silences WHERE starts_at_ms <= %(now_ms)s AND ends_at_ms > %(now_ms)s;

@@ -1,4 +1,4 @@
-"""What a rule can watch: the catalogue of metrics, and how each adds up over a window."""
+"""The metrics that a rule can watch, and how each is judged over a window."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Metric(StrEnum):
 
 
 class About(StrEnum):
-    """Whom a metric speaks about, and so how many alerts one rule can raise."""
+    """What a metric describes. A rule about queues raises one alert per queue, every other rule one."""
 
     QUEUE = "queue"
     WORKERS = "workers"
@@ -44,13 +44,13 @@ class Over(StrEnum):
     """How a window is judged."""
 
     HOLDS = "holds"
-    """A level: it must hold in every bucket of the window to fire, and in none to be clear."""
+    """A level: it fires if it holds in every bucket of the window, and is clear if it holds in none."""
     ADDS_UP = "adds_up"
-    """One figure over the whole window; clear when that figure stayed calm for a window."""
+    """One figure over the whole window; clear if that figure stayed calm for a window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
+class MetricDescription:
     unit: str
     about: About
     over: Over
@@ -59,15 +59,15 @@ class Description:
     """A threshold above this can never be crossed."""
 
 
-def _queue(unit: str, over: Over, doc: str, *, highest: float | None = None) -> Description:
-    return Description(unit=unit, about=About.QUEUE, over=over, doc=doc, highest=highest)
+def _queue(unit: str, over: Over, doc: str, *, highest: float | None = None) -> MetricDescription:
+    return MetricDescription(unit=unit, about=About.QUEUE, over=over, doc=doc, highest=highest)
 
 
-def _operations(unit: str, doc: str) -> Description:
-    return Description(unit=unit, about=About.OPERATIONS, over=Over.ADDS_UP, doc=doc)
+def _operations(unit: str, doc: str) -> MetricDescription:
+    return MetricDescription(unit=unit, about=About.OPERATIONS, over=Over.ADDS_UP, doc=doc)
 
 
-CATALOGUE: Mapping[Metric, Description] = MappingProxyType(
+CATALOGUE: Mapping[Metric, MetricDescription] = MappingProxyType(
     {
         Metric.BACKLOG: _queue("messages", Over.HOLDS, "Waiting messages."),
         Metric.LATENCY_MEAN: _queue("ms", Over.ADDS_UP, "Mean wait from available to dequeued."),
@@ -80,20 +80,20 @@ CATALOGUE: Mapping[Metric, Description] = MappingProxyType(
         Metric.OLDEST_AGE: _queue("ms", Over.HOLDS, "Age of the oldest waiting message."),
         Metric.DEAD_LETTERS: _queue("messages", Over.ADDS_UP, "Messages that died in the window."),
         Metric.EXPIRIES: _queue("messages", Over.ADDS_UP, "Messages that expired in the window."),
-        Metric.THROUGHPUT: _queue("messages/s", Over.ADDS_UP, "Messages done a second."),
+        Metric.THROUGHPUT: _queue("messages/s", Over.ADDS_UP, "Messages done per second."),
         Metric.DRAIN_TIME: _queue(
             "ms", Over.ADDS_UP, "Time until the backlog is gone at the window's rates; endless if it grows."
         ),
         Metric.EXPIRING: _queue(
             "messages", Over.ADDS_UP, "Waiting messages that will expire before their turn comes."
         ),
-        Metric.WORKER_LAG: Description(
+        Metric.WORKER_LAG: MetricDescription(
             unit="ms",
             about=About.WORKERS,
             over=Over.HOLDS,
             doc="Worst event-loop lag of any process.",
         ),
-        Metric.PIPELINE_LAG: Description(
+        Metric.PIPELINE_LAG: MetricDescription(
             unit="ms",
             about=About.PIPELINE,
             over=Over.ADDS_UP,
@@ -108,8 +108,8 @@ CATALOGUE: Mapping[Metric, Description] = MappingProxyType(
 )
 
 
-def spoken(metric: Metric, value: float | None) -> str:
-    """A value of the metric as people say it; None is infinite or was not measured."""
+def spell_value(metric: Metric, value: float | None) -> str:
+    """A value of the metric with its unit, for people; None is infinite or was not measured."""
     if value is None:
         return "endless"
     unit = CATALOGUE[metric].unit
@@ -132,4 +132,4 @@ def parse_metric(text: str) -> Metric:
         return Metric(name)
     except ValueError:
         known = ", ".join(f"`{metric}`" for metric in Metric)
-        raise InvalidInput(f"`{text!s:.64}` is no alert metric; expected one of {known}") from None
+        raise InvalidInput(f"`{text!s:.64}` is not an alert metric; expected one of {known}") from None

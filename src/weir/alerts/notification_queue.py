@@ -1,8 +1,8 @@
-"""Telling: notifications travel through a queue of Weir's own, with its retries, and every attempt is logged.
+"""Sends notifications through a queue of Weir's own, with its retries; every attempt is logged.
 
-The relay moves them from the outbox into the queue, under their own id as idempotency key, so a crash
-between the two moves them once. The courier takes them out and sends them; a crash after sending and
-before settling tells twice, which is the one duplicate that can happen.
+The relay moves stored notifications into the queue. Their id is the idempotency key, so a crash between the
+two stores moves each of them once. The sender takes them out and sends them. A crash after sending and before
+settling sends a notification twice; no other duplicate can happen.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any
 
 import structlog
 
-from weir.alerts.channel import AlertChannel
-from weir.alerts.channels import AlertChannels
-from weir.alerts.notices import NoticeKind
+from weir.alerts.alert_channels import AlertChannel, AlertChannels
+from weir.alerts.notifications import NotificationKind
 from weir.alerts.senders import Sender
 from weir.broker.broker import Broker
 from weir.control.database import Database, Row, execute, fetch
@@ -22,30 +21,32 @@ from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import load_queries
 from weir.errors import NotFound, Unavailable
 from weir.model.clock import Clock, SystemClock
+from weir.model.durations import DAY_MS
 from weir.model.ids import check_id
 from weir.model.message import Delivery, Enqueue, Failure, NewMessage
 from weir.model.names import SYSTEM_ORGANIZATION, EnvironmentRef
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict
 from weir.spec.ir import DeliveryPolicy, QueueSpec
 
-SQL = load_queries("weir.alerts", "delivery.sql")
+SQL = load_queries("weir.alerts", "notification_queue.sql")
 log = structlog.get_logger("weir.alerts")
 
 _OWN = EnvironmentRef(organization=SYSTEM_ORGANIZATION, project="system", environment="alerts")
 QUEUE = _OWN.queue("notifications")
-"""In the tenant that Weir keeps for itself."""
+"""A queue of the organization that Weir keeps for itself."""
 SPEC = QueueSpec(
     name=QUEUE.queue,
     delivery=DeliveryPolicy(
         max_attempts=12, initial_backoff_ms=5_000, max_backoff_ms=1_800_000, jitter=0.2, lease_ms=60_000
     ),
 )
-KEEP_MS = 30 * 24 * 3_600_000
+KEEP_MS = 30 * DAY_MS
+# Rows that stay locked during one call to Redis.
 _BATCH = 100
 
 
-class Relay:
-    """Moves notifications from the outbox into the queue."""
+class NotificationRelay:
+    """Moves stored notifications into the queue."""
 
     def __init__(
         self, database: Database, broker: Broker, *, clock: Clock | None = None, every_s: float = 1.0
@@ -81,14 +82,14 @@ class Relay:
             return len(moved)
 
     async def forget(self) -> int:
-        """Drop notifications that were settled long ago."""
+        """Delete notifications that were settled long ago."""
         return await self._database.execute(
             SQL["forget_notifications"], before_ms=self._clock.now_ms() - KEEP_MS
         )
 
 
-class Courier:
-    """Takes notifications out of the queue and tells them."""
+class NotificationSender:
+    """Takes notifications out of the queue and sends them."""
 
     def __init__(
         self,
@@ -112,18 +113,18 @@ class Courier:
         await self._broker.define(QUEUE, SPEC)
         while True:
             try:
-                await self.carry(wait_ms=self._wait_ms)
+                await self.send_waiting(wait_ms=self._wait_ms)
             except Unavailable as error:
-                log.warning("courier failed", code=error.code, error=str(error))
+                log.warning("sending notifications failed", code=error.code, error=str(error))
                 await asyncio.sleep(1)
 
-    async def carry(self, *, wait_ms: int = 0) -> int:
-        """Take what waits and try to tell it; how many were tried."""
+    async def send_waiting(self, *, wait_ms: int = 0) -> int:
+        """Try to send up to ten waiting notifications; how many were tried."""
         deliveries = await self._broker.dequeue(QUEUE, consumer=self._consumer, limit=10, wait_ms=wait_ms)
-        await asyncio.gather(*(self._tell(delivery) for delivery in deliveries))
+        await asyncio.gather(*(self._send(delivery) for delivery in deliveries))
         return len(deliveries)
 
-    async def _tell(self, delivery: Delivery) -> None:
+    async def _send(self, delivery: Delivery) -> None:
         notification_id = delivery.payload.decode()
         row = await self._database.fetch_one(SQL["find_notification"], id=notification_id)
         if row is None or row["state"] in ("delivered", "failed"):
@@ -145,7 +146,10 @@ class Courier:
             reason = "there is no such channel" if channel is None else channel.disabled_reason
             return DeliveryOutcome(verdict=DeliveryVerdict.REFUSED, duration_ms=0, error=reason)
         return await self._sender.send(
-            channel, notification_id=str(row["id"]), kind=NoticeKind(row["kind"]), document=row["document"]
+            channel,
+            notification_id=str(row["id"]),
+            kind=NotificationKind(row["kind"]),
+            document=row["document"],
         )
 
     async def _record(self, notification_id: str, attempt: int, outcome: DeliveryOutcome) -> None:
@@ -162,7 +166,7 @@ class Courier:
         )
 
     async def _settle(self, delivery: Delivery, row: Row, outcome: DeliveryOutcome) -> None:
-        """The store first, then the queue: what was told is known to have been, whatever dies in between."""
+        """Settle in PostgreSQL first and in the queue second: a crash in between does not send it again."""
         last = delivery.attempt >= SPEC.delivery.max_attempts
         if outcome.verdict is DeliveryVerdict.RETRY and not last:
             await self._database.execute(SQL["note_error"], id=row["id"], error=outcome.error)
@@ -191,7 +195,7 @@ class Courier:
 
 
 class NotificationLog:
-    """What was said, through which channel, in how many attempts."""
+    """The sent notifications, each with its channel and its attempts."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""An alert as it is stored, and its rule at the time."""
+"""A stored alert, with its rule as it was when the alert fired."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SQL = load_queries("weir.alerts", "records.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlertRow:
-    """One time that a rule fired."""
+class Alert:
+    """One time that a rule fired for one queue."""
 
     id: str
     rule_id: str
@@ -24,7 +24,7 @@ class AlertRow:
     rule: Mapping[str, Any]
     """The rule as it was then: name, metric, operator, threshold, window_ms, channels."""
     queue: str
-    """Empty for rules about no queue."""
+    """Empty for a rule that is not about a queue."""
     state: str
     fired_at_ms: int
     resolved_at_ms: int | None
@@ -37,12 +37,12 @@ class AlertRow:
     acknowledged_at_ms: int | None
     acknowledged_by: str | None
     fired_value: float | None = None
-    """The value that it fired at, of which its verdict speaks; None where it was not asked for."""
+    """The value that it fired at, which its verdict explains; None where the query does not read it."""
 
 
-def alert_row(row: Row) -> AlertRow:
+def alert_of(row: Row) -> Alert:
     environment = scope_of(row)
-    names = {name: row[name] for name in AlertRow.__dataclass_fields__ if name in row}
-    return AlertRow(
+    names = {name: row[name] for name in Alert.__dataclass_fields__ if name in row}
+    return Alert(
         **{**names, "id": str(row["id"]), "rule_id": str(row["rule_id"]), "environment": environment}
     )

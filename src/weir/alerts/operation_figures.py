@@ -1,24 +1,24 @@
-"""The operation queue as rules see it: straight from PostgreSQL, so it is known while telemetry is not."""
+"""Figures of the operation queue for rules. They come from PostgreSQL, so they do not need telemetry."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from weir.alerts.metrics import CATALOGUE, About, Metric
-from weir.alerts.rule import Rule
+from weir.alerts.alert_metrics import CATALOGUE, About, Metric
+from weir.alerts.rule import AlertRule
 from weir.control.database import Database
 from weir.control.sql import load_queries
 from weir.model.names import EnvironmentRef
 
-SQL = load_queries("weir.alerts", "operations.sql")
+SQL = load_queries("weir.alerts", "operation_figures.sql")
 Watched = tuple[EnvironmentRef, int]
-"""An environment, and the window in milliseconds that is looked at."""
+"""An environment and a window in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationFigures:
-    """The queued operations of one environment: those that wait now, and those that failed in a window."""
+    """The operations of one environment: how many wait now, and how many failed in a window."""
 
     waiting: int
     oldest_age_ms: int
@@ -33,8 +33,10 @@ class OperationFigures:
         return float(values[metric])
 
 
-async def operation_figures(database: Database, rules: Sequence[Rule]) -> Mapping[Watched, OperationFigures]:
-    """What the rules about operations want to see; one question for all of them."""
+async def operation_figures(
+    database: Database, rules: Sequence[AlertRule]
+) -> Mapping[Watched, OperationFigures]:
+    """Read the figures of all rules about operations in one query."""
     watched = sorted(
         {
             (rule.environment, rule.draft.window_ms)

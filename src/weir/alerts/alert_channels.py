@@ -1,4 +1,4 @@
-"""Where alerts are told: the kinds of channels, what each needs, and what is refused."""
+"""Alert channels: their kinds, the configuration that each needs, and their register in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from weir.errors import InvalidInput
+from psycopg.types.json import Jsonb
+
+from weir.control.database import Database, Row
+from weir.control.scopes import scope_names, scope_of
+from weir.control.sql import load_queries
+from weir.errors import InvalidInput, NotFound
+from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, check_name
 from weir.outbound.guard import GuardPolicy, check_url
 
@@ -26,7 +32,7 @@ class ChannelKind(StrEnum):
 
 
 class Tls(StrEnum):
-    """How a mail server is spoken to."""
+    """How the connection to a mail server is encrypted."""
 
     START = "starttls"
     WHOLE = "tls"
@@ -54,10 +60,10 @@ class AlertChannel:
     disabled_reason: str | None = None
 
     def shown(self) -> dict[str, Any]:
-        """The configuration without what must not be read back."""
+        """The configuration with its secrets masked."""
         shown = {name: _MASK if name in _SECRET else value for name, value in self.config.items()}
         if self.kind in (ChannelKind.SLACK, ChannelKind.APPRISE):
-            # These URLs are the credential.
+            # Whoever has one of these URLs can send: it is a secret.
             shown["url"] = str(self.config["url"])[:16] + "…"
         return shown
 
@@ -74,7 +80,7 @@ def channel_of(
     policy: GuardPolicy,
     allow_apprise: bool = False,
 ) -> AlertChannel:
-    """A checked channel from what a caller sent."""
+    """The channel that a request describes; InvalidInput says what to change."""
     chosen = _kind(kind)
     if chosen is ChannelKind.APPRISE and not allow_apprise:
         raise InvalidInput(APPRISE_REFUSED)
@@ -95,7 +101,7 @@ def _kind(text: str) -> ChannelKind:
         return ChannelKind(text)
     except ValueError:
         known = _list(frozenset(kind.value for kind in ChannelKind))
-        raise InvalidInput(f"`{text!s:.32}` is no kind of channel; expected one of {known}") from None
+        raise InvalidInput(f"`{text!s:.32}` is not a kind of channel; expected one of {known}") from None
 
 
 def _by_url(kind: ChannelKind, config: Mapping[str, Any], policy: GuardPolicy) -> dict[str, Any]:
@@ -117,11 +123,11 @@ def _by_url(kind: ChannelKind, config: Mapping[str, Any], policy: GuardPolicy) -
 def _email(config: Mapping[str, Any], policy: GuardPolicy) -> dict[str, Any]:
     host = _text(config["host"], what="host", most=253)
     if not _HOST.fullmatch(host):
-        raise InvalidInput(f"`{host:.64}` is no host name")
+        raise InvalidInput(f"`{host:.64}` is not a host name")
     port = config.get("port", 587)
     if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65_535:
-        raise InvalidInput(f"`{port!s:.16}` is no port")
-    # The guard reads a host as it stands in a URL; the address itself is checked on connecting.
+        raise InvalidInput(f"`{port!s:.16}` is not a port; expected 1 to 65535")
+    # The guard checks URLs, so the host is put into one. Its addresses are checked again on connecting.
     check_url(f"http://[{host}]/" if ":" in host else f"http://{host}/", policy=_any_port(policy))
     recipients = config["to"]
     if not isinstance(recipients, list) or not 1 <= len(recipients) <= MAX_RECIPIENTS:
@@ -147,21 +153,72 @@ def _tls(value: Any) -> str:
     try:
         return Tls(value).value
     except ValueError:
-        raise InvalidInput(f"`{value!s:.16}` is no way to encrypt; expected starttls, tls or none") from None
+        raise InvalidInput(f"`tls` is `{value!s:.16}`; expected `starttls`, `tls` or `none`") from None
 
 
 def _address(value: Any) -> str:
     text = _text(value, what="address", most=320)
     if not _ADDRESS.fullmatch(text):
-        raise InvalidInput(f"`{text:.64}` is no mail address")
+        raise InvalidInput(f"`{text:.64}` is not a mail address")
     return text
 
 
 def _text(value: Any, *, what: str, most: int) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable():
-        raise InvalidInput(f"the {what} is no printable text of 1 to {most} characters")
+        raise InvalidInput(f"the {what} must be a printable text of 1 to {most} characters")
     return value
 
 
 def _list(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in sorted(names)) or "nothing"
+
+
+SQL = load_queries("weir.alerts", "alert_channels.sql")
+
+
+class AlertChannels:
+    """The register of alert channels in PostgreSQL."""
+
+    def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    async def put(self, channel: AlertChannel) -> None:
+        await self._database.execute(
+            SQL["put_channel"],
+            name=channel.name,
+            kind=channel.kind.value,
+            config=Jsonb(dict(channel.config)),
+            now_ms=self._clock.now_ms(),
+            **scope_names(channel.environment),
+        )
+
+    async def find(self, environment: EnvironmentRef, name: str) -> AlertChannel:
+        row = await self._database.fetch_one(SQL["find_channel"], name=name, **scope_names(environment))
+        if row is None:
+            raise NotFound(f"there is no alert channel `{name:.64}` in this environment")
+        return _channel(row)
+
+    async def of(self, environment: EnvironmentRef) -> list[AlertChannel]:
+        rows = await self._database.fetch(SQL["list_channels"], **scope_names(environment))
+        return [_channel(row) for row in rows]
+
+    async def delete(self, environment: EnvironmentRef, name: str) -> None:
+        if not await self._database.execute(SQL["delete_channel"], name=name, **scope_names(environment)):
+            raise NotFound(f"there is no alert channel `{name:.64}` in this environment")
+
+    async def disable(self, environment: EnvironmentRef, name: str, *, reason: str) -> None:
+        """Send nothing more through this channel until somebody changes it."""
+        await self._database.execute(
+            SQL["disable_channel"], name=name, reason=reason, **scope_names(environment)
+        )
+
+
+def _channel(row: Row) -> AlertChannel:
+    return AlertChannel(
+        environment=scope_of(row),
+        name=row["name"],
+        kind=ChannelKind(row["kind"]),
+        config=row["config"],
+        disabled_reason=row["disabled_reason"],
+    )

@@ -1,21 +1,20 @@
-"""The parts of this room that routes and commands use, built once for a process."""
+"""The parts of alerting that routes and commands use, built once per process."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weir.alerts.channel import AlertChannel
-from weir.alerts.channels import AlertChannels
-from weir.alerts.delivery import NotificationLog
+from weir.alerts.alert_channels import AlertChannel, AlertChannels
+from weir.alerts.causes import explain
 from weir.alerts.forecast import Outlook, outlook_of
-from weir.alerts.notices import NoticeKind
-from weir.alerts.records import Records
+from weir.alerts.notification_queue import NotificationLog
+from weir.alerts.notifications import NotificationKind, fire_test
+from weir.alerts.records import AlertRecords
 from weir.alerts.rule import RuleDraft
-from weir.alerts.rules import Rules
+from weir.alerts.rules import AlertRules
 from weir.alerts.silences import Silences
 from weir.alerts.situations import DEFAULT_RECENT_MS, DefinedLifetimes, Situations
-from weir.alerts.trial import fire_test
-from weir.alerts.verdict import Verdict, explain
+from weir.alerts.verdict import Verdict
 from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.errors import InvalidInput, NotFound
@@ -37,8 +36,8 @@ class Explanation:
 class AlertServices:
     database: Database
     broker: Broker
-    rules: Rules
-    records: Records
+    rules: AlertRules
+    records: AlertRecords
     channels: AlertChannels
     silences: Silences
     deliveries: NotificationLog
@@ -60,7 +59,7 @@ class AlertServices:
             raise InvalidInput(f"there is no alert channel `{missing[0]}`; create it first")
 
     async def explain(self, queue: QueueRef, *, recent_ms: int = DEFAULT_RECENT_MS) -> Explanation:
-        """Why a queue is as it is, and where it is heading; NotFound if there is none."""
+        """The verdict on a queue and its forecast; NotFound if there is no such queue."""
         await self.broker.state(queue)
         situation = await self.situations.of(queue, recent_ms=recent_ms)
         ttls = await DefinedLifetimes(self.database).ttls_ms([queue.scope])
@@ -69,11 +68,11 @@ class AlertServices:
         )
 
     async def test(self, channel: AlertChannel) -> str:
-        """Send a test notification on its way; its id in the delivery log."""
-        return await fire_test(self.database, channel, kind=NoticeKind.TEST, now_ms=self.clock.now_ms())
+        """Store a test notification for a channel; its id in the notification log."""
+        return await fire_test(self.database, channel, kind=NotificationKind.TEST, now_ms=self.clock.now_ms())
 
 
-def open_alerts(
+def alert_services(
     database: Database,
     broker: Broker,
     warehouse: Warehouse,
@@ -83,13 +82,13 @@ def open_alerts(
     clock: Clock | None = None,
     workers: WorkerRegister | None = None,
 ) -> AlertServices:
-    """Connect the parts; nothing runs until the loops do."""
+    """Build the parts. The evaluator, the relay and the sender are started elsewhere."""
     clock = clock or SystemClock()
     return AlertServices(
         database=database,
         broker=broker,
-        rules=Rules(database, clock=clock),
-        records=Records(database, clock=clock),
+        rules=AlertRules(database, clock=clock),
+        records=AlertRecords(database, clock=clock),
         channels=AlertChannels(database, clock=clock),
         silences=Silences(database, clock=clock),
         deliveries=NotificationLog(database),
