@@ -17,7 +17,7 @@ from struct import Struct
 import orjson
 
 from weir.broker.records import MARK, Record, python_struct
-from weir.model.message import DEFAULT_PRIORITY, NO_HEADERS, NewMessage
+from weir.model.message import DEFAULT_PRIORITY, NO_HEADERS, DeathReason, NewMessage
 from weir.spec.ir import Ordering, QueueSpec
 from weir.telemetry.events import CATALOGUE, QUEUE_COUNTERS
 from weir.telemetry.streams import EVENT_LAYOUT
@@ -50,7 +50,8 @@ PROMISES = Record(
 )
 """What a queue was defined with. Version 1 only says its version."""
 
-_FIRST_COUNTERS = ("enqueued", "dequeued", "acked", "nacked", "dead", "expired", "lapsed", "refused")
+# A counter that comes later belongs to a later version of the state.
+_FIRST_COUNTERS = QUEUE_COUNTERS[:8]
 _MARKS = ("sequence", "top_available", "top_expires", "alarm_set", "touched")
 STATE = Record(name="STATE", added=(_wide(*_FIRST_COUNTERS, *_MARKS), (), _wide("reserved")))
 """Odometers; the last sequence number; latest available and expires of the members that `expiry` does not
@@ -90,6 +91,8 @@ _BODY = Struct("<BBI")
 """Lengths of the key, the idempotency key and the headers; then these and the payload."""
 _PLAIN_BODY = _BODY.pack(0, 0, 0)
 JITTER_SCALE = 1_000_000
+DEATH_REASONS = tuple(DeathReason)
+"""A dead message stores the position of its reason here."""
 NO_PRIORITY = 255
 
 
@@ -99,6 +102,16 @@ def lua_mark() -> str:
 
 def lua_default_priority() -> str:
     return f"local DEFAULT_PRIORITY = {DEFAULT_PRIORITY}\n"
+
+
+def lua_death_reasons() -> str:
+    codes = ", ".join(f"{reason} = {code}" for code, reason in enumerate(DEATH_REASONS))
+    return f"local DIED = {{{codes}}}\n"
+
+
+def lua_state_marks() -> str:
+    """The part of the state that a queue without messages does not need."""
+    return f"local STATE_MARKS = {{{', '.join(repr(name) for name in _MARKS)}}}\n"
 
 
 def lua_block() -> str:

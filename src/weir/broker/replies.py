@@ -13,7 +13,6 @@ from weir.errors import BrokerUnavailable, Conflict, Misconfigured, NotFound
 from weir.model.ids import MessageId
 from weir.model.message import (
     DeadMessage,
-    DeathReason,
     Delivery,
     Enqueue,
     Enqueued,
@@ -45,7 +44,6 @@ _OUTCOMES = {
 }
 _NAMES_ANOTHER = b"dk"
 _SETTLEMENTS = {ord("d"): Settlement.DONE, ord("x"): Settlement.DEAD, ord("l"): Settlement.LAPSED}
-_REASONS = tuple(DeathReason)
 _unpack_handed = layout.HANDED.unpack_from
 _HANDED_SIZE = layout.HANDED.size
 _unpack_dead = layout.DEAD.struct.unpack_from
@@ -182,7 +180,7 @@ def _dead_message(raw_id: bytes, packed: bytes) -> DeadMessage:
         idempotency_key=idempotency_key,
         attempts=attempts,
         max_attempts=max_attempts,
-        reason=_REASONS[reason],
+        reason=layout.DEATH_REASONS[reason],
         error=packed[error_at:body_at].decode(),
         enqueued_at_ms=enqueued_at,
         died_at_ms=died_at,

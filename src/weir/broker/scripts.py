@@ -23,6 +23,8 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "layout": layout.lua_block,
     "mark": layout.lua_mark,
     "default_priority": layout.lua_default_priority,
+    "death_reasons": layout.lua_death_reasons,
+    "state_marks": layout.lua_state_marks,
     **{f"{record.name.lower()}_record": record.lua_block for record in layout.RECORDS},
     "emit": metrics.lua_block,
 }

@@ -5,6 +5,7 @@
 -- Reply {'ok'} | {'busy', how many messages it holds}
 --- include "call"
 --- include "keys"
+--- include "state_marks"
 --- include "retire"
 --- include "load_queue"
 --- include "depth"
@@ -21,7 +22,7 @@ if redis.call('EXISTS', q.environment_key.active) == 0 then
   redis.call('ZREM', shard_key.active, q.environment)
 end
 if q.enqueued + q.refused + q.reserved > 0 then
-  q.sequence, q.top_available, q.top_expires, q.alarm_set, q.touched = 0, 0, 0, 0, 0
+  for _, mark in ipairs(STATE_MARKS) do q[mark] = 0 end
   retire(ident, q)
 end
 redis.call('DEL', q.key.base)

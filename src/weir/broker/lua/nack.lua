@@ -22,7 +22,7 @@ local function step(q, lease, error, delay, chance, counts)
   local sequence, id, attempts, enqueued, _, expires, priority, rest = struct.unpack(MEMBER, lease, start + name)
   local order_key = string.sub(lease, rest)
   if attempts >= q.max_attempts then
-    bury(q, now, id, attempts, enqueued, priority, 0, error)
+    bury(q, now, id, attempts, enqueued, priority, DIED.attempts, error)
     release(q, order_key)
     tally(q, counts, 'dead', 1)
     return 'x'

@@ -1,11 +1,15 @@
 --- include "keys"
+--- include "death_reasons"
 --- include "dead_record"
 -- Write a message to the shard's outbox of the dead, then remove what is left of it in the queue.
--- Reasons are positions in `DeathReason`.
+-- `reason` is one of `DIED`.
 local function bury(q, now, id, attempts, enqueued, priority, reason, error)
   local body = redis.call('HGET', q.key.bodies, id) or string.rep('\0', 6)
-  redis.call('HSET', shard_key.dead, id, struct.pack(DEAD, DEAD_MARK, #q.ident, attempts, q.max_attempts,
-    reason, enqueued, now, priority, #error) .. q.ident .. error .. body)
+  local dead = pack_dead({
+    ident_size = #q.ident, attempts = attempts, max_attempts = q.max_attempts, reason = reason,
+    enqueued = enqueued, died = now, priority = priority, error_size = #error,
+  })
+  redis.call('HSET', shard_key.dead, id, dead .. q.ident .. error .. body)
   redis.call('ZADD', shard_key.outbox, now, id)
   redis.call('HDEL', q.key.bodies, id)
   redis.call('HDEL', q.key.errors, id)

@@ -19,7 +19,7 @@ local function expire_member(q, now, member, counts)
     return
   end
   local error = attempts > 0 and redis.call('HGET', q.key.errors, id) or ''
-  bury(q, now, id, attempts, enqueued, priority, 2, error)
+  bury(q, now, id, attempts, enqueued, priority, DIED.expired, error)
   if headed then release(q, order_key) end
   tally(q, counts, 'expired', 1)
 end

@@ -19,7 +19,7 @@ local function lapse(q, now, counts, bound)
     q.running = q.running - 1
     if attempts >= q.max_attempts then
       local error = redis.call('HGET', q.key.errors, id) or ('the lease of `' .. consumer .. '` lapsed')
-      bury(q, now, id, attempts, enqueued, priority, 3, error)
+      bury(q, now, id, attempts, enqueued, priority, DIED.lapsed, error)
       release(q, order_key)
       tally(q, counts, 'dead', 1)
     else
