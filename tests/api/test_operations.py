@@ -86,7 +86,7 @@ async def test_a_queued_push_with_a_key_has_no_id_until_its_operation_names_the_
     queued = [answer.json()["items"][0]["operation_id"] for answer in answers]
     made = await ids_in_operations(database, queued)
     waiting = (await client.get(f"/api/v1/messages/{made[0]}/timeline")).json()
-    assert [moment["what"] for moment in waiting["moments"]] == ["operation PUSH"]
+    assert [moment["what"] for moment in waiting["items"]] == ["operation PUSH"]
     while (await client.get(answers[1].headers["location"])).json()["status"] != "completed":
         await operations.processor.round()
     results = [(await client.get(answer.headers["location"])).json()["result"] for answer in answers]
@@ -95,7 +95,7 @@ async def test_a_queued_push_with_a_key_has_no_id_until_its_operation_names_the_
         [{"id": made[0], "status": "duplicate", "idempotency_key": "once"}],
     ]
     told = (await client.get(f"/api/v1/messages/{made[0]}/timeline")).json()
-    assert [moment["what"] for moment in told["moments"]] == ["enqueued", "operation PUSH"]
+    assert [moment["what"] for moment in told["items"]] == ["enqueued", "operation PUSH"]
     assert (await client.get(f"/api/v1/messages/{made[1]}/timeline")).status_code == 404
     again = await client.post("/api/v1/push", json={"items": items})
     assert again.json()["items"] == [{"status": "duplicate", "id": made[0]}]

@@ -86,7 +86,7 @@ def test_counts_groups_and_letters_are_shown(weir: Commands) -> None:
     letters = json.loads(weir("list", "orders", "--fingerprint", group["fingerprint"], "--json").stdout)
     assert {letter["id"] for letter in letters} == set(ids)
     shown = json.loads(weir("show", "orders", ids[0], "--json").stdout)
-    assert (shown["payload"], shown["replay_result"]) == ({"n": 0}, None)
+    assert (shown["payload"], shown["redrive_result"]) == ({"n": 0}, None)
     for command in (("status",), ("group", "list"), ("list", "orders"), ("task", "list")):
         assert weir(*command).exit_code == 0
 

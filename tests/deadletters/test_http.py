@@ -66,10 +66,10 @@ class Api:
         }
         answer = await self.client.put("/api/v1/channels/order%20events", json=body)
         assert answer.status_code == 200, answer.text
-        channel = (await self.client.post("/api/v1/channels/order%20events/token")).json()["token"]
+        channel = (await self.client.post("/api/v1/channels/order%20events/tokens")).json()["token"]
         headers = {}
         for queue in queues:
-            path = f"/api/v1/channels/order%20events/consumers/{queue}-c/token"
+            path = f"/api/v1/channels/order%20events/consumers/{queue}-c/tokens"
             token = (await self.client.post(path)).json()["token"]
             headers[queue] = {"X-Broker-Channel-Token": channel, "X-Broker-Consumer-Token": token}
         return headers
@@ -269,13 +269,13 @@ async def test_a_rotated_token_ends_and_a_changed_channel_keeps_the_others(api: 
     assert (await api.client.put("/api/v1/channels/order%20events", json=body)).status_code == 200
     assert (await api.client.get(f"{BASE}/dlq", headers=headers)).status_code == 200
     assert (await api.client.get("/dlq-status")).json()["consumers"][0]["channelName"] == "Renamed"
-    await api.client.post("/api/v1/channels/order%20events/token")
+    await api.client.post("/api/v1/channels/order%20events/tokens")
     assert (await api.client.get(f"{BASE}/dlq", headers=headers)).status_code == 401
     taken = {"name": "Other", "consumers": [{"id": "x", "name": "x", "queue": "orders"}]}
     assert (await api.client.put("/api/v1/channels/other", json=taken)).status_code == 409
     assert (await api.client.delete("/api/v1/channels/order%20events")).status_code == 204
     assert (await api.client.get("/dlq-status")).json()["consumers"][0]["consumerId"] == "orders"
-    assert (await api.client.post("/api/v1/channels/nobody/token")).status_code == 404
+    assert (await api.client.post("/api/v1/channels/nobody/tokens")).status_code == 404
 
 
 async def test_all_dead_jobs_of_a_consumer_are_requeued_and_purged(api: Api) -> None:
@@ -328,6 +328,9 @@ async def test_admin_routes_show_replay_and_delete(api: Api) -> None:
     assert replay.json()["ok"] is True
     whole = (await api.client.get(f"/admin/queues/{name}/dlq/{ids[0]}")).json()
     assert (whole["replay_id"], whole["replay_result"]) == (replay.json()["new_message_id"], "waiting")
+    here = (await api.client.get(f"/api/v1/dlq/letters/{ids[0]}", params={"queue": queue.queue})).json()
+    assert (here["redrive_id"], here["redrive_result"]) == (whole["replay_id"], "waiting")
+    assert {name.replace("redriven", "replayed").replace("redrive", "replay") for name in here} == set(whole)
     assert (await api.client.delete(f"/admin/queues/{name}/dlq/{ids[1]}")).json() == {"ok": True}
     assert await api.world.summary() == {"web/hooks: ✓": 0}
 

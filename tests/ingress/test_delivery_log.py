@@ -63,7 +63,7 @@ async def test_a_delivery_is_told_in_the_messages_timeline(house):
             await until(lambda: worker.processed == 1)
     async with asyncio.timeout(5):
         timeline = (await house.client.get(f"/api/v1/messages/{answer.message_id}/timeline")).json()
-    whats = [one["what"] for one in timeline["moments"]]
+    whats = [one["what"] for one in timeline["items"]]
     assert whats.count("sent: retry") == 1
     assert whats.count("sent: delivered") == 1
     assert timeline["state"] == "done"

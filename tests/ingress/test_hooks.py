@@ -334,18 +334,18 @@ async def test_the_result_of_a_message_is_kept_for_its_key_and_told_in_its_timel
         await until(lambda: worker.processed == 1)
     timeline = (await house.client.get(f"/api/v1/messages/{accepted['id']}/timeline")).json()
     assert timeline["state"] == "done"
-    kept = next(one for one in timeline["moments"] if one["what"] == "result kept")
+    kept = next(one for one in timeline["items"] if one["what"] == "result kept")
     assert kept["details"]["result"] == {"taken": 3}
-    received = timeline["moments"][0]
+    received = timeline["items"][0]
     assert (received["what"], received["details"]) == ("received", {"hook": "Signed"})
-    assert received["at_ms"] <= timeline["moments"][1]["at_ms"]
+    assert received["at_ms"] <= timeline["items"][1]["at_ms"]
 
 
 async def test_a_message_that_nobody_worked_on_yet_shows_its_receipt(house):
     accepted = (await house.hook("Signed", {"n": 1})).json()
     timeline = (await house.client.get(f"/api/v1/messages/{accepted['id']}/timeline")).json()
-    assert [moment["what"] for moment in timeline["moments"]] == ["received", "enqueued"]
-    assert timeline["moments"][0]["details"] == {"hook": "Signed"}
+    assert [moment["what"] for moment in timeline["items"]] == ["received", "enqueued"]
+    assert timeline["items"][0]["details"] == {"hook": "Signed"}
 
 
 async def test_headers_that_lie_about_a_receipt_do_not_stop_the_record(house):
@@ -361,7 +361,7 @@ async def test_headers_that_lie_about_a_receipt_do_not_stop_the_record(house):
     await house.journal.flush()
     for message in messages:
         timeline = (await house.client.get(f"/api/v1/messages/{message.id}/timeline")).json()
-        assert "attempt done" in [moment["what"] for moment in timeline["moments"]]
+        assert "attempt done" in [moment["what"] for moment in timeline["items"]]
 
 
 @pytest.mark.parametrize(
@@ -409,7 +409,7 @@ async def test_a_receipt_comes_before_the_work_whatever_the_workers_clock_says(h
     )
     await house.journal.flush()
     timeline = (await house.client.get(f"/api/v1/messages/{accepted['id']}/timeline")).json()
-    told = [moment["what"] for moment in timeline["moments"]]
+    told = [moment["what"] for moment in timeline["items"]]
     assert told == ["received", "enqueued", "attempt started", "attempt done"]
 
 

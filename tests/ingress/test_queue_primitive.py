@@ -250,10 +250,10 @@ async def test_plan_retry_failed_processing_counts_the_attempt_and_delays_the_ne
                 await asyncio.sleep(0.01)
             path = f"/api/v1/messages/{accepted['id']}/timeline"
             # The attempt is written down after the message was settled.
-            while len((timeline := (await house.client.get(path)).json())["moments"]) < 4:  # noqa: ASYNC110
+            while len((timeline := (await house.client.get(path)).json())["items"]) < 4:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     assert timeline["state"] == "held"
-    assert [one["what"] for one in timeline["moments"]] == [
+    assert [one["what"] for one in timeline["items"]] == [
         "received",
         "enqueued",
         "attempt started",
@@ -313,10 +313,10 @@ async def test_plan_replay_a_dead_letter_is_a_new_queue_entry_and_is_processed(h
         await until(lambda: attempts[-1] == new_id)
     assert new_id != accepted["id"]
     timeline = (await house.client.get(f"/api/v1/messages/{accepted['id']}/timeline")).json()
-    assert timeline["state"] == "replayed"
-    whats = [one["what"] for one in timeline["moments"]]
+    assert timeline["state"] == "redriven"
+    whats = [one["what"] for one in timeline["items"]]
     assert whats.count("attempt failed") == 4
-    assert whats[-3:] == ["attempt dead", "died", "replayed"]
+    assert whats[-3:] == ["attempt dead", "died", "redriven"]
 
 
 class FastClock(SystemClock):
@@ -336,7 +336,7 @@ async def test_a_timeline_tells_the_last_attempt_before_the_death_whatever_the_w
         await dead_letters(house, 1)
         await house.client.post(f"/admin/queues/WebhookIngress/dlq/{accepted['id']}/replay")
     timeline = (await house.client.get(f"/api/v1/messages/{accepted['id']}/timeline")).json()
-    assert [one["what"] for one in timeline["moments"]][-3:] == ["attempt dead", "died", "replayed"]
+    assert [one["what"] for one in timeline["items"]][-3:] == ["attempt dead", "died", "redriven"]
 
 
 async def test_a_timeline_tells_an_attempt_whose_worker_was_killed(house):
@@ -352,7 +352,7 @@ async def test_a_timeline_tells_an_attempt_whose_worker_was_killed(house):
     async with house.working(), asyncio.timeout(10):
         while ("attempt done", 3) not in moments:
             timeline = (await house.client.get(f"/api/v1/messages/{accepted['id']}/timeline")).json()
-            found = timeline.get("moments", [])  # none between the end and its record
+            found = timeline.get("items", [])  # none between the end and its record
             moments = [(one["what"], one["details"].get("attempt")) for one in found]
     assert moments == [
         ("received", None),
@@ -372,7 +372,7 @@ async def test_a_timeline_tells_the_attempts_of_a_message_that_died_of_lapsed_le
     async with house.working(queues=frozenset({"another"})):
         await dead_letters(house, 1)
     timeline = (await house.client.get(f"/api/v1/messages/{accepted['id']}/timeline")).json()
-    assert [one["what"] for one in timeline["moments"]][-2:] == ["attempt lapsed", "died"]
+    assert [one["what"] for one in timeline["items"]][-2:] == ["attempt lapsed", "died"]
 
 
 # dead letter queues, as the spec of the queue primitive declares them

@@ -71,7 +71,7 @@ REQUESTS: tuple[Asked, ...] = (
     asked("GET /api/v1/environments"),
     asked("PUT /api/v1/environments/{environment}", {}, environment="default"),
     asked("GET /api/v1/environments/{env}/queue-metrics", env="default"),
-    asked("GET /api/v1/environments/{env}/queue-overview", env="default"),
+    asked("GET /api/v1/environments/{environment}/queue-overview", environment="default"),
     asked("GET /api/v1/live"),
     asked("GET /api/v1/me"),
     asked("GET /api/v1/messages/{message_id}/timeline"),
@@ -116,10 +116,10 @@ REQUESTS: tuple[Asked, ...] = (
     asked("POST /api/v1/alert-silences", {"for_ms": 1_000}),
     asked("DELETE /api/v1/alert-silences/{silence_id}"),
     asked("GET /api/v1/channels"),
-    asked("PUT /api/v1/channels/{channelId}", _FRESH, channelId="Fresh"),
-    asked("DELETE /api/v1/channels/{channelId}", channelId="none"),
-    asked("POST /api/v1/channels/{channelId}/token", channelId="Fresh"),
-    asked("POST /api/v1/channels/{channelId}/consumers/{consumerId}/token", channelId="Fresh"),
+    asked("PUT /api/v1/channels/{channel_id}", _FRESH, channel_id="Fresh"),
+    asked("DELETE /api/v1/channels/{channel_id}", channel_id="none"),
+    asked("POST /api/v1/channels/{channel_id}/tokens", channel_id="Fresh"),
+    asked("POST /api/v1/channels/{channel_id}/consumers/{consumer_id}/tokens", channel_id="Fresh"),
     asked("GET /api/v1/disabled-endpoints"),
     asked("POST /api/v1/disabled-endpoints/enable", {"url": "https://example.com/x"}),
     asked("GET /dlq-status"),
@@ -162,8 +162,8 @@ async def prepare(client: httpx2.AsyncClient) -> dict[str, str]:
     assert made.status_code == 200, made.text
     tokens = {}
     for path, header in (
-        ("/api/v1/channels/Events/token", "x-broker-channel-token"),
-        ("/api/v1/channels/Events/consumers/Mail/token", "x-broker-consumer-token"),
+        ("/api/v1/channels/Events/tokens", "x-broker-channel-token"),
+        ("/api/v1/channels/Events/consumers/Mail/tokens", "x-broker-consumer-token"),
     ):
         made = await client.post(path)
         assert made.status_code in (200, 201), made.text

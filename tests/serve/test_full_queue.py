@@ -121,7 +121,7 @@ def problem(answer: httpx2.Response) -> tuple[int, str]:
 async def test_a_full_queue_is_503_on_every_way_in_and_keeps_its_order(two: Two) -> None:
     full = (503, "queue_full")
     assert (await two.push(two.calm, 0, 1, 2, 3, 4)).status_code == 201
-    channel = (await two.calm.post("/api/v1/channels/news/token")).json()["token"]
+    channel = (await two.calm.post("/api/v1/channels/news/tokens")).json()["token"]
     hook = next(iter((await two.calm.get("/api/v1/webhooks")).json()["items"]))["path"]
     for client in (two.pressed, two.calm):
         for n in range(20):
@@ -167,4 +167,4 @@ async def test_a_queued_push_with_a_key_is_named_by_its_operation_alone(two: Two
     assert sorted(row["status"] for row in rows) == ["accepted", "duplicate"]
     assert sorted(await two.drain(2)) == ["a", "b"]
     timeline = (await two.calm.get(f"/api/v1/messages/{rows[0]['id']}/timeline")).json()
-    assert "enqueued" in [moment["what"] for moment in timeline["moments"]]
+    assert "enqueued" in [moment["what"] for moment in timeline["items"]]

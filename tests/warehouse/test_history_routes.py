@@ -217,11 +217,11 @@ async def test_every_queue_at_a_glance_has_its_depth_over_time(
     path = f"/api/v1/environments/{quote(environment.environment, safe='')}/queue-overview"
     response = await client.get(path, params={"period": "30m"}, headers=tokens.of(environment))
     assert response.status_code == 200, response.text
-    (glance,) = response.json()["queues"]
+    (glance,) = response.json()["items"]
     assert (glance["queue"], glance["p95_ms"], glance["counters"]["acked"]) == ("q", 250, 4)
     assert glance["depth"] == [None] * 29 + [7]
     stranger = tokens.of(replace(environment, organization="other"))
-    assert (await client.get(path, headers=stranger)).json()["queues"] == []
+    assert (await client.get(path, headers=stranger)).json()["items"] == []
 
 
 async def test_another_tenant_reads_nothing(

@@ -69,7 +69,7 @@ def token(
     ] = None,
 ) -> None:
     """Make a fresh token for a channel or a consumer, shown this once; the old one ends at once."""
-    path = ("channels", channel_id, *(() if consumer_id is None else ("consumers", consumer_id)), "token")
+    path = ("channels", channel_id, *(() if consumer_id is None else ("consumers", consumer_id)), "tokens")
 
     async def renew(api: ApiSession) -> Any:
         return (await api.post(*path))["token"]

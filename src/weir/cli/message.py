@@ -38,7 +38,7 @@ def show(
         long_column("details"),
         title=f"{found['message_id']} in {found['queue']}: {found['state']}",
     )
-    for moment in found["moments"]:
+    for moment in found["items"]:
         at = datetime.fromtimestamp(moment["at_ms"] / 1000, UTC).isoformat(timespec="milliseconds")
         details = ", ".join(f"{name} {value}" for name, value in moment["details"].items())
         table.add_row(at, moment["what"], details)

@@ -1,4 +1,4 @@
-"""A message's timeline: receipt, operation, enqueue, attempts with errors, death, replay, in order.
+"""A message's timeline: receipt, operation, enqueue, attempts with errors, death, redrive, in order.
 
 Nothing is written for it on the way in: the id carries the time of making, workers write attempts down in
 batches, and the rest is what the other rooms keep anyway.
@@ -40,7 +40,7 @@ class Timeline:
     message_id: str
     queue: str | None
     state: str
-    """`held` (waiting, running or about to be a dead letter), `done`, `dead`, `replayed` or `unknown`."""
+    """`held` (waiting, running or about to be a dead letter), `done`, `dead`, `redriven` or `unknown`."""
     moments: tuple[Moment, ...]
 
 
@@ -128,8 +128,8 @@ def _beginning(created_ms: int, attempts: list[Row], origin: Row | None, queue: 
     found = []
     first = attempts[0] if attempts else None
     if origin is not None:
-        details = {"replays": origin["letter_id"]}
-        found.append(Moment(at_ms=origin["replayed_at_ms"], what="replayed from", details=details))
+        details = {"redrives": origin["letter_id"]}
+        found.append(Moment(at_ms=origin["replayed_at_ms"], what="redriven from", details=details))
     enqueued_ms = first["enqueued_at_ms"] if first is not None else created_ms
     found.append(Moment(at_ms=enqueued_ms, what="enqueued", details={"queue": queue}))
     return found
@@ -218,9 +218,9 @@ def _result(row: Row | None) -> list[Moment]:
 
 
 def _death(row: Row | None, *, after_ms: int) -> list[tuple[int, Moment]]:
-    """Death and replay, each with the time to sort it by.
+    """Death and redrive, each with the time to sort it by.
 
-    The broker notes the death before the worker notes the end of the attempt, and PostgreSQL the replay: by
+    The broker notes the death before the worker notes the end of the attempt, and PostgreSQL the redrive: by
     their clocks alone the death could stand before its cause.
     """
     if row is None:
@@ -229,15 +229,15 @@ def _death(row: Row | None, *, after_ms: int) -> list[tuple[int, Moment]]:
     died_ms = max(row["died_at_ms"], after_ms)
     found = [(died_ms, Moment(at_ms=row["died_at_ms"], what="died", details=_known(details)))]
     if row["replayed_at_ms"] is not None:
-        replay = {"as": row["replay_id"], "result": row["replay_result"]}
-        moment = Moment(at_ms=row["replayed_at_ms"], what="replayed", details=_known(replay))
+        redrive = {"as": row["replay_id"], "result": row["replay_result"]}
+        moment = Moment(at_ms=row["replayed_at_ms"], what="redriven", details=_known(redrive))
         found.append((max(row["replayed_at_ms"], died_ms), moment))
     return found
 
 
 def _state(attempts: list[Row], death: Row | None, *, held: bool) -> str:
     if death is not None:
-        return "dead" if death["replayed_at_ms"] is None else "replayed"
+        return "dead" if death["replayed_at_ms"] is None else "redriven"
     if held:
         return "held"
     if any(row["ending"] == "done" for row in attempts):

@@ -31,51 +31,51 @@ async def channels(access: Reader, services: App) -> ChannelList:
     return ChannelList(items=[_channel_view(channel) for channel in found])
 
 
-@router.put("/api/v1/channels/{channelId}", operation_id="put_channel", responses=problems(409))
+@router.put("/api/v1/channels/{channel_id}", operation_id="put_channel", responses=problems(409))
 async def put_channel(
-    channelId: str,  # noqa: N803
+    channel_id: str,
     body: ChannelBody,
     access: Admin,
     services: App,
 ) -> ChannelView:
     """Create a channel, or change its name and consumers; consumers keep their tokens and their dead."""
-    spec = body.spec(channelId)
+    spec = body.spec(channel_id)
     await channels_of(services).put(access.environment, spec, by=access.actor)
     return _channel_view(spec)
 
 
 @router.delete(
-    "/api/v1/channels/{channelId}",
+    "/api/v1/channels/{channel_id}",
     operation_id="remove_channel",
     status_code=status.HTTP_204_NO_CONTENT,
     responses=problems(),
 )
-async def remove_channel(channelId: str, access: Admin, services: App) -> None:  # noqa: N803
+async def remove_channel(channel_id: str, access: Admin, services: App) -> None:
     """Remove a channel; its consumers' queues and dead letters stay."""
-    await channels_of(services).remove(access.environment, channelId, by=access.actor)
+    await channels_of(services).remove(access.environment, channel_id, by=access.actor)
 
 
-@router.post("/api/v1/channels/{channelId}/token", operation_id="new_channel_token", responses=problems())
-async def new_channel_token(channelId: str, access: Admin, services: App) -> NewSecret:  # noqa: N803
+@router.post("/api/v1/channels/{channel_id}/tokens", operation_id="new_channel_token", responses=problems())
+async def new_channel_token(channel_id: str, access: Admin, services: App) -> NewSecret:
     """A fresh `X-Broker-Channel-Token`; the old one ends at once."""
-    token = await channels_of(services).new_channel_token(access.environment, channelId, by=access.actor)
+    token = await channels_of(services).new_channel_token(access.environment, channel_id, by=access.actor)
     return NewSecret(token=token)
 
 
 @router.post(
-    "/api/v1/channels/{channelId}/consumers/{consumerId}/token",
+    "/api/v1/channels/{channel_id}/consumers/{consumer_id}/tokens",
     operation_id="new_consumer_token",
     responses=problems(),
 )
 async def new_consumer_token(
-    channelId: str,  # noqa: N803
-    consumerId: str,  # noqa: N803
+    channel_id: str,
+    consumer_id: str,
     access: Admin,
     services: App,
 ) -> NewSecret:
     """A fresh `X-Broker-Consumer-Token`; the old one ends at once."""
     token = await channels_of(services).new_consumer_token(
-        access.environment, channelId, consumerId, by=access.actor
+        access.environment, channel_id, consumer_id, by=access.actor
     )
     return NewSecret(token=token)
 

@@ -21,23 +21,22 @@ from weir.api.routes.deadletters import Before, Page, dead_letters_of, next_page
 from weir.api.schemas.compatibility import (
     AdminQueue,
     AdminQueues,
+    DeadJobList,
+    DeadJobView,
     DeadLetterPreview,
     DeadLetterPreviews,
+    Deleted,
+    DLQStatus,
     Done,
     Preview,
     Published,
     PublishedTo,
     Replayed,
-)
-from weir.api.schemas.dead_letters import (
-    DeadJobList,
-    DeadLetterView,
-    Deleted,
-    DLQStatus,
     Requeued,
-    letter_view,
+    job_view,
     status_document,
 )
+from weir.api.schemas.dead_letters import letter_view
 from weir.api.services import Services
 from weir.api.wire import note_holder
 from weir.channels.channels import CHANNEL_HEADER, CONSUMER_HEADER, Channel, ChannelConsumer
@@ -195,11 +194,11 @@ async def dead_letters(
 
 
 @_admin.get("/{name}/dlq/{letter_id}", operation_id="admin_dead_letter", responses=problems())
-async def dead_letter(name: str, letter_id: str, access: Reader, services: App) -> DeadLetterView:
+async def dead_letter(name: str, letter_id: str, access: Reader, services: App) -> DeadJobView:
     """One dead letter, whole, with what became of it."""
     letters = dead_letters_of(services).letters
     letter = await letters.find(access.environment.queue(name), letter_id)
-    return letter_view(letter, replay_result=await letters.fate_of_replay(letter))
+    return job_view(letter_view(letter, redrive_result=await letters.fate_of_replay(letter)))
 
 
 @_admin.post("/{name}/dlq/{letter_id}/replay", operation_id="admin_replay", responses=problems(409))
@@ -303,7 +302,9 @@ def _published(consumer: ChannelConsumer, answer: Any) -> PublishedTo:
 async def dead_jobs(owner: Owner, services: App, before: Before = None, limit: Page = 50) -> DeadJobList:
     """The dead messages of a consumer, the newest first."""
     found = await dead_letters_of(services).letters.newest(owner.queue, before=position(before), limit=limit)
-    return DeadJobList(letters=[letter_view(letter) for letter in found], next_before=next_page(found, limit))
+    return DeadJobList(
+        letters=[job_view(letter_view(letter)) for letter in found], next_before=next_page(found, limit)
+    )
 
 
 @_channel.post(f"{_BELOW}/dlq", operation_id="requeue_dead_jobs", responses=problems())
@@ -321,11 +322,11 @@ async def purge_all(owner: Owner, services: App, response: Response) -> Deleted:
 
 
 @_channel.get(_BELOW + "/job/{jobId}", operation_id="show_dead_job", responses=problems())
-async def dead_job(jobId: str, owner: Owner, services: App) -> DeadLetterView:  # noqa: N803
+async def dead_job(jobId: str, owner: Owner, services: App) -> DeadJobView:  # noqa: N803
     """One dead message of a consumer."""
     letters = dead_letters_of(services).letters
     letter = await letters.find(owner.queue, jobId)
-    return letter_view(letter, replay_result=await letters.fate_of_replay(letter))
+    return job_view(letter_view(letter, redrive_result=await letters.fate_of_replay(letter)))
 
 
 @_channel.post(

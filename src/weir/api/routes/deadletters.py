@@ -100,7 +100,7 @@ async def dead_letter(
     """One dead letter of a queue, whole, with what became of it."""
     letters = dead_letters_of(services).letters
     letter = await letters.find(access.environment.queue(queue), letter_id)
-    return letter_view(letter, replay_result=await letters.fate_of_replay(letter))
+    return letter_view(letter, redrive_result=await letters.fate_of_replay(letter))
 
 
 @router.post(

@@ -14,13 +14,13 @@ router = APIRouter(prefix="/api/v1/messages", tags=["messages"])
 
 @router.get("/{message_id}/timeline", operation_id="show_message_timeline", responses=problems())
 async def show_timeline(message_id: str, access: Reader, services: App) -> TimelineView:
-    """Receipt, operation, enqueue, attempts with their errors, death and replay."""
+    """Receipt, operation, enqueue, attempts with their errors, death and redrive."""
     found = await present(services.timelines, "PostgreSQL").of(access.environment, message_id)
     return TimelineView(
         message_id=found.message_id,
         queue=found.queue,
         state=found.state,
-        moments=[
+        items=[
             MomentView(at_ms=moment.at_ms, what=moment.what, details=moment.details)
             for moment in found.moments
         ],

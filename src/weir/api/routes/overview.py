@@ -49,12 +49,12 @@ async def show_me(caller: Caller, services: App) -> Me:
 
 
 @router.get(
-    "/environments/{env}/queue-overview",
+    "/environments/{environment}/queue-overview",
     operation_id="show_queue_overview",
     responses=answers(Overview),
 )
 async def show_queue_overview(
-    env: str,
+    environment: str,
     access: Reader,
     warehouse: Annotated[Warehouse, Depends(warehouse_of)],
     window: Annotated[Window, asked_window("30m")],
@@ -65,7 +65,7 @@ async def show_queue_overview(
         warehouse.top.of(access.environment, window, by=By.WAIT_P95, limit=MAX_QUEUES),
     )
     queues = [{**rank_document(totals), "depth": lines.get(totals.queue, [])} for totals in ranked]
-    return json_response({"period": period_document(window), "queues": queues})
+    return json_response({"period": period_document(window), "items": queues})
 
 
 @router.get(

@@ -15,6 +15,7 @@ from weir.api.routes import (
     history,
     hooks,
     messages,
+    moved,
     operations,
     overview,
     pipeline,
@@ -49,6 +50,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     tokens.router,
     health.router,
     *compatibility.ROUTERS,
+    moved.router,
 )
 """The control plane."""
 

@@ -6,6 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from weir.api.schemas.dead_letters import REPLAY_WORDS, DeadLetterFacts, DeadLetterView
+from weir.deadletters.summary import ConsumerStatus
+
 
 class AdminQueue(BaseModel):
     name: str
@@ -60,3 +63,71 @@ class PublishedTo(BaseModel):
 class Published(BaseModel):
     idempotency_key: str
     consumers: list[PublishedTo]
+
+
+class ConsumerDeadCount(BaseModel):
+    """How many messages of a consumer are dead. A queue without a channel is a consumer of channel ""."""
+
+    channelId: str = Field(examples=["order-events"])  # noqa: N815
+    channelName: str = Field(examples=["Order Events"])  # noqa: N815
+    consumerId: str = Field(examples=["payment-service"])  # noqa: N815
+    consumerName: str = Field(examples=["Payment Service"])  # noqa: N815
+    deadCount: int = Field(examples=[23469224])  # noqa: N815
+    organization: str
+    project: str
+    environment: str
+    queue: str
+
+
+class DLQStatus(BaseModel):
+    consumers: list[ConsumerDeadCount]
+
+
+class DeadJobView(DeadLetterFacts):
+    """A dead letter in the sources' words: a redrive is a replay."""
+
+    replay_of: str | None = Field(description="The dead letter that this message was a replay of.")
+    replay_id: str | None
+    replayed_at_ms: int | None
+    replay_task: str | None
+    replay_result: str | None = Field(description="died, acked or waiting; null if it was not replayed.")
+
+
+class DeadJobList(BaseModel):
+    """The dead messages of a consumer, as the routes outside `/api/v1` have always called them."""
+
+    letters: list[DeadJobView]
+    next_before: str | None = Field(description="Pass as `before` for the next page; null on the last.")
+
+
+class Requeued(BaseModel):
+    """What became of a request about all dead messages of a consumer."""
+
+    requeued: int
+    done: bool = Field(description="false: it goes on as a task.")
+    task: str
+
+
+class Deleted(BaseModel):
+    deleted: int
+    done: bool = Field(description="false: it goes on as a task.")
+    task: str
+
+
+def status_document(status: ConsumerStatus) -> dict[str, Any]:
+    """A `ConsumerDeadCount`, as JSON has it."""
+    return {
+        "channelId": status.channel_id,
+        "channelName": status.channel_name,
+        "consumerId": status.consumer_id,
+        "consumerName": status.consumer_name,
+        "deadCount": status.dead_count,
+        "organization": status.organization,
+        "project": status.project,
+        "environment": status.environment,
+        "queue": status.queue,
+    }
+
+
+def job_view(letter: DeadLetterView) -> DeadJobView:
+    return DeadJobView(**{REPLAY_WORDS.get(name, name): value for name, value in letter})

@@ -12,7 +12,6 @@ from weir.deadletters.bulk_actions import DEFAULT_PATIENCE_MS, BulkAction, BulkA
 from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.filters import Filter, payload_of
 from weir.deadletters.groups import Group
-from weir.deadletters.summary import ConsumerStatus
 from weir.model.limits import MAX_BATCH, MAX_TIME_MS
 from weir.spec.cel import MAX_LENGTH
 from weir.spec.ir import ChannelSpec, ConsumerSpec
@@ -27,24 +26,6 @@ All = Annotated[
         description="Take every dead letter of the environment; needed without a filter, except in a dry run."
     ),
 ]
-
-
-class ConsumerDeadCount(BaseModel):
-    """How many messages of a consumer are dead. A queue without a channel is a consumer of channel ""."""
-
-    channelId: str = Field(examples=["order-events"])  # noqa: N815
-    channelName: str = Field(examples=["Order Events"])  # noqa: N815
-    consumerId: str = Field(examples=["payment-service"])  # noqa: N815
-    consumerName: str = Field(examples=["Payment Service"])  # noqa: N815
-    deadCount: int = Field(examples=[23469224])  # noqa: N815
-    organization: str
-    project: str
-    environment: str
-    queue: str
-
-
-class DLQStatus(BaseModel):
-    consumers: list[ConsumerDeadCount]
 
 
 class DeadCountView(BaseModel):
@@ -67,7 +48,17 @@ class RedrivenView(BaseModel):
     new_message_id: str = Field(description="The message that the dead letter became.")
 
 
-class DeadLetterView(BaseModel):
+REPLAY_WORDS = {
+    "redrive_of": "replay_of",
+    "redrive_id": "replay_id",
+    "redriven_at_ms": "replayed_at_ms",
+    "redrive_task": "replay_task",
+    "redrive_result": "replay_result",
+}
+"""How a redrive is spelled in the store and in the sources' routes."""
+
+
+class DeadLetterFacts(BaseModel):
     id: str
     queue: str
     channel_id: str
@@ -85,11 +76,14 @@ class DeadLetterView(BaseModel):
     payload: Any = Field(description="The payload if it is JSON, else null; see payload_base64.")
     payload_base64: str | None = Field(description="The payload if it is not JSON.")
     payload_bytes: int
-    replay_of: str | None = Field(description="The dead letter that this message was a replay of.")
-    replay_id: str | None
-    replayed_at_ms: int | None
-    replay_task: str | None
-    replay_result: str | None = Field(description="died, acked or waiting; null if it was not replayed.")
+
+
+class DeadLetterView(DeadLetterFacts):
+    redrive_of: str | None = Field(description="The dead letter that this message was a redrive of.")
+    redrive_id: str | None = Field(description="The message that it became.")
+    redriven_at_ms: int | None
+    redrive_task: str | None = Field(description="The bulk action that sent it back, if one did.")
+    redrive_result: str | None = Field(description="died, acked or waiting; null if it was not redriven.")
 
 
 class DeadLetterList(BaseModel):
@@ -97,18 +91,11 @@ class DeadLetterList(BaseModel):
     next_before: str | None = Field(description="Pass as `before` for the next page; null on the last.")
 
 
-class DeadJobList(BaseModel):
-    """The dead messages of a consumer, as the routes outside `/api/v1` have always called them."""
-
-    letters: list[DeadLetterView]
-    next_before: str | None = Field(description="Pass as `before` for the next page; null on the last.")
-
-
 class GroupView(BaseModel):
     fingerprint: str
     template: str = Field(examples=["order <n> not found"])
     dead_count: int
-    total_count: int = Field(description="Deaths ever, those replayed and purged since included.")
+    total_count: int = Field(description="Deaths ever, those redriven and purged since included.")
     first_seen_ms: int
     last_seen_ms: int
     rate_per_h: float
@@ -256,44 +243,17 @@ class NewSecret(BaseModel):
     token: str = Field(description="Shown this once.")
 
 
-class Requeued(BaseModel):
-    """What became of a request about all dead messages of a consumer."""
-
-    requeued: int
-    done: bool = Field(description="false: it goes on as a task.")
-    task: str
-
-
-class Deleted(BaseModel):
-    deleted: int
-    done: bool = Field(description="false: it goes on as a task.")
-    task: str
-
-
-def status_document(status: ConsumerStatus) -> dict[str, Any]:
-    """A `ConsumerDeadCount`, as JSON has it."""
-    return {
-        "channelId": status.channel_id,
-        "channelName": status.channel_name,
-        "consumerId": status.consumer_id,
-        "consumerName": status.consumer_name,
-        "deadCount": status.dead_count,
-        "organization": status.organization,
-        "project": status.project,
-        "environment": status.environment,
-        "queue": status.queue,
-    }
-
-
-def letter_view(letter: DeadLetter, *, replay_result: str | None = None) -> DeadLetterView:
-    names = set(DeadLetterView.model_fields) - {"payload", "payload_base64", "payload_bytes", "queue"}
-    members: dict[str, Any] = {name: getattr(letter, name) for name in names}
+def letter_view(letter: DeadLetter, *, redrive_result: str | None = None) -> DeadLetterView:
+    own = {"payload", "payload_base64", "payload_bytes", "queue", "error", "headers", *REPLAY_WORDS}
+    members = {name: getattr(letter, name) for name in set(DeadLetterView.model_fields) - own}
+    members |= {name: getattr(letter, stored) for name, stored in REPLAY_WORDS.items()}
+    if redrive_result is not None:
+        members["redrive_result"] = redrive_result
     payload = payload_of(letter)
-    members["error"] = letter.error_text
-    members["headers"] = dict(letter.headers)
-    members["replay_result"] = replay_result or letter.replay_result
     return DeadLetterView(
         **members,
+        error=letter.error_text,
+        headers=dict(letter.headers),
         queue=letter.queue.queue,
         payload=payload,
         payload_base64=base64.b64encode(letter.payload).decode() if payload is None else None,

@@ -21,4 +21,4 @@ class TimelineView(BaseModel):
     message_id: str
     queue: str | None
     state: str
-    moments: list[MomentView]
+    items: list[MomentView]

@@ -26,4 +26,4 @@ class QueueGlance(QueueRank):
 
 class Overview(BaseModel):
     period: Period
-    queues: list[QueueGlance]
+    items: list[QueueGlance]

@@ -132,9 +132,8 @@ export type Letter = {
   payload: unknown;
   payload_base64: string | null;
   payload_bytes: number;
-  replayed_at_ms: number | null;
-  replay_id: string | null;
-  replay_result: string | null;
+  redriven_at_ms: number | null;
+  redrive_result: string | null;
 };
 
 export type Task = {

@@ -116,7 +116,7 @@ function Letters({ group, queue, me }: { group: Group; queue: string; me: Me }) 
     { key: "reason", label: "Why", cell: (row) => <Badge tone="warn">{row.reason}</Badge> },
     { key: "attempts", label: "Attempts", numeric: true, cell: (row) => `${row.attempts} / ${row.max_attempts}` },
     { key: "error", label: "Error", cell: (row) => row.error.slice(0, 160) },
-    { key: "replay", label: "Replayed", cell: (row) => (row.replayed_at_ms ? <When at={row.replayed_at_ms} /> : "no") },
+    { key: "redriven", label: "Redriven", cell: (row) => (row.redriven_at_ms ? <When at={row.redriven_at_ms} /> : "no") },
   ];
   return (
     <section class="panel" aria-label="Letters">

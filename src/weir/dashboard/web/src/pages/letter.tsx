@@ -9,7 +9,8 @@ import { act, Dialog, When } from "../ui/bits";
 type Step = { at_ms: number; what: string; details: Record<string, unknown> };
 
 export function LetterDialog({ letter, me, onClose, onChanged }: { letter: Letter | null; me: Me; onClose: () => void; onChanged: () => void }) {
-  const path = letter ? `/admin/queues/${encodeURIComponent(letter.queue)}/dlq/${letter.id}` : "";
+  const path = letter ? `/api/v1/dlq/letters/${letter.id}` : "";
+  const queue = letter ? `queue=${encodeURIComponent(letter.queue)}` : "";
   const done = async (what: string, method: string, target: string) => {
     if (await act(what, () => send(method, target))) {
       onChanged();
@@ -36,11 +37,11 @@ export function LetterDialog({ letter, me, onClose, onChanged }: { letter: Lette
           <Timeline letter={letter} />
           {me.role !== "read" && (
             <p class="row">
-              <button type="button" class="primary" disabled={letter.replayed_at_ms !== null} onClick={() => done("Sent back to its queue", "POST", `${path}/replay`)}>
-                Replay
+              <button type="button" class="primary" disabled={letter.redriven_at_ms !== null} onClick={() => done("Sent back to its queue", "POST", `${path}/redrive?${queue}`)}>
+                Redrive
               </button>
               {me.role === "admin" && (
-                <button type="button" class="danger" onClick={() => done("Deleted", "DELETE", path)}>
+                <button type="button" class="danger" onClick={() => done("Deleted", "DELETE", `${path}?${queue}&force=true`)}>
                   Delete
                 </button>
               )}
@@ -53,8 +54,8 @@ export function LetterDialog({ letter, me, onClose, onChanged }: { letter: Lette
 }
 
 function Timeline({ letter }: { letter: Letter }) {
-  const story = usePoll(() => get<{ moments: Step[] }>(`/api/v1/messages/${letter.id}/timeline`), [letter.id], 0);
-  const steps = story.data?.moments ?? known(letter);
+  const story = usePoll(() => get<{ items: Step[] }>(`/api/v1/messages/${letter.id}/timeline`), [letter.id], 0);
+  const steps = story.data?.items ?? known(letter);
   return (
     <>
       <h3>Timeline</h3>
@@ -82,6 +83,6 @@ function known(letter: Letter): Step[] {
     { at_ms: letter.enqueued_at_ms, what: "enqueued", details: {} },
     { at_ms: letter.died_at_ms, what: "died", details: { reason: letter.reason } },
   ];
-  if (letter.replayed_at_ms) steps.push({ at_ms: letter.replayed_at_ms, what: "replayed", details: { result: letter.replay_result } });
+  if (letter.redriven_at_ms) steps.push({ at_ms: letter.redriven_at_ms, what: "redriven", details: { result: letter.redrive_result } });
   return steps;
 }

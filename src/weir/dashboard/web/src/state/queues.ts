@@ -31,9 +31,9 @@ export function useQueueRows(): { rows: QueueRow[] | null; totals: QueueGlance[]
   const scope = environment.value!;
   const live = useLiveQueues();
   const path = `/api/v1/environments/${encodeURIComponent(scope.environment)}/queue-overview`;
-  const history = usePoll(() => get<{ queues: QueueGlance[] }>(path, { period: "30m" }), [path], 10_000);
-  const rows = useMemo(() => (live ? merge(live, history.data?.queues ?? []) : null), [live, history.data]);
-  return { rows, totals: history.data?.queues ?? null };
+  const history = usePoll(() => get<{ items: QueueGlance[] }>(path, { period: "30m" }), [path], 10_000);
+  const rows = useMemo(() => (live ? merge(live, history.data?.items ?? []) : null), [live, history.data]);
+  return { rows, totals: history.data?.items ?? null };
 }
 
 function merge(live: Map<string, QueueNow>, history: QueueGlance[]): QueueRow[] {
