@@ -142,7 +142,7 @@ class House:
         """A worker of the queue says that it is alive."""
         load = QueueLoad(queue=self.queue, held=held, running=handling, running_ms=100 * handling)
         worker = LiveWorker(slots=slots, free_slots=free_slots, environment=self.environment, loads=(load,))
-        await AliveSignal(self.redis, worker_id=uuid4().hex, look=lambda: worker).note()
+        await AliveSignal(self.redis, worker_id=uuid4().hex, look=lambda: worker).write()
 
     async def record(
         self, deliveries: list[Delivery], *, took_ms: int, error: str = "", ago_ms: int = 0

@@ -61,10 +61,10 @@ async def test_a_worker_that_says_nothing_more_is_gone_when_its_note_expires(
 ) -> None:
     worker_id = uuid4().hex
     signal = AliveSignal(redis, worker_id=worker_id, look=lambda: worker_of(environment), expires_ms=100)
-    await signal.note()
+    await signal.write()
     await shown(LiveWorkers(redis), environment, [])
     assert not await redis.sismember("weir:workers", worker_id), "nothing of it is left"
-    await signal.note()
+    await signal.write()
     assert await alive(LiveWorkers(redis), environment), "it was only late"
 
 
@@ -82,7 +82,7 @@ async def test_notes_are_kept_on_a_cluster_too(
 ) -> None:
     client = connect(redis_cluster.url)
     worker = worker_of(environment)
-    await AliveSignal(client, worker_id=uuid4().hex, look=lambda: worker).note()
+    await AliveSignal(client, worker_id=uuid4().hex, look=lambda: worker).write()
     assert await alive(LiveWorkers(client), environment) == [worker]
     await client.aclose()
 

@@ -1,4 +1,4 @@
-"""Ending tasks for certain."""
+"""Cancels and awaits asyncio tasks reliably, and runs the parts of one request at the same time."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 AGAIN_S = 2.0
+# Parts of one request that run at the same time. A thousand would hold the event loop for a tenth of a
+# second, and reach their deadlines before they are sent. With 32 the connections are just as busy.
 AT_ONCE = 32
-"""Parts of one request that run at the same time. A thousand at once would hold the event loop for a tenth of
-a second and reach their deadlines before they are sent; with 32 the connections are as busy."""
 _T = TypeVar("_T")
 
 
 async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait until all have ended, whatever they end with.
-
-    A driver may swallow a cancellation that reaches it at the wrong moment (redis-py does, about once in
-    ten); so those that go on are cancelled again.
-    """
+    """Cancel tasks and wait until all have ended, whatever they end with."""
+    # A driver may swallow a cancellation that reaches it at the wrong moment (redis-py does, about once in
+    # ten), so tasks that go on are cancelled again.
     left = {task for task in tasks if not task.done()}
     while left:
         for task in left:
@@ -30,7 +28,7 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 async def run_to_end(work: Coroutine[Any, Any, None]) -> None:
-    """Run bounded work to its end, however often the caller is cancelled meanwhile; that is raised then."""
+    """Run bounded work to its end even if the caller is cancelled; the cancellation is raised after it."""
     task = asyncio.create_task(work)
     interrupted = False
     while not task.done():
@@ -46,14 +44,15 @@ async def run_to_end(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def all_of(parts: list[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """The answers of all, run at once. One part is the rule on hot paths, and needs no task of its own."""
+    """The answers of all parts, which run at the same time."""
+    # Hot paths nearly always have one part, and that needs no task of its own.
     if len(parts) == 1:
         return [await parts[0]]
     return await asyncio.gather(*parts)
 
 
 async def in_turns(parts: list[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """The answers of all, of which `AT_ONCE` run at the same time: for parts with deadlines of their own."""
+    """The answers of all parts, `AT_ONCE` at the same time; for parts that have deadlines of their own."""
     if len(parts) <= AT_ONCE:
         return await all_of(parts)
     answers: dict[int, _T] = {}
@@ -66,6 +65,7 @@ async def in_turns(parts: list[Coroutine[Any, Any, _T]]) -> list[_T]:
     try:
         await asyncio.gather(*(work() for _ in range(AT_ONCE)))
     finally:
+        # Parts that never ran are closed, or Python would warn that they were not awaited.
         for _, part in left:
             part.close()
     return [answers[at] for at in range(len(parts))]

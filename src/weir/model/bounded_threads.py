@@ -1,4 +1,4 @@
-"""Blocking calls beside the event loop, in threads of their own: nobody waits longer than was said."""
+"""Runs blocking calls in threads beside the event loop; no caller waits longer than a bound."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_MEMORY_S = 1.0
-"""How long a wait in vain is remembered."""
+_FAIL_FAST_S = 1.0
+"""For how long after a timeout other callers wait only a quarter as long."""
 
 
 class BoundedThreads:
-    """A few threads for calls that may hang. TimeoutError after `patience_s`, the wait for a thread included.
+    """A few threads for calls that may hang. `run` raises TimeoutError after `patience_s`.
 
-    A thread cannot be ended from outside: the call goes on until its own time-out, and its thread is taken
-    until then. After a wait in vain the others fail fast for a second: they wait a quarter as long.
+    The bound includes the wait for a free thread. A thread cannot be ended from outside: its call goes on
+    until the call's own timeout, and the thread is taken until then. So after one timeout the other callers
+    fail fast.
     """
 
     def __init__(self, count: int, *, patience_s: float, name: str) -> None:
         self._patience_s = patience_s
         self._free = asyncio.Semaphore(count)
         self._threads = ThreadPoolExecutor(count, thread_name_prefix=name)
-        self._in_vain_until = 0.0
+        self._fail_fast_until = 0.0
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `work` returns."""
-        short = time.monotonic() < self._in_vain_until
+        """Run `work` in a thread and return its result."""
+        short = time.monotonic() < self._fail_fast_until
         try:
             async with asyncio.timeout(self._patience_s / 4 if short else self._patience_s):
                 await self._free.acquire()
@@ -38,15 +39,15 @@ class BoundedThreads:
                 working.add_done_callback(self._ended)
                 return await asyncio.shield(working)
         except TimeoutError:
-            self._in_vain_until = time.monotonic() + _MEMORY_S
+            self._fail_fast_until = time.monotonic() + _FAIL_FAST_S
             raise TimeoutError(f"no answer within {self._patience_s:g} s") from None
 
     def _ended(self, working: asyncio.Future[T]) -> None:
         self._free.release()
         if not working.cancelled():
-            # Whoever asked may have left; then the error is nobody's.
+            # The caller may be gone. Reading the error keeps asyncio from logging it as never retrieved.
             working.exception()
 
     async def aclose(self) -> None:
-        """Wait until no call is under way."""
+        """Wait until no call is running."""
         await asyncio.to_thread(self._threads.shutdown)

@@ -1,4 +1,4 @@
-"""Time as a dependency: integers, milliseconds since the epoch, UTC."""
+"""The clock as a dependency, so that tests can set the time: milliseconds since the epoch."""
 
 from __future__ import annotations
 

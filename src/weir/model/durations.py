@@ -1,4 +1,4 @@
-"""Lengths of time: their names in milliseconds, and how people and programs write them."""
+"""Lengths of time in milliseconds, and parsers for how people and programs write them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def written_ms(text: str) -> int | None:
 
 
 def duration_ms(text: str) -> int:
-    """The same, and InvalidInput if `text` is not a duration."""
+    """The milliseconds of a written duration; raises `InvalidInput` if `text` is not one."""
     found = written_ms(text)
     if found is None:
         raise InvalidInput(f"`{text:.40}` is not a time; write `45s`, `30m`, `12h` or `90d`")
@@ -46,5 +46,5 @@ def to_seconds(duration: Duration) -> float:
 
 
 def to_ms(duration: Duration) -> int:
-    """Its whole milliseconds."""
+    """The whole milliseconds of a duration in Python code."""
     return round(to_seconds(duration) * SECOND_MS)

@@ -1,4 +1,4 @@
-"""How a handler says what shall become of its message, and how its failure is told."""
+"""The exceptions by which a handler decides about its message, and the text of its failure."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ class Retry(Exception):
         self.delay_ms = None if delay is None else to_ms(delay)
 
 
-# Errors are stored with the class that users know, and stay in their groups wherever it is defined.
+# Errors are stored with the name of their class. The public name keeps them in their groups if the module
+# moves.
 for _public in (Reject, Retry):
     _public.__module__ = "weir"
 
 
 def describe_failure(error: BaseException) -> str:
-    """An error as the dead letters show it: its kind, its text, and where it was raised."""
+    """An error as dead letters show it: its class, its text, and where it was raised."""
     text = "".join(traceback.format_exception_only(error)).strip()
     frames = traceback.extract_tb(error.__traceback__)
     where = f" (in {frames[-1].name}, line {frames[-1].lineno})" if frames else ""
@@ -49,7 +50,7 @@ def describe_failure(error: BaseException) -> str:
 
 
 def error_text(error: str) -> str:
-    """An error as it is kept: valid text, cut to `MAX_ERROR_BYTES`."""
+    """An error as it is stored: valid text, cut to `MAX_ERROR_BYTES`."""
     data = error.encode(errors="replace")
     if len(data) <= MAX_ERROR_BYTES:
         return data.decode()

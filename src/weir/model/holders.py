@@ -1,7 +1,7 @@
-"""Whose share of a process a request takes: the scope of its verified credential.
+"""The holder of a request, whose fair share it takes: the scope of its verified credential (0023).
 
-What a request merely says about itself makes no holder. A token for several environments is one holder,
-however many environments it names.
+A name that a request merely claims does not make a holder. A token for several environments is one holder,
+however many environments its requests name.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from contextvars import ContextVar
 
 Holder = tuple[str | None, str | None, str | None]
-"""Organization, project and environment; None where the credential leaves it open."""
+"""Organization, project and environment; None for a level that the credential leaves open."""
 
 STRANGERS: Holder = ("", "", "")
-"""Everyone without a verified credential. No name is empty, so nobody else is this holder."""
+"""The holder of all requests without a verified credential. No name is empty, so it is nobody else's."""
 
 HOLDER: ContextVar[Holder] = ContextVar("weir_holder", default=STRANGERS)
-"""The holder of the request that is being answered; set as soon as its credential is verified."""
+"""The holder of the current request, set as soon as its credential is verified."""

@@ -1,4 +1,4 @@
-"""Ids: UUIDv7, monotonic within one process, so that sorting by id is sorting by time."""
+"""Makes and checks ids: UUIDv7, which grow within a process, so that sorting by id is sorting by time."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def new_operation_id() -> OperationId:
 
 
 def derived_id(source: str, *, time_ms: int, purpose: bytes) -> str:
-    """The one UUIDv7 of that time that follows from another id, for one purpose: the rest is a hash."""
+    """The same UUIDv7 every time: of `time_ms`, and for the rest a hash of another id and a purpose."""
     digest = hashlib.blake2b(UUID(source).bytes, digest_size=16, person=purpose).digest()
     bits = int.from_bytes(digest) & ((1 << 80) - 1)
     bits = (time_ms & ((1 << 48) - 1)) << 80 | bits
+    # Version 7 and the variant of RFC 9562.
     bits = bits & ~(0xF << 76) | 0x7 << 76
     bits = bits & ~(0x3 << 62) | 0x2 << 62
     return str(UUID(int=bits))

@@ -1,4 +1,4 @@
-"""Public names of a package that are loaded when they are first asked for (PEP 562)."""
+"""Loads the public names of a package when they are first used (PEP 562)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from importlib import import_module
 def lazy_names(
     package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """The package's `__getattr__` and `__dir__`; `homes` says which module below it defines each name.
+    """The package's `__getattr__` and `__dir__`; `homes` maps each name to the module that defines it.
 
-    Assign them behind `if not TYPE_CHECKING`: a type checker would take any name for one of the package's.
+    Assign them under `if not TYPE_CHECKING`. Otherwise a type checker would accept any name of the package.
     """
 
     def load(name: str) -> object:

@@ -1,4 +1,4 @@
-"""How much a message and a queue may be: every layer that checks a bound takes it from here."""
+"""The limits of messages and queues; every layer that checks a limit takes it from here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from weir.model.durations import DAY_MS, MINUTE_MS
 MAX_BATCH = 1_000
 """Messages in one call."""
 MAX_PRIORITY = 9
+# The length of a name is one byte in a packed event.
 MAX_NAME_BYTES = 255
 MAX_PAYLOAD_BYTES = 1 << 20
 MAX_HEADER_BYTES = 64 << 10
@@ -19,6 +20,6 @@ MAX_WAIT_MS = 10 * MINUTE_MS
 MAX_DELAY_MS = 365 * DAY_MS
 """How long a message may be delayed, when it is pushed or before its next attempt."""
 MAX_SPAN_MS = 10 * 365 * DAY_MS
-"""Any other length of time: retention, time to live, windows, back-off."""
+"""The limit of every other length of time: retention, time to live, windows, back-off."""
 MAX_COUNT = 1_000_000_000
-"""Any number of messages or attempts in a queue's promises."""
+"""The limit of every number of messages or attempts in a queue's promises."""

@@ -1,4 +1,4 @@
-"""Text that may be shown: URLs without what is secret in them."""
+"""Removes passwords and other secrets from URLs, so that they may be shown."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _PARAMETER = re.compile(
 
 
 def masked_url(text: str) -> str:
-    """The URL without the password before its host and without those in its query."""
+    """The URL with the password before its host, and secrets in its query, masked."""
     return _PARAMETER.sub(rf"\g<1>{MASK}", _PASSWORD.sub(rf"\g<1>{MASK}@", text))
 
 
 def masked_attempt(text: str) -> str:
-    """What was meant to be a URL: whatever stands before an `@` may be a password."""
+    """Text that was meant as a URL; all of it before an `@` is masked, because it may be a password."""
     return masked_url(_NOT_A_URL.sub(f"{MASK}@", text))

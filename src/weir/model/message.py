@@ -1,4 +1,4 @@
-"""The words for what waits, what was handed out, and what became of it."""
+"""The types of a message: new, handed out under a lease, settled and dead; and the state of a queue."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from weir.model.ids import MessageId, new_message_id
 from weir.model.names import QueueRef
 
 DEFAULT_PRIORITY = 4
-"""Of messages whose queue has no priority of its own either."""
+"""The priority of messages if neither they nor their queue set one."""
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMessage:
-    """A message on its way in. The payload is bytes and comes out as it went in."""
+    """A message on its way in. The payload is bytes, which consumers receive unchanged."""
 
     payload: bytes
     id: MessageId = field(default_factory=new_message_id)
@@ -25,18 +25,18 @@ class NewMessage:
     key: str | None = None
     """Ordering key of a `per_key` queue, and the partition of queued operations."""
     priority: int | None = None
-    """0 to 9; 9 is served first. None is the priority of the queue. Orders `unordered` queues only."""
+    """0 to 9; 9 is served first. None means the priority of the queue. Only `unordered` queues use it."""
     deliver_at_ms: int | None = None
-    """Not before this time, by the broker's clock."""
+    """The earliest time of delivery, by the broker's clock."""
     delay_ms: int | None = None
-    """Not before so long from when the broker takes it. Give this or `deliver_at_ms`."""
+    """The least time between the broker's acceptance and delivery. Give this or `deliver_at_ms`."""
     ttl_ms: int | None = None
     idempotency_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRef:
-    """Proof that a message was handed out: enough to settle it, useless once it lapsed."""
+    """Names one lease of a message: enough to settle it, and without effect once the lease lapsed."""
 
     queue: QueueRef
     message_id: MessageId
@@ -80,7 +80,7 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A leased message whose handler failed, with what is known about why."""
+    """A leased message whose handler failed, with the error."""
 
     lease: LeaseRef
     error: str = ""
@@ -89,16 +89,16 @@ class Failure:
 
 
 class Enqueue(StrEnum):
-    """What became of one message of an enqueue call."""
+    """The outcome of one message of an enqueue call."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
-    """Its idempotency key was seen within the window; `message_id` is the first one's."""
+    """Its idempotency key was seen within the window; `message_id` is that of the first message."""
     KEY_REUSED = "key_reused"
     """Its idempotency key was seen with another payload."""
     FULL = "full"
     GATED = "gated"
-    """Operations of its partition are queued ahead of it; it must queue behind them."""
+    """Operations of its partition wait in the operation queue, so it must wait behind them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class Enqueued:
 
 
 class Settlement(StrEnum):
-    """What became of one lease of an ack, nack, extend or dead_letter call."""
+    """The outcome of one lease of an ack, nack, extend or dead_letter call."""
 
     DONE = "done"
     DEAD = "dead"
@@ -122,12 +122,12 @@ class DeathReason(StrEnum):
     REJECTED = "rejected"
     EXPIRED = "expired"
     LAPSED = "lapsed"
-    """The last attempt's lease lapsed: the worker died or hung."""
+    """The lease of the last attempt lapsed, because the worker died or hung."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadMessage:
-    """A message in the dead-letter outbox of its shard, until the mover has carried it off."""
+    """A dead message that is still in Redis, before the mover carries it to PostgreSQL."""
 
     queue: QueueRef
     message_id: MessageId
@@ -146,7 +146,7 @@ class DeadMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueState:
-    """A queue right now, from Redis alone."""
+    """The state of a queue right now, from Redis alone."""
 
     queue: QueueRef
     depth: int
@@ -160,6 +160,6 @@ class QueueState:
     oldest_age_ms: int
     paused: bool
     popped: bool
-    """Whether somebody ever asked this very queue for messages, in vain or not."""
+    """Whether anybody ever asked this queue for messages, even without getting one."""
     odometers: Mapping[str, int]
     """Lifetime totals by counter name, as `telemetry.events.QUEUE` lists them."""

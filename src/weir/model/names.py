@@ -1,4 +1,4 @@
-"""Scope: who owns a queue. Names are free text; nothing ever joins and splits them again."""
+"""The names of environments and queues. They are free text, so no code joins them and splits them again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weir.model.holders import Holder
 from weir.model.limits import MAX_NAME_BYTES
 
 SYSTEM_ORGANIZATION = "weir"
-"""Weir's own queues live here: nobody gets a token for it or becomes a tenant in it."""
+"""The organization of Weir's own queues; no token and no tenant may belong to it."""
 
 
 def check_name(text: str, *, what: str) -> str:
@@ -23,14 +23,14 @@ def check_name(text: str, *, what: str) -> str:
         raise InvalidInput(f"a {what} name holds a lone surrogate; send valid Unicode text") from None
     if size > MAX_NAME_BYTES:
         raise InvalidInput(f"a {what} name has {size} bytes; at most {MAX_NAME_BYTES} are allowed")
-    # Printable text holds no control characters, and asking that first is twenty times cheaper.
+    # Printable text holds no control characters, and checking that first is twenty times cheaper.
     if not text.isprintable() and any(unicodedata.category(char) == "Cc" for char in text):
         raise InvalidInput(f"the {what} name {text!r} holds a control character; remove it")
     return text
 
 
 def check_tenant(organization: str) -> str:
-    """Return the name of an organization that people may have."""
+    """Return `organization` if it is a legal name that is not reserved for Weir."""
     if check_name(organization, what="organization") == SYSTEM_ORGANIZATION:
         raise InvalidInput(
             f"the organization `{SYSTEM_ORGANIZATION}` is kept for Weir's own queues; choose another name"
@@ -53,7 +53,7 @@ class EnvironmentRef:
 
     @property
     def holder(self) -> Holder:
-        """Whose share of a process its requests take."""
+        """The holder whose fair share its requests take."""
         return self.organization, self.project, self.environment
 
     def queue(self, name: str) -> QueueRef:

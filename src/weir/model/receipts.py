@@ -1,4 +1,4 @@
-"""What a webhook writes into the headers of the messages that it receives, for whoever reads them later."""
+"""The headers that a webhook adds to the messages that it receives: which webhook, from where, and when."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ MAX_STAMP_DIGITS = 13
 
 
 def receipt_of(headers: Mapping[str, str]) -> tuple[int | None, str | None]:
-    """When a message was received, and by which webhook. Producers can write headers too, so they may lie."""
+    """When a message was received, and by which webhook."""
+    # Producers can write these headers too, so any text may stand there.
     stamp, hook = headers.get(RECEIVED_AT, ""), headers.get(HOOK)
     known = stamp.isascii() and stamp.isdigit() and len(stamp) <= MAX_STAMP_DIGITS
     return int(stamp) if known else None, None if hook is None else hook.replace("\x00", "\ufffd")

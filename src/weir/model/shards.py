@@ -1,4 +1,4 @@
-"""Which shard an environment lives in: jump consistent hash over its three names."""
+"""Finds the shard of an environment, by a jump consistent hash over its three names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def jump_hash(key: int, buckets: int) -> int:
 
 
 def text_key(*parts: str) -> int:
-    """A 64-bit key of several texts; their lengths are hashed too, so no two lists collide by joining."""
+    """A 64-bit key of several texts. Their lengths are hashed too, so `ab, c` and `a, bc` differ."""
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
         data = part.encode()
@@ -30,6 +30,6 @@ def text_key(*parts: str) -> int:
 
 
 def shard_of(environment: EnvironmentRef, *, shards: int) -> int:
-    """The shard of an environment; every key of all its queues carries that shard's hash tag."""
+    """The shard of an environment; all Redis keys of its queues carry the hash tag of that shard."""
     key = text_key(environment.organization, environment.project, environment.environment)
     return jump_hash(key, shards)

@@ -1,4 +1,4 @@
-"""Numbers as people say them: `42.6 s`, `1 attempt`, `3.2/s`. For every text that a person reads."""
+"""Writes numbers as people say them, for every text that a person reads: `42.6 s`, `1 attempt`, `3.2/s`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def duration(ms: float) -> str:
 
 
 def _compound(ms: int) -> str:
-    """The two largest units, the second one left out if it is nothing."""
-    at = next(place for place, (_, width) in enumerate(_UNITS) if ms >= width)
+    """The two largest units; the second is left out if it is 0."""
+    at = next(index for index, (_, width) in enumerate(_UNITS) if ms >= width)
     (unit, width), (smaller, part) = _UNITS[at], _UNITS[at + 1]
     whole, rest = divmod(ms, width)
     return f"{whole:,} {unit}" + (f" {rest // part} {smaller}" if rest >= part else "")
@@ -31,7 +31,7 @@ def amount(count: int, noun: str) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits that matter, and never an exponent for what is merely large."""
+    """Three significant digits, without an exponent for large numbers."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -46,5 +46,5 @@ def share(part: float) -> str:
 
 
 def _short(value: float) -> str:
-    """One decimal, and none where it would be 0."""
+    """One decimal, or none if it would be 0."""
     return f"{value:,.1f}".removesuffix(".0")

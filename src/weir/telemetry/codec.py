@@ -1,4 +1,4 @@
-"""Between values and the packed layout of an event; `events` describes it, `lua` writes it in scripts."""
+"""Packs and unpacks single events; `events` describes the layout, and `lua` packs it in scripts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_SAMPLE = (1 << 32) - 1
 
 
 class Undecodable(ValueError):
-    """The bytes are no event of this kind; the text is the reason for setting them aside."""
+    """The bytes are not an event of this kind; the text is the reason for setting them aside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ def pack(kind: EventKind, event: MetricEvent) -> bytes:
 
 
 def unpack(kind: EventKind, data: bytes) -> MetricEvent:
-    """One event from its packed form. The pipeline decodes whole batches into columns instead."""
+    """Unpack one event. The pipeline decodes whole batches into columns instead."""
     layout = _layout_of(kind, data)
     if len(data) < layout.header_size:
         raise Undecodable("truncated header")

@@ -1,8 +1,8 @@
-"""Events of Python processes on their way to the streams: never blocks, never raises.
+"""Sends events of Python processes to the streams; it never blocks and never raises.
 
-The broker's own events are appended by its scripts. This is for everyone else: `emit` packs an event
-into a bounded buffer and returns; `run` carries the buffer to Redis. When Redis is away the buffer
-fills, then the oldest events make room, and both are counted.
+The broker's scripts append their own events. Other processes use this: `emit` packs an event into a bounded
+buffer and returns, and `run` sends the buffer to Redis. While Redis does not answer, the buffer fills; then
+the oldest events are dropped. Both are counted.
 """
 
 from __future__ import annotations
@@ -57,25 +57,26 @@ class MetricsEmitter:
         self._buffer = WriteBuffer(self._append, capacity=capacity, batch=FLUSH_BATCH)
 
     def emit(self, kind: EventKind, event: MetricEvent) -> None:
-        """Take one event along. A subject's events share a shard, so that their order is kept."""
+        """Put one event into the buffer."""
         self.counts.emitted += 1
         try:
+            # All events of a subject go to one shard, so that they keep their order.
             shard = jump_hash(text_key(*event.dimensions), self._shards)
             packed = pack(kind, event)
         except Exception as error:
-            # Telemetry must never fail the work that it describes, whatever it was handed.
+            # Telemetry must never fail the work that it describes, whatever event it gets.
             self.counts.dropped += 1
             _log.warning("event cannot be packed", metric=kind.name, error=str(error))
             return
         self.counts.dropped += self._buffer.add((stream_key(kind.name, shard), packed))
 
     async def flush(self) -> None:
-        """Send what is buffered; on failure it stays for the next time."""
+        """Send the buffer; after a failure the events stay for the next time."""
         with suppress(*DRIVER_ERRORS):
             await self._buffer.flush()
 
     async def run(self) -> None:
-        """Flush for ever; on the way out send what is left."""
+        """Flush for ever, and once more at the end."""
         await self._buffer.run(every_s=self._interval_s, errors=DRIVER_ERRORS)
 
     async def _append(self, batch: list[tuple[str, bytes]]) -> None:

@@ -1,4 +1,4 @@
-"""Raw entries of a stream as they travel from Redis to the decoder: ids, lengths and one run of bytes."""
+"""Raw entries of a stream, between Redis and the decoder, as ids, lengths and one run of bytes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from weir.telemetry.events import STREAM_FIELD
 
+# No event is longer: 1,000 samples, four names of 255 bytes and the header take 5.2 kB.
 MAX_EVENT_BYTES = 16_384
-"""No event is longer: 1,000 samples, four names of 255 bytes and the header take 5.2 kB."""
 
+# These stand for an entry that is not an event. They cannot be one, because no layout version is 0.
 MISSING, OVERSIZED = b"\x00\x01", b"\x00\x02"
-"""What stands for an entry that is not worth carrying; no layout version is 0."""
 
 _FIELD = STREAM_FIELD.encode()
 
@@ -33,7 +33,7 @@ class Entries:
 
 
 def entries_of(reply: Sequence[tuple[bytes, Sequence[bytes]]]) -> Entries:
-    """The reply of XRANGE, packed; entries that are no events become markers."""
+    """The reply of XRANGE as entries; those that are not events become markers."""
     payloads = [_payload(fields) for _, fields in reply]
     return Entries(
         ids=parse_ids([entry_id for entry_id, _ in reply]),
@@ -43,6 +43,7 @@ def entries_of(reply: Sequence[tuple[bytes, Sequence[bytes]]]) -> Entries:
 
 
 def _payload(fields: Sequence[bytes]) -> bytes:
+    # Nearly every entry has just this field, so that case comes before the search.
     if len(fields) == 2 and fields[0] == _FIELD:
         payload = fields[1]
     else:

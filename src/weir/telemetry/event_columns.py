@@ -1,8 +1,8 @@
-"""Whole batches of packed events into Arrow columns, without a loop over fields or events.
+"""Decodes batches of packed events into Arrow columns, without a loop over fields or events.
 
-Only the names are touched one event at a time, to slice their bytes; they are decoded and checked once
-a distinct subject. What is no event is set aside with its reason, and the rest goes on. Entries of every
-layout version that the kind ever had are read into the columns that it has now.
+Only the bytes of the names are cut out per event; names are decoded and checked once per distinct subject. An
+entry that is not an event is set aside with a reason. Entries of every layout version of a kind are read into
+the columns that the kind has now.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ REASONS = (
     "dimension is not UTF-8",
     "dimension is empty",
 )
-"""Why an entry is no event; a code is a position here, and 0 is an event."""
+"""Why an entry is not an event. A fault code is an index into this tuple; 0 means that it is an event."""
 
 _OK, _MISSING, _OVERSIZED, _TRUNCATED, _VERSION, _LENGTH, _NOT_UTF8, _EMPTY = range(len(REASONS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """The events of a run of entries as columns, and a reason code for every entry."""
+    """The events of a run of entries as columns, and a fault code for every entry."""
 
     events: pa.RecordBatch
     """`stream_ms`, `stream_sequence`, the dimensions (dictionaries), the fields and the samples."""
@@ -43,7 +43,7 @@ class Decoded:
 
 
 def decode(kind: EventKind, entries: Entries) -> Decoded:
-    """Columns of those entries that are events of this kind, in their order."""
+    """The columns of all entries that are events of this kind, in their order."""
     raw = np.frombuffer(entries.data, np.uint8)
     starts = _starts(entries.lengths)
     codes = np.zeros(len(entries), np.uint8)
@@ -62,7 +62,7 @@ def decode(kind: EventKind, entries: Entries) -> Decoded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """A run of entries while it is decoded; what is found wrong is noted in `codes`."""
+    """A run of entries during decoding, which writes the faults that it finds into `codes`."""
 
     raw: NDArray[np.uint8]
     starts: NDArray[np.int64]
@@ -73,7 +73,7 @@ class _Run:
 def _decode_version(
     kind: EventKind, layout: EventLayout, entries: Entries, run: _Run
 ) -> tuple[NDArray[np.int64], pa.RecordBatch]:
-    """Where the events of one layout version stand among the entries, and their columns."""
+    """The indexes of the events of one layout version among the entries, and their columns."""
     raw, starts, codes = run.raw, run.starts, run.codes
     mine = (codes == _OK) & (run.versions == layout.version)
     codes[mine & (entries.lengths < layout.header_size)] = _TRUNCATED
@@ -106,7 +106,7 @@ def _numbers(field: Field, headers: NDArray[np.void]) -> NDArray[np.unsignedinte
 
 
 def _in_order(parts: list[tuple[NDArray[np.int64], pa.RecordBatch]]) -> pa.RecordBatch:
-    """The events of all versions as they stood in the stream."""
+    """The events of all versions in the order of the stream."""
     filled = [part for part in parts if len(part[0])]
     if len(filled) < 2:
         return (filled or parts)[0][1]
@@ -118,7 +118,9 @@ def _in_order(parts: list[tuple[NDArray[np.int64], pa.RecordBatch]]) -> pa.Recor
 def _good(
     codes: NDArray[np.uint8], kept: NDArray[np.int64], headers: NDArray[np.void]
 ) -> tuple[NDArray[np.int64], NDArray[np.void]]:
-    """Those that are still good. Mostly all are, and copying headers is what costs."""
+    """The entries without a fault so far."""
+    # Copying headers costs the most, and nearly always all entries are good: 0.50 µs per event, not 1.15
+    # (0012).
     still = codes[kept] == _OK
     return (kept, headers) if still.all() else (kept[still], headers[still])
 
@@ -165,11 +167,11 @@ class _Subjects:
     kind: EventKind
     names: list[tuple[str, ...]]
     codes: NDArray[np.int32]
-    """For every event the position of its subject in `names`."""
+    """For every event, the index of its subject in `names`."""
     faults: NDArray[np.uint8]
 
     def columns(self, good: NDArray[np.bool_]) -> dict[str, pa.Array]:
-        """A dictionary array a dimension, for the events that are good."""
+        """One dictionary array per dimension, for the good events."""
         codes = self.codes[good]
         found = {}
         for position, dimension in enumerate(self.kind.dimensions):
@@ -182,7 +184,7 @@ class _Subjects:
 def _subjects(
     kind: EventKind, data: bytes, names_at: NDArray[np.int64], name_bytes: NDArray[np.int64]
 ) -> _Subjects:
-    """Who each event is about; two events have one subject if lengths and bytes of all names agree."""
+    """The subject of each event; two subjects are equal if the lengths and bytes of all names are."""
     count = len(kind.dimensions)
     begins = (names_at - count).tolist()
     ends = (names_at + name_bytes).tolist()

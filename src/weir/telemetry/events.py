@@ -1,10 +1,10 @@
-"""What happened: the catalogue of events, the contract between those who emit and the pipeline.
+"""The catalogue of events: the contract between the code that emits them and the pipeline.
 
-An `EventKind` is data. Its one packed layout serves the Lua block that the broker's scripts append
-(`telemetry.lua`), the Python emitter and the pipeline's columnar decoder (`telemetry.codec`).
+An `EventKind` is data. The Lua block of the broker's scripts (`telemetry.lua`), the Python emitter
+(`telemetry.codec`) and the pipeline's decoder (`telemetry.event_columns`) all follow from it.
 
 A kind that changes keeps the fields of its earlier versions in `earlier`. Entries and archive files of those
-versions are read for ever: a field that they lack is 0, and one that is no longer known is left out.
+versions stay readable: a field that they lack is 0, and a field that the kind no longer has is left out.
 
 Counts are summed. Gauges are the state right after the call; a bucket keeps their maximum and their
 last value. Odometers are lifetime totals kept by the same script: they only grow, and the sum of the
@@ -60,7 +60,7 @@ class EventLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventKind:
-    """One kind of event: its stream, who it is about, its numbers and its samples."""
+    """One kind of event: its stream, its dimensions, its numbers and its samples."""
 
     name: str
     dimensions: tuple[str, ...]
@@ -71,11 +71,11 @@ class EventKind:
     doc: str = ""
 
     earlier: tuple[tuple[Field, ...], ...] = ()
-    """The fields of versions 1, 2 and so on before the current one."""
+    """The fields of the versions before the current one, beginning with version 1."""
 
     @property
     def version(self) -> int:
-        """The version of the layout that is written."""
+        """The number of the layout version that is written."""
         return len(self.earlier) + 1
 
     @property
@@ -121,7 +121,7 @@ class QueueOperation(StrEnum):
 
 
 QUEUE_COUNTERS = ("enqueued", "dequeued", "acked", "nacked", "dead", "expired", "lapsed", "refused")
-"""What a queue counts. Every one has an odometer `<name>_total` of the same meaning.
+"""The counters of a queue. Each has an odometer `<name>_total` of the same meaning.
 
 At any instant: waiting + running = enqueued - acked - dead - expired (all of them odometers).
 """
@@ -162,7 +162,7 @@ QUEUE = EventKind(
 
 
 def _sampled(name: str, doc: str) -> tuple[Field, Field]:
-    """A gauge sampled every second: its weighted sum over the samples, and its worst."""
+    """The two fields of a gauge that is sampled every second: its sum over the samples, and its maximum."""
     return (
         Field(name=f"{name}_sum", width=8, aggregates=(Aggregate.SUM,), doc=f"{doc} Summed over samples."),
         Field(name=f"{name}_max", width=4, aggregates=(Aggregate.MAX,), doc=f"{doc} Maximum."),

@@ -1,9 +1,9 @@
-"""Which workers are alive right now, what they serve and what they hold.
+"""Tells which workers are alive right now, which queues they serve and what they hold.
 
 A worker writes a note about itself every two seconds. The note expires by Redis' clock, so a worker that was
-killed or hangs is known to be gone within ten seconds, whatever the clocks of the hosts say:
+killed or hangs counts as gone within ten seconds, whatever the clocks of the hosts say:
 
-    weir:workers       set       ids of workers; those without a note are gone
+    weir:workers       set       ids of workers; a worker without a note is gone
     weir:worker:ID     string    the note of one worker, as JSON
 """
 
@@ -26,8 +26,8 @@ from weir.redis_client import DRIVER_ERRORS
 _log = structlog.get_logger(__name__)
 
 NOTE_EVERY_S = 2.0
+# Five missed notes. A busy event loop is late by less, and a verdict names a killed worker within 15 s.
 NOTE_EXPIRES_MS = 10_000
-"""Five notes missed: a busy event loop is late by less, and a killed worker is told of within 15 s."""
 _INDEX = "weir:workers"
 
 
@@ -37,30 +37,30 @@ class QueueLoad:
 
     queue: QueueRef
     held: int
-    """Messages under its leases: those that run and those that were fetched ahead."""
+    """Messages under its leases: running ones and those that were fetched ahead."""
     running: int
     """Messages whose handler runs."""
     running_ms: int
-    """How long these handlers have run so far, added up."""
+    """The sum of the times for which these handlers have run so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveWorker:
-    """A worker as it last described itself."""
+    """A worker, as its newest note describes it."""
 
     slots: int
-    """Handlers that it runs at once."""
+    """How many handlers it runs at once."""
     free_slots: int
     environment: EnvironmentRef | None = None
-    """None: it serves every environment."""
+    """None means that it serves every environment."""
     queues: frozenset[str] = frozenset()
-    """Empty: it serves every queue that has something to do."""
+    """If empty, it serves every queue that has a handler."""
     draining: bool = False
-    """It finishes what it holds and takes nothing more."""
+    """True while it finishes the messages that it holds and takes no more."""
     loads: tuple[QueueLoad, ...] = ()
 
     def takes(self, queue: QueueRef) -> bool:
-        """Whether it would take messages of this queue, if the queue has something to do."""
+        """Whether it would take messages of this queue, if the queue has a handler."""
         return not self.draining and is_served(queue, environment=self.environment, names=self.queues)
 
 
@@ -72,7 +72,7 @@ def is_served(queue: QueueRef, *, environment: EnvironmentRef | None, names: fro
 
 
 class AliveSignal:
-    """Writes the note of one worker until it ends, and takes it back then."""
+    """Writes the note of one worker, and removes it when the worker ends."""
 
     def __init__(
         self,
@@ -92,20 +92,20 @@ class AliveSignal:
     async def run(self) -> None:
         try:
             while True:
-                await self._attempt(self.note)
+                await self._attempt(self.write)
                 await asyncio.sleep(self._every_s)
         finally:
-            await self._attempt(self.take_back)
+            await self._attempt(self.remove)
 
-    async def note(self) -> None:
-        """Say that the worker is alive, and what it does."""
+    async def write(self) -> None:
+        """Write the worker's note."""
         pipeline = self._redis.pipeline(transaction=False)
         pipeline.set(_note_key(self._worker_id), _pack(self._look()), px=self._expires_ms)
         pipeline.sadd(_INDEX, self._worker_id)
         await pipeline.execute()
 
-    async def take_back(self) -> None:
-        """Say that the worker is gone, before its note expires."""
+    async def remove(self) -> None:
+        """Remove the note, so that the worker counts as gone before the note expires."""
         pipeline = self._redis.pipeline(transaction=False)
         pipeline.delete(_note_key(self._worker_id))
         pipeline.srem(_INDEX, self._worker_id)
@@ -115,17 +115,17 @@ class AliveSignal:
         try:
             await write()
         except DRIVER_ERRORS as error:
-            _log.warning("that this worker is alive is not noted", error=str(error))
+            _log.warning("cannot note that this worker is alive", error=str(error))
 
 
 class WorkerRegister(Protocol):
-    """Where one can ask who is alive."""
+    """Answers which workers are alive."""
 
     async def alive(self) -> Sequence[LiveWorker]: ...
 
 
 class LiveWorkers:
-    """The workers that are alive, asked of Redis."""
+    """Reads from Redis which workers are alive."""
 
     def __init__(self, redis: Redis | RedisCluster) -> None:
         self._redis = redis
@@ -147,7 +147,8 @@ class LiveWorkers:
         return list(await pipeline.execute()) if ids else []
 
     async def _forget(self, gone: Iterable[str]) -> None:
-        """Drop the dead from the index. One that was only late puts itself back with its next note."""
+        """Remove workers without a note from the index."""
+        # A worker that was only late adds itself again with its next note.
         ids = list(gone)
         if ids:
             await self._redis.srem(_INDEX, *ids)

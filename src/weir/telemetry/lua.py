@@ -1,4 +1,4 @@
-"""The metrics block of the broker's scripts, generated from the description of an event."""
+"""Generates the Lua block that emits an event in the broker's scripts, from the description of the event."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def emit_block(
     samples: str | None = None,
     prepare: str = "",
 ) -> str:
-    """Lua that appends one event of `kind` to `stream` and can never fail the script around it.
+    """Lua that appends one event of `kind` to `stream`, and whose failure does not fail the script around it.
 
-    Everything given is a Lua expression: `enabled` and `max_length` texts, `dimensions` strings in the
-    order of the kind, `values` numbers by field name (0 where absent), `samples` an array of at most
-    1,000 numbers. `prepare` are statements that compute what the expressions use.
+    All arguments are Lua expressions: `enabled` and `max_length` texts, `dimensions` strings in the order of
+    the kind, `values` numbers by field name (0 if absent), `samples` an array of at most 1,000 numbers.
+    `prepare` holds statements that compute the variables of the expressions.
     """
     unknown = set(values) - {field.name for field in kind.fields}
     if unknown or len(dimensions) != len(kind.dimensions):

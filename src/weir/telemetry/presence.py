@@ -1,12 +1,12 @@
-"""Which processes served which environment: what a tenant may know about the processes of Weir.
+"""Notes which process served which environment, because a tenant may only see the processes that served it.
 
-A process serves many tenants, and what it counts is about all of them. It therefore notes whom it served,
-in two sets that forget what is old:
+A process serves many tenants, and its counts are about all of them. So it notes which environments it served,
+in two sets whose old members expire:
 
     weir:served:ENV       zset    processes that served an environment -> when they last did, in ms
     weir:serves:WORKER    zset    environments that a process served -> when it last did, in ms
 
-ENV stands for the three names of an environment, joined by what no name contains.
+ENV is the three names of an environment, joined by a zero byte, which no name contains.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 
 KEEP_MS = 31 * DAY_MS
 NOTE_EVERY_S = 60
-"""How often an environment is noted again while it is served."""
+"""How often an environment is noted again while a process serves it."""
 MAX_LISTED = 1_000
 _BATCH = 500
 _DRIVER_ERRORS = (RedisError, RedisClusterException, OSError)
@@ -41,11 +41,11 @@ class ServingProcess:
 
     worker_id: str
     shared: bool
-    """It served other environments too, so its counts are not about this one alone."""
+    """It served other environments too, so its counts do not belong to this one alone."""
 
 
 class Presence:
-    """Notes whom a process serves: `served` costs a look into a set, `run` carries the news to Redis."""
+    """Notes which environments a process serves: `note_served` remembers them, `run` writes them to Redis."""
 
     def __init__(
         self,
@@ -68,18 +68,18 @@ class Presence:
             self._news.append(environment)
 
     async def flush(self) -> None:
-        """Write down what is new; on failure it stays for the next time."""
+        """Write the new environments to Redis; after a failure they stay for the next time."""
         while self._news:
             batch = self._news[:_BATCH]
             try:
                 await self._write(batch)
             except _DRIVER_ERRORS as error:
-                _log.warning("whom this process serves is not noted", error=str(error))
+                _log.warning("cannot note which environments this process serves", error=str(error))
                 return
             del self._news[: len(batch)]
 
     async def run(self) -> None:
-        """Flush for ever; now and then forget, so that who is still served is noted again."""
+        """Flush for ever. Once a minute forget what is known, so that served environments are noted again."""
         while True:
             for _ in range(round(NOTE_EVERY_S / self._interval_s)):
                 await asyncio.sleep(self._interval_s)
@@ -99,14 +99,15 @@ class Presence:
 
 
 class ServingProcesses:
-    """Who served an environment, asked of Redis."""
+    """Reads from Redis which processes served an environment."""
 
     def __init__(self, redis: Redis | RedisCluster, *, clock: Clock | None = None) -> None:
         self._redis = redis
         self._clock = clock or SystemClock()
 
     async def of(self, environment: EnvironmentRef, *, since_ms: int) -> list[ServingProcess]:
-        """The processes that served an environment since then, the latest first."""
+        """The processes that served an environment since `since_ms`, newest first."""
+        # A note may be that much older than the newest time at which the process served the environment.
         since_ms -= NOTE_EVERY_S * 1_000
         try:
             found: Any = await self._redis.zrevrangebyscore(
@@ -119,7 +120,7 @@ class ServingProcesses:
             counts = await pipeline.execute()
         except _DRIVER_ERRORS as error:
             raise BrokerUnavailable(f"Redis does not answer ({error}); try again", retry_after_s=1) from error
-        # Whom it served before that is forgotten.
+        # Before that, the other environments of a process are no longer known, so it counts as shared.
         forgotten = since_ms < self._clock.now_ms() - KEEP_MS
         return [
             ServingProcess(worker_id=worker_id, shared=forgotten or count != 1)

@@ -1,4 +1,4 @@
-"""How far the pipeline is behind, for anyone who can reach Redis: lag by stream and what it says itself."""
+"""Publishes and reads in Redis how far the pipeline is: its own status, and the lag of each stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATUS = "status"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStatus:
-    """The pipeline about itself, written every few seconds; old news means that it does not run."""
+    """The status that a pipeline writes every few seconds; an old one means that it does not run."""
 
     state: str
     """`starting`, `running`, `retrying`, `paused` or `stopped`."""
@@ -26,7 +26,7 @@ class PipelineStatus:
     batch_events: int = 0
     batch_s: float = 0.0
     events: int = 0
-    """Since this process started, as are the next three."""
+    """Since this process started; so are the next three."""
     rejected: int = 0
     gaps: int = 0
     failures: int = 0
@@ -36,14 +36,14 @@ class PipelineStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamLag:
-    """One stream: what waits in it, and for how long the first of that has waited."""
+    """How many events wait in one stream, and how long the oldest of them has waited."""
 
     metric: str
     shard: int
     position: str
     last_id: str
     events: int
-    """At most; a batch that has just landed may still be counted."""
+    """An upper bound: a batch that has just landed may still be counted."""
     seconds: float
 
 
@@ -69,7 +69,8 @@ def read_lags(store: StreamStore, *, metrics: Iterable[str], shards: int, now_ms
 
 
 def stream_lag(metric: str, shard: int, tail: Tail, position: str, *, now_ms: int) -> StreamLag:
-    """What is behind `position`. Its own entry stays in the stream; whatever is before it is trimmed."""
+    """The lag of a stream that was read up to `position`."""
+    # The entry at the position stays in the stream, and those before it are trimmed.
     waiting = tail.length - (0 if is_after(tail.first_id, position) else 1)
     seconds = 0.0
     if not is_after(tail.last_id, position):

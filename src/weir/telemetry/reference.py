@@ -1,4 +1,4 @@
-"""The reference page of the events, from their catalogue."""
+"""Writes the reference page of the events from their catalogue."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A process about itself: samples every second, counts as they happen, one event every five seconds.
+"""Measures its own process: one sample per second, counts as they happen, one event every five seconds.
 
-Sums travel with the number of samples behind them, so that any merge weighs them rightly. A crash
+An event holds sums and the number of samples in them, so that sums of several events weigh correctly. A crash
 loses at most the current five seconds.
 """
 
@@ -30,7 +30,7 @@ def _nothing() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probes:
-    """What a process lets the sampler look at."""
+    """The gauges of a process that the sampler reads."""
 
     free_slots: Callable[[], int] = _nothing
     pool_size: Callable[[], int] = _nothing
@@ -40,11 +40,11 @@ class Probes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessIdentity:
-    """Who is speaking: a role such as `api` or `worker`, and which one of them."""
+    """The process that an event is about: its role, such as `api` or `worker`, and its ids."""
 
     role: str
     worker_id: str = field(default_factory=lambda: secrets.token_hex(4))
-    """New with every start, and without a word about the host."""
+    """New at every start. It does not reveal the host, because tenants see it."""
     hostname: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
 
@@ -54,7 +54,7 @@ class ProcessIdentity:
 
 
 class ProcessSampler:
-    """Call the counting methods where things happen; `run` does the rest."""
+    """Collects counts and samples of one process; `run` emits them."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ProcessSampler:
         self._values: dict[str, int] = {}
 
     def note_served(self, environment: EnvironmentRef) -> None:
-        """The process does something for an environment."""
+        """Note that the process does something for an environment."""
         if self._presence is not None:
             self._presence.note_served(environment)
 
@@ -83,7 +83,7 @@ class ProcessSampler:
         self._add("pushes", count)
 
     def count_pop(self, *, lags_ms: list[int] | None = None) -> None:
-        """One pop operation, with the lag of each message that it handed out."""
+        """Count one pop with the lag of each message that it handed out."""
         self._add("pops", 1)
         for lag_ms in lags_ms or ():
             self._add("lag_count", 1)
@@ -100,14 +100,14 @@ class ProcessSampler:
         self._add("jobs_done", jobs)
 
     def count_error(self) -> None:
-        """A store operation failed."""
+        """Count a store operation that failed."""
         self._add("errors", 1)
 
     def count_deaths(self, count: int) -> None:
         self._add("deaths", count)
 
     def sample(self, *, lag_s: float) -> None:
-        """Note the state of this second."""
+        """Read all gauges once."""
         lag_us, free = max(int(lag_s * 1_000_000), 0), self._probes.free_slots()
         least = free if not self._values.get("samples") else min(free, self._values["free_slots_min"])
         self._add("samples", 1)
@@ -119,15 +119,16 @@ class ProcessSampler:
         self._add_sampled("backoff", self._probes.backoff())
 
     def flush(self) -> None:
-        """Hand the current five seconds to the emitter and begin again."""
+        """Emit the current five seconds and begin again."""
         if self._values:
+            # An event without a sample would have no weight, so a flush that comes early takes one.
             if not self._values.get("samples"):
                 self.sample(lag_s=0)
             values, self._values = self._values, {}
             self._emitter.emit(WORKER, MetricEvent(dimensions=self._identity.dimensions, values=values))
 
     async def run(self) -> None:
-        """Sample every second, flush every five, and once more on the way out."""
+        """Sample every second, flush every five seconds, and flush once more at the end."""
         try:
             while True:
                 for _ in range(SAMPLES_PER_FLUSH):

@@ -1,7 +1,7 @@
-"""The streams as the pipeline sees them: how long, what is in a range, how far it was read.
+"""The pipeline's access to the streams: their lengths, their entries, and how far they were read.
 
-Blocking, because Spark's Python workers are. Every call is bounded in time and retries nothing by
-itself; a failure is `BrokerUnavailable`, and callers decide how often to try again.
+It blocks, because Spark's Python workers do. Every call is bounded in time and does not retry; a failure is
+`BrokerUnavailable`, and callers decide how often to try again.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from weir.telemetry.entries import Entries, entries_of
 from weir.telemetry.stream_ids import ORIGIN, is_after
 from weir.telemetry.streams import GROUP, layouts_key
 
+# Entries per read. Larger replies keep Redis busy for longer than a queue's clients should wait.
 CHUNK = 5_000
-"""Entries a read; larger replies take Redis longer than a queue's clients should wait."""
 
+# Whoever finds less time left on a lease treats it as lost, because it may pass on before the next command.
 LEASE_MARGIN_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
-    """What a stream holds right now."""
+    """The length and the ends of a stream."""
 
     length: int
     first_id: str
     last_id: str
     dropped: int | None
-    """Entries that are no longer there, ever; unknown before Redis 7."""
+    """How many entries were ever removed; None before Redis 7, which does not count them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class StreamGap:
 
 
 class StreamStore:
-    """Streams of one Redis or Redis Cluster; it connects when it is first used."""
+    """The streams of one Redis or Redis Cluster; it connects when it is first used."""
 
     def __init__(self, url: str, *, timeout_s: float = 10) -> None:
         self._url = url
@@ -69,7 +70,7 @@ class StreamStore:
         )
 
     def tails(self, keys: Sequence[str]) -> list[Tail | None]:
-        """What each stream holds; None where there is no entry."""
+        """The tail of each stream; None if a stream has no entry."""
         with _translating():
             pipeline = self._redis.pipeline(transaction=False)
             for key in keys:
@@ -79,8 +80,8 @@ class StreamStore:
     def read(self, key: str, *, after: str, until: str, chunk: int = CHUNK) -> Iterator[Entries | StreamGap]:
         """The entries after `after` up to `until`, in runs, with a gap wherever entries are missing.
 
-        Each read begins with the entry before it. That one is never trimmed by the pipeline, so if it
-        is gone, Redis dropped it and perhaps others after it.
+        Each read begins with the last entry of the read before it. The pipeline never trims that entry, so if
+        it is missing, Redis dropped it and perhaps others after it.
         """
         position = after
         while is_after(until, position):
@@ -114,14 +115,16 @@ class StreamStore:
         return {name: max(int(versions[at] or 0) for versions in found) for at, name in enumerate(layouts)}
 
     def settle(self, positions: Mapping[str, str]) -> None:
-        """What is before these positions is done: trim it, and publish the positions as a group's.
+        """Trim all entries before these positions, and publish the positions as those of the consumer group.
 
-        The entry at the position itself stays, for `read` to notice when Redis drops more than was read.
+        The entry at the position stays. If it is missing later, `read` knows that Redis dropped unread
+        entries.
         """
         with _translating():
             pipeline = self._redis.pipeline(transaction=False)
             for key, position in positions.items():
                 pipeline.xtrim(key, minid=position, approximate=False)
+                # Creating a group that exists fails and changes nothing; the next command moves it.
                 pipeline.xgroup_create(key, GROUP, id=position)
                 pipeline.xgroup_setid(key, GROUP, id=position)
                 pipeline.xinfo_stream(key)
@@ -129,7 +132,7 @@ class StreamStore:
             self._note_dropped(dict(zip(positions.items(), replies[3::4], strict=True)))
 
     def positions(self, keys: Sequence[str]) -> list[str]:
-        """How far each stream was read, as published; the beginning where nothing was."""
+        """The published position of each stream; `ORIGIN` if none was published."""
         with _translating():
             pipeline = self._redis.pipeline(transaction=False)
             for key in keys:
@@ -137,7 +140,7 @@ class StreamStore:
             return [_position(reply) for reply in pipeline.execute(raise_on_error=False)]
 
     def remember(self, name: str, value: Mapping[str, Any]) -> None:
-        """Keep a small value beside the streams."""
+        """Store a small value in Redis under a name."""
         with _translating():
             self._redis.set(_note_key(name), json.dumps(value))
 
@@ -160,7 +163,7 @@ class StreamStore:
             return bool(self._redis.exists(_note_key("hold")))
 
     def claim(self, name: str, *, holder: str, seconds: float) -> bool:
-        """Take or prolong a lease that one holder has at a time; it ends by itself, should its holder die."""
+        """Take or prolong a lease that has one holder at a time and ends by itself if the holder dies."""
         key, span_ms = _note_key(f"lease:{name}"), int(seconds * 1_000)
         with _translating():
             if self._redis.set(key, holder, nx=True, px=span_ms):
@@ -175,7 +178,6 @@ class StreamStore:
                 self._redis.delete(key)
 
     def _holds(self, key: str, holder: str) -> bool:
-        """A lease that is about to end counts as lost: it might be another's by the next command."""
         held: Any = self._redis.get(key)
         left_ms: Any = self._redis.pttl(key)
         return bool(held == holder.encode() and left_ms > LEASE_MARGIN_MS)
@@ -188,7 +190,8 @@ class StreamStore:
         return self._call("XRANGE", key, start, until, "COUNT", count)
 
     def _call(self, *command: Any) -> list[Any]:
-        """The reply as the parser made it: building dictionaries would halve the speed."""
+        """Send a command and return the parser's reply."""
+        # Past the client's own methods, because building their dictionaries would halve the speed.
         with _translating():
             pool = self._pool_of(command[1])
             connection: Any = pool.get_connection()
@@ -212,7 +215,7 @@ class StreamStore:
         return pool
 
     def _forget_nodes(self) -> None:
-        """After a failure, ask a cluster again where its slots are: they may have moved."""
+        """Ask a cluster again where its slots are; they may have moved."""
         if isinstance(self._redis, RedisCluster):
             self._redis.nodes_manager.initialize()
 
@@ -225,7 +228,7 @@ class StreamStore:
         return StreamGap(after=after, until=until, entries=entries)
 
     def _note_dropped(self, replies: Mapping[tuple[str, str], Any]) -> None:
-        """Where Redis counts what it ever added, note how many entries a position stands for."""
+        """If Redis counts added entries, note how many of them lie up to each position."""
         for (key, position), reply in replies.items():
             tail = _tail(reply)
             if tail is not None and tail.dropped is not None and tail.first_id == position:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 ORIGIN = "0-0"
-"""Before every entry."""
+"""The position before the first entry."""
 
 StreamId = tuple[int, int]
 

@@ -1,29 +1,29 @@
-"""Where events wait for the pipeline: one Redis Stream a metric and shard, spelled here alone.
+"""The keys of the metric streams, where events wait for the pipeline: one Redis Stream per metric and shard.
 
     weir:{shard-3}:metrics:queue     events of the metric `queue`, shard 3
     weir:{shard-3}:metrics:worker    events of the metric `worker`, shard 3
     weir:metrics                     `0` while the scripts emit no events of queues
 
-The braces are Redis Cluster's hash tag: a script may append to the stream of the shard it works on.
+The braces are Redis Cluster's hash tag. With it a script may append to the stream of the shard that it
+changes.
 """
 
 from __future__ import annotations
 
 GROUP = "weir-pipeline"
-"""The consumer group under which the pipeline publishes how far it has come."""
+"""The consumer group whose position says how far the pipeline has read."""
 
 METRICS_SWITCH = b"weir:metrics"
 """A key that switches the events of queues off while it holds `0`."""
 
 DEFAULT_MAX_LENGTH = 1_000_000
-"""Entries that a stream may hold before Redis drops the oldest; the pipeline trims long before that."""
-
+"""Entries that a stream may hold before Redis drops the oldest; a running pipeline trims long before that."""
 
 LAYOUTS = "layouts"
-"""The last part of the key under which a shard keeps the newest layouts that were announced there."""
+"""The last part of the key under which a shard keeps the newest announced layouts."""
 
 EVENT_LAYOUT = "event."
-"""How the layout of an event is announced: this and the name of its kind."""
+"""The layout of an event is announced under this prefix and the name of its kind."""
 
 
 def hash_tag(shard: int) -> str:
@@ -37,5 +37,5 @@ def stream_key(metric: str, shard: int) -> str:
 
 
 def layouts_key(shard: int) -> str:
-    """The hash of layouts that programs announced in a shard, each with its version."""
+    """The hash of the layouts that programs announced in a shard, with their versions."""
     return f"weir:{hash_tag(shard)}:{LAYOUTS}"

@@ -1,4 +1,4 @@
-"""Where the metric streams end right now, so that a reader can tell idle from behind."""
+"""Reads where the metric streams end, so that a reader can tell an idle shard from one that is behind."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class RedisTails:
         self._shards = shards
 
     async def tails(self, metric: str) -> Mapping[int, tuple[int, int]]:
-        """The newest id ever written, by shard; shards that never had an event are left out."""
+        """The newest id ever written, by shard; shards without any event are left out."""
         found = await asyncio.gather(*(self._tail(metric, shard) for shard in range(self._shards)))
         return {shard: tail for shard, tail in enumerate(found) if tail is not None}
 
     async def switched_off(self, metric: str) -> bool:
-        """Whether events of this metric are not written at present, because somebody switched them off."""
+        """Whether somebody switched off the events of this metric."""
         if metric != QUEUE.name:
             return False
         try:
