@@ -134,7 +134,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
         where=st.sampled_from(
             (
                 "weir.deadletters.replay._settle",
-                "weir.deadletters.replay.apply_tally",
+                "weir.deadletters.replay.count_gone",
                 "weir.deadletters.bulk_action_runner._save",
             )
         )
@@ -219,7 +219,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
         assert held + pending + dead + self.finished + purged >= self.pushed
 
     async def _purged(self) -> int:
-        tasks = await self.world.desk.newest(self.environment, limit=1000)
+        tasks = await self.world.bulk_actions.newest(self.environment, limit=1000)
         by_tasks = sum(task.done for task in tasks if task.kind is BulkActionKind.PURGE)
         rows = await self.world.rows(
             "SELECT count(*) AS n FROM weir.audit_log WHERE environment = %s AND action = 'dlq.delete'"

@@ -115,20 +115,20 @@ async def _killed_redrives(
         mover = Mover(broker, database)
         while await mover.round():
             pass
-        desk = BulkActionStore(database, broker)
+        actions = BulkActionStore(database, broker)
         new = NewBulkAction(kind=BulkActionKind.REDRIVE, filter=Filter(queue="orders"), rate_per_s=1_500)
-        task = await desk.create(environment, new, by="test")
+        task = await actions.create(environment, new, by="test")
         for kill in range(4):
             process = await _runner_process(postgres.url, redis_url)
 
             async def further(least: int = 600 * (kill + 1)) -> bool:
-                return (await desk.find(environment, task.id)).done >= least
+                return (await actions.find(environment, task.id)).done >= least
 
             await until(further, within_s=60)
             process.kill()
             await process.wait()
         runner = BulkActionRunner(broker, database)
-        while not (task := await desk.find(environment, task.id)).state.over:
+        while not (task := await actions.find(environment, task.id)).state.over:
             if await runner.step(task.id) is None:
                 await asyncio.sleep(0.05)
         assert (task.state, task.done) == ("completed", 6_000)

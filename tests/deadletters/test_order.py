@@ -85,7 +85,7 @@ async def test_a_replay_by_hand_does_not_count_for_the_redrive_before_it(world: 
     (again,) = await world.letters.newest(queue)
     await world.letters.replay(queue, again.id, by="ann")
     await fail_all(world, queue)
-    assert (await world.desk.find(world.environment, task.id)).died_again == 1
+    assert (await world.bulk_actions.find(world.environment, task.id)).died_again == 1
 
 
 async def test_a_canary_that_died_again_still_goes_first_in_the_next_redrive(world: World) -> None:
@@ -105,7 +105,7 @@ async def test_a_resumed_redrive_sends_the_canaries_that_died_again_first(world:
     await fail_all(world, queue)
     world.clock.advance(1000)
     assert (await world.work(task)).state is BulkActionState.STOPPED_BY_CANARY
-    await world.desk.resume(world.environment, task.id, by="ann")
+    await world.bulk_actions.resume(world.environment, task.id, by="ann")
     task = await world.work(task)
     deliveries = await take_in_turn(world, queue)
     assert numbers([delivery.payload for delivery in deliveries]) == [0, 1, 2]
@@ -136,7 +136,7 @@ async def test_what_died_for_another_reason_since_is_not_part_of_a_resumed_redri
     await fail_all(world, queue)
     world.clock.advance(1000)
     await world.work(task)
-    await world.desk.resume(world.environment, task.id, by="ann")
+    await world.bulk_actions.resume(world.environment, task.id, by="ann")
     await world.work(task)
     await take_in_turn(world, queue)
     world.clock.advance(1000)
@@ -156,7 +156,7 @@ async def test_deaths_before_a_resume_do_not_stop_the_redrive_once_more(world: W
     assert await fail_all(world, queue) == list(range(2, 12))
     world.clock.advance(1000)
     assert (await world.work(task)).state is BulkActionState.STOPPED_BY_CANARY
-    await world.desk.resume(world.environment, task.id, by="ann")
+    await world.bulk_actions.resume(world.environment, task.id, by="ann")
     seen: list[int] = []
     for _ in range(20):
         world.clock.advance(1000)
@@ -236,7 +236,7 @@ async def redrive_in_steps(
         if task.state is BulkActionState.STOPPED_BY_CANARY:
             if dice.random() < 0.3:
                 break
-            task = await world.desk.resume(world.environment, task.id, by="ann")
+            task = await world.bulk_actions.resume(world.environment, task.id, by="ann")
             ledger.new_walk()
         elif task.state.over:
             break

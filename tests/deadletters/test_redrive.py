@@ -230,7 +230,7 @@ def test_cel_that_may_be_true_or_false_is_taken(expression: str) -> None:
 async def test_an_older_task_with_such_a_filter_can_still_be_looked_up(world: World) -> None:
     new = redrive(expression="true")
     object.__setattr__(new.filter, "expression", "attempts")
-    task = await world.desk.create(world.environment, new, by="test")
+    task = await world.bulk_actions.create(world.environment, new, by="test")
     assert task.filter.expression == "attempts"
 
 
@@ -295,16 +295,20 @@ async def test_the_rate_is_kept(world: World) -> None:
 async def test_pause_resume_and_cancel(world: World) -> None:
     await killed(world, 20)
     task = await world.work(await world.start(redrive(queue="orders", rate_per_s=10)))
-    assert (await world.desk.pause(world.environment, task.id, by="ann")).state is BulkActionState.PAUSED
+    assert (
+        await world.bulk_actions.pause(world.environment, task.id, by="ann")
+    ).state is BulkActionState.PAUSED
     world.clock.advance(5000)
     assert await world.runner.step(task.id) is None
-    await world.desk.resume(world.environment, task.id, by="ann")
+    await world.bulk_actions.resume(world.environment, task.id, by="ann")
     assert (await world.work(task)).done == 10
-    assert (await world.desk.cancel(world.environment, task.id, by="ann")).state is BulkActionState.CANCELLED
+    assert (
+        await world.bulk_actions.cancel(world.environment, task.id, by="ann")
+    ).state is BulkActionState.CANCELLED
     world.clock.advance(5000)
     assert await world.runner.step(task.id) is None
     assert await world.summary() == {"orders": 10}
-    for change in (world.desk.pause, world.desk.resume, world.desk.cancel):
+    for change in (world.bulk_actions.pause, world.bulk_actions.resume, world.bulk_actions.cancel):
         with pytest.raises(Conflict):
             await change(world.environment, task.id, by="ann")
     records = "SELECT action, actor FROM weir.audit_log WHERE environment = %s ORDER BY id"
@@ -322,9 +326,9 @@ async def test_a_task_of_another_environment_does_not_exist(world: World) -> Non
     task = await world.start(redrive(queue="orders"))
     other = type(world.environment)(organization="someone", project="else", environment="here")
     with pytest.raises(NotFound):
-        await world.desk.find(other, task.id)
+        await world.bulk_actions.find(other, task.id)
     with pytest.raises(InvalidInput):
-        await world.desk.find(world.environment, "no uuid")
+        await world.bulk_actions.find(world.environment, "no uuid")
 
 
 async def canaries(world: World, **options: object) -> BulkAction:
@@ -383,7 +387,7 @@ async def test_canaries_that_nobody_works_on_stop_the_redrive_when_patience_ends
     task = await world.work(task)
     assert task.state is BulkActionState.STOPPED_BY_CANARY
     assert "neither done nor dead" in str(task.note)
-    resumed = await world.desk.resume(world.environment, task.id, by="ann")
+    resumed = await world.bulk_actions.resume(world.environment, task.id, by="ann")
     assert resumed.canary_state == "sending"
     assert (await world.work(task)).done == 8
 
@@ -426,7 +430,7 @@ async def test_a_redrive_that_is_killed_after_sending_resumes_without_sending_tw
         await world.broker.ack([delivery.lease for delivery in deliveries])
         await world.runner.step(task.id)
         world.clock.advance(1000)
-    done = await world.desk.find(world.environment, task.id)
+    done = await world.bulk_actions.find(world.environment, task.id)
     assert (done.state, done.done) == (BulkActionState.COMPLETED, 30)
     assert sorted(seen) == list(range(30))
     await world.check_exact()

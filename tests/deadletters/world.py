@@ -54,7 +54,7 @@ class World:
     def __post_init__(self) -> None:
         self.broker: Broker = self.server or MemoryBroker(shards=self.shards, clock=self.clock)
         self.mover = Mover(self.broker, self.database, clock=self.clock)
-        self.desk = BulkActionStore(self.database, self.broker, clock=self.clock)
+        self.bulk_actions = BulkActionStore(self.database, self.broker, clock=self.clock)
         self.runner = BulkActionRunner(self.broker, self.database, clock=self.clock)
         self.letters = DeadLetterStore(self.database, self.broker, clock=self.clock)
         self.copier = DeadLetterCopier(self.broker, self.database)
@@ -103,7 +103,7 @@ class World:
             pass
 
     async def start(self, new: NewBulkAction) -> BulkAction:
-        return await self.desk.create(self.environment, new, by="test")
+        return await self.bulk_actions.create(self.environment, new, by="test")
 
     async def work(self, task: BulkAction, *, steps: int = 1000) -> BulkAction:
         """Step a task until it is over or waits for something."""
@@ -111,7 +111,7 @@ class World:
             stepped = await self.runner.step(task.id)
             if stepped is None or stepped.state.over:
                 break
-        return await self.desk.find(self.environment, task.id)
+        return await self.bulk_actions.find(self.environment, task.id)
 
     async def rows(self, sql: str) -> list[Any]:
         async with self.database.connection() as connection:

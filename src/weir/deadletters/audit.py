@@ -1,9 +1,8 @@
 """Recounts what the summary says, repairs it and publishes the drift, which must be 0.
 
-One audit at a time over the whole installation, under a lock, at most once an interval. The checkpoint is
-each consumer's `last_checked_at_ms`: a run takes those that were checked longest ago, up to a bound of
-letters, so its cost does not grow with the table. Count and summary are read in one snapshot and a repair
-is a difference, so deaths go on meanwhile.
+One audit per installation works at a time, at most once per interval. A run takes the consumers that were
+checked longest ago, up to a bound of letters, so its cost does not grow with the table. The count and the
+summary are read in one snapshot and a repair adds the difference, so deaths go on meanwhile.
 """
 
 from __future__ import annotations
@@ -14,29 +13,30 @@ from dataclasses import dataclass
 import structlog
 
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
-from weir.control.sql import load_queries
+from weir.deadletters.locks import DeadLetterLock, try_lock
+from weir.deadletters.queries import COUNTS
 from weir.deadletters.summary import DeadTally, apply_tally, bootstrap
 from weir.errors import WeirError
 from weir.model.clock import Clock, SystemClock
 from weir.model.durations import DAY_MS
 
-SQL = load_queries("weir.deadletters", "audit.sql")
 log = structlog.get_logger(__name__)
 
 DEFAULT_INTERVAL_MS = 600_000
 DEFAULT_MAX_LETTERS = 5_000_000
+"""Letters that a run counts at most; a consumer with more is counted alone."""
 DEFAULT_KEEP_REPLAYED_MS = 30 * DAY_MS
 FORGET_BATCH = 1_000
 LOOK_S = 15.0
 COUNTING_S = 600.0
-"""For counting one consumer's letters, which may be millions."""
+"""How long PostgreSQL may take to count one consumer's letters, which may be millions."""
 AUDITING_S = 3_600.0
-"""For all of them, while the lock that lets one process work is held without a word."""
+"""How long the transaction that holds the lock may be idle, while others count all consumers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What one audit saw: `drift` is the sum of what it had to repair, without signs."""
+    """The result of an audit. `drift` is the sum of the differences that it repaired, without signs."""
 
     started_at_ms: int
     finished_at_ms: int
@@ -77,25 +77,24 @@ class DeadLetterAuditor:
             await asyncio.sleep(min(LOOK_S, self._interval_ms / 1000))
 
     async def audit(self, *, force: bool = False) -> Audit | None:
-        """Check what is due; None while another one works or the interval is not over."""
+        """Check the consumers that are due; None while another audit works or the interval is not over."""
         async with self._database.transaction(idle_s=AUDITING_S) as guard:
-            row = await fetch_one(guard, SQL["try_lock_audit"])
-            if row is None or not row["locked"]:
+            if not await try_lock(guard, DeadLetterLock.AUDIT):
                 return None
-            last = await fetch_one(guard, SQL["last_audit"])
+            last = await fetch_one(guard, COUNTS["last_audit"])
             age_ms = self._clock.now_ms() - (0 if last is None else last["started_at_ms"])
             if age_ms < self._interval_ms and not force:
                 return None
-            audit = await self._checked(everything=force)
+            audit = await self._check_due(everything=force)
             await _save(guard, audit)
         return audit
 
-    async def _checked(self, *, everything: bool) -> Audit:
-        """Check consumer by consumer, each in its own transaction, so that counting one locks none."""
+    async def _check_due(self, *, everything: bool) -> Audit:
+        """Check consumer by consumer, each in a transaction of its own, so that none is locked for long."""
         started_at_ms = self._clock.now_ms()
         async with self._database.transaction(answer_s=self._counting_s) as connection:
             await bootstrap(connection, now_ms=started_at_ms)
-        due = await self._due(everything=everything)
+        due = await self._find_due(everything=everything)
         found = [await self._check(key) for key in due]
         return Audit(
             started_at_ms=started_at_ms,
@@ -107,14 +106,14 @@ class DeadLetterAuditor:
 
     async def _check(self, key: int) -> AuditFinding:
         async with self._database.transaction(answer_s=self._counting_s) as connection:
-            await execute(connection, SQL["be_gentle"])
+            await execute(connection, COUNTS["use_one_core"])
             return await check_consumer(connection, key, now_ms=self._clock.now_ms())
 
-    async def _due(self, *, everything: bool) -> list[int]:
+    async def _find_due(self, *, everything: bool) -> list[int]:
         """The consumers that were checked longest ago, as many as the bound of letters allows."""
         due: list[int] = []
         letters = 0
-        for row in await self._database.fetch(SQL["oldest_checked"]):
+        for row in await self._database.fetch(COUNTS["oldest_checked"]):
             if due and not everything and letters + row["dead_count"] > self._max_letters:
                 break
             due.append(row["consumer_key"])
@@ -122,31 +121,33 @@ class DeadLetterAuditor:
         return due
 
     async def forget_replayed(self) -> None:
-        """Let lineage go that is older than the retention, in small transactions."""
+        """Delete replayed letters that are older than the retention, in small transactions."""
         before_ms = self._clock.now_ms() - self._keep_replayed_ms
         forgotten = FORGET_BATCH
         while forgotten == FORGET_BATCH:
             forgotten = await self._database.execute(
-                SQL["forget_replayed"], before_ms=before_ms, limit=FORGET_BATCH
+                COUNTS["forget_replayed"], before_ms=before_ms, limit=FORGET_BATCH
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFinding:
+    """The letters of one consumer, and by how many its counts were wrong."""
+
     letters: int
     drift: int
 
 
 async def last_audit(database: Database) -> Audit | None:
     """The latest audit, for the drift to be published."""
-    row = await database.fetch_one(SQL["last_audit"])
+    row = await database.fetch_one(COUNTS["last_audit"])
     return None if row is None else Audit(**{name: value for name, value in row.items() if name != "id"})
 
 
 async def check_consumer(connection: Connection, key: int, *, now_ms: int) -> AuditFinding:
     """Compare one consumer's counts with its letters in one snapshot, and repair by the difference."""
-    counted = await fetch_one(connection, SQL["recount_consumer"], key=key)
-    groups = await fetch(connection, SQL["recount_groups"], key=key)
+    counted = await fetch_one(connection, COUNTS["recount_consumer"], key=key)
+    groups = await fetch(connection, COUNTS["recount_groups"], key=key)
     if counted is None:
         return AuditFinding(letters=0, drift=0)
     tally = DeadTally()
@@ -157,7 +158,7 @@ async def check_consumer(connection: Connection, key: int, *, now_ms: int) -> Au
     if drift:
         log.error("the dead-letter summary had drifted and was repaired", consumer=key, drift=drift)
         await apply_tally(connection, tally, now_ms=now_ms)
-    await execute(connection, SQL["mark_checked"], key=key, now_ms=now_ms)
+    await execute(connection, COUNTS["mark_checked"], key=key, now_ms=now_ms)
     return AuditFinding(letters=counted["counted"], drift=drift)
 
 
@@ -168,11 +169,11 @@ def _drift(counted: Row, groups: list[Row]) -> int:
 async def _save(connection: Connection, audit: Audit) -> None:
     await execute(
         connection,
-        SQL["save_audit"],
+        COUNTS["save_audit"],
         started_at_ms=audit.started_at_ms,
         finished_at_ms=audit.finished_at_ms,
         consumers=audit.consumers,
         letters=audit.letters,
         drift=audit.drift,
     )
-    await execute(connection, SQL["trim_audits"])
+    await execute(connection, COUNTS["trim_audits"])

@@ -1,13 +1,13 @@
-"""Works redrives and purges off, a small transaction at a time.
+"""Works off bulk actions, one small transaction at a time.
 
-Whoever locks the task's row does its next batch, and the batch moves the cursor in its own transaction. So
-any number of runners may run, and a task goes on where it was when one of them is killed.
+The runner that locks an action's row does its next batch, and the batch moves the cursor in the same
+transaction. So any number of runners may run, and an action goes on where it was if one of them is killed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import structlog
 
@@ -16,9 +16,9 @@ from weir.control.audit_log import AuditedChange, record
 from weir.control.database import Connection, Database, execute, fetch_one
 from weir.control.queue_definitions import QueueDefinitions
 from weir.deadletters.bulk_action_batch import Batch, Work, do_batch
-from weir.deadletters.bulk_action_store import SQL
-from weir.deadletters.bulk_actions import BulkAction, BulkActionState, CanaryState, task_of_row
+from weir.deadletters.bulk_actions import MAX_SAMPLES, BulkAction, BulkActionState, CanaryState, action_of
 from weir.deadletters.canary import fates_of, judge, too_deadly
+from weir.deadletters.queries import BULK_ACTIONS
 from weir.errors import ControlUnavailable, Unavailable, WeirError
 from weir.model.clock import Clock, SystemClock
 
@@ -26,7 +26,9 @@ log = structlog.get_logger(__name__)
 
 IDLE_S = 0.25
 WATCH_MS = 500
+"""How often to look at canaries; each look asks the broker about all of them."""
 RETRY_MS = 1_000
+"""When to try again if a store that the action needs is out of reach."""
 
 
 class BulkActionRunner:
@@ -44,25 +46,25 @@ class BulkActionRunner:
             try:
                 worked = await self.step()
             except WeirError as error:
-                log.warning("dead-letter tasks wait", error=str(error))
+                log.warning("bulk actions on dead letters wait", error=str(error))
                 worked = None
             if worked is None:
                 await asyncio.sleep(IDLE_S)
 
-    async def step(self, task_id: str | None = None) -> BulkAction | None:
-        """One batch of the task that is due longest, or of a given one; None if none is due."""
+    async def step(self, action_id: str | None = None) -> BulkAction | None:
+        """Do one batch of the action that is due longest, or of a given one; None if none is due."""
         claimed: BulkAction | None = None
         try:
             async with self._database.transaction() as connection:
                 now_ms = self._clock.now_ms()
-                row = await fetch_one(connection, SQL["claim_task"], now_ms=now_ms, id=task_id)
+                row = await fetch_one(connection, BULK_ACTIONS["claim_action"], now_ms=now_ms, id=action_id)
                 if row is None:
                     return None
-                claimed = task_of_row(row)
-                task = await self._advanced(connection, claimed, now_ms=now_ms)
-                await _save(connection, task)
-                await self._record_end(connection, task)
-                return task
+                claimed = action_of(row)
+                action = await self._advance(connection, claimed, now_ms=now_ms)
+                await _save(connection, action)
+                await self._record_end(connection, action)
+                return action
         except ControlUnavailable:
             raise
         except Unavailable as error:
@@ -72,111 +74,93 @@ class BulkActionRunner:
             await self._fail(claimed, error)
             return claimed
 
-    async def _advanced(self, connection: Connection, task: BulkAction, *, now_ms: int) -> BulkAction:
-        task = replace(
-            task, state=BulkActionState.RUNNING, started_at_ms=task.started_at_ms or now_ms, note=None
+    async def _advance(self, connection: Connection, action: BulkAction, *, now_ms: int) -> BulkAction:
+        action = replace(
+            action, state=BulkActionState.RUNNING, started_at_ms=action.started_at_ms or now_ms, note=None
         )
-        if task.canary_state is CanaryState.WATCHING:
-            return await self._watched(connection, task, now_ms=now_ms)
-        reason = too_deadly(task) if task.canary_state is CanaryState.PASSED else None
+        if action.canary_state is CanaryState.WATCHING:
+            return await self._watch(connection, action, now_ms=now_ms)
+        reason = too_deadly(action) if action.canary_state is CanaryState.PASSED else None
         if reason is not None:
-            return _ended(task, BulkActionState.STOPPED_BY_CANARY, now_ms=now_ms, note=reason)
-        if task.lane >= len(task.lanes):
-            return _walked(task, now_ms=now_ms)
+            return _ended(action, BulkActionState.STOPPED_BY_CANARY, now_ms=now_ms, note=reason)
+        if action.walked >= len(action.walk_keys):
+            return _after_walk(action, now_ms=now_ms)
         work = Work(connection=connection, broker=self._broker, definitions=self._definitions, now_ms=now_ms)
-        batch = await do_batch(work, task)
-        return _after(task, batch, now_ms=now_ms)
+        batch = await do_batch(work, action)
+        return _after_batch(action, batch, now_ms=now_ms)
 
-    async def _watched(self, connection: Connection, task: BulkAction, *, now_ms: int) -> BulkAction:
-        verdict = judge(task, await fates_of(connection, self._broker, task), now_ms=now_ms)
+    async def _watch(self, connection: Connection, action: BulkAction, *, now_ms: int) -> BulkAction:
+        verdict = judge(action, await fates_of(connection, self._broker, action), now_ms=now_ms)
         if verdict.stopped is not None:
-            return _ended(task, BulkActionState.STOPPED_BY_CANARY, now_ms=now_ms, note=verdict.stopped)
+            return _ended(action, BulkActionState.STOPPED_BY_CANARY, now_ms=now_ms, note=verdict.stopped)
         if verdict.passed:
-            return replace(task, canary_state=CanaryState.PASSED, next_at_ms=now_ms)
-        return replace(task, next_at_ms=now_ms + WATCH_MS, note="watching the canaries")
+            return replace(action, canary_state=CanaryState.PASSED, next_at_ms=now_ms)
+        return replace(action, next_at_ms=now_ms + WATCH_MS, note="watching the canaries")
 
-    async def _record_end(self, connection: Connection, task: BulkAction) -> None:
-        if task.state.over:
+    async def _record_end(self, connection: Connection, action: BulkAction) -> None:
+        if action.state.over:
             change = AuditedChange.inside(
-                task.environment,
-                actor=task.created_by,
-                action=f"dlq.task.{task.state}",
-                target=task.id,
-                done=task.done,
-                matched=task.matched,
+                action.environment,
+                actor=action.created_by,
+                action=f"dlq.task.{action.state}",
+                target=action.id,
+                done=action.done,
+                matched=action.matched,
             )
             await record(connection, change, at_ms=self._clock.now_ms())
 
-    async def _postpone(self, task: BulkAction | None, error: WeirError) -> None:
-        if task is not None:
+    async def _postpone(self, action: BulkAction | None, error: WeirError) -> None:
+        if action is not None:
             next_at_ms = self._clock.now_ms() + RETRY_MS
             await self._database.execute(
-                SQL["postpone_task"], id=task.id, next_at_ms=next_at_ms, note=error.message
+                BULK_ACTIONS["postpone_action"], id=action.id, next_at_ms=next_at_ms, note=error.message
             )
 
-    async def _fail(self, task: BulkAction | None, error: WeirError) -> None:
-        if task is None:
+    async def _fail(self, action: BulkAction | None, error: WeirError) -> None:
+        if action is None:
             raise error
-        log.warning("a dead-letter task failed", task=task.id, error=error.message)
+        log.warning("a bulk action on dead letters failed", action=action.id, error=error.message)
         await self._database.execute(
-            SQL["fail_task"], id=task.id, note=error.message, now_ms=self._clock.now_ms()
+            BULK_ACTIONS["fail_action"], id=action.id, note=error.message, now_ms=self._clock.now_ms()
         )
 
 
-def _after(task: BulkAction, batch: Batch, *, now_ms: int) -> BulkAction:
-    """The task as a batch leaves it."""
-    task = replace(
-        task,
-        lane=task.lane + 1 if batch.lane_walked else task.lane,
-        after_enqueued_at_ms=-1 if batch.lane_walked else batch.after_enqueued_at_ms,
+def _after_batch(action: BulkAction, batch: Batch, *, now_ms: int) -> BulkAction:
+    """The action after a batch."""
+    action = replace(
+        action,
+        walked=action.walked + batch.key_done,
+        after_enqueued_at_ms=-1 if batch.key_done else batch.after_enqueued_at_ms,
         after_id=batch.after_id,
-        scanned=task.scanned + batch.scanned,
-        matched=task.matched + batch.matched,
-        done=task.done + batch.done,
-        skipped=task.skipped + batch.skipped,
-        samples=(task.samples + batch.samples)[:10],
+        scanned=action.scanned + batch.scanned,
+        matched=action.matched + batch.matched,
+        done=action.done + batch.done,
+        skipped=action.skipped + batch.skipped,
+        samples=(action.samples + batch.samples)[:MAX_SAMPLES],
         note=batch.note,
-        problem=batch.problem or task.problem,
+        problem=batch.problem or action.problem,
         next_at_ms=now_ms + batch.delay_ms,
     )
-    if task.canary_state is CanaryState.SENDING:
-        task = replace(task, canary_ids=task.canary_ids + batch.replayed)
-        if len(task.canary_ids) >= task.canary:
-            return replace(task, canary_state=CanaryState.WATCHING, canary_since_ms=now_ms)
-    return task
+    if action.canary_state is CanaryState.SENDING:
+        action = replace(action, canary_ids=action.canary_ids + batch.replayed)
+        if len(action.canary_ids) >= action.canary:
+            return replace(action, canary_state=CanaryState.WATCHING, canary_since_ms=now_ms)
+    return action
 
 
-def _walked(task: BulkAction, *, now_ms: int) -> BulkAction:
-    """Every lane is done; canaries that were sent must still be heard of."""
-    if task.canary_state is CanaryState.SENDING and task.canary_ids:
-        return replace(task, canary_state=CanaryState.WATCHING, canary_since_ms=now_ms)
-    return _ended(task, BulkActionState.COMPLETED, now_ms=now_ms, note=task.note)
+def _after_walk(action: BulkAction, *, now_ms: int) -> BulkAction:
+    """The action after its last walk key: complete, unless canaries that it sent are undecided."""
+    if action.canary_state is CanaryState.SENDING and action.canary_ids:
+        return replace(action, canary_state=CanaryState.WATCHING, canary_since_ms=now_ms)
+    return _ended(action, BulkActionState.COMPLETED, now_ms=now_ms, note=action.note)
 
 
-def _ended(task: BulkAction, state: BulkActionState, *, now_ms: int, note: str | None) -> BulkAction:
-    return replace(task, state=state, finished_at_ms=now_ms, note=note)
+def _ended(action: BulkAction, state: BulkActionState, *, now_ms: int, note: str | None) -> BulkAction:
+    return replace(action, state=state, finished_at_ms=now_ms, note=note)
 
 
-async def _save(connection: Connection, task: BulkAction) -> None:
-    await execute(
-        connection,
-        SQL["save_task"],
-        id=task.id,
-        state=task.state,
-        canary_state=task.canary_state,
-        canary_ids=list(task.canary_ids),
-        canary_since_ms=task.canary_since_ms,
-        lane=task.lane,
-        after_enqueued_at_ms=task.after_enqueued_at_ms,
-        after_id=task.after_id,
-        scanned=task.scanned,
-        matched=task.matched,
-        done=task.done,
-        skipped=task.skipped,
-        samples=list(task.samples),
-        note=task.note,
-        problem=task.problem,
-        started_at_ms=task.started_at_ms,
-        finished_at_ms=task.finished_at_ms,
-        next_at_ms=task.next_at_ms,
-    )
+async def _save(connection: Connection, action: BulkAction) -> None:
+    values = {one.name: getattr(action, one.name) for one in fields(action)}
+    # PostgreSQL takes lists as arrays, and tuples as rows.
+    lists = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
+    await execute(connection, BULK_ACTIONS["save_action"], **values | lists)

@@ -1,4 +1,4 @@
-"""Where redrives and purges are asked for, looked up, paused, resumed and cancelled, each on record."""
+"""Creates, finds, pauses, resumes and cancels bulk actions; each change is in the audit log."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from weir.control.audit_log import AuditedChange, record
 from weir.control.database import Connection, Database, execute
 from weir.control.queue_definitions import QueueDefinitions
 from weir.control.scopes import scope_names
-from weir.control.sql import load_queries
-from weir.deadletters.bulk_actions import BulkAction, BulkActionState, CanaryState, NewBulkAction, task_of_row
+from weir.deadletters.bulk_actions import BulkAction, BulkActionState, CanaryState, NewBulkAction, action_of
 from weir.deadletters.groups import group_keys
+from weir.deadletters.queries import BULK_ACTIONS
 from weir.errors import Conflict, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import check_id, new_id
 from weir.model.names import EnvironmentRef, QueueRef
 
-SQL = load_queries("weir.deadletters", "bulk_actions.sql")
-
 
 class BulkActionStore:
-    """The tasks of an environment. Runners do the work; nothing here waits for them."""
+    """The bulk actions of an environment. Runners do the work; nothing here waits for them."""
 
     def __init__(self, database: Database, broker: Broker, *, clock: Clock | None = None) -> None:
         self._database = database
@@ -33,65 +31,69 @@ class BulkActionStore:
         self._clock = clock or SystemClock()
 
     async def create(self, environment: EnvironmentRef, new: NewBulkAction, *, by: str) -> BulkAction:
-        """Fix what the task is about (lanes and high-water mark) and leave it for a runner."""
-        by_group, lanes = await self._lanes(environment, new)
-        task_id = new_id()
+        """Fix what the action is about (walk keys and high-water mark) and leave it to a runner."""
+        by_group, walk_keys = await self._walk_keys(environment, new)
+        action_id = new_id()
         async with self._database.transaction() as connection:
             await execute(
                 connection,
-                SQL["create_task"],
+                BULK_ACTIONS["create_action"],
                 **_columns(new),
                 **scope_names(environment),
-                id=task_id,
+                id=action_id,
                 by_group=by_group,
-                lanes=lanes,
+                walk_keys=walk_keys,
                 created_by=by,
                 now_ms=self._clock.now_ms(),
             )
-            await self._record(connection, environment, by, f"dlq.{new.kind}", task_id, **new.described())
-        return await self.find(environment, task_id)
+            await self._record(connection, environment, by, f"dlq.{new.kind}", action_id, **new.described())
+        return await self.find(environment, action_id)
 
-    async def find(self, environment: EnvironmentRef, task_id: str) -> BulkAction:
-        checked = check_id(task_id, what="task")
-        row = await self._database.fetch_one(SQL["find_task"], id=checked, **scope_names(environment))
+    async def find(self, environment: EnvironmentRef, action_id: str) -> BulkAction:
+        checked = check_id(action_id, what="bulk action")
+        row = await self._database.fetch_one(
+            BULK_ACTIONS["find_action"], id=checked, **scope_names(environment)
+        )
         if row is None:
-            raise NotFound(f"there is no task `{checked}` here")
-        return task_of_row(row)
+            raise NotFound(f"there is no bulk action `{checked}` here")
+        return action_of(row)
 
     async def newest(self, environment: EnvironmentRef, *, limit: int = 50) -> list[BulkAction]:
-        rows = await self._database.fetch(SQL["list_tasks"], limit=limit, **scope_names(environment))
-        return [task_of_row(row) for row in rows]
+        rows = await self._database.fetch(
+            BULK_ACTIONS["list_actions"], limit=limit, **scope_names(environment)
+        )
+        return [action_of(row) for row in rows]
 
-    async def pause(self, environment: EnvironmentRef, task_id: str, *, by: str) -> BulkAction:
+    async def pause(self, environment: EnvironmentRef, action_id: str, *, by: str) -> BulkAction:
         allowed = (BulkActionState.PENDING, BulkActionState.RUNNING)
-        return await self._move(environment, task_id, BulkActionState.PAUSED, allowed, by=by)
+        return await self._move(environment, action_id, BulkActionState.PAUSED, allowed, by=by)
 
-    async def resume(self, environment: EnvironmentRef, task_id: str, *, by: str) -> BulkAction:
-        """Go on. A redrive that its canary stopped begins again with what died, and with a new canary."""
-        task = await self.find(environment, task_id)
-        if task.state is BulkActionState.STOPPED_BY_CANARY:
-            return await self._change(environment, task, BulkActionState.RUNNING, "restart_task", by=by)
+    async def resume(self, environment: EnvironmentRef, action_id: str, *, by: str) -> BulkAction:
+        """Go on. A redrive that its canary stopped begins again, with a new canary and its own deaths."""
+        action = await self.find(environment, action_id)
+        if action.state is BulkActionState.STOPPED_BY_CANARY:
+            return await self._change(environment, action, BulkActionState.RUNNING, "restart_action", by=by)
         return await self._move(
-            environment, task_id, BulkActionState.RUNNING, (BulkActionState.PAUSED,), by=by
+            environment, action_id, BulkActionState.RUNNING, (BulkActionState.PAUSED,), by=by
         )
 
-    async def cancel(self, environment: EnvironmentRef, task_id: str, *, by: str) -> BulkAction:
+    async def cancel(self, environment: EnvironmentRef, action_id: str, *, by: str) -> BulkAction:
         allowed = (BulkActionState.PENDING, BulkActionState.RUNNING, BulkActionState.PAUSED)
-        return await self._move(environment, task_id, BulkActionState.CANCELLED, allowed, by=by)
+        return await self._move(environment, action_id, BulkActionState.CANCELLED, allowed, by=by)
 
     async def _move(
         self,
         environment: EnvironmentRef,
-        task_id: str,
+        action_id: str,
         state: BulkActionState,
         allowed: tuple[BulkActionState, ...],
         *,
         by: str,
     ) -> BulkAction:
-        """Bring a task from one of the allowed states into another."""
+        """Bring an action from one of the allowed states into another."""
         return await self._change(
             environment,
-            await self.find(environment, task_id),
+            await self.find(environment, action_id),
             state,
             "change_state",
             by=by,
@@ -102,23 +104,30 @@ class BulkActionStore:
     async def _change(
         self,
         environment: EnvironmentRef,
-        task: BulkAction,
+        action: BulkAction,
         state: BulkActionState,
         query: str,
         *,
         by: str,
         **values: Any,
     ) -> BulkAction:
-        values |= {"id": task.id, "state": state, "now_ms": self._clock.now_ms(), **scope_names(environment)}
+        values |= {
+            "id": action.id,
+            "state": state,
+            "now_ms": self._clock.now_ms(),
+            **scope_names(environment),
+        }
         async with self._database.transaction() as connection:
-            changed = await execute(connection, SQL[query], **values)
+            changed = await execute(connection, BULK_ACTIONS[query], **values)
             if not changed:
-                raise Conflict(f"the task `{task.id}` is {task.state}, so it cannot become {state}")
-            await self._record(connection, environment, by, f"dlq.task.{state}", task.id)
-        return await self.find(environment, task.id)
+                raise Conflict(
+                    f"the bulk action `{action.id}` is {action.state}, so it cannot become {state}"
+                )
+            await self._record(connection, environment, by, f"dlq.task.{state}", action.id)
+        return await self.find(environment, action.id)
 
-    async def _lanes(self, environment: EnvironmentRef, new: NewBulkAction) -> tuple[bool, list[int]]:
-        """The consumers to walk or, with a fingerprint, their groups."""
+    async def _walk_keys(self, environment: EnvironmentRef, new: NewBulkAction) -> tuple[bool, list[int]]:
+        """The consumers to walk or, with a fingerprint, their groups; and whether they are groups."""
         queue, fingerprint = new.filter.queue, new.filter.fingerprint
         if queue is None:
             consumers = await consumer_keys(self._database, environment)
@@ -130,7 +139,7 @@ class BulkActionStore:
         return True, [group for consumer, group in groups.items() if consumer in set(consumers)]
 
     async def _consumers_of(self, queue: QueueRef) -> list[int]:
-        """The consumer of a queue; none if nothing ever died in it. NotFound if nobody knows the queue."""
+        """The consumer of a queue; none if it never had one. NotFound if neither store knows the queue."""
         key = await consumer_key(self._database, queue)
         if key is not None:
             return [key]

@@ -1,4 +1,4 @@
-"""Redrives and purges as values: what was asked, in which state it is, and how far it has come."""
+"""Redrives and purges as values: what was asked, their state, and how far they are."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from weir.control.database import Row
+from weir.control.scopes import scope_of
 from weir.deadletters.filters import Filter, check_boolean
 from weir.deadletters.patch import compile_patch
 from weir.errors import InvalidInput
@@ -14,6 +15,9 @@ from weir.model.limits import MAX_BATCH
 from weir.model.names import EnvironmentRef
 
 DEFAULT_PATIENCE_MS = 300_000
+"""How long canaries may be undecided before the redrive stops: five minutes."""
+MAX_SAMPLES = 10
+"""Ids of letters that an action keeps to show what it is about."""
 NIL = "00000000-0000-0000-0000-000000000000"
 
 
@@ -35,12 +39,12 @@ class BulkActionState(StrEnum):
 
     @property
     def live(self) -> bool:
-        """A runner works on it."""
+        """Whether a runner works on it."""
         return self in (BulkActionState.PENDING, BulkActionState.RUNNING)
 
     @property
     def over(self) -> bool:
-        """Nothing happens any more, unless somebody resumes it."""
+        """Whether nothing happens any more, unless somebody resumes it."""
         return not self.live and self is not BulkActionState.PAUSED
 
 
@@ -53,12 +57,12 @@ class CanaryState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewBulkAction:
-    """What is asked for. A canary of N sends N, waits for what becomes of them, and stops if too many die."""
+    """A request. A canary of N sends N, waits until each is acked or dead, and stops if too many die."""
 
     kind: BulkActionKind
     filter: Filter
     everything: bool = False
-    """An empty filter means every dead letter of the environment, so it must be asked for."""
+    """Take every dead letter of the environment; must be set if the filter is empty."""
     dry_run: bool = False
     rate_per_s: float | None = None
     canary: int = 0
@@ -85,7 +89,7 @@ class NewBulkAction:
             compile_patch(self.patch)
 
     def _check_extent(self) -> None:
-        """Nobody means everything by accident. A dry run harms nobody."""
+        """Refuse an empty filter by accident. A dry run may have one: it changes nothing."""
         if self.everything and not self.filter.empty:
             raise InvalidInput("`all` goes without a filter; leave one of them out")
         if self.filter.empty and not self.everything and not self.dry_run:
@@ -95,7 +99,7 @@ class NewBulkAction:
             )
 
     def described(self) -> dict[str, Any]:
-        """What was asked for, as the audit log keeps it: what is left out has its default."""
+        """The request as the audit log keeps it; members that are left out have their defaults."""
         members = {
             "dry_run": self.dry_run,
             "all": self.everything,
@@ -110,7 +114,7 @@ class NewBulkAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkAction:
-    """A task as it stands in the table."""
+    """A bulk action as it stands in the table."""
 
     id: str
     environment: EnvironmentRef
@@ -127,13 +131,15 @@ class BulkAction:
     canary_since_ms: int | None
     patch: str | None
     by_group: bool
-    lanes: tuple[int, ...]
-    lane: int
+    walk_keys: tuple[int, ...]
+    """The consumers that it walks one after another or, `by_group`, their groups with one fingerprint."""
+    walked: int
+    """How many of the walk keys are done; the cursor below is inside the next one."""
     after_enqueued_at_ms: int
     after_id: str
     high_water: int
     retried_to: int
-    """It takes its own letters once more that died again and arrived up to here, before it was resumed."""
+    """Up to this arrival it takes its own replays once more that died before it was resumed."""
     expected: int
     scanned: int
     matched: int
@@ -142,12 +148,12 @@ class BulkAction:
     died_again: int
     done_before: int
     died_before: int
-    """What it had sent back, and how many of these had died again, when it was last resumed."""
+    """`done` and `died_again` when it was last resumed."""
     samples: tuple[str, ...]
     note: str | None
     """Why it waits or ended."""
     problem: str | None
-    """Why letters were skipped: the latest reason."""
+    """The latest reason why a letter was skipped."""
     created_by: str
     created_at_ms: int
     started_at_ms: int | None
@@ -155,7 +161,7 @@ class BulkAction:
     next_at_ms: int
 
     def described(self) -> dict[str, Any]:
-        """What an answer shows of a task."""
+        """The members that an answer shows."""
         shown = (
             "id", "kind", "state", "dry_run", "rate_per_s", "canary", "canary_tolerance", "canary_state",
             "patch", "high_water", "expected", "scanned", "matched", "done", "skipped", "died_again", "note",
@@ -167,23 +173,20 @@ class BulkAction:
         return answer
 
 
-def task_of_row(row: Row) -> BulkAction:
-    """The task that a row describes."""
-    values = dict(row)
-    environment = EnvironmentRef(
-        organization=values.pop("organization"),
-        project=values.pop("project"),
-        environment=values.pop("environment"),
-    )
+def action_of(row: Row) -> BulkAction:
+    """The bulk action that a row describes; the table calls walk keys `lanes`."""
+    others = ("organization", "project", "lanes", "lane")
+    values = {name: value for name, value in row.items() if name not in others}
     values |= {
         "id": str(row["id"]),
-        "environment": environment,
+        "environment": scope_of(row),
         "kind": BulkActionKind(row["kind"]),
         "state": BulkActionState(row["state"]),
         "filter": Filter(**row["filter"]),
         "canary_state": CanaryState(row["canary_state"]),
         "canary_ids": tuple(str(id_) for id_ in row["canary_ids"]),
-        "lanes": tuple(row["lanes"]),
+        "walk_keys": tuple(row["lanes"]),
+        "walked": row["lane"],
         "after_id": str(row["after_id"]),
         "samples": tuple(str(id_) for id_ in row["samples"]),
     }

@@ -1,14 +1,20 @@
 -- part: LAST_ARRIVAL
 coalesce((SELECT last_value FROM weir.dead_letters_seq_seq WHERE is_called), 0)
 
--- part: DEAD_IN_LANES
+-- part: DEAD_TO_WALK
 CASE WHEN by_group
     THEN coalesce((SELECT sum(dead_count) FROM weir.dead_letter_groups WHERE group_key = ANY(lanes)), 0)
     ELSE coalesce((SELECT sum(dead_count) FROM weir.dlq_summary WHERE consumer_key = ANY(lanes)), 0)
 END
 
--- name: create_task
--- Write down a new task with its lanes, its high-water mark and what to expect at most.
+-- part: DIED_AGAIN
+coalesce((SELECT deaths FROM weir.redrive_deaths WHERE task_id = t.id), 0)
+
+-- part: ACTIONS
+SELECT t.*, $DIED_AGAIN AS died_again FROM weir.dead_letter_tasks AS t
+
+-- name: create_action
+-- Write down a new action with its walk keys, its high-water mark and the most that it can find.
 INSERT INTO weir.dead_letter_tasks (
     id, organization, project, environment, kind, state, dry_run, filter, rate_per_s,
     canary, canary_tolerance, canary_patience_ms, canary_state, patch,
@@ -16,72 +22,60 @@ INSERT INTO weir.dead_letter_tasks (
 )
 SELECT %(id)s, %(organization)s, %(project)s, %(environment)s, %(kind)s, 'pending', %(dry_run)s, %(filter)s,
        %(rate_per_s)s, %(canary)s, %(canary_tolerance)s, %(canary_patience_ms)s, %(canary_state)s, %(patch)s,
-       by_group, lanes, $LAST_ARRIVAL, $DEAD_IN_LANES, %(created_by)s, %(now_ms)s, %(now_ms)s
-FROM (SELECT %(by_group)s::boolean AS by_group, %(lanes)s::bigint[] AS lanes) AS asked;
+       by_group, lanes, $LAST_ARRIVAL, $DEAD_TO_WALK, %(created_by)s, %(now_ms)s, %(now_ms)s
+FROM (SELECT %(by_group)s::boolean AS by_group, %(walk_keys)s::bigint[] AS lanes) AS asked;
 
--- name: find_task
--- One task of an environment, with the deaths that followed it.
-SELECT t.*, coalesce(d.deaths, 0) AS died_again
-FROM weir.dead_letter_tasks AS t
-LEFT JOIN weir.redrive_deaths AS d ON d.task_id = t.id
-WHERE t.id = %(id)s::uuid AND t.organization = %(organization)s AND t.project = %(project)s
-  AND t.environment = %(environment)s;
+-- name: find_action
+-- One action of an environment, with the deaths that followed it.
+$ACTIONS WHERE $ENVIRONMENT AND id = %(id)s::uuid;
 
--- name: list_tasks
--- The newest tasks of an environment.
-SELECT t.*, coalesce(d.deaths, 0) AS died_again
-FROM weir.dead_letter_tasks AS t
-LEFT JOIN weir.redrive_deaths AS d ON d.task_id = t.id
-WHERE t.organization = %(organization)s AND t.project = %(project)s AND t.environment = %(environment)s
-ORDER BY t.id DESC
-LIMIT %(limit)s;
+-- name: list_actions
+-- The newest actions of an environment.
+$ACTIONS WHERE $ENVIRONMENT ORDER BY id DESC LIMIT %(limit)s;
 
--- name: claim_task
--- Lock the live task that is due longest, or a given one; whoever holds the row does the next batch.
-SELECT t.*, coalesce((SELECT deaths FROM weir.redrive_deaths WHERE task_id = t.id), 0) AS died_again
-FROM weir.dead_letter_tasks AS t
-WHERE t.state IN ('pending', 'running') AND t.next_at_ms <= %(now_ms)s
-  AND (%(id)s::uuid IS NULL OR t.id = %(id)s::uuid)
-ORDER BY t.next_at_ms
+-- name: claim_action
+-- Lock the live action that is due longest, or a given one; whoever holds the row does the next batch.
+$ACTIONS
+WHERE state IN ('pending', 'running') AND next_at_ms <= %(now_ms)s
+  AND (%(id)s::uuid IS NULL OR id = %(id)s::uuid)
+ORDER BY next_at_ms
 LIMIT 1
+-- Other runners skip the row instead of waiting for it. Keys may still refer to it.
 FOR NO KEY UPDATE SKIP LOCKED;
 
--- name: save_task
+-- name: save_action
 -- Keep what a batch changed, in the transaction of the batch.
 UPDATE weir.dead_letter_tasks
 SET state = %(state)s, canary_state = %(canary_state)s, canary_ids = %(canary_ids)s::uuid[],
-    canary_since_ms = %(canary_since_ms)s, lane = %(lane)s, after_enqueued_at_ms = %(after_enqueued_at_ms)s,
+    canary_since_ms = %(canary_since_ms)s, lane = %(walked)s, after_enqueued_at_ms = %(after_enqueued_at_ms)s,
     after_id = %(after_id)s::uuid, scanned = %(scanned)s, matched = %(matched)s, done = %(done)s,
     skipped = %(skipped)s, samples = %(samples)s::uuid[], note = %(note)s, problem = %(problem)s,
     started_at_ms = %(started_at_ms)s,
     finished_at_ms = %(finished_at_ms)s, next_at_ms = %(next_at_ms)s
 WHERE id = %(id)s::uuid;
 
--- name: postpone_task
--- Look at a task again later, because a store that it needs is out of reach.
+-- name: postpone_action
+-- Look at an action again later, because a store that it needs is out of reach.
 UPDATE weir.dead_letter_tasks SET next_at_ms = %(next_at_ms)s, note = %(note)s
 WHERE id = %(id)s::uuid AND state IN ('pending', 'running');
 
--- name: fail_task
--- End a task that cannot go on.
+-- name: fail_action
+-- End an action that cannot go on.
 UPDATE weir.dead_letter_tasks SET state = 'failed', note = %(note)s, finished_at_ms = %(now_ms)s
 WHERE id = %(id)s::uuid AND state IN ('pending', 'running');
 
 -- name: change_state
--- Pause, go on or cancel; nothing if the task is not in a state that allows it.
+-- Pause, resume or cancel an action, unless its state does not allow it.
 UPDATE weir.dead_letter_tasks
 SET state = %(state)s, next_at_ms = %(now_ms)s, finished_at_ms = %(finished_at_ms)s, note = NULL
-WHERE id = %(id)s::uuid AND state = ANY(%(allowed)s::text[])
-  AND organization = %(organization)s AND project = %(project)s AND environment = %(environment)s;
+WHERE $ENVIRONMENT AND id = %(id)s::uuid AND state = ANY(%(allowed)s::text[]);
 
--- name: restart_task
+-- name: restart_action
 -- Resume a redrive that its canary stopped: from the front, with a new canary and with its own letters that died again.
-UPDATE weir.dead_letter_tasks
+UPDATE weir.dead_letter_tasks AS t
 SET state = 'running', next_at_ms = %(now_ms)s, finished_at_ms = NULL, note = NULL,
     canary_state = CASE WHEN canary > 0 THEN 'sending' ELSE canary_state END, canary_ids = '{}',
     lane = 0, after_enqueued_at_ms = -1, after_id = '00000000-0000-0000-0000-000000000000',
-    retried_to = $LAST_ARRIVAL, expected = done + $DEAD_IN_LANES,
-    scanned = done, matched = done, skipped = 0, done_before = done,
-    died_before = coalesce((SELECT deaths FROM weir.redrive_deaths WHERE task_id = id), 0)
-WHERE id = %(id)s::uuid AND state = 'stopped_by_canary'
-  AND organization = %(organization)s AND project = %(project)s AND environment = %(environment)s;
+    retried_to = $LAST_ARRIVAL, expected = done + $DEAD_TO_WALK,
+    scanned = done, matched = done, skipped = 0, done_before = done, died_before = $DIED_AGAIN
+WHERE $ENVIRONMENT AND id = %(id)s::uuid AND state = 'stopped_by_canary';

@@ -1,4 +1,4 @@
-"""The canary: a redrive sends a few, waits for what becomes of them, and stops if too many die again."""
+"""The canary: a redrive sends a few letters, waits until each is acked or dead, and stops if too many die."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from weir.broker.broker import Broker
 from weir.control.database import Connection, execute, fetch
 from weir.deadletters.bulk_actions import BulkAction
-from weir.deadletters.dead_letter import SQL, DeadLetter, letter_of
+from weir.deadletters.dead_letter import DeadLetter, letter_of
+from weir.deadletters.queries import DEAD_LETTERS
 from weir.model.ids import MessageId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fates:
-    """What became of the canaries so far: letter ids."""
+    """The ids of the canaries' letters, by what became of their replays."""
 
     died: frozenset[str]
     acked: frozenset[str]
@@ -30,18 +31,18 @@ class CanaryVerdict:
     stopped: str | None = None
 
 
-def judge(task: BulkAction, fates: Fates, *, now_ms: int) -> CanaryVerdict:
-    """Stop as soon as too many died, pass as soon as the undecided cannot change that, else wait."""
+def judge(action: BulkAction, fates: Fates, *, now_ms: int) -> CanaryVerdict:
+    """Stop when too many died, pass when the undecided cannot make them too many, else wait."""
     sent = len(fates.died) + len(fates.acked) + len(fates.undecided)
-    allowed = math.floor(task.canary_tolerance * sent)
+    allowed = math.floor(action.canary_tolerance * sent)
     if len(fates.died) > allowed:
         return CanaryVerdict(
             stopped=f"{len(fates.died)} of {sent} canaries died again; at most {allowed} may"
         )
     if len(fates.died) + len(fates.undecided) <= allowed:
         return CanaryVerdict(passed=True)
-    waited_ms = now_ms - (task.canary_since_ms or now_ms)
-    if waited_ms >= task.canary_patience_ms:
+    waited_ms = now_ms - (action.canary_since_ms or now_ms)
+    if waited_ms >= action.canary_patience_ms:
         return CanaryVerdict(
             stopped=f"{len(fates.undecided)} of {sent} canaries were neither done nor dead "
             f"after {waited_ms // 1000} s; see whether workers run, then resume"
@@ -49,30 +50,34 @@ def judge(task: BulkAction, fates: Fates, *, now_ms: int) -> CanaryVerdict:
     return CanaryVerdict()
 
 
-def too_deadly(task: BulkAction) -> str | None:
-    """Why a redrive past its canary must stop after all: the deaths went over the tolerated share."""
-    done, died = task.done - task.done_before, task.died_again - task.died_before
-    allowed = max(math.floor(task.canary_tolerance * done), len(task.canary_ids))
+def too_deadly(action: BulkAction) -> str | None:
+    """Why a redrive must stop although its canary passed: more replays died than it tolerates."""
+    done, died = action.done - action.done_before, action.died_again - action.died_before
+    allowed = max(math.floor(action.canary_tolerance * done), len(action.canary_ids))
     if died <= allowed:
         return None
     return f"{died} of {done} replayed letters died again; at most {allowed} may"
 
 
-async def fates_of(connection: Connection, broker: Broker, task: BulkAction) -> Fates:
-    """Ask the broker first and the table second: what left the broker dead is in the table by then."""
-    rows = await fetch(connection, SQL["select_letters"], ids=list(task.canary_ids))
+async def fates_of(connection: Connection, broker: Broker, action: BulkAction) -> Fates:
+    """Find out what became of the canaries, and write down those that were acknowledged.
+
+    The broker is asked before the table. A replay that the broker does not hold any more has ended, and if it
+    died, the mover stored it before the broker dropped it.
+    """
+    rows = await fetch(connection, DEAD_LETTERS["select_letters"], ids=list(action.canary_ids))
     letters = [letter_of(row) for row in rows]
-    held = await _held(broker, letters)
+    held = await _find_held(broker, letters)
     replays = [letter.replay_id for letter in letters if letter.replay_id]
-    died_ids = {str(row["id"]) for row in await fetch(connection, SQL["which_died"], ids=replays)}
+    died_ids = {str(row["id"]) for row in await fetch(connection, DEAD_LETTERS["which_died"], ids=replays)}
     died = {letter.id for letter in letters if letter.replay_id in died_ids or letter.replay_result == "died"}
     undecided = held - died
     acked = {letter.id for letter in letters} - died - undecided
-    await execute(connection, SQL["mark_results"], ids=sorted(acked))
+    await execute(connection, DEAD_LETTERS["mark_results"], ids=sorted(acked))
     return Fates(died=frozenset(died), acked=frozenset(acked), undecided=frozenset(undecided))
 
 
-async def _held(broker: Broker, letters: list[DeadLetter]) -> set[str]:
+async def _find_held(broker: Broker, letters: list[DeadLetter]) -> set[str]:
     by_queue = defaultdict(list)
     for letter in letters:
         by_queue[letter.queue].append(letter)

@@ -9,15 +9,14 @@ from functools import lru_cache
 from typing import Any
 
 from weir.control.database import Connection, Database, Row, fetch
-from weir.control.sql import load_queries
+from weir.deadletters.queries import DEAD_LETTERS
 from weir.model.message import DeadMessage, DeathReason
 from weir.model.names import QueueRef
-
-SQL = load_queries("weir.deadletters", "dead_letters.sql")
 
 NUL = "\x00"
 REPLACEMENT = "\ufffd"
 MAX_ERROR = 65_536
+"""Characters of an error that are stored."""
 LAST_MS = 2**62
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
@@ -32,10 +31,10 @@ _UNTOLD = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """A place in the original order: when the first message of a line was enqueued, and its id.
+    """A place in the original order: when the first message of a line of replays was enqueued, and its id.
 
-    Replays share the millisecond in which they are enqueued, and their ids are hashes; so their own time
-    and id say nothing about the order of a key, and those of the first message do.
+    Replays share the millisecond in which they are enqueued, and their ids are hashes. So their own time and
+    id do not tell the order of a key; those of the first message do.
     """
 
     enqueued_at_ms: int = LAST_MS
@@ -74,22 +73,22 @@ class DeadLetter:
 
     @property
     def dead(self) -> bool:
-        """Neither replayed nor purged: it counts."""
+        """Whether it was not replayed yet, and counts."""
         return self.replayed_at_ms is None
 
     @property
     def error_text(self) -> str:
-        """The error, or what is known where nobody gave one."""
+        """The error; if the handler gave none, the little that is known."""
         return self.error or _UNTOLD[self.reason == DeathReason.EXPIRED, self.attempts > 0]
 
     @property
     def exhausted(self) -> bool:
-        """It used up its attempts, so trying again by itself would have been no use."""
+        """Whether it used up its attempts."""
         return self.attempts >= self.max_attempts
 
 
 def envelope_of(message: DeadMessage) -> str:
-    """Everything of a message but its payload, in ASCII JSON: exact for any text, NUL included."""
+    """Everything of a message but its payload, as ASCII JSON, which is exact for any text, also with NUL."""
     return json.dumps(
         {
             "headers": dict(message.headers),
@@ -101,7 +100,7 @@ def envelope_of(message: DeadMessage) -> str:
 
 
 def storable(error: str) -> str:
-    """An error as PostgreSQL can keep it: bounded, no NUL, no lone surrogates."""
+    """An error as PostgreSQL can store it: bounded, without NUL and lone surrogates."""
     text = error[:MAX_ERROR].replace(NUL, REPLACEMENT)
     return text.encode("utf-8", "replace").decode()
 
@@ -139,20 +138,20 @@ def letter_of(row: Row) -> DeadLetter:
 
 
 async def read_letters(database: Database, ids: Iterable[str]) -> list[DeadLetter]:
-    """The letters with these ids, in their original order, whatever was done about them."""
-    rows = await database.fetch(SQL["select_letters"], ids=list(ids))
+    """The letters with these ids in their original order, dead or replayed."""
+    rows = await database.fetch(DEAD_LETTERS["select_letters"], ids=list(ids))
     return [letter_of(row) for row in rows]
 
 
 async def lock_letters(connection: Connection, ids: Sequence[str]) -> list[DeadLetter]:
-    """Those of these letters that are still dead, in their original order, locked for this transaction."""
-    rows = await fetch(connection, SQL["lock_letters"], ids=list(ids))
+    """Lock those of these letters that are still dead until the transaction ends; in their original order."""
+    rows = await fetch(connection, DEAD_LETTERS["lock_letters"], ids=list(ids))
     return [letter_of(row) for row in rows]
 
 
 @lru_cache(maxsize=4_096)
 def _queue(organization: str, project: str, environment: str, queue: str) -> QueueRef:
-    """Cached: checking four names for each of a thousand letters is not free."""
+    """Cached, because checking four names for each of a thousand letters takes time."""
     return QueueRef(organization=organization, project=project, environment=environment, queue=queue)
 
 

@@ -1,4 +1,4 @@
--- part: DYING
+-- part: QUEUES_AND_THEIR_DEAD_LETTER_QUEUES
 FROM weir.queue_definitions AS s
 JOIN weir.queue_definitions AS d
     ON (d.organization, d.project, d.environment) = (s.organization, s.project, s.environment)
@@ -7,10 +7,10 @@ JOIN weir.consumers AS c
     ON (c.organization, c.project, c.environment, c.queue) = (s.organization, s.project, s.environment, s.queue)
 
 -- name: uncopied
--- Queues with deaths that were not copied into their dead letter queue, and what is known of that queue.
+-- Queues with deaths that were not copied into their dead letter queue, and whether that queue receives them.
 SELECT s.organization, s.project, s.environment, s.queue, d.queue AS dead_letter_queue, c.consumer_key,
        jsonb_typeof(d.spec -> 'action') = 'object' OR (p.popped AND p.dead_letter_queue = d.queue) IS TRUE AS receives
-$DYING
+$QUEUES_AND_THEIR_DEAD_LETTER_QUEUES
 LEFT JOIN weir.dead_letter_copies AS p USING (consumer_key)
 WHERE s.spec #>> '{delivery,dead_letter_queue}' IS NOT NULL AND EXISTS (
     SELECT FROM weir.dead_letters AS l
@@ -27,24 +27,24 @@ SET dead_letter_queue = excluded.dead_letter_queue,
 WHERE p.dead_letter_queue <> excluded.dead_letter_queue OR (excluded.popped AND NOT p.popped);
 
 -- name: lock_copying
--- Be the only one who copies the deaths of a consumer; up to which arrival they are copied.
+-- Lock the progress of a consumer's copies, unless another process copies; up to which arrival they are copied.
 SELECT copied_to FROM weir.dead_letter_copies WHERE consumer_key = %(consumer)s FOR UPDATE SKIP LOCKED;
 
 -- name: save_copied
--- The deaths of a consumer are copied up to this arrival.
+-- Write down up to which arrival the deaths of a consumer are copied.
 UPDATE weir.dead_letter_copies SET copied_to = %(copied_to)s WHERE consumer_key = %(consumer)s;
 
 -- name: limited
 -- Queues whose dead letters are kept for a limited time, because `max_age` is written for their dead letter queue.
 SELECT s.organization, s.project, s.environment, s.queue, d.queue AS dead_letter_queue, c.consumer_key,
        (d.spec #>> '{retention,max_age_ms}')::bigint AS max_age_ms
-$DYING
+$QUEUES_AND_THEIR_DEAD_LETTER_QUEUES
 WHERE s.spec #>> '{delivery,dead_letter_queue}' IS NOT NULL
   AND d.spec #>> '{retention,max_age_ms}' IS NOT NULL
 ORDER BY c.consumer_key;
 
 -- name: delete_aged
--- Delete those of a consumer's oldest dead letters that died before a moment; how many of each group.
+-- Delete those of a consumer's oldest dead letters that died before a moment; return counts by group.
 WITH oldest AS (
     SELECT id, died_at_ms FROM weir.dead_letters
     WHERE consumer_key = %(consumer)s AND replayed_at_ms IS NULL
@@ -57,6 +57,6 @@ WITH oldest AS (
     FOR UPDATE OF l SKIP LOCKED
 ), gone AS (
     DELETE FROM weir.dead_letters AS l USING aged WHERE l.id = aged.id
-    RETURNING l.group_key
+    RETURNING l.consumer_key, l.group_key
 )
-SELECT group_key, count(*) AS letters FROM gone GROUP BY group_key;
+SELECT consumer_key, group_key, count(*) AS letters FROM gone GROUP BY consumer_key, group_key;

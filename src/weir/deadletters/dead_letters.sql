@@ -31,10 +31,10 @@ LIMIT %(limit)s
 SELECT id, $ORIGIN_MS AS position_ms, $ORIGIN_ID AS position_id,
        octet_length(envelope::text) AS envelope_bytes, $FILTERED AND (
     seq <= %(high_water)s
-    -- What a resumed redrive sent back itself, and what died again before it was resumed, is meant once more.
+    -- A resumed redrive also takes the replays that it sent itself and that died before it was resumed.
     OR seq <= %(retried_to)s AND EXISTS (
         SELECT FROM weir.dead_letters AS parent
-        WHERE parent.id = l.replay_of AND parent.replay_task = %(task)s::uuid
+        WHERE parent.id = l.replay_of AND parent.replay_task = %(action)s::uuid
     )
 ) AS admitted
 FROM weir.dead_letters AS l
@@ -61,7 +61,7 @@ SELECT last.position_ms, last.position_id, (SELECT count(*) FROM win) AS scanned
 FROM last LEFT JOIN tally ON true
 
 -- name: insert_letters
--- Store a batch of deaths; those stored before are left alone and not returned.
+-- Store a batch of deaths; return those that were not stored before.
 INSERT INTO weir.dead_letters (
     id, consumer_key, group_key, enqueued_at_ms, died_at_ms, attempts, max_attempts,
     reason, error, payload, envelope, replay_of, origin_enqueued_at_ms, origin_id
@@ -81,7 +81,7 @@ ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
 -- name: origins_of
--- The first message of each letter's line, which is itself unless it is a replay.
+-- The first message of each letter's line; a letter that is not a replay is its own first message.
 SELECT id, $ORIGIN_MS AS position_ms, $ORIGIN_ID AS position_id
 FROM weir.dead_letters
 WHERE id = ANY(%(ids)s::uuid[]);
@@ -107,52 +107,94 @@ ORDER BY $ORIGIN_MS, $ORIGIN_ID
 FOR UPDATE OF l;
 
 -- name: delete_letters
--- Remove letters that are still dead; whose they were.
+-- Delete letters that are still dead; return their consumers and groups.
 DELETE FROM weir.dead_letters
 WHERE id = ANY(%(ids)s::uuid[]) AND replayed_at_ms IS NULL
 RETURNING id, consumer_key, group_key;
 
 -- name: mark_replayed
--- Remember as what letters were replayed; they stop counting as dead.
+-- Write down the replays of letters, which stop counting as dead.
 UPDATE weir.dead_letters AS l
-SET replay_id = r.replay_id, replayed_at_ms = %(now_ms)s, replay_task = %(task)s::uuid
+SET replay_id = r.replay_id, replayed_at_ms = %(now_ms)s, replay_task = %(action)s::uuid
 FROM unnest(%(ids)s::uuid[], %(replay_ids)s::uuid[]) AS r (id, replay_id)
 WHERE l.id = r.id AND l.replayed_at_ms IS NULL
 RETURNING l.id, l.consumer_key, l.group_key;
 
 -- name: mark_died_again
--- The replays of these letters died: waits for a replay that is being settled right now.
+-- Say that the replays of these letters died; waits while the redrive that sent them holds their rows.
 UPDATE weir.dead_letters SET replay_result = 'died' WHERE id = ANY(%(ids)s::uuid[]);
 
 -- name: mark_results
--- What became of replays that are known to have ended well.
+-- Say that the replays of these letters were acknowledged, unless more is known.
 UPDATE weir.dead_letters SET replay_result = 'acked'
 WHERE id = ANY(%(ids)s::uuid[]) AND replay_result IS NULL;
 
 -- name: list_by_consumer
 -- The newest dead letters of a consumer before a position.
-SELECT id FROM weir.dead_letters WHERE consumer_key = %(lane)s AND $NEWEST_BEFORE;
+SELECT id FROM weir.dead_letters WHERE consumer_key = %(walk_key)s AND $NEWEST_BEFORE;
 
 -- name: list_by_group
 -- The newest dead letters of a group before a position.
-SELECT id FROM weir.dead_letters WHERE group_key = %(lane)s AND $NEWEST_BEFORE;
+SELECT id FROM weir.dead_letters WHERE group_key = %(walk_key)s AND $NEWEST_BEFORE;
 
 -- name: window_by_consumer
--- The next dead letters of a consumer after a cursor, in their original order; which of them a filter admits.
-$WINDOW WHERE consumer_key = %(lane)s AND $NEXT_AFTER;
+-- The next dead letters of a consumer after a cursor, in their original order, and whether a filter admits each.
+$WINDOW WHERE consumer_key = %(walk_key)s AND $NEXT_AFTER;
 
 -- name: window_by_group
--- The next dead letters of a group after a cursor, in their original order; which of them a filter admits.
-$WINDOW WHERE group_key = %(lane)s AND $NEXT_AFTER;
+-- The next dead letters of a group after a cursor, in their original order, and whether a filter admits each.
+$WINDOW WHERE group_key = %(walk_key)s AND $NEXT_AFTER;
 
 -- name: purge_by_consumer
--- Delete what a filter admits of the next dead letters of a consumer; what went, by group, and where it ended.
-$PURGE_WINDOW WHERE consumer_key = %(lane)s AND $NEXT_AFTER $PURGE_ADMITTED;
+-- Delete those of a consumer's next dead letters that a filter admits; return counts by group and the last position.
+$PURGE_WINDOW WHERE consumer_key = %(walk_key)s AND $NEXT_AFTER $PURGE_ADMITTED;
 
 -- name: purge_by_group
--- Delete what a filter admits of the next dead letters of a group; what went, by group, and where it ended.
-$PURGE_WINDOW WHERE group_key = %(lane)s AND $NEXT_AFTER $PURGE_ADMITTED;
+-- Delete those of a group's next dead letters that a filter admits; return counts and the last position.
+$PURGE_WINDOW WHERE group_key = %(walk_key)s AND $NEXT_AFTER $PURGE_ADMITTED;
 
 -- name: which_died
--- Which of these ids are dead letters, whatever was done about them since.
+-- Those of some ids that are dead letters, whatever was done about them since.
 SELECT id FROM weir.dead_letters WHERE id = ANY(%(ids)s::uuid[]);
+
+-- name: try_lock
+-- Take an advisory lock of this room until the transaction ends, unless somebody has it.
+SELECT pg_try_advisory_xact_lock(%(lock)s, %(part)s) AS locked;
+
+-- name: last_batch
+-- The batch that a shard's last mover stored, unless the caller knows that it was dropped.
+SELECT batch, message_ids FROM weir.mover_checkpoints
+WHERE shard = %(shard)s AND batch IS DISTINCT FROM %(known)s::uuid;
+
+-- name: save_batch
+-- Remember what was stored, in the transaction that stores it.
+INSERT INTO weir.mover_checkpoints (shard, batch, message_ids, moved_at_ms)
+VALUES (%(shard)s, %(batch)s, %(ids)s::uuid[], %(now_ms)s)
+ON CONFLICT (shard) DO UPDATE
+SET batch = excluded.batch, message_ids = excluded.message_ids, moved_at_ms = excluded.moved_at_ms;
+
+-- name: count_redeaths
+-- Count the replays of each redrive that died again; an action that does not exist is left out.
+INSERT INTO weir.redrive_deaths (task_id, deaths)
+SELECT d.task_id, d.deaths
+FROM unnest(%(actions)s::uuid[], %(deaths)s::bigint[]) AS d (task_id, deaths)
+JOIN weir.dead_letter_tasks AS t ON t.id = d.task_id
+ORDER BY d.task_id
+ON CONFLICT (task_id) DO UPDATE SET deaths = weir.redrive_deaths.deaths + excluded.deaths;
+
+-- name: table_pages
+-- The number of pages of the table.
+SELECT pg_relation_size('weir.dead_letters') / current_setting('block_size')::bigint;
+
+-- name: arrivals
+-- Where to cut the order of arrival into parts, estimated from some pages, and its end.
+SELECT percentile_disc(%(shares)s::double precision[]) WITHIN GROUP (ORDER BY seq),
+       (SELECT last_value FROM weir.dead_letters_seq_seq) + 1
+FROM weir.dead_letters TABLESAMPLE SYSTEM (%(percent)s);
+
+-- name: export_range
+-- The dead letters of a range of arrivals, with their queues.
+SELECT c.organization, c.project, c.environment, c.queue, l.reason, l.error, l.died_at_ms
+FROM weir.dead_letters AS l
+JOIN weir.consumers AS c USING (consumer_key)
+WHERE l.seq >= %(first)s AND l.seq < %(end)s AND l.replayed_at_ms IS NULL;

@@ -1,4 +1,4 @@
-"""Stores a batch of deaths in one transaction: letters, groups, lineage and the summary, all or nothing."""
+"""Stores a batch of deaths in one transaction: letters, groups, lineage and counts."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from dataclasses import dataclass, field
 
 from weir.channels.consumers import ConsumerKeys, ensure_consumers
 from weir.control.database import Connection, execute, fetch
-from weir.control.sql import load_queries
 from weir.deadletters.copies import copied_from
-from weir.deadletters.dead_letter import SQL as LETTERS
 from weir.deadletters.dead_letter import Position, envelope_of, storable
 from weir.deadletters.fingerprint import fingerprint
 from weir.deadletters.groups import Death, GroupKeys, ensure_groups, grow_groups
-from weir.deadletters.lineage import origin_of, parent_of, task_of
+from weir.deadletters.lineage import origin_of, parent_of, redrive_of
+from weir.deadletters.queries import DEAD_LETTERS
 from weir.deadletters.summary import change_summary
 from weir.model.message import DeadMessage
 
-SQL = load_queries("weir.deadletters", "mover.sql")
 MAX_KNOWN = 50_000
+"""Consumers, and groups, whose keys a mover keeps in memory; beyond it starts again with those of a batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDeaths:
-    """Keys that are committed for good, so that most batches need not ask for them."""
+    """Keys that are committed, so that most batches need not ask for them."""
 
     consumers: ConsumerKeys = field(default_factory=dict)
     groups: GroupKeys = field(default_factory=dict)
@@ -32,7 +31,7 @@ class KnownDeaths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """How many letters were new, and the keys to know once the transaction is committed."""
+    """How many letters were new, and the keys that may be kept once the transaction is committed."""
 
     letters: int
     known: KnownDeaths
@@ -41,19 +40,20 @@ class Stored:
 async def store_deaths(
     connection: Connection, messages: Sequence[DeadMessage], known: KnownDeaths, *, now_ms: int
 ) -> Stored:
-    """Insert what is new and count it, in the caller's transaction.
+    """Insert the deaths that are new and count them, in the caller's transaction.
 
-    A copy that died or expired in a dead letter queue is left out: its letter is stored and counted already.
+    A copy that died in a dead letter queue is left out: its letter is stored and counted already. Rows are
+    locked in the order of `summary`: letters, groups, summary.
     """
     messages = [one for one in messages if copied_from(one.message_id, one.headers) is None]
     if not messages:
         return Stored(letters=0, known=known)
-    consumers = await _consumers(connection, messages, known.consumers, now_ms=now_ms)
+    consumers = await _ensure_consumers(connection, messages, known.consumers, now_ms=now_ms)
     deaths = [_death(message, consumers) for message in messages]
-    groups = await _groups(connection, deaths, known.groups)
+    groups = await _ensure_groups(connection, deaths, known.groups)
     keys = [groups[death.consumer_key, death.fingerprint.value] for death in deaths]
     new = await _insert(connection, messages, deaths, keys)
-    await _tell_parents(connection, [messages[index] for index in new])
+    await _mark_parents(connection, [messages[index] for index in new])
     await grow_groups(connection, [deaths[index] for index in new], [keys[index] for index in new])
     counts = Counter(deaths[index].consumer_key for index in new)
     await change_summary(connection, counts, now_ms=now_ms)
@@ -61,7 +61,7 @@ async def store_deaths(
     return Stored(letters=len(new), known=KnownDeaths(consumers=consumers, groups=groups))
 
 
-async def _consumers(
+async def _ensure_consumers(
     connection: Connection, messages: Sequence[DeadMessage], known: ConsumerKeys, *, now_ms: int
 ) -> ConsumerKeys:
     wanted = {message.queue for message in messages}
@@ -71,7 +71,7 @@ async def _consumers(
     return {**known, **found} if len(known) < MAX_KNOWN else found
 
 
-async def _groups(connection: Connection, deaths: Sequence[Death], known: GroupKeys) -> GroupKeys:
+async def _ensure_groups(connection: Connection, deaths: Sequence[Death], known: GroupKeys) -> GroupKeys:
     wanted = {(death.consumer_key, death.fingerprint.value) for death in deaths}
     if wanted <= known.keys():
         return known
@@ -92,12 +92,12 @@ def _death(message: DeadMessage, consumers: ConsumerKeys) -> Death:
 async def _insert(
     connection: Connection, messages: Sequence[DeadMessage], deaths: Sequence[Death], keys: Sequence[int]
 ) -> list[int]:
-    """The positions of the messages that were not stored before."""
+    """Insert the letters; return the indexes of those that were not stored before."""
     parents = [parent_of(message.message_id, message.headers) for message in messages]
-    origins = await _origins(connection, messages, parents)
+    origins = await _find_origins(connection, messages, parents)
     rows = await fetch(
         connection,
-        LETTERS["insert_letters"],
+        DEAD_LETTERS["insert_letters"],
         ids=[message.message_id for message in messages],
         consumers=[death.consumer_key for death in deaths],
         groups=list(keys),
@@ -117,40 +117,41 @@ async def _insert(
     return [index for index, message in enumerate(messages) if message.message_id in new]
 
 
-async def _origins(
+async def _find_origins(
     connection: Connection, messages: Sequence[DeadMessage], parents: Sequence[str | None]
 ) -> list[Position | None]:
     """The first message of each replay's line; None for a message that is not a replay."""
     wanted = sorted({parent for parent in parents if parent is not None})
-    known = await _origins_of(connection, wanted) if wanted else {}
+    known = await _read_origins(connection, wanted) if wanted else {}
     return [
-        # A parent that is forgotten by now told its origin to the replay.
+        # If the parent was deleted since, the headers of the replay still say its origin.
         None if parent is None else known.get(parent) or origin_of(message.headers)
         for message, parent in zip(messages, parents, strict=True)
     ]
 
 
-async def _origins_of(connection: Connection, dead_letter_ids: Sequence[str]) -> Mapping[str, Position]:
-    rows = await fetch(connection, LETTERS["origins_of"], ids=list(dead_letter_ids))
+async def _read_origins(connection: Connection, dead_letter_ids: Sequence[str]) -> Mapping[str, Position]:
+    rows = await fetch(connection, DEAD_LETTERS["origins_of"], ids=list(dead_letter_ids))
     return {
         str(row["id"]): Position(enqueued_at_ms=row["position_ms"], id=str(row["position_id"]))
         for row in rows
     }
 
 
-async def _tell_parents(connection: Connection, messages: Sequence[DeadMessage]) -> None:
-    """The letters that these were replays of died again."""
+async def _mark_parents(connection: Connection, messages: Sequence[DeadMessage]) -> None:
+    """Say of the letters that these were replays of that their replays died."""
     parents = {parent_of(message.message_id, message.headers) for message in messages} - {None}
     if parents:
-        await execute(connection, LETTERS["mark_died_again"], ids=sorted(str(parent) for parent in parents))
+        await execute(
+            connection, DEAD_LETTERS["mark_died_again"], ids=sorted(str(parent) for parent in parents)
+        )
 
 
 async def _count_redeaths(connection: Connection, messages: Sequence[DeadMessage]) -> None:
-    tasks = Counter(
-        task_of(message.headers) for message in messages if parent_of(message.message_id, message.headers)
-    )
-    tasks.pop(None, None)
-    known = sorted(str(task) for task in tasks)
-    if known:
-        counts = [tasks[task] for task in known]
-        await execute(connection, SQL["count_redeaths"], tasks=known, deaths=counts)
+    redrives = [
+        redrive_of(message.headers) for message in messages if parent_of(message.message_id, message.headers)
+    ]
+    deaths = Counter(one for one in redrives if one is not None)
+    if deaths:
+        query = DEAD_LETTERS["count_redeaths"]
+        await execute(connection, query, actions=list(deaths), deaths=list(deaths.values()))

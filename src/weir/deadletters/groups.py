@@ -1,4 +1,4 @@
-"""What the dead have in common: one row for each consumer and fingerprint, kept up with every death.
+"""Groups of errors that look alike: one row per consumer and fingerprint, updated with every death.
 
 The list reads these rows alone, so it takes as long for 23 million letters as for 23.
 """
@@ -11,22 +11,20 @@ from dataclasses import dataclass
 
 from weir.control.database import Connection, Database, Row, execute, fetch
 from weir.control.scopes import scope_names
-from weir.control.sql import load_queries
 from weir.deadletters.fingerprint import Fingerprint
-from weir.deadletters.summary import SQL as SUMMARY
+from weir.deadletters.queries import COUNTS
 from weir.model.names import EnvironmentRef
 
-SQL = load_queries("weir.deadletters", "groups.sql")
 MAX_GROUPS = 10_000
+"""Groups per consumer. Errors that defy grouping must not fill the table; `OTHER` takes what comes after."""
 OTHER = Fingerprint(value="other", template="(more kinds of errors than are kept apart)")
-"""Takes what comes after a consumer's last group: errors that defy grouping must not fill the table."""
 
 GroupKeys = dict[tuple[int, str], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """One death as its group sees it."""
+    """A death, as far as its group counts it."""
 
     message_id: str
     consumer_key: int
@@ -52,7 +50,7 @@ class Group:
 
 
 async def ensure_groups(connection: Connection, deaths: Sequence[Death]) -> GroupKeys:
-    """The keys of the deaths' groups, by consumer and fingerprint; new ones are made, up to a limit."""
+    """The keys of the deaths' groups, by consumer and fingerprint; adds new ones up to a limit."""
     samples = {(death.consumer_key, death.fingerprint.value): death for death in reversed(deaths)}
     keys = await _find(connection, list(samples))
     new = {pair: samples[pair] for pair in sorted(samples) if pair not in keys}
@@ -79,7 +77,7 @@ async def grow_groups(connection: Connection, deaths: Sequence[Death], keys: Seq
     ordered = sorted(counts)
     await execute(
         connection,
-        SUMMARY["grow_groups"],
+        COUNTS["grow_groups"],
         keys=ordered,
         deaths=[counts[key][0] for key in ordered],
         firsts=[counts[key][1] for key in ordered],
@@ -97,21 +95,21 @@ async def list_groups(
 ) -> list[Group]:
     """The groups of an environment or of one of its queues that hold dead letters, the largest first."""
     rows = await database.fetch(
-        SQL["list_groups"], queue=queue, limit=limit, now_ms=now_ms, **scope_names(environment)
+        COUNTS["list_groups"], queue=queue, limit=limit, now_ms=now_ms, **scope_names(environment)
     )
     return [_group(row) for row in rows]
 
 
 async def group_keys(database: Database, environment: EnvironmentRef, fingerprint: str) -> dict[int, int]:
     """The groups of one fingerprint in an environment, by consumer."""
-    rows = await database.fetch(SQL["group_keys"], fingerprint=fingerprint, **scope_names(environment))
+    rows = await database.fetch(COUNTS["group_keys"], fingerprint=fingerprint, **scope_names(environment))
     return {row["consumer_key"]: row["group_key"] for row in rows}
 
 
 async def _find(connection: Connection, pairs: Sequence[tuple[int, str]]) -> GroupKeys:
     rows = await fetch(
         connection,
-        SQL["find_groups"],
+        COUNTS["find_groups"],
         consumers=[consumer for consumer, _ in pairs],
         fingerprints=[value for _, value in pairs],
     )
@@ -119,7 +117,7 @@ async def _find(connection: Connection, pairs: Sequence[tuple[int, str]]) -> Gro
 
 
 async def _full_consumers(connection: Connection, consumers: set[int]) -> set[int]:
-    rows = await fetch(connection, SQL["full_consumers"], consumers=sorted(consumers), limit=MAX_GROUPS)
+    rows = await fetch(connection, COUNTS["full_consumers"], consumers=sorted(consumers), limit=MAX_GROUPS)
     return {row["consumer_key"] for row in rows}
 
 
@@ -130,7 +128,7 @@ async def _add(
     everyone = [*deaths, *others.values()]
     await execute(
         connection,
-        SQL["add_groups"],
+        COUNTS["add_groups"],
         consumers=[death.consumer_key for death in everyone],
         fingerprints=[label.value for label in labels],
         templates=[label.template for label in labels],

@@ -1,8 +1,8 @@
-"""Carries the dead from each shard's outbox in Redis to PostgreSQL: in batches, once each, losing nothing.
+"""Carries the unmoved dead of each shard from Redis to PostgreSQL: in batches, once each, losing nothing.
 
-One transaction stores the letters, their groups and the summary, and writes down what it carried. The
-outbox is told afterwards. A crash in between is met by the next mover, which drops what the checkpoint
-names before it looks again; so a letter that was purged meanwhile does not come back.
+One transaction stores the letters, their groups and the summary, and a checkpoint that names the batch.
+Redis drops the batch only afterwards, so that a crash loses nothing. The next mover then drops what the
+checkpoint names before it takes more; so a letter that was purged meanwhile does not come back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import structlog
 
 from weir.broker.broker import Broker
 from weir.control.database import Connection, Database, execute, fetch_one
-from weir.deadletters.deaths import SQL, KnownDeaths, store_deaths
+from weir.deadletters.deaths import KnownDeaths, store_deaths
+from weir.deadletters.locks import DeadLetterLock, try_lock
+from weir.deadletters.queries import DEAD_LETTERS
 from weir.errors import WeirError
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, new_id
@@ -31,7 +33,7 @@ MAX_BACKOFF_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """What one batch did: how many were taken from the outbox and how many of them were new here."""
+    """How many messages a batch took from Redis, and how many of them were new in PostgreSQL."""
 
     taken: int
     stored: int
@@ -60,7 +62,7 @@ class Mover:
             try:
                 more = await self.round()
             except WeirError as error:
-                log.warning("dead letters wait in the outbox", error=str(error), retry_in_s=backoff_s)
+                log.warning("dead letters wait in Redis", error=str(error), retry_in_s=backoff_s)
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
                 continue
@@ -69,19 +71,19 @@ class Mover:
                 await asyncio.sleep(IDLE_S)
 
     async def round(self) -> bool:
-        """One batch of every shard; whether there may be more."""
+        """Move one batch of every shard; return whether there may be more."""
         more = False
         for shard in range(self._broker.shards):
-            # A look before the transaction: an idle mover costs PostgreSQL nothing.
+            # Asks Redis before it begins a transaction, so that an idle mover costs PostgreSQL nothing.
             if await self._broker.take_dead(shard, limit=1):
                 moved = await self.move(shard)
                 more = more or moved.taken >= self._batch
         return more
 
     async def move(self, shard: int) -> Moved:
-        """Carry one batch of a shard; nothing while another mover is at it."""
+        """Carry one batch of a shard; do nothing while another mover works on it."""
         async with self._database.transaction() as connection:
-            if not await _alone(connection, shard):
+            if not await try_lock(connection, DeadLetterLock.MOVER, shard):
                 return NOTHING
             await self._finish_last(connection, shard)
             messages = await self._broker.take_dead(shard, limit=self._batch)
@@ -98,18 +100,17 @@ class Mover:
 
     async def _finish_last(self, connection: Connection, shard: int) -> None:
         """Drop what the last mover of this shard stored, in case it was killed before it could."""
-        row = await fetch_one(connection, SQL["last_batch"], shard=shard, known=self._dropped.get(shard))
+        row = await fetch_one(
+            connection, DEAD_LETTERS["last_batch"], shard=shard, known=self._dropped.get(shard)
+        )
         if row is not None:
-            await self._broker.drop_dead(shard, [MessageId(str(known)) for known in row["message_ids"]])
+            await self._broker.drop_dead(shard, [MessageId(str(one)) for one in row["message_ids"]])
             self._dropped[shard] = row["batch"]
-
-
-async def _alone(connection: Connection, shard: int) -> bool:
-    row = await fetch_one(connection, SQL["try_lock_shard"], shard=shard)
-    return row is not None and bool(row["locked"])
 
 
 async def _checkpoint(connection: Connection, shard: int, ids: Sequence[MessageId], *, now_ms: int) -> UUID:
     batch = UUID(new_id())
-    await execute(connection, SQL["save_batch"], shard=shard, batch=batch, ids=list(ids), now_ms=now_ms)
+    await execute(
+        connection, DEAD_LETTERS["save_batch"], shard=shard, batch=batch, ids=list(ids), now_ms=now_ms
+    )
     return batch

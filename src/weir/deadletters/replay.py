@@ -1,8 +1,14 @@
-"""Sending letters back to their queue, and deleting them: both settle the summary in the same transaction.
+"""Sends letters back to their queue, or deletes them, and changes the counts in the same transaction.
 
-A replay goes out under an id and an idempotency key that follow from the letter's id, while the letter is
-locked. If the transaction is lost after the message went out, the next try is a duplicate in the queue and
-only settles; so nothing is replayed twice, for as long as the queue remembers idempotency keys.
+A replay goes out while its letter is locked, under an id and an idempotency key that follow from the
+letter's id. If the transaction is lost after the message went out, the next try is a duplicate in the queue,
+and only the letter and the counts change. So nothing is replayed twice, for as long as the queue remembers
+idempotency keys.
+
+Replays pass closed gates, and order survives. A gate is closed while pushes of its partition wait in
+PostgreSQL, so that later pushes stay behind them. A dead letter had its place in the queue before any push
+that still waits, so it may go in before them. Among letters, a batch is one call in their original order, and
+a bulk action does not move on past a letter that found no room.
 """
 
 from __future__ import annotations
@@ -13,26 +19,28 @@ from dataclasses import dataclass, field
 from weir.broker.broker import Broker
 from weir.broker.checks import check_message
 from weir.control.database import Connection, fetch
-from weir.deadletters.dead_letter import SQL, DeadLetter
+from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.lineage import replay_headers, replay_id_of, replay_key_of
 from weir.deadletters.patch import Patch
-from weir.deadletters.summary import DeadTally, apply_tally
+from weir.deadletters.queries import DEAD_LETTERS
+from weir.deadletters.summary import count_gone
 from weir.errors import InvalidInput
 from weir.model.ids import MessageId
 from weir.model.message import Enqueue, NewMessage
 
 GONE_OUT = frozenset((Enqueue.ACCEPTED, Enqueue.DUPLICATE, Enqueue.KEY_REUSED))
-"""A reused key means that an earlier try, with another patch, had gone out before it was lost."""
+"""The message is in the queue. A reused key means that an earlier try went out with another patch, and its
+transaction was lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replays:
-    """What became of a batch: letter id to replay id, and letter id to why it was left alone."""
+    """The result of a batch: the replay's id by letter id, and the reason by id of each skipped letter."""
 
     replayed: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     full: bool = False
-    """The queue had no room; the letters that are in neither map still wait for their turn."""
+    """The queue had no room; letters in neither map still wait."""
 
 
 async def replay(
@@ -41,17 +49,17 @@ async def replay(
     letters: Sequence[DeadLetter],
     *,
     now_ms: int,
-    task_id: str | None = None,
+    action_id: str | None = None,
     patch: Patch | None = None,
 ) -> Replays:
-    """Send locked letters of one queue back to it in the order given, and settle those that went out."""
-    messages, skipped = _prepared(letters, task_id, patch)
+    """Send locked letters of one queue back to it in the given order, and write down those that went out."""
+    messages, skipped = _prepare(letters, action_id, patch)
     if not messages:
         return Replays(skipped=skipped)
     try:
         outcomes = await broker.enqueue(letters[0].queue, list(messages.values()), through_gate=True)
     except InvalidInput:
-        # Rare, so the good ones are only told from the bad ones when there is a bad one.
+        # Rare, so messages are checked one by one only after the queue refused one of them.
         messages, refused = _sendable(messages)
         skipped |= refused
         if not refused:
@@ -62,51 +70,47 @@ async def replay(
         if enqueued.outcome not in GONE_OUT:
             break
         replayed[letter_id] = message.id
-    await _settle(connection, replayed, task_id=task_id, now_ms=now_ms)
+    await _settle(connection, replayed, action_id=action_id, now_ms=now_ms)
     return Replays(replayed=replayed, skipped=skipped, full=len(replayed) < len(messages))
 
 
 def unsendable(
-    letters: Sequence[DeadLetter], *, task_id: str | None = None, patch: Patch | None = None
+    letters: Sequence[DeadLetter], *, action_id: str | None = None, patch: Patch | None = None
 ) -> dict[str, str]:
-    """Which of these letters `replay` would leave alone, and why."""
-    messages, skipped = _prepared(letters, task_id, patch)
+    """The letters that `replay` would skip, by id, with the reason."""
+    messages, skipped = _prepare(letters, action_id, patch)
     return skipped | _sendable(messages)[1]
 
 
 async def delete(connection: Connection, letter_ids: Sequence[str], *, now_ms: int) -> int:
-    """Remove letters that are still dead, and their counts; how many there were."""
-    rows = await fetch(connection, SQL["delete_letters"], ids=list(letter_ids))
-    tally = DeadTally()
-    tally.count(rows, by=-1)
-    await apply_tally(connection, tally, now_ms=now_ms)
+    """Delete letters that are still dead, and their counts; return how many there were."""
+    rows = await fetch(connection, DEAD_LETTERS["delete_letters"], ids=list(letter_ids))
+    await count_gone(connection, rows, now_ms=now_ms)
     return len(rows)
 
 
 async def _settle(
-    connection: Connection, replayed: dict[str, str], *, task_id: str | None, now_ms: int
+    connection: Connection, replayed: dict[str, str], *, action_id: str | None, now_ms: int
 ) -> None:
     rows = await fetch(
         connection,
-        SQL["mark_replayed"],
+        DEAD_LETTERS["mark_replayed"],
         ids=list(replayed),
         replay_ids=list(replayed.values()),
-        task=task_id,
+        action=action_id,
         now_ms=now_ms,
     )
-    tally = DeadTally()
-    tally.count(rows, by=-1)
-    await apply_tally(connection, tally, now_ms=now_ms)
+    await count_gone(connection, rows, now_ms=now_ms)
 
 
-def _prepared(
-    letters: Sequence[DeadLetter], task_id: str | None, patch: Patch | None
+def _prepare(
+    letters: Sequence[DeadLetter], action_id: str | None, patch: Patch | None
 ) -> tuple[dict[str, NewMessage], dict[str, str]]:
     messages: dict[str, NewMessage] = {}
     skipped: dict[str, str] = {}
     for letter in letters:
         try:
-            messages[letter.id] = _replay_of(letter, task_id, patch)
+            messages[letter.id] = _replay_of(letter, action_id, patch)
         except InvalidInput as problem:
             skipped[letter.id] = problem.message
     return messages, skipped
@@ -124,11 +128,11 @@ def _sendable(messages: dict[str, NewMessage]) -> tuple[dict[str, NewMessage], d
     return good, refused
 
 
-def _replay_of(letter: DeadLetter, task_id: str | None, patch: Patch | None) -> NewMessage:
+def _replay_of(letter: DeadLetter, action_id: str | None, patch: Patch | None) -> NewMessage:
     return NewMessage(
         payload=letter.payload if patch is None else patch.apply(letter),
         id=MessageId(replay_id_of(letter.id, died_at_ms=letter.died_at_ms)),
-        headers=replay_headers(letter, task_id),
+        headers=replay_headers(letter, action_id),
         key=letter.key,
         priority=letter.priority,
         idempotency_key=replay_key_of(letter.id),

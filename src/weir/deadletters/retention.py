@@ -1,7 +1,7 @@
 """Deletes dead letters that are older than the `max_age` that is written for their dead letter queue.
 
-In small transactions with exact counts, as a purge does. Age is counted by the clock that wrote the time of
-death, which is the broker's: a process whose own clock is wrong deletes nothing early.
+It works in small transactions with exact counts, as a purge does. Age is measured by the broker's clock,
+which wrote the time of death, so that a process with a wrong clock deletes nothing early.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from weir.broker.broker import Broker
 from weir.control.audit_log import AuditedChange, record
 from weir.control.database import Database, Row, fetch
 from weir.control.scopes import scope_of
-from weir.deadletters.copier import SQL
-from weir.deadletters.summary import DeadTally, apply_tally
+from weir.deadletters.queries import DEAD_LETTER_QUEUES
+from weir.deadletters.summary import count_gone
 from weir.errors import WeirError
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
@@ -24,6 +24,7 @@ from weir.model.shards import shard_of
 log = structlog.get_logger(__name__)
 
 BATCH = 1_000
+"""Letters per transaction. Their groups and consumer are locked until it ends."""
 ACTOR = "retention"
 
 
@@ -54,8 +55,8 @@ class DeadLetterRetention:
             await asyncio.sleep(self._interval_s)
 
     async def round(self) -> int:
-        """Delete what is too old in every queue; how many letters that were."""
-        rows = await self._database.fetch(SQL["limited"])
+        """Delete what is too old in every queue; return how many letters."""
+        rows = await self._database.fetch(DEAD_LETTER_QUEUES["limited"])
         return sum([await self._clear(_limited(row)) for row in rows])
 
     async def _clear(self, limited: Limited) -> int:
@@ -74,21 +75,17 @@ class DeadLetterRetention:
         return deleted
 
     async def _delete(self, limited: Limited, *, now_ms: int) -> int:
-        """One small transaction: letters, counts and the record of it, all or nothing."""
+        """Delete one batch of letters, change the counts and record it, in one transaction."""
         async with self._database.transaction() as connection:
             rows = await fetch(
                 connection,
-                SQL["delete_aged"],
+                DEAD_LETTER_QUEUES["delete_aged"],
                 consumer=limited.consumer_key,
                 before_ms=now_ms - limited.max_age_ms,
                 limit=BATCH,
             )
-            deleted: int = sum(row["letters"] for row in rows)
+            deleted = await count_gone(connection, rows, now_ms=now_ms)
             if deleted:
-                tally = DeadTally()
-                tally.consumers[limited.consumer_key] = -deleted
-                tally.groups.update({row["group_key"]: -row["letters"] for row in rows})
-                await apply_tally(connection, tally, now_ms=now_ms)
                 await record(connection, _change(limited, deleted), at_ms=now_ms)
         return deleted
 

@@ -1,4 +1,4 @@
-"""One letter at a time: find, inspect, replay and delete it, inside the scope of the caller's queue."""
+"""Finds, replays and deletes single dead letters of a queue."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from weir.channels.consumers import consumer_key
 from weir.control.audit_log import AuditedChange, record
 from weir.control.database import Connection, Database
 from weir.control.scopes import scope_names
-from weir.deadletters.dead_letter import SQL, DeadLetter, Position, lock_letters, read_letters
+from weir.deadletters.dead_letter import DeadLetter, Position, lock_letters, read_letters
 from weir.deadletters.groups import group_keys
+from weir.deadletters.queries import COUNTS, DEAD_LETTERS
 from weir.deadletters.replay import delete, replay
-from weir.deadletters.summary import SQL as SUMMARY
 from weir.errors import Conflict, InvalidInput, NotFound, QueueFull
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, check_id
@@ -20,7 +20,7 @@ from weir.model.names import EnvironmentRef, QueueRef
 
 
 class DeadLetterStore:
-    """The dead letters of a queue. A letter of another queue does not exist here."""
+    """Dead letters by queue. The letter of another queue is not found."""
 
     def __init__(self, database: Database, broker: Broker, *, clock: Clock | None = None) -> None:
         self._database = database
@@ -35,23 +35,27 @@ class DeadLetterStore:
         before: Position | None = None,
         limit: int = 50,
     ) -> list[DeadLetter]:
-        """A page of the queue's dead letters in reverse original order: those enqueued last come first."""
-        lane = await consumer_key(self._database, queue)
+        """A page of the queue's dead letters; those that were enqueued last come first."""
+        walk_key = await consumer_key(self._database, queue)
         query = "list_by_consumer"
-        if lane is not None and fingerprint is not None:
-            lane = (await group_keys(self._database, queue.scope, fingerprint)).get(lane)
+        if walk_key is not None and fingerprint is not None:
+            walk_key = (await group_keys(self._database, queue.scope, fingerprint)).get(walk_key)
             query = "list_by_group"
-        if lane is None:
+        if walk_key is None:
             return []
         start = before or Position()
         rows = await self._database.fetch(
-            SQL[query], lane=lane, before_ms=start.enqueued_at_ms, before_id=start.id, limit=limit
+            DEAD_LETTERS[query],
+            walk_key=walk_key,
+            before_ms=start.enqueued_at_ms,
+            before_id=start.id,
+            limit=limit,
         )
         return (await read_letters(self._database, [str(row["id"]) for row in rows]))[::-1]
 
     async def counts(self, environment: EnvironmentRef) -> dict[str, int]:
-        """How many are dead, by queue: from the summary alone."""
-        rows = await self._database.fetch(SUMMARY["counts_of"], **scope_names(environment))
+        """The number of dead letters by queue, from the summary alone."""
+        rows = await self._database.fetch(COUNTS["counts_of"], **scope_names(environment))
         return {row["queue"]: row["dead_count"] for row in rows}
 
     async def find(self, queue: QueueRef, letter_id: str) -> DeadLetter:
@@ -63,7 +67,7 @@ class DeadLetterStore:
         return found[0]
 
     async def fate_of_replay(self, letter: DeadLetter) -> str | None:
-        """What became of a letter's replay: died, acked, or still waiting; None if it was not replayed."""
+        """What became of a letter's replay: died, acked or waiting; None if it was not replayed."""
         if letter.replay_id is None:
             return None
         if letter.replay_result is not None:
@@ -71,15 +75,15 @@ class DeadLetterStore:
         (held,) = await self._broker.holds(letter.queue, [MessageId(letter.replay_id)])
         if held:
             return "waiting"
-        died = await self._database.fetch(SQL["which_died"], ids=[letter.replay_id])
+        died = await self._database.fetch(DEAD_LETTERS["which_died"], ids=[letter.replay_id])
         return "died" if died else "acked"
 
     async def replay(self, queue: QueueRef, letter_id: str, *, by: str) -> str:
-        """Send a dead letter back to its queue; the id of the new message."""
+        """Send a dead letter back to its queue; return the id of the new message."""
         letter = await self.find(queue, letter_id)
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as connection:
-            locked = await self._still_dead(connection, letter)
+            locked = await self._lock(connection, letter)
             replays = await replay(connection, self._broker, [locked], now_ms=now_ms)
             if replays.skipped:
                 raise InvalidInput(f"`{letter.id}` cannot be replayed: {replays.skipped[letter.id]}")
@@ -93,7 +97,7 @@ class DeadLetterStore:
         """Delete a dead letter; by default only one that used up its attempts."""
         letter = await self.find(queue, letter_id)
         async with self._database.transaction() as connection:
-            locked = await self._still_dead(connection, letter)
+            locked = await self._lock(connection, letter)
             if exhausted_only and not locked.exhausted:
                 raise Conflict(
                     f"`{letter.id}` died after {letter.attempts} of {letter.max_attempts} attempts; "
@@ -102,7 +106,7 @@ class DeadLetterStore:
             await delete(connection, [letter.id], now_ms=self._clock.now_ms())
             await self._record(connection, letter, by, "dlq.delete")
 
-    async def _still_dead(self, connection: Connection, letter: DeadLetter) -> DeadLetter:
+    async def _lock(self, connection: Connection, letter: DeadLetter) -> DeadLetter:
         locked = await lock_letters(connection, [letter.id])
         if not locked:
             raise Conflict(f"`{letter.id}` is not dead any more: it was replayed or deleted before")
