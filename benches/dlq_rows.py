@@ -11,12 +11,13 @@ from weir.channels.consumers import ensure_consumers
 from weir.control.database import Database, execute, fetch
 from weir.control.sql import load_queries
 from weir.deadletters.summary import bootstrap
+from weir.model.durations import DAY_MS
 from weir.model.names import EnvironmentRef
 
 CONSUMERS = 100
 GROUPS = 20
 PAYLOAD_BYTES = 200
-DAYS_30_MS = 30 * 86_400_000
+DAYS_30_MS = 30 * DAY_MS
 
 _ERRORS = ("connect to <address> refused", "timed out after <n> ms", "order <n> not found", "no <uuid>")
 SQL = load_queries("benches", "dlq.sql")

@@ -20,6 +20,7 @@ from weir.control.sql import load_queries
 from weir.embedded.clickhouse import ClickHouseServer
 from weir.embedded.ports import free_port
 from weir.embedded.supervised import Supervised
+from weir.model.durations import DAY_MS
 from weir.model.names import EnvironmentRef
 from weir.serve.run import calm_collector
 from weir.warehouse.connection import ClickHouseConnection
@@ -180,7 +181,7 @@ def fill_recent(
     """Full 5 s buckets of some queues up to now, for benches that look at the newest past."""
     end_s = int(time.time()) // 5 * 5
     for parameters in _chunks(
-        QUEUES, Resolution.FIVE_SECONDS, days=span_ms / 86_400_000, queues=queues, end_s=end_s
+        QUEUES, Resolution.FIVE_SECONDS, days=span_ms / DAY_MS, queues=queues, end_s=end_s
     ):
         names = {
             "organization": environment.organization,

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from weir.demo.backfill import write_past
-from weir.demo.past_events import HOUR_MS
 from weir.demo.scenario import BILLING, Incidents, Tenant
+from weir.model.durations import HOUR_MS
 from weir.pipeline.archive import Archive
 from weir.pipeline.definition import QUEUE_METRIC
 from weir.pipeline.job import PipelineOptions

@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from weir.demo.past_events import FINE_MS, HOUR_MS, MINUTE_MS, PastEvent, past, steps
+from weir.demo.past_events import FINE_MS, PastEvent, past, steps
 from weir.demo.past_processes import DEPLOYED_AGO_MS, past_flushes
 from weir.demo.scenario import INCIDENT_EVERY_MS, INCIDENT_LASTS_MS, SHOP, Incidents, Tenant
+from weir.model.durations import HOUR_MS, MINUTE_MS
 from weir.telemetry.events import QUEUE_COUNTERS
 
 NOW_MS = 1_790_000_000_000

@@ -11,11 +11,12 @@ from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import load_queries
 from weir.errors import InvalidInput, NotFound
 from weir.model.clock import Clock, SystemClock
+from weir.model.durations import DAY_MS
 from weir.model.ids import check_id, new_id
 from weir.model.names import EnvironmentRef, check_name
 
 SQL = load_queries("weir.alerts", "silences.sql")
-MAX_MS = 90 * 24 * 3_600_000
+MAX_MS = 90 * DAY_MS
 MAX_COMMENT = 1_000
 
 

@@ -116,11 +116,6 @@ def _busy(state: QueueState) -> tuple[int, int]:
     return (state.depth + state.running, state.odometers.get("enqueued", 0))
 
 
-def _labels(state: QueueState) -> tuple[str, str, str, str]:
-    queue = state.queue
-    return (queue.organization, queue.project, queue.environment, queue.queue)
-
-
 def _gauges(states: list[QueueState]) -> list[Metric]:
     depth = _gauge("weir_queue_depth", "Waiting messages.")
     running = _gauge("weir_inflight_messages", "Leased messages.")
@@ -130,7 +125,7 @@ def _gauges(states: list[QueueState]) -> list[Metric]:
     paused = _gauge("weir_queue_paused", "1 while the queue is paused.")
     limit = _gauge("weir_queue_concurrency_limit", "Concurrency limit; absent where there is none.")
     for state in states:
-        labels = _labels(state)
+        labels = state.queue.names
         depth.add_metric(labels, state.depth)
         running.add_metric(labels, state.running)
         age.add_metric(labels, state.oldest_age_ms / 1000)
@@ -149,7 +144,7 @@ def _totals(states: list[QueueState]) -> list[Metric]:
     for counter, (name, text) in _COUNTERS.items():
         family = CounterMetricFamily(name, text, labels=(*_SCOPE, "queue"))
         for state in states:
-            family.add_metric(_labels(state), state.odometers.get(counter, 0))
+            family.add_metric(state.queue.names, state.odometers.get(counter, 0))
         families.append(family)
     return families
 
@@ -161,7 +156,7 @@ def _environment_gauges(states: list[QueueState]) -> list[Metric]:
     )
     newest: dict[EnvironmentRef, QueueState] = {state.queue.scope: state for state in states}
     for scope, state in newest.items():
-        labels = (scope.organization, scope.project, scope.environment)
+        labels = scope.names
         depth.add_metric(labels, state.environment_depth)
         running.add_metric(labels, state.environment_running)
     return [depth, running]

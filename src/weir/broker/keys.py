@@ -109,12 +109,12 @@ def _counted(*names: str) -> bytes:
 
 @lru_cache(maxsize=65_536)
 def environment_ident(environment: EnvironmentRef) -> bytes:
-    return _counted(environment.organization, environment.project, environment.environment)
+    return _counted(*environment.names)
 
 
 @lru_cache(maxsize=65_536)
 def queue_ident(queue: QueueRef) -> bytes:
-    return _counted(queue.organization, queue.project, queue.environment, queue.queue)
+    return _counted(*queue.names)
 
 
 @lru_cache(maxsize=65_536)

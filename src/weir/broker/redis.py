@@ -15,6 +15,7 @@ from weir.broker.failures import translated
 from weir.broker.runner import RedisConnection, ScriptRunner, connect
 from weir.broker.waiting import Wakeups
 from weir.model.clock import Clock
+from weir.model.durations import DAY_MS
 from weir.model.ids import MessageId
 from weir.model.limits import MAX_BATCH, MAX_PAYLOAD_BYTES
 from weir.model.message import (
@@ -35,7 +36,7 @@ from weir.telemetry.streams import DEFAULT_MAX_LENGTH
 HEARTBEAT_MS = 5_000
 LONGEST_NAP_S = 5.0
 """A waiting consumer looks again after this long, whatever happened to the wake-ups."""
-VOID_KEPT_MS = 86_400_000
+VOID_KEPT_MS = DAY_MS
 """How long an operation stays void: PostgreSQL may hang in the middle of a commit for as long."""
 _STATES_PAGE = 200
 _SWEEP_STEP = 250

@@ -78,7 +78,7 @@ class Applied:
 
     def addresses(self, environment: EnvironmentRef) -> dict[str, str]:
         """The address of each webhook: the short one, or the long one if another environment has it."""
-        parts = (environment.organization, environment.project, environment.environment)
+        parts = environment.names
         return {
             name: "/hook/" + "/".join(quote(part, safe="") for part in ((name,) if short else (*parts, name)))
             for name, short in self.hooks.items()

@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from weir.demo.past_events import HOUR_MS, PastEvent, past
+from weir.demo.past_events import PastEvent, past
 from weir.demo.past_processes import note_whom_they_served, past_flushes
 from weir.demo.scenario import TENANTS, Incidents, Tenant
+from weir.model.durations import HOUR_MS
 from weir.model.shards import jump_hash, text_key
 from weir.pipeline.archive import Archive
 from weir.pipeline.definition import QUEUE_METRIC, WORKER_METRIC, MetricDefinition

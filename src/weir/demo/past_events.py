@@ -11,13 +11,11 @@ from dataclasses import dataclass, field
 from random import Random
 
 from weir.demo.scenario import Incidents, QueueStory, Tenant, arrivals_per_second
+from weir.model.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from weir.telemetry.codec import MetricEvent
 from weir.telemetry.events import QUEUE_COUNTERS, QueueOperation
 
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
 FINE_MS = 5_000
-MINUTE_MS = 60_000
 AGES: tuple[tuple[int, int], ...] = (
     (30 * DAY_MS, HOUR_MS),
     (7 * DAY_MS + 2 * HOUR_MS, MINUTE_MS),
@@ -30,7 +28,7 @@ AGES: tuple[tuple[int, int], ...] = (
 with, a day and a week before them, are as fine as their tier."""
 
 MAX_SAMPLES = 20
-STROKE_MS = 4 * 60_000
+STROKE_MS = 4 * MINUTE_MS
 PAUSED_FOR_MS = 2 * HOUR_MS
 _OPERATION = list(QueueOperation).index(QueueOperation.HEARTBEAT)
 
@@ -185,7 +183,7 @@ def _waits(tank: _Tank, story: QueueStory, *, handled: int, slowest_ms: float) -
 
 def _events(tenant: Tenant, moments: Sequence[_Moment], *, at_ms: int) -> Iterator[PastEvent]:
     environment = tenant.environment
-    scope = (environment.organization, environment.project, environment.environment)
+    scope = environment.names
     length = sum(moment.depth for moment in moments)
     running = sum(moment.running for moment in moments)
     for moment in moments:

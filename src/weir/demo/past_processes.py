@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from random import Random
 
-from weir.demo.past_events import DAY_MS, HOUR_MS, MINUTE_MS, PastEvent
+from weir.demo.past_events import PastEvent
 from weir.demo.scenario import SHOP, TENANTS
-from weir.model.names import EnvironmentRef
+from weir.model.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from weir.redis_client import connect
 from weir.telemetry.codec import MetricEvent
 from weir.telemetry.presence import Presence
 from weir.telemetry.sampler import SAMPLES_PER_FLUSH, ProcessIdentity
 
 CONCURRENCY = 16
-DEPLOYED_AGO_MS = 6 * 60_000
+DEPLOYED_AGO_MS = 6 * MINUTE_MS
 """Processes that were replaced a while ago: the list of those that live does not show them."""
 
 SINCE_MS = 7 * DAY_MS
@@ -40,7 +40,7 @@ def past_flushes(past: Iterable[PastEvent], *, now_ms: int) -> Iterator[PastEven
         moments = [one.event for one in events]
         yield PastEvent(at_ms=at_ms, event=_flush(_API, _api(moments), dice))
         for environment, identity in _WORKERS.items():
-            mine = [moment for moment in moments if moment.dimensions[:3] == _names(environment)]
+            mine = [moment for moment in moments if moment.dimensions[:3] == environment.names]
             yield PastEvent(at_ms=at_ms, event=_flush(identity, _worker(mine), dice))
 
 
@@ -63,10 +63,6 @@ async def note_whom_they_served(redis_url: str) -> None:
             await presence.flush()
     finally:
         await redis.aclose()
-
-
-def _names(environment: EnvironmentRef) -> tuple[str, str, str]:
-    return environment.organization, environment.project, environment.environment
 
 
 def _flush(identity: ProcessIdentity, values: dict[str, int], dice: Random) -> MetricEvent:

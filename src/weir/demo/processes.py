@@ -26,9 +26,8 @@ def environment(incidents: Incidents, secrets: dict[str, str]) -> dict[str, str]
 
 
 def _worker(tenant: Tenant, folder: Path) -> tuple[str, ...]:
-    scope = tenant.environment
     return (
         *(sys.executable, "-m", "weir.cli", "worker", "--app", "weir.demo.handlers:app"),
         *("--data-dir", str(folder), "--concurrency", str(CONCURRENCY)),
-        *("--only", scope.organization, scope.project, scope.environment),
+        *("--only", *tenant.environment.names),
     )

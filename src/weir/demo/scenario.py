@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from weir.model.durations import DAY_MS, MINUTE_MS
 from weir.model.names import EnvironmentRef
 from weir.model.shards import text_key
 
-DAY_MS = 86_400_000
-INCIDENT_EVERY_MS = 20 * 60_000
-INCIDENT_LASTS_MS = 3 * 60_000
+INCIDENT_EVERY_MS = 20 * MINUTE_MS
+INCIDENT_LASTS_MS = 3 * MINUTE_MS
 LANDED = "past-landed"
 """A file that says that the queues of its data directory have their past."""
 INCIDENT_AFTER_MS = 90_000
@@ -86,7 +86,7 @@ def arrivals_per_second(story: QueueStory, at_ms: int) -> float:
     day = math.sin(2 * math.pi * ((at_ms % DAY_MS) / DAY_MS - 0.3))
     weekend = 0.6 if (at_ms // DAY_MS + 4) % 7 >= 5 else 1.0
     wave = (1 + story.daily_swing * day) * weekend
-    return story.per_second * wave * _noise(story.name, at_ms // 60_000) * _burst(story, at_ms)
+    return story.per_second * wave * _noise(story.name, at_ms // MINUTE_MS) * _burst(story, at_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class Incidents:
 
 
 def _burst(story: QueueStory, at_ms: int) -> float:
-    minute = at_ms // 60_000
+    minute = at_ms // MINUTE_MS
     return story.burst if story.burst and (minute + text_key(story.name)) % 10 == 0 else 1.0
 
 

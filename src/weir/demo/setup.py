@@ -16,9 +16,10 @@ from weir.control.tokens import NewToken, Tokens
 from weir.demo.payloads import payload_of
 from weir.demo.scenario import BILLING, SHOP, STAGING, Tenant
 from weir.errors import Unavailable
+from weir.model.durations import DAY_MS
 
 SPECS = ((SHOP, "shop.weir"), (STAGING, "staging.weir"), (BILLING, "billing.weir"))
-TOKEN_LIFETIME_MS = 7 * 86_400_000
+TOKEN_LIFETIME_MS = 7 * DAY_MS
 PAUSED_BACKLOG = 700
 FIRST_IMPORT = 900
 _BATCH = 100

@@ -52,9 +52,13 @@ class EnvironmentRef:
         check_name(self.environment, what="environment")
 
     @property
+    def names(self) -> tuple[str, str, str]:
+        return self.organization, self.project, self.environment
+
+    @property
     def holder(self) -> Holder:
         """The holder whose fair share its requests take."""
-        return self.organization, self.project, self.environment
+        return self.names
 
     def queue(self, name: str) -> QueueRef:
         return QueueRef(
@@ -76,6 +80,10 @@ class QueueRef:
         check_name(self.project, what="project")
         check_name(self.environment, what="environment")
         check_name(self.queue, what="queue")
+
+    @property
+    def names(self) -> tuple[str, str, str, str]:
+        return self.organization, self.project, self.environment, self.queue
 
     @property
     def scope(self) -> EnvironmentRef:

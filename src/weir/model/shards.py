@@ -31,5 +31,5 @@ def text_key(*parts: str) -> int:
 
 def shard_of(environment: EnvironmentRef, *, shards: int) -> int:
     """The shard of an environment; all Redis keys of its queues carry the hash tag of that shard."""
-    key = text_key(environment.organization, environment.project, environment.environment)
+    key = text_key(*environment.names)
     return jump_hash(key, shards)

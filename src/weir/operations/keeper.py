@@ -24,11 +24,12 @@ from typing import TypeVar
 
 from weir.broker.broker import Broker, Gated
 from weir.control.database import Database, Row, execute, fetch
+from weir.control.scopes import queue_of_row
 from weir.errors import BrokerUnavailable, WeirError
 from weir.model.names import QueueRef
 from weir.operations.gates import Reach
 from weir.operations.model import LEASE_MS
-from weir.operations.queue import QUERIES, queue_of
+from weir.operations.queue import QUERIES
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -174,6 +175,6 @@ class Keeper:
         gates: dict[QueueRef, list[Gated]] = defaultdict(list)
         for row in rows:
             gate = Gated(key=row["partition"], operation=str(row["id"]), messages=row["messages"])
-            gates[queue_of(row)].append(gate)
+            gates[queue_of_row(row)].append(gate)
         for queue, closing in gates.items():
             await self._broker.close_gates(queue, closing)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from weir.broker.broker import Broker, Gated
 from weir.control.database import Database
 from weir.errors import WeirError
-from weir.model.durations import HOUR_MS
+from weir.model.durations import DAY_MS, HOUR_MS
 from weir.model.names import QueueRef
 from weir.operations.queue import OperationQueue
 from weir.operations.store import QUERIES
@@ -35,8 +35,8 @@ class Cleaner:
         *,
         database: Database,
         queue: OperationQueue,
-        done_ms: int = 3_600_000,
-        failed_ms: int = 7 * 86_400_000,
+        done_ms: int = HOUR_MS,
+        failed_ms: int = 7 * DAY_MS,
         every_s: float = 60.0,
         batch: int = 5_000,
     ) -> None:

@@ -42,8 +42,7 @@ def queue_full(queue: QueueRef) -> QueueFull:
 
 def partition_of(queue: QueueRef, key: str | None) -> int:
     """The partition as a signed 64-bit number. Its operations run one at a time."""
-    parts = [queue.organization, queue.project, queue.environment, queue.queue]
-    return _signed(text_key(*parts) if key is None else text_key(*parts, key))
+    return _signed(text_key(*queue.names) if key is None else text_key(*queue.names, key))
 
 
 def partition_alone(operation: OperationId) -> int:

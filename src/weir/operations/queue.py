@@ -9,11 +9,11 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from weir.control.database import Database, Row, fetch, fetch_one
+from weir.control.scopes import queue_of_row
 from weir.control.sql import load_queries
 from weir.errors import WeirError
 from weir.model.ids import OperationId
 from weir.model.limits import MAX_BATCH
-from weir.model.names import QueueRef
 from weir.operations.model import LEASE_MS, Claimed, NewOperation, SettledOperation
 
 QUERIES = load_queries("weir.operations", "queue.sql")
@@ -156,7 +156,7 @@ def _columns(operations: Sequence[NewOperation]) -> dict[str, list[Any]]:
 def _claimed(row: Row) -> Claimed:
     return Claimed(
         id=OperationId(str(row["id"])),
-        queue=queue_of(row),
+        queue=queue_of_row(row),
         key=row["partition"],
         type=row["type"],
         partition=row["lane"],
@@ -165,13 +165,4 @@ def _claimed(row: Row) -> Claimed:
         age_ms=row["age_ms"],
         retry_count=row["retry_count"],
         max_retries=row["max_retries"],
-    )
-
-
-def queue_of(row: Row) -> QueueRef:
-    return QueueRef(
-        organization=row["organization"],
-        project=row["project"],
-        environment=row["environment"],
-        queue=row["queue"],
     )

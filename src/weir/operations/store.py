@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker, Gated
 from weir.control.database import Database, Row
+from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.errors import BrokerUnavailable, Conflict, NotFound
 from weir.model.ids import OperationId, check_id
@@ -48,7 +48,7 @@ class OperationStore:
         """One operation; while it waits, with its position."""
         operation_id = check_id(operation, what="operation")
         row = await self._database.fetch_one(
-            QUERIES["read_operation"], id=operation_id, **_scope(environment)
+            QUERIES["read_operation"], id=operation_id, **scope_names(environment)
         )
         if row is None:
             raise NotFound(f"there is no operation `{operation_id}` here; finished ones are kept for an hour")
@@ -69,7 +69,7 @@ class OperationStore:
         limit = max(1, min(limit, MAX_PAGE))
         rows = await self._database.fetch(
             QUERIES["list_operations"],
-            **_scope(environment),
+            **scope_names(environment),
             status=status,
             queue=queue,
             before=before,
@@ -79,12 +79,12 @@ class OperationStore:
         return Page(operations=[_plain(row) for row in rows], next_before=next_before)
 
     async def stats(self, environment: EnvironmentRef) -> list[Row]:
-        return await self._database.fetch(QUERIES["operation_stats"], **_scope(environment))
+        return await self._database.fetch(QUERIES["operation_stats"], **scope_names(environment))
 
     async def fullest_partitions(self, environment: EnvironmentRef) -> list[Row]:
         """Where most pushes wait, the fullest partition first."""
         return await self._database.fetch(
-            QUERIES["fullest_partitions"], limit=MOST_PARTITIONS, **_scope(environment)
+            QUERIES["fullest_partitions"], limit=MOST_PARTITIONS, **scope_names(environment)
         )
 
     async def gauges(self) -> OperationGauges:
@@ -100,7 +100,7 @@ class OperationStore:
         """Take back an operation that nobody runs yet."""
         operation_id = check_id(operation, what="operation")
         row = await self._database.fetch_one(
-            QUERIES["cancel_operation"], id=operation_id, **_scope(environment)
+            QUERIES["cancel_operation"], id=operation_id, **scope_names(environment)
         )
         if row is None:
             found = await self.read(environment, operation_id)
@@ -122,7 +122,7 @@ class OperationStore:
         if found["type"] == "PUSH":
             await self._broker.close_gates(environment.queue(found["queue"]), [gate])
         row = await self._database.fetch_one(
-            QUERIES["retry_operation"], id=found["id"], **_scope(environment)
+            QUERIES["retry_operation"], id=found["id"], **scope_names(environment)
         )
         if row is None:
             raise Conflict(f"the operation `{found['id']}` was changed by someone else; look again")
@@ -140,14 +140,6 @@ class OperationStore:
 _QUEUEABLE = tuple(
     kind.value for kind in (OperationType.PUSH, OperationType.ACK_BATCH, OperationType.ACK_SINGLE)
 )
-
-
-def _scope(environment: EnvironmentRef) -> dict[str, Any]:
-    return {
-        "organization": environment.organization,
-        "project": environment.project,
-        "environment": environment.environment,
-    }
 
 
 def _plain(row: Row) -> Row:

@@ -143,12 +143,8 @@ class PostgresDeliveryLog:
 
 def _values(record: DeliveryRecord) -> tuple[object, ...]:
     outcome = record.outcome
-    queue = record.queue
     return (
-        queue.organization,
-        queue.project,
-        queue.environment,
-        queue.queue,
+        *record.queue.names,
         record.message_id,
         record.attempt,
         record.url,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from weir.model.durations import HOUR_MS
+from weir.model.durations import HOUR_MS, MINUTE_MS
 from weir.pipeline.archive import Archive, ArchiveFile, covered_once, joined_ranges, within
 from weir.pipeline.definition import MetricDefinition
 
@@ -22,7 +22,7 @@ MAX_EVENTS = 2_000_000
 MIN_FILES = 10
 """Hours with fewer files are left as they are."""
 # An hour is closed this long after its end. Later events get files of their own.
-SETTLED_MS = 10 * 60_000
+SETTLED_MS = 10 * MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from weir.model.durations import DAY_MS
+from weir.model.durations import DAY_MS, MINUTE_MS
 from weir.pipeline.definition import MetricDefinition
 from weir.pipeline.segments import Segment
 from weir.telemetry.entries import Entries
 from weir.telemetry.event_columns import REASONS, decode
 from weir.warehouse.ingest import RejectRow
 
-FUTURE_MS = 60_000
+FUTURE_MS = MINUTE_MS
 MAX_SAMPLES = 3
 SAMPLE_BYTES = 96
 SET_ASIDE, CLAMPED, LATE = "set_aside", "clamped", "late"

@@ -164,12 +164,10 @@ def _pack(worker: LiveWorker) -> bytes:
         {
             "slots": worker.slots,
             "free_slots": worker.free_slots,
-            "environment": None if where is None else [where.organization, where.project, where.environment],
+            "environment": None if where is None else list(where.names),
             "queues": sorted(worker.queues),
             "draining": worker.draining,
-            "loads": [
-                [*_names(load.queue), load.held, load.running, load.running_ms] for load in worker.loads
-            ],
+            "loads": [[*load.queue.names, load.held, load.running, load.running_ms] for load in worker.loads],
         }
     )
 
@@ -197,7 +195,3 @@ def _load(values: Sequence[Any]) -> QueueLoad:
         running=running,
         running_ms=running_ms,
     )
-
-
-def _names(queue: QueueRef) -> tuple[str, str, str, str]:
-    return queue.organization, queue.project, queue.environment, queue.queue

@@ -137,4 +137,4 @@ def _serves_key(worker_id: str) -> str:
 
 
 def _text(environment: EnvironmentRef) -> str:
-    return "\x00".join((environment.organization, environment.project, environment.environment))
+    return "\x00".join(environment.names)

@@ -16,7 +16,7 @@ def queue_event(
     """One call that changed one queue, and the queue after it."""
     queue = state.queue
     return MetricEvent(
-        dimensions=(queue.organization, queue.project, queue.environment, queue.queue),
+        dimensions=queue.names,
         values={
             "operation": _OPERATIONS.index(operation),
             **counts.values,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weir.control.scopes import scope_names
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse import tables
@@ -104,12 +105,7 @@ class AuditReader:
 
     def odometers(self, environment: EnvironmentRef) -> dict[str, tuple[int, Counts]]:
         """The time and the odometers of each queue's newest landed event, by queue name."""
-        rows = self._ask(
-            "odometers",
-            organization=environment.organization,
-            project=environment.project,
-            environment=environment.environment,
-        )
+        rows = self._ask("odometers", **scope_names(environment))
         return {row["queue"]: (row["last_ms"], tuple(row["totals"])) for row in rows}
 
     def tier_sums(self, *, start_s: int) -> list[TierSums]:

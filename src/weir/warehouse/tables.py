@@ -23,6 +23,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weir.model.durations import HOUR_MS, MINUTE_MS, SECOND_MS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
@@ -40,7 +42,7 @@ class TierSet:
     tiers: tuple[Tier, Tier, Tier]
 
 
-_STEPS_MS = {"5s": 5_000, "1m": 60_000, "1h": 3_600_000}
+_STEPS_MS = {"5s": 5 * SECOND_MS, "1m": MINUTE_MS, "1h": HOUR_MS}
 
 
 def _tiers(stem: str, *dimensions: str) -> TierSet:

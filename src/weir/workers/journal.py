@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import orjson
 
 from weir.control.database import Database, Row, execute
+from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.errors import ControlUnavailable
 from weir.model.clock import Clock, SystemClock
@@ -135,16 +136,12 @@ class PostgresJournal:
 
 async def attempts_of(database: Database, scope: EnvironmentRef, message_id: str) -> list[Row]:
     """The attempts at one message, oldest first."""
-    return await database.fetch(SQL["attempts_of_message"], message_id=message_id, **_names(scope))
+    return await database.fetch(SQL["attempts_of_message"], message_id=message_id, **scope_names(scope))
 
 
 async def result_of(database: Database, scope: EnvironmentRef, message_id: str) -> Row | None:
     """The key and the result of one processed message."""
-    return await database.fetch_one(SQL["result_of_message"], message_id=message_id, **_names(scope))
-
-
-def _names(scope: EnvironmentRef) -> dict[str, str]:
-    return {"organization": scope.organization, "project": scope.project, "environment": scope.environment}
+    return await database.fetch_one(SQL["result_of_message"], message_id=message_id, **scope_names(scope))
 
 
 def _latest(batch: Iterable[AttemptRecord]) -> list[AttemptRecord]:
@@ -167,8 +164,7 @@ def _handler_times(batch: Iterable[AttemptRecord]) -> Iterator[tuple[Any, ...]]:
         found[1] += attempt.ending in FAILED_ENDINGS
         found[2] += max(attempt.finished_at_ms - attempt.started_at_ms, 0)
     for (queue, bucket_ms, worker), figures in sums.items():
-        names = (queue.organization, queue.project, queue.environment, queue.queue)
-        yield (*names, bucket_ms, worker, *figures)
+        yield (*queue.names, bucket_ms, worker, *figures)
 
 
 def _columns(names: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> dict[str, list[Any]]:
@@ -177,13 +173,9 @@ def _columns(names: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> dict[st
 
 def _attempt_row(attempt: AttemptRecord) -> tuple[Any, ...]:
     delivery = attempt.delivery
-    queue = delivery.queue
     received_at_ms, hook = receipt_of(delivery.headers)
     return (
-        queue.organization,
-        queue.project,
-        queue.environment,
-        queue.queue,
+        *delivery.queue.names,
         delivery.message_id,
         delivery.attempt,
         attempt.worker,
@@ -199,12 +191,8 @@ def _attempt_row(attempt: AttemptRecord) -> tuple[Any, ...]:
 
 def _result_row(attempt: AttemptRecord) -> tuple[Any, ...]:
     delivery = attempt.delivery
-    queue = delivery.queue
     return (
-        queue.organization,
-        queue.project,
-        queue.environment,
-        queue.queue,
+        *delivery.queue.names,
         delivery.idempotency_key,
         delivery.message_id,
         result_text(attempt.result),

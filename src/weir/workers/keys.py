@@ -8,11 +8,13 @@ from typing import Any, Protocol
 import orjson
 
 from weir.control.database import Database
+from weir.control.scopes import scope_names
 from weir.errors import InFlight, KeyReused
+from weir.model.durations import MINUTE_MS
 from weir.model.names import EnvironmentRef
 from weir.workers.journal import KEYS_KEPT_MS, SQL
 
-STUCK_MS = 60_000
+STUCK_MS = MINUTE_MS
 """A claim this old was left behind by a process that died."""
 
 
@@ -83,11 +85,4 @@ def in_flight() -> InFlight:
 
 
 def _names(place: KeyPlace) -> dict[str, Any]:
-    scope = place.scope
-    return {
-        "organization": scope.organization,
-        "project": scope.project,
-        "environment": scope.environment,
-        "name": place.name,
-        "key": place.key,
-    }
+    return {**scope_names(place.scope), "name": place.name, "key": place.key}

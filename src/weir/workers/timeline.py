@@ -11,6 +11,7 @@ from typing import Any
 
 from weir.broker.broker import Broker
 from weir.control.database import Database, Row
+from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.errors import NotFound
 from weir.model.ids import MessageId, check_id, id_time_ms
@@ -56,12 +57,7 @@ class Timelines:
         """The timeline of one message; NotFound if nothing is known about it here."""
         message_id = check_id(message_id, what="message")
         created_ms = id_time_ms(message_id)
-        about = {
-            "organization": scope.organization,
-            "project": scope.project,
-            "environment": scope.environment,
-            "message_id": message_id,
-        }
+        about = {**scope_names(scope), "message_id": message_id}
         attempts = await attempts_of(self._database, scope, message_id)
         death = await self._database.fetch_one(SQL["death_of_message"], **about)
         operations = await self._database.fetch(SQL["operations_of_message"], created_ms=created_ms, **about)

@@ -12,6 +12,7 @@ from weir.deadletters.bulk_actions import DEFAULT_PATIENCE_MS, BulkAction, BulkA
 from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.filters import Filter, payload_of
 from weir.deadletters.groups import Group
+from weir.model.durations import DAY_MS
 from weir.model.limits import MAX_BATCH, MAX_TIME_MS
 from weir.spec.cel import MAX_LENGTH
 from weir.spec.ir import ChannelSpec, ConsumerSpec
@@ -139,7 +140,7 @@ class RedriveBody(Schema):
     rate_per_s: Annotated[StrictFloat | StrictInt, Field(gt=0, le=1_000_000)] | None = None
     canary: Annotated[StrictInt, Field(ge=0, le=MAX_BATCH)] = 0
     canary_tolerance: Annotated[StrictFloat | StrictInt, Field(ge=0, lt=1)] = 0.0
-    canary_patience_ms: Annotated[StrictInt, Field(ge=1, le=86_400_000)] = DEFAULT_PATIENCE_MS
+    canary_patience_ms: Annotated[StrictInt, Field(ge=1, le=DAY_MS)] = DEFAULT_PATIENCE_MS
     patch: Cel | None = Field(default=None, examples=['{"currency": "EUR"}'])
 
     def bulk_action(self) -> NewBulkAction:

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, Field, create_model
 
 from weir.api.records import Shape, records
+from weir.model.durations import DAY_MS
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse.reading.arithmetic import error_rate, per_second, utilization_pct
 from weir.warehouse.reading.periods import Resolution, Window
@@ -192,7 +193,7 @@ WorkerMetricsColumns = with_columns(WorkerMetrics)
 
 def iso(time_ms: int) -> str:
     """A time as RFC 3339 text in UTC; by hand, because a series has hundreds, most of them on few days."""
-    days, rest = divmod(time_ms, 86_400_000)
+    days, rest = divmod(time_ms, DAY_MS)
     seconds, fraction = divmod(rest, 1_000)
     text = f"{_day(days)}T{_clock(seconds)}"
     return f"{text}.{fraction:03}Z" if fraction else f"{text}Z"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from weir.control.scopes import scope_names
 from weir.control.sql import NamedQuery
 from weir.model.names import EnvironmentRef
 from weir.warehouse.queries import load_warehouse_queries
@@ -38,11 +39,7 @@ def operator_queries() -> dict[str, NamedQuery]:
 
 def ask_tenant(name: str, environment: EnvironmentRef, **parameters: Any) -> Question:
     """A question about one environment, and about nothing outside it."""
-    scope = {
-        "organization": environment.organization,
-        "project": environment.project,
-        "environment": environment.environment,
-    }
+    scope = scope_names(environment)
     # A parameter of that name would replace the tenant's own, and a query could leave its environment.
     if scope.keys() & parameters.keys():
         raise ValueError("the scope of a question comes from its environment alone")

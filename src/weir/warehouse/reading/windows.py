@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from weir.control.scopes import queue_of_row
 from weir.model.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.telemetry.events import QUEUE_COUNTERS
@@ -93,7 +94,7 @@ class WindowReader:
             )
         )
         return {
-            _queue(row): {
+            queue_of_row(row): {
                 "backlog": _levels(row, "backlog", frame),
                 "oldest_age": _levels(row, "age", frame),
             }
@@ -103,7 +104,7 @@ class WindowReader:
     async def sums(self, environments: Iterable[EnvironmentRef], frame: Frame) -> dict[QueueRef, Sums]:
         rows = await self._reader.ask(ask_operator("window_sums", **_parameters(environments, frame)))
         return {
-            _queue(row): Sums(
+            queue_of_row(row): Sums(
                 counts={name: int(row[name]) for name in QUEUE_COUNTERS},
                 wait_count=row["wait_count"],
                 wait_sum_ms=row["wait_sum_ms"],
@@ -118,7 +119,7 @@ class WindowReader:
         """The rates at `end_ms` of the queues with waiting messages."""
         frame = frame_for(end_ms=end_ms, window_ms=PACE_SPAN_MS)
         rows = await self._reader.ask(ask_operator("window_paces", **_parameters(environments, frame)))
-        return {_queue(row): paces_of(row).pace(end_ms=end_ms) for row in rows}
+        return {queue_of_row(row): paces_of(row).pace(end_ms=end_ms) for row in rows}
 
     async def percentiles(
         self, environments: Iterable[EnvironmentRef], frame: Frame
@@ -127,7 +128,7 @@ class WindowReader:
         found = {}
         for row in rows:
             p50, p95, p99 = row["wait_percentiles"]
-            found[_queue(row)] = Percentiles(
+            found[queue_of_row(row)] = Percentiles(
                 wait_count=row["wait_count"], backlog=row["backlog_now"], p50_ms=p50, p95_ms=p95, p99_ms=p99
             )
         return found
@@ -171,14 +172,5 @@ def _parameters(environments: Iterable[EnvironmentRef], frame: Frame) -> dict[st
         "table": table_of(QUEUES, frame.resolution),
         "start_s": frame.start_ms // 1_000,
         "end_s": frame.end_ms // 1_000,
-        "environments": [(one.organization, one.project, one.environment) for one in environments],
+        "environments": [one.names for one in environments],
     }
-
-
-def _queue(row: Mapping[str, Any]) -> QueueRef:
-    return QueueRef(
-        organization=row["organization"],
-        project=row["project"],
-        environment=row["environment"],
-        queue=row["queue"],
-    )
