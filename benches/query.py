@@ -16,7 +16,6 @@ from typing import Any
 import orjson
 
 from weir.api.schemas.history import ENVIRONMENT_GAUGES, QUEUE_GAUGES, metrics_document, rank_document
-from weir.control.sql import load_queries
 from weir.embedded.clickhouse import ClickHouseServer
 from weir.embedded.ports import free_port
 from weir.embedded.supervised import Supervised
@@ -25,6 +24,7 @@ from weir.model.names import EnvironmentRef
 from weir.serve.run import calm_collector
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import migrate_warehouse
+from weir.warehouse.queries import load_warehouse_queries
 from weir.warehouse.reading.freshness import Position
 from weir.warehouse.reading.periods import Resolution, parse_period, window_for
 from weir.warehouse.reading.queues import table_of
@@ -34,7 +34,7 @@ from weir.warehouse.tables import ENVIRONMENTS, QUEUES, TierSet
 
 PERIODS = ("30m", "2h", "24h", "7d", "30d", "400d")
 ENVIRONMENT = EnvironmentRef(organization="bench", project="query", environment="full")
-_SQL = load_queries("benches", "query.sql")
+_SQL = load_warehouse_queries("benches", "query.sql")
 _ROWS_AT_ONCE = 4_000_000
 
 

@@ -1,6 +1,6 @@
 -- name: fill_queues
--- Full buckets of a range of queues in one tier.
-INSERT INTO {table:Identifier} (organization, project, environment, queue, bucket_start, events, enqueued, dequeued, acked, nacked, dead, expired, lapsed, refused, max_queue_length, max_running, max_queue_limit, max_environment_length, max_environment_running, max_environment_limit, max_paused, max_oldest_age_ms, enqueued_total, dequeued_total, acked_total, nacked_total, dead_total, expired_total, lapsed_total, refused_total, last, wait_count, wait_sum_ms, wait_max_ms, wait_digest)
+-- Full buckets of a range of queues in one tier. Columns without a name are the counters, in their order.
+INSERT INTO {table:Identifier} (organization, project, environment, queue, bucket_start, events, $COUNTERS(#), max_queue_length, max_running, max_queue_limit, max_environment_length, max_environment_running, max_environment_limit, max_paused, max_oldest_age_ms, $COUNTERS(#_total), last, wait_count, wait_sum_ms, wait_max_ms, wait_digest)
 WITH
     cityHash64(number, {first:UInt32}) AS h,
     arrayMap(i -> toUInt32(cityHash64(h, i) % 5000), range({waits:UInt32})) AS waits
@@ -11,14 +11,7 @@ SELECT
     concat('queue-', toString({first:UInt32} + intDiv(number, {buckets:UInt32}))) AS queue,
     toDateTime({start_s:UInt32} + (number % {buckets:UInt32}) * {step_s:UInt32}, 'UTC') AS bucket_start,
     20 AS events,
-    10 + h % 7 AS enqueued,
-    10 + h % 5 AS dequeued,
-    9 + h % 5 AS acked,
-    h % 3 AS nacked,
-    toUInt64(h % 97 = 0) AS dead,
-    0 AS expired,
-    toUInt64(h % 89 = 0) AS lapsed,
-    0 AS refused,
+    10 + h % 7, 10 + h % 5, 9 + h % 5, h % 3, toUInt64(h % 97 = 0), 0, toUInt64(h % 89 = 0), 0,
     h % 1000 AS max_queue_length,
     h % 1000 AS max_running,
     50 AS max_queue_limit,
@@ -27,14 +20,7 @@ SELECT
     500 AS max_environment_limit,
     0 AS max_paused,
     h % 60000 AS max_oldest_age_ms,
-    (number % {buckets:UInt32}) * 10 AS enqueued_total,
-    (number % {buckets:UInt32}) * 10 AS dequeued_total,
-    (number % {buckets:UInt32}) * 10 AS acked_total,
-    (number % {buckets:UInt32}) * 10 AS nacked_total,
-    (number % {buckets:UInt32}) * 10 AS dead_total,
-    (number % {buckets:UInt32}) * 10 AS expired_total,
-    (number % {buckets:UInt32}) * 10 AS lapsed_total,
-    (number % {buckets:UInt32}) * 10 AS refused_total,
+    $COUNTERS((number % {buckets:UInt32}) * 10 AS #_total),
     tuple(toDateTime64(bucket_start, 3, 'UTC'), 0, h % 900, h % 40, 50, h % 9000, h % 400, 500, 0, h % 60000) AS last,
     length(waits) AS wait_count,
     arraySum(waits) AS wait_sum_ms,
@@ -44,8 +30,8 @@ FROM numbers_mt({rows:UInt64})
 SETTINGS max_insert_threads = 2, optimize_on_insert = 0, min_insert_block_size_rows = 4000000, min_insert_block_size_bytes = 2000000000
 
 -- name: fill_environment
--- Full buckets of one environment in one tier.
-INSERT INTO {table:Identifier} (organization, project, environment, bucket_start, events, enqueued, dequeued, acked, nacked, dead, expired, lapsed, refused, max_environment_length, max_environment_running, max_environment_limit, max_oldest_age_ms, last, wait_count, wait_sum_ms, wait_max_ms, wait_digest)
+-- Full buckets of one environment in one tier. Columns without a name are the counters, in their order.
+INSERT INTO {table:Identifier} (organization, project, environment, bucket_start, events, $COUNTERS(#), max_environment_length, max_environment_running, max_environment_limit, max_oldest_age_ms, last, wait_count, wait_sum_ms, wait_max_ms, wait_digest)
 WITH
     cityHash64(number, {first:UInt32}) AS h,
     arrayMap(i -> toUInt32(cityHash64(h, i) % 5000), range({waits:UInt32})) AS waits
@@ -55,14 +41,7 @@ SELECT
     toString({environment:String}) AS environment,
     toDateTime({start_s:UInt32} + (number % {buckets:UInt32}) * {step_s:UInt32}, 'UTC') AS bucket_start,
     20 AS events,
-    10 + h % 7 AS enqueued,
-    10 + h % 5 AS dequeued,
-    9 + h % 5 AS acked,
-    h % 3 AS nacked,
-    toUInt64(h % 97 = 0) AS dead,
-    0 AS expired,
-    toUInt64(h % 89 = 0) AS lapsed,
-    0 AS refused,
+    10 + h % 7, 10 + h % 5, 9 + h % 5, h % 3, toUInt64(h % 97 = 0), 0, toUInt64(h % 89 = 0), 0,
     h % 1000 AS max_environment_length,
     h % 1000 AS max_environment_running,
     500 AS max_environment_limit,

@@ -9,7 +9,7 @@ from weir.alerts.alert_metrics import Metric
 from weir.alerts.forecast import expiring
 from weir.alerts.machine import Level, Observation
 from weir.alerts.rule import RuleDraft
-from weir.warehouse.reading.arithmetic import drain_ms, error_rate, mean, per_second
+from weir.warehouse.reading.arithmetic import ATTEMPT_ENDS, drain_ms, error_rate, mean, per_second
 from weir.warehouse.reading.pace import Pace
 from weir.warehouse.reading.windows import Levels, Percentiles, Sums
 
@@ -91,9 +91,7 @@ def from_sums(
         case Metric.LATENCY_MEAN:
             value = mean(sums.wait_sum_ms, sums.wait_count)
         case Metric.ERROR_RATE:
-            value = error_rate(
-                acked=counts["acked"], nacked=counts["nacked"], dead=counts["dead"], lapsed=counts["lapsed"]
-            )
+            value = error_rate(*(counts[name] for name in ATTEMPT_ENDS))
         case Metric.DEAD_LETTERS:
             value = float(counts["dead"] + counts["expired"])
         case Metric.EXPIRIES:

@@ -23,6 +23,7 @@ from weir.alerts.operation_figures import OperationFigures, Watched
 from weir.alerts.rule import AlertRule
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
+from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse.reading.freshness import Freshness, LandedGap
 from weir.warehouse.reading.pace import Pace
 from weir.warehouse.reading.warehouse import Warehouse
@@ -156,9 +157,7 @@ class Measured:
 
 _FORECASTS = (Metric.DRAIN_TIME, Metric.EXPIRING)
 _NO_SUMS = Sums(
-    counts=dict.fromkeys(
-        ("enqueued", "dequeued", "acked", "nacked", "dead", "expired", "lapsed", "refused"), 0
-    ),
+    counts=dict.fromkeys(QUEUE_COUNTERS, 0),
     wait_count=0,
     wait_sum_ms=0,
     backlog=0,

@@ -104,7 +104,7 @@ class _Moment:
 
 def _advance(tank: _Tank, story: QueueStory, *, at_ms: int, width_ms: int, paused: bool) -> _Moment:
     """Let a step pass, in strokes short enough for bursts and incidents; the gauges are its peaks."""
-    counts = dict.fromkeys(("enqueued", "dequeued", "acked", "nacked", "dead"), 0)
+    counts = dict.fromkeys(QUEUE_COUNTERS, 0)
     peak, slowest_ms = 0.0, 0.0
     for start_ms in range(at_ms, at_ms + width_ms, STROKE_MS):
         stroke_ms = min(STROKE_MS, at_ms + width_ms - start_ms)

@@ -120,7 +120,17 @@ class QueueOperation(StrEnum):
     HEARTBEAT = "heartbeat"
 
 
-QUEUE_COUNTERS = ("enqueued", "dequeued", "acked", "nacked", "dead", "expired", "lapsed", "refused")
+_COUNTED = {
+    "enqueued": "Messages accepted by this call.",
+    "dequeued": "Messages handed out by this call.",
+    "acked": "Messages done by this call.",
+    "nacked": "Messages that failed and will be tried again.",
+    "dead": "Messages that went to the dead letters, expiry excepted.",
+    "expired": "Messages whose TTL or maximal age passed; they are dead letters too.",
+    "lapsed": "Leases that lapsed; the messages return or die.",
+    "refused": "Messages refused because the queue was full.",
+}
+QUEUE_COUNTERS = tuple(_COUNTED)
 """The counters of a queue. Each has an odometer `<name>_total` of the same meaning.
 
 At any instant: waiting + running = enqueued - acked - dead - expired (all of them odometers).
@@ -131,14 +141,7 @@ QUEUE = EventKind(
     dimensions=("organization", "project", "environment", "queue"),
     fields=(
         Field(name="operation", width=1, aggregates=(), doc="Position of the verb in `QueueOperation`."),
-        _count("enqueued", "Messages accepted by this call."),
-        _count("dequeued", "Messages handed out by this call."),
-        _count("acked", "Messages done by this call."),
-        _count("nacked", "Messages that failed and will be tried again."),
-        _count("dead", "Messages that went to the dead letters, expiry excepted."),
-        _count("expired", "Messages whose TTL or maximal age passed; they are dead letters too."),
-        _count("lapsed", "Leases that lapsed; the messages return or die."),
-        _count("refused", "Messages refused because the queue was full."),
+        *(_count(name, doc) for name, doc in _COUNTED.items()),
         _gauge("queue_length", "Waiting messages: ready, delayed and waiting for a retry."),
         _gauge("running", "Leased messages."),
         _gauge("queue_limit", "Concurrency limit of the queue; 0 is none."),
@@ -147,14 +150,7 @@ QUEUE = EventKind(
         _gauge("environment_limit", "Concurrency limit of the environment; 0 is none."),
         _gauge("paused", "1 while the queue is paused.", width=1),
         _gauge("oldest_age_ms", "Time since the oldest waiting message became available.", width=8),
-        _odometer("enqueued_total", "Lifetime total of `enqueued`."),
-        _odometer("dequeued_total", "Lifetime total of `dequeued`."),
-        _odometer("acked_total", "Lifetime total of `acked`."),
-        _odometer("nacked_total", "Lifetime total of `nacked`."),
-        _odometer("dead_total", "Lifetime total of `dead`."),
-        _odometer("expired_total", "Lifetime total of `expired`."),
-        _odometer("lapsed_total", "Lifetime total of `lapsed`."),
-        _odometer("refused_total", "Lifetime total of `refused`."),
+        *(_odometer(f"{name}_total", f"Lifetime total of `{name}`.") for name in QUEUE_COUNTERS),
     ),
     samples="wait_ms",
     doc="One broker call on one queue: its counts, the gauges after it, the waits of what it handed out.",

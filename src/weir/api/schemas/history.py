@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, create_model
 from weir.api.records import Shape, records
 from weir.model.durations import DAY_MS
 from weir.telemetry.events import QUEUE_COUNTERS
-from weir.warehouse.reading.arithmetic import error_rate, per_second, utilization_pct
+from weir.warehouse.reading.arithmetic import ATTEMPT_ENDS, error_rate, per_second, utilization_pct
 from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.queues import History
 from weir.warehouse.reading.series import Columns, Series
@@ -294,11 +294,8 @@ def _shape(series: Series, *, step_ms: int, gauges: dict[str, str]) -> Shape:
 
 
 def _error_rates(columns: Columns) -> list[float | None]:
-    finished = zip(*(columns[name] for name in ("acked", "nacked", "dead", "lapsed")), strict=True)
-    return [
-        None if acked is None else error_rate(acked=acked, nacked=nacked, dead=dead, lapsed=lapsed)
-        for acked, nacked, dead, lapsed in finished
-    ]
+    moments = zip(*(columns[name] for name in ATTEMPT_ENDS), strict=True)
+    return [None if ends[0] is None else error_rate(*ends) for ends in moments]
 
 
 def rank_document(totals: QueueTotals) -> dict[str, Any]:

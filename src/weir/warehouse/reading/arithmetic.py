@@ -19,13 +19,17 @@ def utilization_pct(running: float, limit: float | None) -> float | None:
     return 100 * running / limit if limit else None
 
 
-def error_rate(*, acked: float, nacked: float, dead: float, lapsed: float) -> float | None:
-    """The share of finished attempts that failed; unknown when none finished.
+ATTEMPT_ENDS = ("acked", "nacked", "dead", "lapsed")
+"""The counters of how attempts end: done, then three ways to fail."""
+
+
+def error_rate(acked: float, *failures: float) -> float | None:
+    """The share of finished attempts that failed, from the `ATTEMPT_ENDS`; unknown when none finished.
 
     A lease that lapsed on the last attempt counts twice, as lapsed and as dead. The rate still stays between
     0 and 1.
     """
-    failed = nacked + dead + lapsed
+    failed = sum(failures)
     return mean(failed, failed + acked)
 
 

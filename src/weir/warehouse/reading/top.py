@@ -12,7 +12,14 @@ from weir.model.durations import HOUR_MS
 from weir.model.names import EnvironmentRef
 from weir.model.shards import shard_of
 from weir.telemetry.events import QUEUE_COUNTERS
-from weir.warehouse.reading.arithmetic import drain_ms, error_rate, mean, per_second, utilization_pct
+from weir.warehouse.reading.arithmetic import (
+    ATTEMPT_ENDS,
+    drain_ms,
+    error_rate,
+    mean,
+    per_second,
+    utilization_pct,
+)
 from weir.warehouse.reading.flows import FlowReader
 from weir.warehouse.reading.freshness import FreshnessReader
 from weir.warehouse.reading.pace import Pace
@@ -152,12 +159,7 @@ def _totals(row: dict[str, Any], *, span_ms: int, pace: Pace | None) -> QueueTot
         wait_mean_ms=mean(row["wait_sum_ms"], row["wait_count"]),
         wait_max_ms=row["wait_max_ms"] if waited else None,
         percentiles_ms=tuple(row["wait_percentiles"]) if waited else None,
-        error_rate=error_rate(
-            acked=counters["acked"],
-            nacked=counters["nacked"],
-            dead=counters["dead"],
-            lapsed=counters["lapsed"],
-        ),
+        error_rate=error_rate(*(counters[name] for name in ATTEMPT_ENDS)),
         utilization_pct=utilization_pct(row["running"], row["queue_limit"]),
         acked_per_s=per_second(counters["acked"], span_ms),
         drain_ms=drain_ms(backlog=backlog, arrived=counters["enqueued"], left=left, span_ms=span_ms)
