@@ -105,13 +105,13 @@ class World:
     async def start(self, new: NewBulkAction) -> BulkAction:
         return await self.bulk_actions.create(self.environment, new, by="test")
 
-    async def work(self, task: BulkAction, *, steps: int = 1000) -> BulkAction:
-        """Step a task until it is over or waits for something."""
+    async def work(self, action: BulkAction, *, steps: int = 1000) -> BulkAction:
+        """Step a action until it is over or waits for something."""
         for _ in range(steps):
-            stepped = await self.runner.step(task.id)
+            stepped = await self.runner.step(action.id)
             if stepped is None or stepped.state.over:
                 break
-        return await self.bulk_actions.find(self.environment, task.id)
+        return await self.bulk_actions.find(self.environment, action.id)
 
     async def rows(self, sql: str) -> list[Any]:
         async with self.database.connection() as connection:

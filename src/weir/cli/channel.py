@@ -1,15 +1,15 @@
-"""`weir channel`: channels, their consumers, and the tokens that they are opened with."""
+"""`weir channel`: channels, their consumers, and the tokens that open them."""
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
 
 from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
 from weir.cli.options import JsonOption
-from weir.cli.tables import OutputTable, id_column
+from weir.cli.output import Columns, print_items
+from weir.cli.tables import id_column
 from weir.errors import InvalidInput
 
 app = typer.Typer(no_args_is_help=True, help="Channels: one message to many consumers, each with a queue.")
@@ -29,14 +29,13 @@ Consumers = Annotated[
 def list_channels(scope: ApiScope, as_json: JsonOption = False) -> None:
     """List the channels of an environment with their consumers."""
     found = ask_api(scope, lambda api: api.get("channels"))["items"]
-    if as_json:
-        typer.echo(json.dumps(found))
-        return
-    table = OutputTable(id_column("channel"), "name", id_column("consumer"), "queue")
-    for channel in found:
-        for consumer in channel["consumers"] or [{"id": "", "queue": ""}]:
-            table.add_row(channel["id"], channel["name"], consumer["id"], consumer["queue"])
-    table.print()
+    columns: Columns = {
+        id_column("channel"): "id",
+        "name": "name",
+        id_column("consumer"): "consumer",
+        "queue": "queue",
+    }
+    print_items(found if as_json else _row_per_consumer(found), columns, as_json=as_json)
 
 
 @app.command()
@@ -75,6 +74,16 @@ def token(
         return (await api.post(*path))["token"]
 
     typer.echo(ask_api(scope, renew))
+
+
+def _row_per_consumer(channels: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """A channel without consumers has one row, too."""
+    none = {"id": "", "queue": ""}
+    return [
+        {"id": channel["id"], "name": channel["name"], "consumer": one["id"], "queue": one["queue"]}
+        for channel in channels
+        for one in channel["consumers"] or [none]
+    ]
 
 
 def _consumer(text: str) -> dict[str, str]:

@@ -1,15 +1,15 @@
-"""`weir dlq`: what died, what it has in common, and what to do about it."""
+"""`weir dlq`: dead letters, their groups and counts; redrives and purges are in `dlq_bulk_actions`."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from weir.cli.api import ApiScope, about_environment, about_token, ask_api
-from weir.cli.dlq_analysis import analyse
-from weir.cli.dlq_tasks import purge, redrive, task_app
-from weir.cli.options import JsonOption
+from weir.cli.dlq_bulk_actions import purge, redrive, task_app
+from weir.cli.options import DataDirOption, JsonOption, LimitOption, settings_with
 from weir.cli.output import Columns, print_fields, print_items, print_json, shown_time
 from weir.cli.tables import id_column, long_column, number_column
 from weir.errors import InvalidInput, WeirError
@@ -19,14 +19,12 @@ app = typer.Typer(
 )
 app.command()(redrive)
 app.command()(purge)
-app.command()(analyse)
 app.add_typer(task_app, name="task")
 group_app = typer.Typer(no_args_is_help=True)
 app.add_typer(group_app, name="group")
 
 QueueArgument = Annotated[str, typer.Argument(help="Name of the queue in which it died.")]
 DeadLetterId = Annotated[str, typer.Argument(help="Id of the dead letter, as `weir dlq list` shows it.")]
-Limit = Annotated[int, typer.Option(min=1, max=500, help="Show at most so many.")]
 Row = dict[str, Any]
 
 
@@ -50,7 +48,7 @@ def list_dead_letters(
     scope: ApiScope,
     queue: QueueArgument,
     fingerprint: Annotated[str | None, typer.Option(help="Show only dead letters of this group.")] = None,
-    limit: Limit = 50,
+    limit: LimitOption = 50,
     as_json: JsonOption = False,
 ) -> None:
     """List the dead letters of a queue, those that were enqueued last first."""
@@ -85,7 +83,7 @@ def group() -> None:
 def list_groups(
     scope: ApiScope,
     queue: Annotated[str | None, typer.Option(help="Show only groups of this queue.")] = None,
-    limit: Limit = 50,
+    limit: LimitOption = 50,
     as_json: JsonOption = False,
 ) -> None:
     """List groups of errors that look alike, the largest first."""
@@ -151,8 +149,44 @@ def audit(scope: ApiScope, as_json: JsonOption = False) -> None:
     raise typer.Exit(1 if found["drift"] else 0)
 
 
+@app.command()
+def analyse(
+    partitions: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Parts of the table that are read side by side.")
+    ] = 8,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Print at most so many groups.")] = 20,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder to which all groups are written as Parquet.")
+    ] = None,
+    master: Annotated[str | None, typer.Option(help="Spark master, such as `spark://host:7077`.")] = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Regroup the whole table in Spark and show the trends, for tables too large for one query."""
+    # Loads Spark, which the other commands do without.
+    from weir.serve.deadletters import analyse_dead_letters
+
+    found = analyse_dead_letters(
+        settings_with(data_dir), partitions=partitions, limit=limit, output=output, master=master
+    )
+    if as_json:
+        print_json(found)
+        return
+    columns: Columns = {
+        id_column("group"): "fingerprint",
+        number_column("dead"): "dead",
+        number_column("queues"): "queues",
+        number_column("tenants"): "tenants",
+        number_column("busiest hour"): "busiest_hour",
+        number_column("trend"): lambda group: f"{group['trend']:+.0%}",
+        long_column("error"): lambda group: group["template"][:80],
+    }
+    print_items(found["groups"], columns, as_json=False)
+    typer.echo(f"{found['letters']:,} dead letters in {found['kinds']:,} groups", err=True)
+
+
 def verdict(rows: list[Row], *, warn: int, crit: int) -> tuple[int, str]:
-    """What a monitoring system wants to hear: the worst consumer decides."""
+    """The exit status and the line for a monitoring system; the worst consumer decides."""
     worst = max(rows, key=lambda row: int(row["dead_count"]), default=None)
     total = sum(row["dead_count"] for row in rows)
     most = 0 if worst is None else worst["dead_count"]

@@ -18,6 +18,7 @@ DataDirOption = Annotated[
     Path | None, typer.Option("--data-dir", help="Folder in which the embedded servers keep their data.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LimitOption = Annotated[int, typer.Option(min=1, max=500, help="Show at most so many.")]
 
 
 def settings_with(data_dir: Path | None = None) -> Settings:

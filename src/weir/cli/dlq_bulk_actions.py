@@ -1,0 +1,237 @@
+"""`weir dlq redrive` and its kin: begin bulk actions, follow them with a progress bar, pause and resume."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
+from weir.cli.options import JsonOption, LimitOption, with_options
+from weir.cli.output import Columns, print_fields, print_items, print_json
+from weir.cli.tables import id_column, long_column
+from weir.deadletters.bulk_actions import BulkActionState
+from weir.errors import InvalidInput
+
+task_app = typer.Typer(no_args_is_help=True, help="Redrives and purges, and how far they are.")
+
+_LOOK_S = 0.2
+BulkActionDocument = dict[str, Any]
+ActionId = Annotated[
+    str, typer.Argument(metavar="TASK_ID", help="Id of the task, as `weir dlq task list` shows it.")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkActionOptions:
+    """The options that redrives and purges share."""
+
+    filter: dict[str, Any]
+    dry_run: bool
+    rate_per_s: float | None
+    yes: bool
+    detach: bool
+    as_json: bool
+
+    def confirm(self, question: str) -> None:
+        """End the command unless the answer is yes. The question is not part of the output."""
+        if not self.yes and not self.dry_run:
+            typer.confirm(question, abort=True, err=True)
+
+    def body(self, **more: Any) -> dict[str, Any]:
+        """The request. An empty filter means everything, which `all` must say; the user has confirmed it."""
+        return {
+            "filter": self.filter,
+            "all": not self.filter,
+            "dry_run": self.dry_run,
+            "rate_per_s": self.rate_per_s,
+            **more,
+        }
+
+
+def _read_options(
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Take only this queue.")] = None,
+    fingerprint: Annotated[str | None, typer.Option(help="Take only this group of errors.")] = None,
+    where: Annotated[
+        str | None, typer.Option(help="CEL over a dead letter, such as `payload.amount > 100`.")
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option(help="Why it died: attempts, rejected, expired or lapsed.")
+    ] = None,
+    died_from: Annotated[
+        int | None, typer.Option(help="Died at or after this, in ms since the epoch.")
+    ] = None,
+    died_to: Annotated[
+        int | None, typer.Option(help="Died at or before this, in ms since the epoch.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, and change nothing.")] = False,
+    rate: Annotated[float | None, typer.Option(help="Take at most so many per second.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return at once; the servers do the work.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> BulkActionOptions:
+    conditions = {
+        "queue": queue,
+        "fingerprint": fingerprint,
+        "reason": reason,
+        "died_from_ms": died_from,
+        "died_to_ms": died_to,
+        "expression": where,
+    }
+    return BulkActionOptions(
+        filter={name: value for name, value in conditions.items() if value is not None},
+        dry_run=dry_run,
+        rate_per_s=rate,
+        yes=yes,
+        detach=detach,
+        as_json=as_json,
+    )
+
+
+@about_environment
+@with_options(options=_read_options)
+def redrive(
+    scope: ApiScope,
+    options: BulkActionOptions,
+    canary: Annotated[int, typer.Option(min=0, max=1_000, help="Send so many first and wait for them.")] = 0,
+    tolerance: Annotated[float, typer.Option(help="Share of the canary that may die again.")] = 0.0,
+    patch: Annotated[str | None, typer.Option(help="CEL; its answer is merged into each payload.")] = None,
+    letter_id: Annotated[
+        str | None,
+        typer.Option("--id", help="Send this one back at once, and print the id of the new message."),
+    ] = None,
+) -> None:
+    """Send dead letters back to their queues."""
+    if letter_id is not None:
+        _redrive_one(scope, options, letter_id)
+        return
+    if not options.filter:
+        options.confirm(f"Send the dead letters of every queue of {_named(scope)} back?")
+    body = options.body(canary=canary, canary_tolerance=tolerance, patch=patch)
+    _begin(scope, "redrives", body, options)
+
+
+@about_environment
+@with_options(options=_read_options)
+def purge(
+    scope: ApiScope,
+    options: BulkActionOptions,
+    everything: Annotated[
+        bool, typer.Option("--include-unexhausted", help="Delete also those with attempts left.")
+    ] = False,
+) -> None:
+    """Delete dead letters for good."""
+    every = f"the dead letters of every queue of {_named(scope)}"
+    options.confirm(f"Delete {'these dead letters' if options.filter else every} for good?")
+    _begin(scope, "purges", options.body(include_unexhausted=everything), options)
+
+
+@task_app.command("list")
+@about_environment
+def list_actions(scope: ApiScope, limit: LimitOption = 20, as_json: JsonOption = False) -> None:
+    """List the newest redrives and purges."""
+    found = ask_api(scope, lambda api: api.get("dlq", "tasks", limit=limit))["items"]
+    columns: Columns = {
+        id_column(): "id",
+        "kind": lambda action: f"{action['kind']} (dry run)" if action["dry_run"] else action["kind"],
+        "state": "state",
+        long_column("what it did"): summary_of,
+    }
+    print_items(found, columns, as_json=as_json)
+
+
+@task_app.command()
+@about_environment
+def show(scope: ApiScope, action_id: ActionId, as_json: JsonOption = False) -> None:
+    """Show what a redrive or purge was asked to do, and how far it is."""
+    print_fields(ask_api(scope, lambda api: api.get("dlq", "tasks", action_id)), as_json=as_json)
+
+
+@task_app.command()
+@about_environment
+def pause(scope: ApiScope, action_id: ActionId) -> None:
+    """Hold a redrive or purge; what it did stays done."""
+    _change(scope, "pause", action_id)
+
+
+@task_app.command()
+@about_environment
+def resume(scope: ApiScope, action_id: ActionId) -> None:
+    """Go on with a redrive or purge where it was."""
+    _change(scope, "resume", action_id)
+
+
+@task_app.command()
+@about_environment
+def cancel(scope: ApiScope, action_id: ActionId) -> None:
+    """End a redrive or purge; what it did stays done."""
+    _change(scope, "cancel", action_id)
+
+
+def _redrive_one(scope: ApiScope, options: BulkActionOptions, letter_id: str) -> None:
+    if options.filter.keys() != {"queue"}:
+        raise InvalidInput(
+            "`--id` goes with `--queue`, the queue of the dead letter, and with no other filter"
+        )
+    path = ("dlq", "letters", letter_id, "redrive")
+    done = ask_api(scope, lambda api: api.post(*path, queue=options.filter["queue"]))
+    if options.as_json:
+        print_json(done)
+    else:
+        typer.echo(done["new_message_id"])
+
+
+def _named(scope: ApiScope) -> str:
+    return f"`{scope.environment}`" if scope.environment else "the environment"
+
+
+def _begin(scope: ApiScope, kind: str, body: dict[str, Any], options: BulkActionOptions) -> None:
+    async def work(api: ApiSession) -> BulkActionDocument:
+        action = await api.post("dlq", kind, body=body)
+        return action if options.detach else await _follow(api, action, quiet=options.as_json)
+
+    action: BulkActionDocument | None = ask_api(scope, work)
+    if action is None:
+        typer.echo("stopped looking; the servers go on with it, see `weir dlq task list`", err=True)
+        raise typer.Exit(130)
+    if options.as_json:
+        print_json(action)
+    else:
+        typer.echo(f"{action['id']} {action['state']}: {summary_of(action)}")
+    if action["state"] in (BulkActionState.STOPPED_BY_CANARY, BulkActionState.FAILED):
+        raise typer.Exit(1)
+
+
+def summary_of(action: BulkActionDocument) -> str:
+    """One line on what a redrive or purge did."""
+    text = f"{action['matched']:,} matched of {action['scanned']:,}"
+    if not action["dry_run"]:
+        text += f", {action['done']:,} {'deleted' if action['kind'] == 'purge' else 'sent back'}"
+    if action["skipped"]:
+        text += f", {action['skipped']:,} skipped ({action['problem']})"
+    if action["died_again"]:
+        text += f", {action['died_again']:,} died again"
+    return f"{text}; {action['note']}" if action["note"] else text
+
+
+async def _follow(api: ApiSession, action: BulkActionDocument, *, quiet: bool) -> BulkActionDocument:
+    """Look at the action until it is over or paused, and draw how far it is; the servers do the work."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
+        bar = progress.add_task(action["kind"], total=action["expected"])
+        while BulkActionState(action["state"]).live:
+            await asyncio.sleep(_LOOK_S)
+            action = await api.get("dlq", "tasks", action["id"])
+            progress.update(bar, completed=action["scanned"], description=action["note"] or action["kind"])
+    return action
+
+
+def _change(scope: ApiScope, verb: str, action_id: str) -> None:
+    changed = ask_api(scope, lambda api: api.post("dlq", "tasks", action_id, verb))
+    typer.echo(f"{action_id} {changed['state']}")
