@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page, expect
 
+from weir.control.database import Database
+from weir.control.principals import Role
+from weir.control.tokens import NewToken, Tokens
+
 from .world import Site, World
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
@@ -157,6 +161,22 @@ async def test_every_page_has_an_empty_state_that_teaches(page: Page, site: Site
     await expect(page.locator(".failed")).to_have_count(0)
 
 
+async def test_an_operator_may_do_what_an_admin_may(page: Page, site: Site, world: World) -> None:
+    await world.define("imports")
+    await world.kill("imports", payload=b"{}", error="poisoned")
+    async with Database(site.urls.postgres, max_size=1) as database:
+        token, _ = await Tokens(database).create(NewToken(name="op", role=Role.OPERATOR, organization=None))
+    await page.goto(f"{site.url}/#/sign-in?token={token}")
+    await page.goto(site.link("dead-letters"))
+    await expect(page.get_by_role("button", name="Purge…")).to_be_visible()
+    await page.get_by_role("button", name="poisoned").click()
+    await page.get_by_role("region", name="Letters", exact=True).get_by_role("button").first.click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(page.locator(".toast.good")).to_contain_text("Deleted")
+    await page.goto(site.link("specs"))
+    await expect(page.get_by_role("button", name="Plan")).to_be_visible()
+
+
 async def test_a_rule_is_written_changed_and_removed(page: Page, site: Site, world: World) -> None:
     await world.define("orders")
     await page.goto(site.link("alerts"))
@@ -174,6 +194,14 @@ async def test_a_rule_is_written_changed_and_removed(page: Page, site: Site, wor
     await page.get_by_role("dialog").get_by_label("Threshold").fill("50")
     await page.get_by_role("dialog").get_by_role("button", name="Save").click()
     await expect(rules).to_contain_text("backlog > 50 for 5 min")
+    await rules.get_by_role("button", name="Change…").click()
+    await page.get_by_role("dialog").get_by_label("Metric").select_option("oldest_age")
+    await page.get_by_role("dialog").get_by_label("Threshold").fill("42.6")
+    await page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    await expect(rules).to_contain_text("oldest_age > 42.6 s for 5 min")
+    await rules.get_by_role("button", name="Change…").click()
+    await expect(page.get_by_role("dialog").get_by_label("Threshold")).to_have_value("42.6")
+    await page.get_by_role("dialog").get_by_role("button", name="Close").click()
     await rules.get_by_role("button", name="Remove").click()
     await expect(rules).to_contain_text("No rule yet")
 

@@ -3,8 +3,8 @@
 import type { Environment } from "../state/session";
 import type { Kind } from "../ui/chart";
 
-export type Role = "read" | "write" | "admin";
-export type Me = { role: Role; organization: string; environments: Environment[] };
+export type Role = "read" | "write" | "admin" | "operator";
+export type Me = { role: Role; organization: string | null; environments: Environment[] };
 
 export type QueueNow = {
   name: string;

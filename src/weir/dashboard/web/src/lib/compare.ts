@@ -6,7 +6,7 @@ export type Earlier = { series: Series; label: string; days: number };
 
 const DAY_MS = 86_400_000;
 
-/** Of `values` of the earlier series, those that cover what lies under `times` now. */
+/** The values of the earlier series at the same times of its day, one per time of now. */
 export function under({ series, days }: Earlier, values: Values, times: number[]): Values {
   const first = series.columns.time_ms[0] ?? 0;
   return times.map((time) => values[Math.floor((time - days * DAY_MS - first) / series.bucket_ms)] ?? null);

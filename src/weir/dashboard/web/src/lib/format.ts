@@ -2,6 +2,7 @@
 
 const compact = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 });
 const plain = new Intl.NumberFormat();
+const tenths = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1 });
 const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
 export const NONE = "–";
@@ -38,7 +39,8 @@ export function duration(ms: number | null | undefined): string {
   if (ms == null) return NONE;
   if (ms < 1) return "0 ms";
   if (ms < 1_000) return `${Math.round(ms)} ms`;
-  if (ms < 10_000) return `${(ms / 1_000).toFixed(1)} s`;
+  if (ms < 59_950) return `${tenths.format(ms / 1_000)} s`;
+  ms = Math.max(ms, 60_000);
   const [size, unit] = STEPS.find(([step]) => ms >= step)!;
   const whole = Math.floor(ms / size);
   const next = STEPS[STEPS.findIndex(([step]) => step === size) + 1];
@@ -56,5 +58,5 @@ export function ago(time: number | string | null | undefined, now = Date.now()):
   if (time == null) return NONE;
   const elapsed = now - new Date(time).getTime();
   if (Number.isNaN(elapsed)) return NONE;
-  return elapsed < 1_000 ? "just now" : `${duration(elapsed)} ago`;
+  return elapsed < 1_000 ? "just now" : `${duration(Math.floor(elapsed / 1_000) * 1_000)} ago`;
 }

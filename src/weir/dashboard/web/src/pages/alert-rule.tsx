@@ -1,29 +1,10 @@
-// Writing an alert rule.
+// The dialog in which an alert rule is written or changed.
 
 import { useEffect, useState } from "preact/hooks";
 import { send } from "../api/http";
 import type { AlertChannel, AlertRule } from "../api/types";
+import { METRICS } from "../lib/metrics";
 import { act, Dialog } from "../ui/bits";
-
-const METRICS: [name: string, unit: string][] = [
-  ["backlog", "messages"],
-  ["oldest_age", "ms"],
-  ["latency_mean", "ms"],
-  ["latency_p50", "ms"],
-  ["latency_p95", "ms"],
-  ["latency_p99", "ms"],
-  ["error_rate", "share, 0 to 1"],
-  ["dead_letters", "messages"],
-  ["expiries", "messages"],
-  ["throughput", "messages a second"],
-  ["drain_time", "ms"],
-  ["expiring", "messages"],
-  ["worker_lag", "ms"],
-  ["pipeline_lag", "ms"],
-  ["operation_age", "ms"],
-  ["operation_backlog", "operations"],
-  ["failed_operations", "operations"],
-];
 
 type Draft = { name: string; metric: string; operator: string; threshold: string; queue: string; minutes: string; cooldown: string; channels: string[] };
 const EMPTY: Draft = { name: "", metric: "backlog", operator: ">", threshold: "1000", queue: "", minutes: "5", cooldown: "15", channels: [] };
@@ -32,11 +13,22 @@ function draftOf(rule: AlertRule | "new" | null): Draft {
   if (rule === null || rule === "new") return EMPTY;
   return {
     ...rule,
-    threshold: `${rule.threshold}`,
+    threshold: `${rule.threshold / sizeOf(rule.metric)}`,
     queue: rule.queue ?? "",
     minutes: `${rule.window_ms / 60_000}`,
     cooldown: `${rule.cooldown_ms / 60_000}`,
   };
+}
+
+function sizeOf(metric: string): number {
+  return METRICS[metric]?.size ?? 1;
+}
+
+/** The threshold in the API's unit; whole milliseconds, because 1000 times a fraction may not be whole. */
+function toUnits(draft: Draft): number {
+  const size = sizeOf(draft.metric);
+  const value = Number(draft.threshold) * size;
+  return size === 1 ? value : Math.round(value);
 }
 
 export function RuleDialog({ rule, channels, onClose, onSaved }: { rule: AlertRule | "new" | null; channels: AlertChannel[]; onClose: () => void; onSaved: () => void }) {
@@ -49,7 +41,7 @@ export function RuleDialog({ rule, channels, onClose, onSaved }: { rule: AlertRu
       name: draft.name,
       metric: draft.metric,
       operator: draft.operator,
-      threshold: Number(draft.threshold),
+      threshold: toUnits(draft),
       queue: draft.queue || null,
       window_ms: Math.round(Number(draft.minutes) * 60_000),
       cooldown_ms: Math.round(Number(draft.cooldown) * 60_000),
@@ -71,10 +63,10 @@ export function RuleDialog({ rule, channels, onClose, onSaved }: { rule: AlertRu
           <input required value={draft.name} onInput={set("name")} />
         </label>
         <label>
-          Speak when
+          Fire when
           <span class="row">
             <select aria-label="Metric" value={draft.metric} onChange={set("metric")}>
-              {METRICS.map(([name]) => (
+              {Object.keys(METRICS).map((name) => (
                 <option key={name}>{name}</option>
               ))}
             </select>
@@ -84,7 +76,7 @@ export function RuleDialog({ rule, channels, onClose, onSaved }: { rule: AlertRu
               ))}
             </select>
             <input aria-label="Threshold" type="number" min="0" step="any" required value={draft.threshold} onInput={set("threshold")} />
-            <small>{METRICS.find(([name]) => name === draft.metric)?.[1]}</small>
+            <small>{METRICS[draft.metric]?.label}</small>
           </span>
         </label>
         <label>
@@ -92,11 +84,11 @@ export function RuleDialog({ rule, channels, onClose, onSaved }: { rule: AlertRu
           <input value={draft.queue} onInput={set("queue")} placeholder="every queue, each on its own" />
         </label>
         <label>
-          For so many minutes
+          Minutes that it must hold
           <input type="number" min="0.1" step="any" required value={draft.minutes} onInput={set("minutes")} />
         </label>
         <label>
-          Then quiet for so many minutes
+          Minutes of quiet after it fired
           <input type="number" min="0" step="any" required value={draft.cooldown} onInput={set("cooldown")} />
         </label>
         {channels.length > 0 && (

@@ -1,9 +1,11 @@
-// What fires, why, what fired before, and the rules and channels behind it.
+// Alerts: those that fire, with their causes, those that fired before, and the rules and channels.
 
 import { useState } from "preact/hooks";
 import { get, send } from "../api/http";
 import type { Alert, AlertChannel, AlertRule, Me } from "../api/types";
-import { duration, exact } from "../lib/format";
+import { duration } from "../lib/format";
+import { sayValue } from "../lib/metrics";
+import { mayWrite } from "../lib/rights";
 import { usePoll } from "../state/poll";
 import { href } from "../state/route";
 import { environment, environmentPath } from "../state/session";
@@ -21,7 +23,7 @@ export function Alerts({ me }: { me: Me }) {
     <Page
       title="Alerts"
       actions={
-        me.role !== "read" && (
+        mayWrite(me) && (
           <button type="button" onClick={() => setEditing("new")}>
             New rule…
           </button>
@@ -59,7 +61,7 @@ function Active({ alerts, me, refresh }: { alerts: Alert[]; me: Me; refresh: () 
               {alert.rule_name} · <Where queue={alert.queue} />
             </h3>
             <p>
-              <b>{alert.summary}.</b> Fired <When at={alert.fired_at_ms} />: {alert.metric} {alert.operator} {exact(alert.threshold)}, now {exact(alert.value)}.
+              <b>{alert.summary}.</b> Fired <When at={alert.fired_at_ms} />: {alert.metric} {alert.operator} {sayValue(alert.metric, alert.threshold)}, now {sayValue(alert.metric, alert.value)}.
               {alert.unknown_since_ms && <Badge tone="warn">telemetry is stale</Badge>}
             </p>
             <ul class="evidence">
@@ -72,7 +74,7 @@ function Active({ alerts, me, refresh }: { alerts: Alert[]; me: Me; refresh: () 
                 Seen by {alert.acknowledged_by} <When at={alert.acknowledged_at_ms} />
               </p>
             ) : null}
-            {me.role !== "read" && (
+            {mayWrite(me) && (
               <p class="row">
                 <button type="button" disabled={alert.acknowledged_at_ms !== null} onClick={() => ask(alert, "acknowledge", "acknowledged")}>
                   Acknowledge
@@ -96,7 +98,7 @@ function Rules({ rules, me, edit, refresh }: { rules: AlertRule[]; me: Me; edit:
   };
   const columns: Column<AlertRule>[] = [
     { key: "name", label: "Rule", cell: (row) => row.name },
-    { key: "when", label: "Speaks when", cell: (row) => `${row.metric} ${row.operator} ${exact(row.threshold)} for ${duration(row.window_ms)}` },
+    { key: "when", label: "Fires when", cell: (row) => `${row.metric} ${row.operator} ${sayValue(row.metric, row.threshold)} for ${duration(row.window_ms)}` },
     { key: "queue", label: "Where", cell: (row) => <Where queue={row.queue} /> },
     { key: "channels", label: "To", cell: (row) => row.channels.join(", ") || "this page" },
     { key: "state", label: "", cell: (row) => (row.enabled ? <Badge tone="good">on</Badge> : <Badge tone="calm">off</Badge>) },
@@ -104,7 +106,7 @@ function Rules({ rules, me, edit, refresh }: { rules: AlertRule[]; me: Me; edit:
       key: "actions",
       label: "",
       cell: (row) =>
-        me.role === "read" || row.origin === "spec" ? (
+        !mayWrite(me) || row.origin === "spec" ? (
           row.origin === "spec" && <small>from the spec</small>
         ) : (
           <span class="row">
@@ -121,7 +123,7 @@ function Rules({ rules, me, edit, refresh }: { rules: AlertRule[]; me: Me; edit:
   return (
     <section class="panel" aria-label="Rules">
       <h2>Rules</h2>
-      <Table caption="Alert rules" rows={rules} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>No rule yet. A first one that rarely disappoints: oldest_age above five minutes, for all queues.</p>} />
+      <Table caption="Alert rules" rows={rules} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>No rule yet. A good first one: oldest_age above five minutes, for all queues.</p>} />
     </section>
   );
 }
@@ -135,7 +137,7 @@ function Channels({ channels, me }: { channels: AlertChannel[]; me: Me }) {
       key: "actions",
       label: "",
       cell: (row) =>
-        me.role === "read" ? null : (
+        !mayWrite(me) ? null : (
           <button type="button" onClick={() => act(`A test went to ${row.name}`, () => send("POST", `/api/v1/alert-channels/${encodeURIComponent(row.name)}/test`))}>
             Test-fire
           </button>

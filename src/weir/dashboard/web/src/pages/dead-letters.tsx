@@ -1,9 +1,10 @@
-// What died, what it had in common, and whether it is safe to send it back.
+// Dead letters: groups of similar errors, the letters of a group, redrives and purges.
 
 import { useState } from "preact/hooks";
 import { get } from "../api/http";
 import type { Group, Letter, Me } from "../api/types";
 import { count } from "../lib/format";
+import { mayAdminister, mayWrite } from "../lib/rights";
 import { usePoll } from "../state/poll";
 import { route, setQuery } from "../state/route";
 import { Badge, Failed, Loading, Page, When } from "../ui/bits";
@@ -23,12 +24,12 @@ export function DeadLetters({ me }: { me: Me }) {
     <Page
       title="Dead letters"
       actions={
-        me.role !== "read" && (
+        mayWrite(me) && (
           <>
             <button type="button" onClick={() => setAsking("redrive")}>
               Redrive…
             </button>
-            {me.role === "admin" && (
+            {mayAdminister(me) && (
               <button type="button" class="danger" onClick={() => setAsking("purge")}>
                 Purge…
               </button>
@@ -80,7 +81,7 @@ function Groups({ groups, chosen }: { groups: Group[]; chosen: Chosen }) {
   ];
   return (
     <section class="panel" aria-label="Groups">
-      <h2>What they have in common</h2>
+      <h2>Groups of similar errors</h2>
       <Table
         caption="Groups of dead letters"
         rows={groups}

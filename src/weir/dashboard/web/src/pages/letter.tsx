@@ -1,8 +1,9 @@
-// One dead letter, whole: its payload, its story, and what can be done with it.
+// One dead letter: its payload and timeline, and the buttons to redrive or delete it.
 
 import { get, send } from "../api/http";
 import type { Letter, Me } from "../api/types";
 import { moment } from "../lib/format";
+import { mayAdminister, mayWrite } from "../lib/rights";
 import { usePoll } from "../state/poll";
 import { act, Dialog, When } from "../ui/bits";
 
@@ -35,12 +36,12 @@ export function LetterDialog({ letter, me, onClose, onChanged }: { letter: Lette
             </>
           )}
           <Timeline letter={letter} />
-          {me.role !== "read" && (
+          {mayWrite(me) && (
             <p class="row">
               <button type="button" class="primary" disabled={letter.redriven_at_ms !== null} onClick={() => done("Sent back to its queue", "POST", `${path}/redrive?${queue}`)}>
                 Redrive
               </button>
-              {me.role === "admin" && (
+              {mayAdminister(me) && (
                 <button type="button" class="danger" onClick={() => done("Deleted", "DELETE", `${path}?${queue}&force=true`)}>
                   Delete
                 </button>
@@ -77,7 +78,7 @@ function detailsOf(step: Step): string {
     .join(", ");
 }
 
-/** What the letter itself tells, when the whole story is out of reach. */
+/** The steps that the letter itself knows, for when the timeline cannot be fetched. */
 function known(letter: Letter): Step[] {
   const steps: Step[] = [
     { at_ms: letter.enqueued_at_ms, what: "enqueued", details: {} },

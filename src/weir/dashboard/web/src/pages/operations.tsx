@@ -1,8 +1,9 @@
-// What was accepted but has not happened yet, and how pressed the servers are.
+// Operations that were accepted and wait, and the pressure on the servers.
 
 import { get, send } from "../api/http";
 import type { FullPartition, Me, Operation, OperationStats } from "../api/types";
 import { count, duration, percent, rate } from "../lib/format";
+import { mayWrite } from "../lib/rights";
 import { usePoll } from "../state/poll";
 import { route, setQuery } from "../state/route";
 import { act, Badge, Failed, Page, Stat, When, type Tone } from "../ui/bits";
@@ -90,7 +91,7 @@ function List({ operations, me, refresh }: { operations: Operation[]; me: Me; re
       key: "actions",
       label: "",
       cell: (row) =>
-        me.role === "read" ? null : row.status === "pending" ? (
+        !mayWrite(me) ? null : row.status === "pending" ? (
           <button type="button" onClick={() => ask(row, "cancel")}>
             Cancel
           </button>

@@ -1,4 +1,4 @@
-// Is it backed up, since when, why, for whom: the environment in one look.
+// The overview of an environment: one sentence on its health, then every queue.
 
 import { useMemo } from "preact/hooks";
 import { get } from "../api/http";

@@ -1,4 +1,4 @@
-// Can these numbers be trusted: lag, rates and what is known to be missing.
+// The pipeline: its lag and rates, and the events that are known to be missing.
 
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/http";
@@ -84,7 +84,7 @@ function Recent({ samples }: { samples: Sample[] }) {
   });
   return (
     <div class="charts">
-      <Chart title="Events a second, since this page was opened" lines={[{ label: "events", tone: 1, values: rates }]} format={rate} {...shared} />
+      <Chart title="Events per second since this page was opened" lines={[{ label: "events", tone: 1, values: rates }]} format={rate} {...shared} />
       <Chart title="Lag" lines={[{ label: "lag", tone: 3, values: samples.map((sample) => sample.lag) }]} format={duration} {...shared} />
     </div>
   );

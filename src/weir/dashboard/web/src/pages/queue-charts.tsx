@@ -1,4 +1,4 @@
-// What a queue did, in six charts, with the same stretch of an earlier day drawn behind.
+// Six charts of a queue, with the same period of an earlier day drawn behind.
 
 import { useMemo } from "preact/hooks";
 import type { Series, Values } from "../api/types";

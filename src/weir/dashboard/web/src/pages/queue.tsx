@@ -1,9 +1,10 @@
-// One queue: what it does now, what it did, and what one can do about it.
+// One queue: its state now, its history, and the buttons to pause it or push to it.
 
 import { useState } from "preact/hooks";
 import { get, send } from "../api/http";
 import type { Explanation, Me, QueueNow, Series } from "../api/types";
 import { count, duration, percent } from "../lib/format";
+import { mayWrite } from "../lib/rights";
 import { usePoll } from "../state/poll";
 import { href, route, setQuery } from "../state/route";
 import { environment, environmentPath } from "../state/session";
@@ -44,7 +45,7 @@ function Now({ now }: { now: QueueNow }) {
   );
 }
 
-/** The verdict of the alerting brain, for this queue at this moment. */
+/** Why the queue is as it is, by the explain route. */
 function Why({ path }: { path: string }) {
   const why = usePoll(() => get<Explanation>(`${path}/explain`), [path], 15_000);
   if (!why.data) return null;
@@ -66,7 +67,7 @@ function Why({ path }: { path: string }) {
 
 function Actions({ name, path, now, me, refresh }: { name: string; path: string; now: QueueNow | null; me: Me; refresh: () => void }) {
   const [pushing, setPushing] = useState(false);
-  if (me.role === "read") return null;
+  if (!mayWrite(me)) return null;
   const toggle = async () => {
     const verb = now?.paused ? "resume" : "pause";
     await act(`${name}: ${verb}d`, () => send("POST", `${path}/${verb}`));

@@ -1,9 +1,10 @@
-// What the queues promise: the spec that holds, its history, and what another one would change.
+// The applied spec, its history, and the plan of another one.
 
 import { useState } from "preact/hooks";
 import { get, send } from "../api/http";
 import type { Me, SpecPlan, SpecRevision, Webhook } from "../api/types";
 import { diffLines } from "../lib/diff";
+import { mayAdminister } from "../lib/rights";
 import { usePoll } from "../state/poll";
 import { route, setQuery } from "../state/route";
 import { act, Badge, Failed, Page, When } from "../ui/bits";
@@ -20,7 +21,7 @@ export function Specs({ me }: { me: Me }) {
       {history.data && <Revisions revisions={revisions} chosen={chosen} />}
       {revisions.length > 0 && <Webhooks />}
       {shown && <Source revision={shown} before={revisions.find((one) => one.revision < shown.revision)} />}
-      {me.role === "admin" && <Editor current={revisions[0]} onApplied={history.refresh} />}
+      {mayAdminister(me) && <Editor current={revisions[0]} onApplied={history.refresh} />}
     </Page>
   );
 }

@@ -1,9 +1,10 @@
-// Redrives and purges: asked for with a dry run first, watched while they go.
+// Redrives and purges: a dry run comes first, then their progress is shown.
 
 import { useEffect, useState } from "preact/hooks";
 import { get, send } from "../api/http";
 import type { Me, Task } from "../api/types";
 import { count } from "../lib/format";
+import { mayWrite } from "../lib/rights";
 import { usePoll } from "../state/poll";
 import { act, Badge, Dialog, Failed, When, type Tone } from "../ui/bits";
 import { Table, type Column } from "../ui/table";
@@ -26,7 +27,7 @@ export function Tasks({ me }: { me: Me }) {
     { key: "again", label: "Died again", numeric: true, cell: (row) => count(row.died_again) },
     { key: "note", label: "Note", cell: (row) => row.problem ?? row.note ?? "" },
     { key: "created", label: "Asked", cell: (row) => <When at={row.created_at_ms} /> },
-    { key: "actions", label: "", cell: (row) => (me.role === "read" ? null : <Verbs task={row} ask={ask} />) },
+    { key: "actions", label: "", cell: (row) => (!mayWrite(me) ? null : <Verbs task={row} ask={ask} />) },
   ];
   return (
     <section class="panel" aria-label="Tasks">
@@ -100,14 +101,14 @@ export function TaskDialog({ kind, chosen, onClose }: { kind: "redrive" | "purge
           <small>CEL over the letter: payload, error, headers, attempts …</small>
         </label>
         <label>
-          Rate, letters a second
+          Letters per second
           <input type="number" min="1" value={draft.rate} onInput={set("rate")} placeholder="as fast as possible" />
         </label>
         {kind === "redrive" && (
           <label>
             Canary
             <input type="number" min="0" max="1000" value={draft.canary} onInput={set("canary")} />
-            <small>So many go first; if they die again, the rest stays here.</small>
+            <small>This many go first. If they die again, the rest stay here.</small>
           </label>
         )}
         <div class="row">

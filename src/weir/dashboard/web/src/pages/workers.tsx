@@ -1,4 +1,4 @@
-// The processes behind the queues: are they alive, late, out of room.
+// The processes that serve the environment: their health, lag and free slots.
 
 import { useMemo } from "preact/hooks";
 import { get } from "../api/http";
