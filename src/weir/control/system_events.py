@@ -7,13 +7,13 @@ log every few seconds in case it missed a notification.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import structlog
 from psycopg.types.json import Jsonb
 
 from weir.control.database import Database, Row
@@ -24,7 +24,7 @@ from weir.model.durations import DAY_MS
 from weir.model.ids import new_id
 from weir.model.names import EnvironmentRef
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 SQL = load_queries("weir.control", "system_events.sql")
 CHANNEL = "weir_system_events"
@@ -99,7 +99,7 @@ class SystemEvents:
             try:
                 await self._listen()
             except WeirError as error:
-                log.warning("system events cannot be read for now: %s", error)
+                log.warning("system events cannot be read for now", error=str(error))
                 await asyncio.sleep(1.0)
 
     async def _listen(self) -> None:
@@ -135,7 +135,12 @@ class SystemEvents:
             try:
                 await handler(event)
             except WeirError as error:
-                log.error("the system event %s `%s` was not handled: %s", event.position, event.kind, error)
+                log.error(
+                    "a system event was not handled",
+                    position=event.position,
+                    kind=event.kind,
+                    error=str(error),
+                )
 
 
 _KINDS = frozenset(kind.value for kind in SystemEventKind)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import structlog
+
 from weir.admission.admission import Admission
 from weir.errors import WeirError
 from weir.operations.queue import OperationQueue
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 RATES_WITHIN_MS = 5_000
 """Rates of other processes count for this long after they were published."""
@@ -141,7 +142,7 @@ class DepthSampler:
             try:
                 await self.sample()
             except WeirError as error:
-                log.debug("depth and rates are unknown for now: %s", error)
+                log.debug("depth and rates are unknown for now", error=str(error))
             await asyncio.sleep(self._every_s)
 
     async def sample(self) -> None:

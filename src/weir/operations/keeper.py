@@ -17,10 +17,11 @@ A keeper that PostgreSQL does not answer extends in the broker what it granted l
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
+
+import structlog
 
 from weir.broker.broker import Broker, Gated
 from weir.control.database import Database, Row, execute, fetch
@@ -31,7 +32,7 @@ from weir.operations.gates import Reach
 from weir.operations.model import LEASE_MS
 from weir.operations.queue import QUERIES
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 PATIENCE_S = 0.4
@@ -89,7 +90,7 @@ class Keeper:
             try:
                 await self.close_open_gates()
             except WeirError as error:
-                log.warning("gates are left open for now: %s", error)
+                log.warning("gates are left open for now", error=str(error))
             else:
                 await self.renew()
 
@@ -110,7 +111,7 @@ class Keeper:
 
     def _went_alone(self, error: WeirError) -> None:
         if not self._alone:
-            log.warning("direct leases are extended without PostgreSQL: %s", error)
+            log.warning("direct leases are extended without PostgreSQL", error=str(error))
         self._alone = True
 
     def _heard_refusals(self, shards: set[int]) -> None:
@@ -161,7 +162,7 @@ class Keeper:
             while await self._close_some(sorted(self._refused)) == _BATCH:
                 pass
         except BrokerUnavailable as error:
-            log.debug("gates are left open while the broker is away: %s", error)
+            log.debug("gates are left open while the broker is away", error=str(error))
 
     async def _close_some(self, shards: list[int]) -> int:
         async with self._database.transaction(idle_s=_CLOSING_S) as connection:

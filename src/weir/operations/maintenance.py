@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
+
+import structlog
 
 from weir.broker.broker import Broker, Gated
 from weir.control.database import Database
@@ -14,7 +15,7 @@ from weir.model.names import QueueRef
 from weir.operations.queue import OperationQueue
 from weir.operations.store import QUERIES
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 ORPHAN_MS = 30_000
 """An operation is written right after its gate was closed, and its caller waits 8 s for that at most."""
@@ -51,7 +52,7 @@ class Cleaner:
             try:
                 await self.clean()
             except WeirError as error:
-                log.warning("finished operations are not cleaned up for now: %s", error)
+                log.warning("finished operations are not cleaned up for now", error=str(error))
             await asyncio.sleep(self._every_s)
 
     async def clean(self) -> int:
@@ -90,7 +91,7 @@ class OrphanGates:
             try:
                 await self.sweep()
             except WeirError as error:
-                log.debug("gates are not looked through for now: %s", error)
+                log.debug("gates are not looked through for now", error=str(error))
 
     async def sweep(self) -> int:
         """Look at a page of every shard; how many gates were opened."""
@@ -109,7 +110,7 @@ class OrphanGates:
             if gate.operation not in alive:
                 orphans[queue].append(gate)
         for queue, gates in orphans.items():
-            log.warning("opening %d gates of `%s` that nobody holds any more", len(gates), queue.queue)
+            log.warning("opening gates that nobody holds any more", queue=queue.queue, gates=len(gates))
             await self._broker.open_gates(queue, gates)
         self._skip[shard] = 0 if len(page) < self._page else self._skip[shard] + len(alive)
         return len(page) - len(alive)
@@ -132,7 +133,7 @@ class IdleCalls:
             try:
                 await self.forget()
             except WeirError as error:
-                log.debug("idle call slots are not forgotten for now: %s", error)
+                log.debug("idle call slots are not forgotten for now", error=str(error))
 
     async def forget(self) -> int:
         """Forget what nobody can ask about any more; how many slots."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+
+import structlog
 
 from weir.broker.broker import Broker, Gated
 from weir.errors import WeirError
@@ -19,7 +20,7 @@ from weir.operations.execute import GateLost, execute
 from weir.operations.model import Claimed, OperationStatus, SettledOperation
 from weir.operations.queue import OperationQueue
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 MAX_PARTITIONS = 256
 """Partitions that one round claims at most."""
@@ -79,7 +80,7 @@ class Processor:
             try:
                 busy = await self.round()
             except WeirError as error:
-                log.warning("the operation queue is not drained for now: %s", error)
+                log.warning("the operation queue is not drained for now", error=str(error))
                 await asyncio.sleep(TROUBLE_S)
                 continue
             if not busy:
@@ -141,7 +142,7 @@ class Processor:
             granted = await self._broker.close_gates(queue, gates)
             void.update(gate.operation for gate, one in zip(gates, granted, strict=True) if one is None)
         if len(mine) > len(void):
-            log.warning("closed %d gates again that the broker had lost", len(mine) - len(void))
+            log.warning("closed gates again that the broker had lost", gates=len(mine) - len(void))
         return [
             _voided(result) if result.id in void else result
             for result in results

@@ -12,11 +12,12 @@ Every answer is true, also while PostgreSQL hangs:
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import structlog
 
 from weir.errors import ControlUnavailable, Unavailable, WeirError
 from weir.model.ids import OperationId
@@ -25,7 +26,7 @@ from weir.operations.model import NewOperation, queue_full
 from weir.operations.payload import first_messages
 from weir.operations.queue import Added, NotQueued, OperationQueue
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 MAX_BATCH = 500
 COMMITS = 4
