@@ -218,5 +218,5 @@ async def test_a_server_that_cannot_start_again_is_reported_with_its_last_lines(
         assert child.pid is not None
         kill9(child.pid)
         with pytest.raises(Exception, match="damaged in the middle"):
-            await asyncio.wait_for(stack.failed(), 20)
+            await asyncio.wait_for(stack.wait_for_failure(), 20)
     assert any("redis was ended by signal 9" in line for line in reports)

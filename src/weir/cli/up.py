@@ -67,7 +67,7 @@ async def _servers(settings: Settings, *, as_json: bool) -> None:
             typer.echo(json.dumps({"data_dir": str(folder), **_shown(stack.urls)}))
         else:
             typer.echo(f"the servers run in {folder}; other commands find them there. Ctrl-C stops them.")
-        await stack.failed()
+        await stack.wait_for_failure()
 
 
 async def _system(settings: Settings, *, pipeline: bool, as_json: bool) -> None:

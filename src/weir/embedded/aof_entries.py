@@ -1,7 +1,7 @@
-"""Reading an append-only file command by command, to find where it stops making sense.
+"""Reads an append-only file command by command, to find its first damaged entry.
 
-Weir has a reader of its own because the checker of Valkey 9.1 does not know the snapshots that Valkey 9.1
-writes: it calls every folder damaged that begins with one.
+Weir has its own reader because the checker of Valkey 9.1 does not know the snapshots that Valkey 9.1 writes:
+it reports every folder that begins with one as damaged.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _END = b"\r\n"
 
 
 class _Broken(Exception):
-    """What follows is not a command."""
+    """The next bytes are not a command."""
 
 
 def sound_bytes(path: Path) -> int:
-    """How many bytes from the front are whole commands and whole transactions."""
+    """How many bytes from the start of the file are complete commands and complete transactions."""
     sound = 0
     in_transaction = False
     with path.open("rb") as file:
         try:
             while name := _next_command(file):
                 if name in (b"MULTI", b"EXEC"):
-                    in_transaction = _entered(name, in_transaction)
-                # Half a transaction is not replayed, so it goes with what follows it.
+                    in_transaction = _is_inside(name, in_transaction)
+                # Redis does not replay half a transaction, so the cut is before its beginning.
                 if not in_transaction:
                     sound = file.tell()
         except _Broken:
@@ -37,7 +37,8 @@ def sound_bytes(path: Path) -> int:
     return sound
 
 
-def _entered(name: bytes, in_transaction: bool) -> bool:
+def _is_inside(name: bytes, in_transaction: bool) -> bool:
+    """Whether a transaction is open after a `MULTI` or an `EXEC`."""
     if (name == b"MULTI") is in_transaction:
         raise _Broken
     return not in_transaction

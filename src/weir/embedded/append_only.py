@@ -1,7 +1,7 @@
-"""Redis' append-only files in a folder: whether a server may open them, and how they are repaired.
+"""Checks whether a server may open Redis' append-only files, and repairs them.
 
 Up to Redis 6.2 this is one file, `appendonly.aof`. Since Redis 7 it is a folder, `appendonlydir`, with a
-base, increments and a manifest. A newer server takes the one file over as its base.
+base, increments and a manifest. A newer server adopts the one file as its base.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _HEAD_BYTES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendOnlySnapshot:
-    """The snapshot that an append-only file begins with: its format, and who wrote it."""
+    """The snapshot at the start of an append-only file: its format, and the server that wrote it."""
 
     family: str
     number: int
     writer: str
 
     def readable_by(self, server: RedisBinary) -> bool:
-        """Seen with Redis 6.2, 7.0 and 8.0 and Valkey 8.1 and 9.1, each over the files of each.
+        """Whether a server can read this snapshot.
 
-        A server reads its own format and older ones. Redis and Valkey share the formats up to 11; from then
-        on each has its own.
+        A server reads its own format and older ones. Redis and Valkey share the formats up to 11; after that
+        each has its own. Tried with Redis 6.2, 7.0 and 8.0 and Valkey 8.1 and 9.1, each on the files of each.
         """
         if self.family == "VALKEY":
             return server.name == "Valkey" and server.version >= (9, 0, 0)
@@ -67,7 +67,7 @@ def _foreign(folder: Path, server: RedisBinary, *, writer: str) -> str:
 
 
 def explain_log(folder: Path, server: RedisBinary, lines: list[str]) -> str | None:
-    """What the last lines of a server's log say about its append-only files."""
+    """Why a server refuses its append-only files, from its last log lines; None if they do not say."""
     text = "\n".join(lines)
     if "Can't handle RDB format version" in text:
         return _foreign(folder, server, writer="another or a newer server")
@@ -75,19 +75,19 @@ def explain_log(folder: Path, server: RedisBinary, lines: list[str]) -> str | No
         return (
             f"Redis refuses its append-only file in `{folder}`: it is damaged in the middle. "
             "Restore a copy, or cut it at the first bad entry with `weir doctor --repair-redis` "
-            "(what was written after it is lost)"
+            "(everything that was written after it is lost)"
         )
     return None
 
 
 def read_snapshot(folder: Path) -> AppendOnlySnapshot | None:
-    """The snapshot at the front of the folder's append-only files, if there is one."""
+    """The snapshot at the start of the folder's append-only files, if there is one."""
     files = _files(folder)
     return _snapshot_of(files[0]) if files and files[0].is_file() else None
 
 
 def _snapshot_of(file: Path) -> AppendOnlySnapshot | None:
-    """The snapshot that the file begins with, if it does."""
+    """The snapshot at the start of a file, if there is one."""
     with file.open("rb") as opened:
         head = opened.read(_HEAD_BYTES)
     told = _FORMAT.match(head)
@@ -99,9 +99,9 @@ def _snapshot_of(file: Path) -> AppendOnlySnapshot | None:
 
 
 def repair_append_only(folder: Path, server: RedisBinary) -> str:
-    """Cut the last append-only file at its first bad entry; what was done, in words.
+    """Cut the last append-only file at its first bad entry; returns a sentence that says what was done.
 
-    Damage in another file cannot be cut: what stands in the later ones builds on it.
+    Damage in an earlier file cannot be cut, because the later files build on it.
     """
     check_append_only(folder, server)
     files = _files(folder)
@@ -121,12 +121,12 @@ def _cut(file: Path) -> str:
     if sound == size:
         return f"`{file}` is whole; if Redis still refuses it, restore a copy"
     os.truncate(file, sound)
-    return f"cut `{file}` at byte {sound:,}; the {size - sound:,} bytes behind it are lost"
+    return f"cut `{file}` at byte {sound:,}; the {size - sound:,} bytes after it are lost"
 
 
 def _repair_by_server(file: Path, server: RedisBinary) -> str:
-    """A snapshot and commands in one file, as old servers write it: a server knows where the one ends."""
-    # The server's binary is the checker too when it is called by that name.
+    """Repair a file with a snapshot and commands in it, as old servers write them."""
+    # Only a server knows where the snapshot ends. Its binary is the checker when it is called by that name.
     done = subprocess.run(
         ["redis-check-aof", "--fix", str(file)],
         executable=str(server.path),

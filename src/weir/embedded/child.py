@@ -1,4 +1,4 @@
-"""One child process: started through the guard, logged to a file, stopped politely and then firmly."""
+"""Runs one child process: starts it through the guard, logs it to a file, stops it and if needed kills it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOG_LIMIT_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildCommand:
-    """What to run. `stop_signal` asks for a clean end, also when the parent dies."""
+    """The command of a child. `stop_signal` asks it to end cleanly; it is also sent if the parent dies."""
 
     argv: tuple[str, ...]
     cwd: Path
@@ -50,11 +50,13 @@ class Child:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_GUARD), json.dumps(plan)],
                 cwd=command.cwd,
-                # Not in the plan, which everybody on the machine can read.
+                # Passwords go by the environment. The plan is an argument, which every user can read.
                 env={**_base_environment(), **command.env},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
+                # Its own process group: `kill` ends it whole, and Ctrl-C in a terminal reaches only the
+                # parent.
                 start_new_session=True,
                 pass_fds=inherit,
             )
@@ -68,13 +70,13 @@ class Child:
         return self._process.poll()
 
     async def wait(self) -> int:
-        # Polling works from any event loop, and needs neither a signal handler nor a thread.
+        # Polling works in any event loop, and needs neither a signal handler nor a thread.
         while (status := self.status()) is None:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
         return status
 
     async def stop(self, *, patience_s: float = 10.0) -> None:
-        """Ask it to end; after `patience_s` end its whole process group."""
+        """Ask it to end, and kill its whole process group after `patience_s`."""
         if self.status() is None:
             self._process.send_signal(self.command.stop_signal)
             with suppress(asyncio.TimeoutError):
@@ -83,12 +85,12 @@ class Child:
         await self.wait()
 
     def kill(self) -> None:
-        """End what is left of its process group at once."""
+        """Kill the rest of its process group at once."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def last_lines(self, count: int = 5) -> list[str]:
-        """The end of what this child has logged since it started."""
+        """The last lines that this child logged since it started."""
         with suppress(OSError), self.log.open("rb") as lines:
             lines.seek(self._log_start)
             return [line.decode(errors="replace").rstrip() for line in deque(lines, maxlen=count)]

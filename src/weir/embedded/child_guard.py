@@ -1,7 +1,7 @@
-"""Runs first in every child process, then becomes the server: parent guard, account, exec.
+"""Runs first in every child process: changes its account, ties it to its parent, and becomes the server.
 
-Started as `python -I -S child_guard.py JSON`; it imports nothing of Weir, so it costs about 15 ms. Doing this
-here, and not between fork and exec, keeps the parent free to have threads.
+Started as `python -I -S child_guard.py JSON`. It imports nothing of Weir, so it costs about 15 ms. Code
+between fork and exec would do the same, but is not safe in a parent with threads (0001).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _CAP_DAC_READ_SEARCH = 2
 
 
 def become(account: dict[str, Any], libc: ctypes.CDLL) -> None:
-    """Give up root for good; keep only the right to pass closed folders where that was asked for."""
+    """Give up root for good; with `search`, keep only the right to pass through closed folders."""
     os.setgroups(account["groups"])
     os.setgid(account["gid"])
     if not account["search"]:
         os.setuid(account["uid"])
         return
-    # Without this, access(2), which PostgreSQL asks first, takes no notice of what is kept.
+    # Without this, access(2), which PostgreSQL calls first, ignores the capability that is kept.
     libc.prctl(_PR_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)
     os.setuid(account["uid"])
     for capability in (_CAP_DAC_READ_SEARCH, _CAP_DAC_OVERRIDE):
@@ -58,6 +58,7 @@ def main() -> None:
             become(plan["account"], libc)
         # A change of account clears the death signal, so it is set after it.
         libc.prctl(_PR_SET_PDEATHSIG, plan["death_signal"], 0, 0, 0)
+        # The parent may have died before the signal was set; then nobody would ever send it.
         if os.getppid() != plan["parent"]:
             sys.exit("the parent process is gone")
     os.umask(0o077)

@@ -1,4 +1,4 @@
-"""ClickHouse as a child: the chDB engine in a process that speaks ClickHouse's HTTP interface."""
+"""Runs ClickHouse as a child: the chDB engine in a process that speaks ClickHouse's HTTP interface (0002)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ClickHouseServer:
 
     async def prepare(self) -> None:
         make_private(self.folder)
-        # What a killed engine left behind would stay for ever.
+        # A killed engine leaves temporary files behind, and nothing else would remove them.
         shutil.rmtree(self._scratch, ignore_errors=True)
         make_private(self._scratch)
 

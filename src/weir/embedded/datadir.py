@@ -1,4 +1,4 @@
-"""The one directory that holds everything embedded, and the lock that gives it one owner."""
+"""The directory that holds all embedded data, and the lock that gives it one owner at a time."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import IO, Any
 from weir.embedded.server import make_private
 from weir.errors import Misconfigured
 
+# Servers whose owner was killed end by themselves; they may take this long to write their data.
 _ORPHAN_PATIENCE_S = 30.0
 
 
@@ -31,17 +32,18 @@ class DataDir:
         return self._lock.fileno()
 
     def folder(self, name: str) -> Path:
-        """A folder of the directory, closed to other users."""
+        """A folder inside the directory that other users cannot enter; made if needed."""
         return make_private(self.path / name)
 
     async def open(self) -> None:
-        """Make the directory if needed and take it; a second owner is refused."""
+        """Make the directory if needed and lock it; a second owner is refused."""
         lock = self._lock_file()
         loop = asyncio.get_running_loop()
         patience = loop.time() + _ORPHAN_PATIENCE_S
         while not _try_lock(lock):
             owner = _owner(lock)
-            # The owner's children hold the lock until the last of them has written its data out.
+            # The owner's children inherited the lock, and hold it until the last of them has written its
+            # data.
             if _alive(owner) or loop.time() > patience:
                 lock.close()
                 raise Misconfigured(
@@ -57,8 +59,8 @@ class DataDir:
 
     def _lock_file(self) -> IO[str]:
         try:
-            # Others may pass through to the folder of their server, but list nothing. A folder that was
-            # there before keeps its mode: it may be somebody's home, or /tmp.
+            # Mode 711: the account of PostgreSQL may pass through to its folder, but list nothing. A folder
+            # that existed before keeps its mode, because it may be a home directory or /tmp.
             if not self.path.is_dir():
                 self.path.mkdir(parents=True)
                 self.path.chmod(0o711)
@@ -92,7 +94,7 @@ class DataDir:
         return {}
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
-        """Write a private file whole or not at all."""
+        """Write a private file, either whole or not at all."""
         scratch = self.path / f"{name}.{os.getpid()}"
         with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
             json.dump(value, out)
@@ -101,7 +103,7 @@ class DataDir:
         scratch.replace(self.path / name)
 
     def password(self) -> str:
-        """The password of this directory's servers: made once, kept in a file only we can read."""
+        """The password of this directory's servers, made once and kept in a private file."""
         kept = self.read_json("secrets.json")
         if "password" not in kept:
             kept = {"password": secrets.token_urlsafe(24)}
@@ -136,8 +138,8 @@ def _alive(pid: int | None) -> bool:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Killed, and its parent has not asked for it yet; it owns nothing any more."""
+    """Whether a process was killed and its parent has not reaped it; it owns nothing any more."""
     with suppress(OSError):
-        # The name may contain anything; the state is the first word behind it.
+        # The name stands in brackets and may contain anything; the state is the first word after it.
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
     return False

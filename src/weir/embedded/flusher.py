@@ -1,8 +1,8 @@
 """Brings Redis' append-only file to the disk every second, from outside of Redis.
 
-Redis' own `appendfsync everysec` holds its writes back while its fsync runs and answers all the same, so a
-killed process loses what it had acknowledged meanwhile. With `appendfsync no` it writes before every
-answer; what is left to do is the fsync, and any process may do that.
+With `appendfsync everysec`, Redis holds its writes back while its fsync runs, but still answers. So a killed
+process loses writes that it had acknowledged. With `appendfsync no` it writes before every answer, and only
+the fsync is left to do, which any process can do (0052).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Flusher:
         while self._folder.is_dir():
             time.sleep(self._period_s)
             for path in self._files():
-                # A file that was rewritten meanwhile is gone; its successor has everything.
+                # Redis may have just replaced the file by a rewritten one, which holds everything.
                 with suppress(OSError):
                     flush(path)
 
@@ -48,7 +48,7 @@ class Flusher:
 
 
 def flush(path: Path) -> None:
-    """Return when everything that was written to the file is on the disk."""
+    """Wait until everything that was written to the file is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Java and Spark on this machine: which, where, and whether they fit together."""
+"""Finds Java and Spark on this machine, and checks that they work together."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Spark:
 
 
 async def find_java() -> Java:
-    """The Java that Spark will use; none, or one that is too old, is an error that says what to do."""
+    """The Java that Spark will use; raises an error with a remedy if there is none or it is too old."""
     path = _java_path()
     if path is None:
         raise Misconfigured(f"Java was not found; {_HINT}")
@@ -44,7 +44,7 @@ async def find_java() -> Java:
 
 
 async def find_spark(java: Java) -> Spark:
-    """The Spark of this environment; its jars are loaded once to prove that this Java runs them."""
+    """The Spark of this environment; loads its jars once to prove that this Java runs them."""
     try:
         installed = version("pyspark")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""A stack as the settings describe it."""
+"""Builds the embedded stack that the settings describe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loopback ports: a free one, or the one that was asked for."""
+"""Chooses loopback ports: the one that is set, the one of the last start, or a free one."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def free_port() -> int:
 
 
 def choose_port(wanted: int | None, *, server: str, before: int | None = None) -> int:
-    """`wanted` if it is free (else an error), the one used `before` if it still is, or any."""
+    """`wanted`, which must be free; without it the port used `before` if that is free, or any free port."""
     if wanted:
         if not is_free(wanted):
             raise Misconfigured(
-                f"port {wanted} for {server} is in use; stop what listens there, "
+                f"port {wanted} for {server} is in use; stop the program that listens there, "
                 f"or set `WEIR_EMBEDDED__{server.upper()}_PORT` to another one (0 picks a free one)"
             )
         return wanted

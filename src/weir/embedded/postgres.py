@@ -1,4 +1,4 @@
-"""PostgreSQL as a child: the wheel's own `initdb` and `postgres`, as another account when we are root."""
+"""Runs PostgreSQL as a child: the wheel's own `initdb` and `postgres`, with another account than root."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUPERUSER = "weir"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """What differs between a database to keep and one that a test throws away."""
+    """The settings that differ between a database to keep and one that a test throws away."""
 
     shared_buffers: str = "128MB"
     max_connections: int = 200
@@ -30,7 +30,7 @@ class Tuning:
 
 
 class PostgresServer:
-    """A PostgreSQL 18 that only loopback with a password can reach."""
+    """A PostgreSQL 18 that listens on loopback only and asks for a password."""
 
     name = "postgres"
 
@@ -74,7 +74,7 @@ class PostgresServer:
         return ChildCommand(
             argv=(str(self._bin / "postgres"), "-D", str(self.data), *switches),
             cwd=self.folder,
-            # Fast shutdown: end sessions, write everything out, leave.
+            # SIGINT is PostgreSQL's fast shutdown: it ends sessions, writes everything and exits.
             stop_signal=signal.SIGINT,
             account=self._account,
         )
@@ -96,7 +96,7 @@ class PostgresServer:
         return None
 
     async def _initialise(self) -> None:
-        """Make the cluster aside and rename it into place, so that a kill leaves nothing half made."""
+        """Make the cluster in a scratch folder and rename it, so that a kill never leaves half of one."""
         scratch, secret = self.folder / "new", self.folder / "password"
         shutil.rmtree(scratch, ignore_errors=True)
         secret.write_text(self._password)
@@ -118,20 +118,21 @@ class PostgresServer:
     async def _create_database(self, cluster: Path) -> None:
         statement = self.folder / "create.sql"
         statement.write_text("CREATE DATABASE weir;\n")
+        # Single-user mode needs no running server, so the database is there before the rename.
         script = 'exec "$0" --single -F -D "$1" postgres < "$2"'
         try:
             if self._account:
                 os.chown(statement, self._account.uid, self._account.gid)
             shell = ("/bin/sh", "-c", script, str(self._bin / "postgres"), str(cluster), str(statement))
-            await self._finish(ChildCommand(argv=shell, cwd=self.folder, account=self._account))
+            await self._run_child(ChildCommand(argv=shell, cwd=self.folder, account=self._account))
         finally:
             statement.unlink(missing_ok=True)
 
     async def _run(self, program: str, *arguments: str) -> None:
         argv = (str(self._bin / program), *arguments)
-        await self._finish(ChildCommand(argv=argv, cwd=self.folder, account=self._account))
+        await self._run_child(ChildCommand(argv=argv, cwd=self.folder, account=self._account))
 
-    async def _finish(self, command: ChildCommand) -> None:
+    async def _run_child(self, command: ChildCommand) -> None:
         child = Child(command, log=self.folder / "setup.log")
         try:
             status = await child.wait()

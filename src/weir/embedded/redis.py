@@ -1,4 +1,4 @@
-"""Redis as a child: append-only from the first start, every write in the file before its answer."""
+"""Runs Redis as a child that writes every change to its append-only file before it answers (0052)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weir.embedded.server import make_private
 
 
 class RedisServer:
-    """A Redis that keeps every acknowledged write through a kill of its process.
+    """A Redis that keeps every acknowledged write when its process is killed.
 
     `program` is the server to run instead of the wheel's.
     """
@@ -78,9 +78,11 @@ class RedisServer:
                 f'dir "{_quoted(self.folder)}"',
                 "daemonize no",
                 "appendonly yes",
-                # Not `everysec`: see `flusher`.
+                # Not `everysec`: that loses acknowledged writes in a kill, see `flusher`.
                 f"appendfsync {'always' if self._durable else 'no'}",
+                # The append-only file holds everything, so snapshots would only cost a fork.
                 'save ""',
+                # A full Redis must refuse writes. Any eviction would lose messages.
                 "maxmemory-policy noeviction",
                 "tcp-keepalive 60",
                 "",

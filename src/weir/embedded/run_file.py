@@ -21,5 +21,5 @@ def running_urls(data_dir: Path) -> StoreUrls | None:
 
 
 def publish_urls(directory: DataDir, urls: StoreUrls) -> None:
-    """Write down where the stores of this directory are."""
+    """Write the URLs of this directory's stores."""
     directory.write_json(_FILE, asdict(urls))

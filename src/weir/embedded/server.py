@@ -1,4 +1,4 @@
-"""What the stack asks of a server that it runs."""
+"""The interface of a server that the stack runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weir.embedded.child import ChildCommand
 
 
 class EmbeddedServer(Protocol):
-    """One embedded server: how to prepare its folder, how to start it, how to ask if it is well."""
+    """One embedded server: prepares its folder, gives its command, and tells whether it answers."""
 
     @property
     def name(self) -> str: ...
@@ -21,7 +21,7 @@ class EmbeddedServer(Protocol):
     def url(self) -> str: ...
 
     async def prepare(self) -> None:
-        """Make its folder fit to start from; refuse what would lose data. Runs before every start."""
+        """Prepare its folder, and refuse one with which a start would lose data. Runs before every start."""
         ...
 
     def command(self) -> ChildCommand: ...
@@ -31,12 +31,12 @@ class EmbeddedServer(Protocol):
         ...
 
     def explain(self, lines: list[str]) -> str | None:
-        """What its last log lines mean to a human, if it is a known reason that a restart will not cure."""
+        """The reason in its last log lines, if it is a known one that a restart cannot cure; else None."""
         ...
 
 
 def make_private(folder: Path) -> Path:
-    """Make `folder` for our eyes only, also if it was there and open."""
+    """Make `folder`, and close it to other users even if it existed."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_mode & 0o077:
         folder.chmod(0o700)

@@ -1,4 +1,4 @@
-"""Everything that Weir needs, as children of this process: started together, kept alive, stopped together."""
+"""Runs the servers that Weir needs as children of this process: starts, restarts and stops them together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """Ports that the operator fixed; None picks a free one and keeps it for the next start."""
+    """Ports that the operator set; None picks a free one and keeps it for the next start."""
 
     redis: int | None = None
     postgres: int | None = None
@@ -51,12 +51,12 @@ class Stack:
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Take the directory and start every server at the same time; all are well when this returns."""
+        """Lock the directory and start all servers at the same time; returns when all of them answer."""
         await self.data_dir.open()
         try:
-            # Made open to others by earlier versions; the archive holds what tenants sent.
+            # Earlier versions made this folder open to others, and its archive holds data of tenants.
             self.data_dir.folder("pipeline")
-            self._running = [self._supervised(server) for server in self._make_servers()]
+            self._running = [self._supervise(server) for server in self._make_servers()]
             await _all_or_first_error([child.start() for child in self._running])
             publish_urls(self.data_dir, self.urls)
         except BaseException:
@@ -65,10 +65,10 @@ class Stack:
         self._watch = asyncio.create_task(self._keep_alive(), name="embedded servers")
 
     async def stop(self) -> None:
-        """Stop every server, whatever state it is in, and give the directory back."""
+        """Stop every server in whatever state it is, and unlock the directory."""
         if self._watch is not None:
             self._watch.cancel()
-            # Its failure was for those who wait in `failed`; here everything is stopped all the same.
+            # `wait`, because its failure is raised by `wait_for_failure` and must not keep us from stopping.
             await asyncio.wait([self._watch])
             self._watch = None
         try:
@@ -103,15 +103,15 @@ class Stack:
     def servers(self) -> list[Supervised]:
         return list(self._running)
 
-    async def failed(self) -> None:
-        """Return never, or raise when a server cannot be brought back."""
+    async def wait_for_failure(self) -> None:
+        """Never return; raise if a server cannot be restarted."""
         if self._watch is not None:
             await asyncio.shield(self._watch)
 
     def _server(self, name: str) -> EmbeddedServer:
         return next(child.server for child in self._running if child.server.name == name)
 
-    def _supervised(self, server: EmbeddedServer) -> Supervised:
+    def _supervise(self, server: EmbeddedServer) -> Supervised:
         return Supervised(
             server,
             log=self.data_dir.folder("logs") / f"{server.name}.log",
@@ -144,7 +144,7 @@ class Stack:
 
 
 async def _all_or_first_error(jobs: list[Coroutine[Any, Any, None]]) -> None:
-    """Run all; at the first failure cancel the others and raise it."""
+    """Run all jobs; at the first failure cancel the others and raise it."""
     tasks = [asyncio.ensure_future(job) for job in jobs]
     try:
         await asyncio.gather(*tasks)

@@ -1,4 +1,4 @@
-"""One server kept alive: started, watched, started again with a growing pause when it dies."""
+"""Keeps one server alive: starts it, watches it, and restarts it with a growing pause when it dies."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from weir.model.backoff import Backoff
 
 _BACKOFF = Backoff(first_s=0.1, longest_s=5.0)
 _STEADY_AFTER_S = 1.0
-"""A server that ran this long wipes the failures before it."""
-# Redis reads its whole file first, and PostgreSQL may have much to recover.
+"""After a server ran this long, earlier failures no longer count."""
+# Redis reads its whole file before it answers, and PostgreSQL may have much to recover.
 _START_PATIENCE_S = 300.0
 _POLL_S = 0.03
 _LOOK_BACK_LINES = 80
@@ -61,27 +61,27 @@ class Supervised:
             await self._child.stop()
 
     async def kill(self) -> None:
-        """End it at once, as a crash would."""
+        """Kill it at once, as a crash would."""
         if self._child is not None:
             self._child.kill()
             await self._child.wait()
 
     async def keep_alive(self) -> None:
-        """Start it again whenever it dies; raises only when that cannot help."""
+        """Restart it whenever it dies; raises only if a restart cannot help."""
         loop = asyncio.get_running_loop()
         failures = 0
         while True:
             since = loop.time()
-            await self._died()
+            await self._wait_for_death()
             failures = 1 if loop.time() - since > _STEADY_AFTER_S else failures + 1
             await asyncio.sleep(_BACKOFF.pause_s(failures))
             await self._start_again()
 
-    async def _died(self) -> None:
+    async def _wait_for_death(self) -> None:
         if self._child is None:
             return
         status = await self._child.wait()
-        # A dead postmaster leaves children behind that still hold its memory.
+        # A dead postmaster leaves children behind that still hold its shared memory.
         self._child.kill()
         self._report(_obituary(self.server.name, status, self._child.last_lines(_LOOK_BACK_LINES)))
 
@@ -90,14 +90,14 @@ class Supervised:
         try:
             await self.start()
         except (ServerDied, OSError) as error:
-            # A full disk, say: the next try may find it free again.
+            # The cause may pass, such as a full disk, so the next round tries again.
             self._report(f"{self.server.name} cannot start: {error}")
         else:
             self._report(f"{self.server.name} is back on port {self.server.port}")
 
 
 class ServerDied(Misconfigured):
-    """A server ended, or stayed silent, while it was being started."""
+    """A server ended, or did not answer, while it was being started."""
 
 
 async def _until_healthy(server: EmbeddedServer, child: Child) -> None:
@@ -125,6 +125,6 @@ def _obituary(name: str, status: int, lines: list[str]) -> str:
 
 
 def _telling(lines: list[str]) -> list[str]:
-    """The last lines, or those that name an error where a stack trace has pushed them up."""
+    """The last lines that name an error, because a stack trace may follow them; else the last lines."""
     named = [line for line in lines if _NAMES_ERROR.search(line)]
     return (named or [line for line in lines if line])[-_SHOWN_LINES:]

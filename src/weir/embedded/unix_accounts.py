@@ -1,4 +1,4 @@
-"""Which account a server runs as: PostgreSQL refuses to run as root, so root lends it another one."""
+"""Chooses the account of a server: PostgreSQL refuses to run as root, so as root it gets another one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CANDIDATES = ("postgres", "nobody")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnixAccount:
-    """A user that a child process becomes. `search`: it may pass folders that are closed to it."""
+    """A user that a child process becomes; with `search` it may enter folders that are closed to it."""
 
     uid: int
     gid: int
@@ -27,7 +27,7 @@ class UnixAccount:
 
 
 def unprivileged_account(*paths: Path) -> UnixAccount | None:
-    """An account for a server that refuses root and must reach `paths`; None when we are not root."""
+    """An account for a server that refuses root and must reach `paths`; None if this process is not root."""
     if os.geteuid() != 0:
         return None
     for name in _CANDIDATES:

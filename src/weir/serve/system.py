@@ -37,7 +37,10 @@ class System:
 
     def endings(self) -> list[Awaitable[None]]:
         """One wait per part; each raises when its part has failed for good."""
-        return [self.stack.failed(), *(_ended(name, child) for name, child in self.children.items())]
+        return [
+            self.stack.wait_for_failure(),
+            *(_ended(name, child) for name, child in self.children.items()),
+        ]
 
 
 @asynccontextmanager

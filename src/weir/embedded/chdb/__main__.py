@@ -1,4 +1,4 @@
-"""The child process: open the directory, listen, stop cleanly on a signal."""
+"""The program of the child process: opens the directory, listens, and stops cleanly on a signal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 from weir.embedded.chdb.engine import Engine
-from weir.embedded.chdb.http import Front
+from weir.embedded.chdb.http import EngineHttpServer
 from weir.embedded.chdb.statement_runner import Runner, User
 
 
@@ -24,17 +24,18 @@ def main() -> None:
     engine = Engine(given.path, max_concurrent=given.max_concurrent)
     runner = Runner(engine)
     users = [User(name="weir"), User(name="default"), User(name="reader", read_only=True)]
-    front = Front(
+    server = EngineHttpServer(
         (given.host, given.port), runner, password=os.environ.pop("WEIR_CHDB_PASSWORD", ""), users=users
     )
 
     def stop(*_: object) -> None:
-        threading.Thread(target=front.shutdown, daemon=True).start()
+        # `shutdown` waits for `serve_forever`, which this signal handler interrupts: so in another thread.
+        threading.Thread(target=server.shutdown, daemon=True).start()
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    front.serve_forever(poll_interval=0.2)
-    front.server_close()
+    server.serve_forever(poll_interval=0.2)
+    server.server_close()
     runner.sessions.close()
     engine.close()
 

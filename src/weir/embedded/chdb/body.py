@@ -1,4 +1,4 @@
-"""Request bodies: chunked or counted, compressed or not, forms or plain."""
+"""Reads request bodies: chunked or with a length, compressed or not, forms or plain."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _chunk_size(line: bytes) -> int:
 
 
 def decoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
-    """The same bytes with their Content-Encoding taken off."""
+    """The bytes of the body without their Content-Encoding."""
     decode = _decoder(encoding.lower())
     for chunk in chunks:
         if data := decode(chunk):

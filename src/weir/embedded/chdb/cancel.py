@@ -1,4 +1,4 @@
-"""A reader that hangs up stops its query: nobody is left to read the answer."""
+"""Stops a query whose client hung up, because nobody is left to read the answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOOK_EVERY_S = 0.2
 
 
 class HangUps:
-    """Watches the sockets of running queries and calls `kill` with the mark of one whose client left."""
+    """Watches the sockets of running queries, and calls `kill` with the mark of a query whose client left."""
 
     def __init__(self, kill: Callable[[str], None]) -> None:
         self._kill = kill
@@ -41,15 +41,15 @@ class HangUps:
                 self._changed.wait_for(lambda: self._running)
                 running = dict(self._running)
             for mark, client in running.items():
-                if _left(client):
+                if _has_left(client):
                     with self._changed:
                         self._running.pop(mark, None)
                     self._kill(mark)
             time.sleep(_LOOK_EVERY_S)
 
 
-def _left(client: socket.socket) -> bool:
-    """Whether the other end is closed; a next request that already waits is no hang-up."""
+def _has_left(client: socket.socket) -> bool:
+    """Whether the client closed its end; a further request that already waits does not count as that."""
     try:
         readable, _, _ = select.select([client], [], [], 0)
         return bool(readable) and client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""

@@ -1,4 +1,4 @@
-"""The engine: one open directory, a fresh connection for every request, kept ones for sessions."""
+"""The engine: one open directory, with a new connection per request and kept ones for sessions."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ _DEFAULT_DATABASES = ("", "default", "__default__")
 
 
 class Engine:
-    """Owns the directory. chDB serialises per connection, so requests with their own run in parallel."""
+    """Owns the directory. chDB runs one statement per connection at a time; separate ones run in parallel."""
 
     def __init__(self, path: Path, *, max_concurrent: int) -> None:
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
+        # Before the first connection: the engine reads the logs when it opens the directory.
         self.repaired = repair_deduplication_logs(path)
         self.running = threading.BoundedSemaphore(max_concurrent)
         self._max_concurrent = max_concurrent
-        # The engine lives as long as one connection does.
+        # The engine closes with its last connection, so this one stays open.
         self._first = chdb.connect(str(path))
         self.version = self._text("SELECT version()")
         self.timezone = self._text("SELECT timezone()")
@@ -37,7 +38,7 @@ class Engine:
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
-        """A connection for one request: nothing of another request can be seen in it."""
+        """A connection for one request, without any state of other requests."""
         connection = self.connect()
         try:
             yield connection

@@ -1,4 +1,4 @@
-"""ClickHouse's HTTP interface in front of the engine, as far as its clients use it."""
+"""Serves ClickHouse's HTTP interface over the engine, as far as its clients use it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from weir.embedded.chdb.body import decoded, form, raw_body
-from weir.embedded.chdb.http_errors import Gone, RequestRefused, described
+from weir.embedded.chdb.http_errors import Gone, RequestRefused, describe_error
 from weir.embedded.chdb.request import credentials, parse_request
 from weir.embedded.chdb.statement_runner import EngineAnswer, Runner, User
 
 
-class Front(ThreadingHTTPServer):
+class EngineHttpServer(ThreadingHTTPServer):
     """The listening socket, the users and the runner."""
 
     daemon_threads = True
@@ -29,7 +29,7 @@ class Front(ThreadingHTTPServer):
         self._users = {user.name: user for user in users}
         super().__init__(address, RequestHandler)
 
-    def authenticated(self, name: str, password: str) -> User | None:
+    def authenticate(self, name: str, password: str) -> User | None:
         right = hmac.compare_digest(password.encode(), self._password)
         return self._users.get(name) if right else None
 
@@ -39,13 +39,13 @@ class Front(ThreadingHTTPServer):
 
 
 class RequestHandler(BaseHTTPRequestHandler):
-    """One connection; one request after the other."""
+    """Answers the requests of one connection, one after the other."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = 1 << 16
     timeout = 600
-    server: Front
+    server: EngineHttpServer
 
     def do_GET(self) -> None:
         self._handle()
@@ -69,7 +69,7 @@ class RequestHandler(BaseHTTPRequestHandler):
             self._fail(error)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """The engine's log is enough."""
+        """Log nothing; the engine has its own log."""
 
     def _answer(self, raw: Iterator[bytes]) -> None:
         url = urlsplit(self.path)
@@ -91,7 +91,7 @@ class RequestHandler(BaseHTTPRequestHandler):
             arguments |= fields
             body = iter(())
         request = parse_request(arguments, self._headers(), files)
-        with self.server.runner.answered(request, body, user=user, client=self.connection) as answer:
+        with self.server.runner.run(request, body, user=user, client=self.connection) as answer:
             self._drain(raw)
             headers = self._answer_headers(answer, request.query_id)
             if answer.more is None:
@@ -101,7 +101,7 @@ class RequestHandler(BaseHTTPRequestHandler):
 
     def _user(self, arguments: Mapping[str, str]) -> User:
         name, password = credentials(arguments, self._headers())
-        user = self.server.authenticated(name, password)
+        user = self.server.authenticate(name, password)
         if user is None:
             reason = "Authentication failed: password is incorrect, or there is no user with such name"
             raise RequestRefused(516, "AUTHENTICATION_FAILED", f"{name[:64]}: {reason}")
@@ -123,12 +123,12 @@ class RequestHandler(BaseHTTPRequestHandler):
         return headers
 
     def _fail(self, error: Exception) -> None:
-        status, code, text = described(error)
+        status, code, text = describe_error(error)
         headers = {"Content-Type": "text/plain; charset=UTF-8", "X-ClickHouse-Exception-Code": str(code)}
         self._send(status, (text.rstrip() + "\n").encode(), headers)
 
     def _drain(self, body: Iterator[bytes]) -> None:
-        """Read the rest of the body, so that the connection stands at the next request."""
+        """Read the rest of the body, so that the next request on the connection can be read."""
         try:
             for _ in body:
                 continue
@@ -136,7 +136,7 @@ class RequestHandler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _send_in_pieces(self, first: bytes, more: Iterator[bytes], headers: Mapping[str, str]) -> None:
-        """As the rows come. An error that comes now is told as ClickHouse does: as text at the broken end."""
+        """Send the rows as they come; a later error is sent as in ClickHouse, as text before a broken end."""
         self.send_response_only(200)
         for name, value in {**headers, "Transfer-Encoding": "chunked"}.items():
             self.send_header(name, value)
@@ -148,7 +148,7 @@ class RequestHandler(BaseHTTPRequestHandler):
         except (ConnectionError, TimeoutError):
             raise
         except Exception as error:
-            self._chunk(described(error)[2].encode())
+            self._chunk(describe_error(error)[2].encode())
             self.wfile.flush()
             self.close_connection = True
             return

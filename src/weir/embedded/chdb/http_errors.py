@@ -13,7 +13,7 @@ _UNKNOWN = 1001
 
 
 class RequestRefused(Exception):
-    """A request that this front answers itself with one of ClickHouse's errors."""
+    """A request that this server answers itself with one of ClickHouse's errors."""
 
     def __init__(self, code: int, name: str, text: str) -> None:
         super().__init__(f"Code: {code}. DB::Exception: {text}. ({name})")
@@ -21,11 +21,11 @@ class RequestRefused(Exception):
 
 
 class Gone(Exception):
-    """The client went away before its request was complete."""
+    """The client left before its request was complete."""
 
 
-def described(error: Exception) -> tuple[int, int, str]:
-    """HTTP status, ClickHouse code and text of anything that went wrong."""
+def describe_error(error: Exception) -> tuple[int, int, str]:
+    """HTTP status, ClickHouse code and text of an error."""
     text = str(error)
     match = _CODE.search(text)
     if match is None:

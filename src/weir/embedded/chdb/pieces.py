@@ -1,4 +1,4 @@
-"""Rows on their way out of the engine, piece by piece, so that a large answer is never held whole."""
+"""Reads rows from the engine in pieces, so that a large answer is never in memory as a whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 from weir.embedded.chdb.request import Request
 from weir.embedded.chdb.statement import named_formats, words
 
-# Each piece is formatted by itself; these formats have neither head nor tail, so the pieces can be joined.
+# The engine formats each piece by itself. These formats have no header and no footer, so pieces can be
+# joined.
 _JOINABLE = frozenset(
     "native tabseparated tsv tabseparatedraw tsvraw csv jsoneachrow jsoncompacteachrow rowbinary".split()  # noqa: SIM905
 )
@@ -25,7 +26,7 @@ def can_be_joined(request: Request, statement: bytes) -> bool:
 
 @contextmanager
 def pieces(connection: Any, request: Request, statement: bytes) -> Iterator[Iterator[Any]]:
-    """The results of a statement as the engine hands them out; leaving early stops it."""
+    """The results of a statement, as the engine produces them; leaving the block early stops it."""
     stream = connection.send_query(statement, request.format, params=dict(request.parameters))
     try:
         yield iter(stream)

@@ -1,8 +1,8 @@
-"""Before the engine opens its directory: forget insert tokens whose rows never reached disk.
+"""Removes insert tokens whose rows never reached the disk, before the engine opens its directory.
 
-A MergeTree table writes an insert's token to its deduplication log before it renames the part into
-place. A kill between the two makes the retry of that insert a silent no-op, and its rows are gone. So
-a log line is kept only if it is whole and a part on disk covers its block numbers.
+A MergeTree table writes the token of an insert to its deduplication log before it renames the part into
+place. After a kill between the two, a retry of the insert does nothing, and its rows are lost. So a log line
+is kept only if it is complete and a part on disk covers its block numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Blocks = dict[str, list[tuple[int, int]]]
 
 
 def repair_deduplication_logs(store: Path) -> int:
-    """Drop the lines that cannot be trusted from every table's log; how many were dropped."""
+    """Remove the lines that cannot be trusted from every table's log, and return their number."""
     return sum(_repair_table(logs) for logs in store.glob("store/*/*/deduplication_logs"))
 
 

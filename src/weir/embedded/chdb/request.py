@@ -1,4 +1,4 @@
-"""One request, taken apart: what belongs to the transport, to the query's settings, to its parameters."""
+"""Parses a request into the query, its settings, its parameters and the options of the transport."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EXTERNAL = re.compile(r"(?P<table>.+)_(?P<part>structure|types|format)\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalTable:
-    """Rows that come with a query and live as long as it does."""
+    """Rows that come with a query and exist as long as it runs."""
 
     name: str
     structure: str
@@ -50,7 +50,7 @@ class Request:
 def parse_request(
     arguments: Mapping[str, str], headers: Mapping[str, str], files: Mapping[str, bytes]
 ) -> Request:
-    """Sort URL arguments, form fields and headers."""
+    """A request from its URL arguments, form fields, headers and files."""
     external = tuple(_external_table(name, data, arguments) for name, data in files.items())
     table_fields = {f"{table.name}_{part}" for table in external for part in ("structure", "types", "format")}
     plain = {name: value for name, value in arguments.items() if name not in table_fields}
@@ -89,7 +89,7 @@ def _seconds(text: str | None) -> int:
 
 
 def credentials(arguments: Mapping[str, str], headers: Mapping[str, str]) -> tuple[str, str]:
-    """User and password, by ClickHouse's headers, Basic authentication or URL arguments."""
+    """User and password, from ClickHouse's headers, Basic authentication or URL arguments."""
     if (user := headers.get("X-ClickHouse-User")) is not None:
         return user, headers.get("X-ClickHouse-Key") or ""
     scheme, _, value = (headers.get("Authorization") or "").partition(" ")

@@ -1,7 +1,7 @@
-"""Sessions: connections that outlive a request, because a client set something in them.
+"""Keeps sessions: connections that outlive a request because a client set something in them.
 
-Clients name a session on every request by habit, and most never keep anything in it. A session
-therefore gets a connection of its own only with the first statement that leaves something behind.
+Clients name a session on every request, and most never keep anything in it. So a session gets its own
+connection only with the first statement that leaves state behind.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from weir.embedded.chdb.http_errors import RequestRefused
 
 Key = tuple[str, str]
-"""User and session id: nobody gets into another user's session."""
+"""User and session id, so that nobody can enter another user's session."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Sessions:
         self._open: dict[Key, Session] = {}
         self._guard = threading.Lock()
 
-    def known(self, key: Key) -> bool:
+    def is_open(self, key: Key) -> bool:
         with self._guard:
             self._expire()
             return key in self._open

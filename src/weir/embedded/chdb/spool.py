@@ -1,4 +1,4 @@
-"""Rows on their way into the engine, as a file that it can read: anonymous memory, or a temporary file."""
+"""Holds rows for the engine in a file that it can read: in anonymous memory, or a temporary file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import IO, Any, Self
 
 
 class Spool:
-    """A file that nobody else can see and that is gone when the block ends."""
+    """A file that no other process sees, and that is removed when the block ends."""
 
     def __enter__(self) -> Self:
         self._file: IO[Any]

@@ -1,4 +1,4 @@
-"""Just enough of ClickHouse's grammar to tell statements apart and to cut an insert from its data."""
+"""Parses enough of ClickHouse's grammar to tell statements apart and to separate an insert from its rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Insert:
 
 
 def words(text: bytes, count: int) -> tuple[bytes, ...]:
-    """The first `count` words of a statement in capitals, comments and brackets left out."""
+    """The first `count` words of a statement in capitals, without comments and brackets."""
     found: list[bytes] = []
     for token in _TOKEN.finditer(text):
         if token["word"] is not None:
@@ -39,12 +39,12 @@ def words(text: bytes, count: int) -> tuple[bytes, ...]:
 
 
 def reads(text: bytes) -> bool:
-    """Whether a statement answers with rows."""
+    """Whether a statement returns rows."""
     return words(text, 1)[:1] != () and words(text, 1)[0] in _READING
 
 
 def named_formats(text: bytes) -> frozenset[str]:
-    """Every word that may name an output format: what follows a `FORMAT` outside of brackets."""
+    """Every word that may name an output format, because it follows a `FORMAT` outside of brackets."""
     if b"FORMAT" not in text.upper():
         return frozenset()
     found: set[str] = set()
@@ -61,13 +61,13 @@ def named_formats(text: bytes) -> frozenset[str]:
 
 
 def keeps_state(text: bytes) -> bool:
-    """Whether a statement leaves something behind in its session."""
+    """Whether a statement leaves state behind in its session."""
     first = words(text, 2)
     return first[:1] in ((b"SET",), (b"USE",)) or first == (b"CREATE", b"TEMPORARY")
 
 
 def find_insert(text: bytes) -> Insert | None:
-    """Cut an insert that carries its rows in the body; None for any other statement."""
+    """An insert whose rows are in the body, cut into its parts; None for any other statement."""
     depth, started = 0, False
     format_at: int | None = None
     settings_at: int | None = None

@@ -1,4 +1,4 @@
-"""From a request to an answer: which connection, which statement, what came out."""
+"""Runs a request: chooses the connection, separates the statement from its rows, and returns the answer."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class EngineAnswer:
     format: str | None
     summary: dict[str, int] = field(default_factory=dict)
     more: Iterator[bytes] | None = None
-    """What follows the body, if that is only the beginning."""
+    """The rest of the answer, if the body is only its beginning."""
 
 
 class Runner:
-    """Runs requests against the engine, at most so many at a time."""
+    """Runs requests against the engine, a limited number at a time."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -44,10 +44,10 @@ class Runner:
         self._hang_ups = HangUps(engine.kill)
 
     @contextmanager
-    def answered(
+    def run(
         self, request: Request, body: Iterator[bytes], *, user: User, client: socket.socket
     ) -> Iterator[EngineAnswer]:
-        """Run a request; its answer can be read inside the block."""
+        """Run a request; yields its answer, which can be read inside the block."""
         started = time.perf_counter_ns()
         statement, insert, rows = _assemble(request.query, body)
         if insert is None and not statement.strip():
@@ -68,7 +68,7 @@ class Runner:
     @contextmanager
     def _connection(self, request: Request, user: User, statement: bytes) -> Iterator[Any]:
         key = (user.name, request.session_id or "")
-        known = bool(request.session_id) and self.sessions.known(key)
+        known = bool(request.session_id) and self.sessions.is_open(key)
         if request.session_must_exist and not known:
             raise RequestRefused(372, "SESSION_NOT_FOUND", "Session not found")
         if request.session_id and not user.read_only and (known or keeps_state(statement)):
@@ -83,14 +83,14 @@ class Runner:
             for table in request.external:
                 load(connection, table)
             if user.read_only:
-                # Last, because nothing can be set after it.
+                # Last, because nothing else can be set after it.
                 configure(connection, {"readonly": "1"})
             yield connection
 
 
 @contextmanager
 def _borrowed(connection: Any, request: Request) -> Iterator[None]:
-    """Settings and external tables for one request of a session; taken back after it."""
+    """Apply the settings and external tables of one request to a session, and undo them after it."""
     before = _values(connection, list(request.settings))
     configure(connection, request.settings)
     try:
@@ -112,12 +112,12 @@ def _values(connection: Any, names: list[str]) -> dict[str, str]:
 
 
 def _assemble(query: bytes, body: Iterator[bytes]) -> tuple[bytes, Insert | None, Iterator[bytes]]:
-    """The statement, and for an insert its rows, which may start in the query or anywhere in the body."""
+    """The statement and, for an insert, its rows, which may begin in the query or anywhere in the body."""
     if query and (insert := find_insert(query)):
         return query, insert, _chain(query[insert.data_at :], body)
     head = b"\n".join(part for part in (query, next(body, b"")) if part)
     if words(head, 1) == (b"INSERT",):
-        # The statement may be cut by a chunk boundary.
+        # A chunk may end in the middle of the statement.
         while (insert := find_insert(head)) is None or insert.data_at >= len(head):
             more = next(body, None)
             if more is None:
@@ -134,8 +134,9 @@ def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _insert(connection: Any, request: Request, insert: Insert, rows: Iterator[bytes]) -> EngineAnswer:
-    """Insert from a file. The engine's own insert interface reports success when a view has failed, and
-    it cuts inline rows at the first blank line; from a file it does neither."""
+    """Insert rows from a file."""
+    # The engine's own insert interface reports success even if a view failed, and it cuts inline rows at the
+    # first blank line (0002). From a file it does neither.
     with Spool() as spool:
         for data in rows:
             spool.write(data)
@@ -146,7 +147,8 @@ def _insert(connection: Any, request: Request, insert: Insert, rows: Iterator[by
 
 
 def _read(stack: ExitStack, connection: Any, request: Request, statement: bytes) -> EngineAnswer:
-    """The answer in pieces where that can be; the first two are fetched, so that most errors come first."""
+    """Read an answer, in pieces if its format allows."""
+    # The first two pieces are fetched before the status is sent, so that most errors can still change it.
     if not can_be_joined(request, statement):
         return _query(connection, request, statement)
     results = stack.enter_context(pieces(connection, request, statement))
