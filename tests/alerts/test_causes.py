@@ -33,7 +33,7 @@ from weir.model.clock import SystemClock
 from weir.model.message import Delivery, Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
-from weir.outbound.log import PostgresDeliveryLog
+from weir.outbound.delivery_log import PostgresDeliveryLog
 from weir.redis_client import connect
 from weir.spec.ir import DeliverTo, DeliveryPolicy, MapToCommand, QueueSpec
 from weir.telemetry.codec import unpack

@@ -22,8 +22,8 @@ from weir.control.database import Database
 from weir.embedded.ports import free_port
 from weir.errors import InvalidInput
 from weir.model.names import EnvironmentRef
+from weir.outbound.address_guard import GuardPolicy, guarded_client
 from weir.outbound.addresses import parse_networks
-from weir.outbound.guard import GuardPolicy, guarded_client
 from weir.testing.clocks import ManualClock
 from weir.testing.memory import MemoryBroker
 

@@ -37,12 +37,12 @@ from weir.ingress.synchronous import CommandsAtOnce
 from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef
+from weir.outbound.address_guard import GuardPolicy, guarded_client
 from weir.outbound.addresses import parse_networks
-from weir.outbound.guard import GuardPolicy, guarded_client
-from weir.outbound.log import PostgresDeliveryLog
+from weir.outbound.delivery_log import PostgresDeliveryLog
 from weir.worker import Commands
+from weir.workers.hook_keys import PostgresHookKeys
 from weir.workers.journal import PostgresJournal
-from weir.workers.keys import PostgresKeys
 from weir.workers.run import Tools
 from weir.workers.threads import DaemonThreads
 from weir.workers.timeline import Timelines
@@ -133,7 +133,7 @@ async def open_house(environment: EnvironmentRef, database: Database, redis_url:
         specs = SpecRegister(database, broker, companions=(Channels(database).follow,))
         registry, commands, secrets = CurrentSpecs(database), Commands(), {"HOOK": SECRET}
         pusher = DirectPusher(broker)
-        at_once = CommandsAtOnce(commands, executor=DaemonThreads(), keys=PostgresKeys(database))
+        at_once = CommandsAtOnce(commands, executor=DaemonThreads(), keys=PostgresHookKeys(database))
         tokens = Tokens(database)
         services = Services(
             broker=broker,

@@ -8,7 +8,7 @@ from outbound.receiver import plain, receiving
 from support.waiting import until
 from weir.model.message import NewMessage
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict
-from weir.outbound.log import DeliveryRecord, PostgresDeliveryLog
+from weir.outbound.delivery_log import DeliveryRecord, PostgresDeliveryLog
 
 
 def record(queue, message_id: str, sent_at_ms: int) -> DeliveryRecord:

@@ -13,7 +13,7 @@ from weir.cli.endpoint import app
 from weir.cli.main import main
 from weir.control.database import Database
 from weir.model.names import EnvironmentRef
-from weir.outbound.log import PostgresDeliveryLog
+from weir.outbound.delivery_log import PostgresDeliveryLog
 
 GONE = "https://gone.example/in?a=1"
 

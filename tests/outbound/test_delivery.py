@@ -9,6 +9,7 @@ from standardwebhooks import Webhook
 
 from outbound.receiver import plain, receiving
 from weir.model.clock import SystemClock
+from weir.outbound.address_guard import GuardPolicy, guarded_client
 from weir.outbound.addresses import parse_networks
 from weir.outbound.delivery import (
     RESPONSE_CAP_BYTES,
@@ -17,7 +18,6 @@ from weir.outbound.delivery import (
     deliver,
     retry_after_ms,
 )
-from weir.outbound.guard import GuardPolicy, guarded_client
 
 LOOPBACK = GuardPolicy(allowed=parse_networks(["127.0.0.0/8"]))
 SECRETS = ("whsec_" + base64.b64encode(b"a" * 32).decode(), "whsec_" + base64.b64encode(b"b" * 32).decode())

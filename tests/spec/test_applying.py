@@ -13,7 +13,7 @@ from weir.control.spec_register import SpecRegister
 from weir.errors import Conflict, InvalidInput, NotFound
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
-from weir.outbound.guard import GuardPolicy
+from weir.outbound.address_guard import GuardPolicy
 from weir.serve.hooks import open_specs
 from weir.settings import WorkerSettings
 from weir.spec.ir import MapToCommand

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weir.model.names import EnvironmentRef
-from weir.outbound.log import DeliveryRecord
+from weir.outbound.delivery_log import DeliveryRecord
 from weir.spec.snapshot import SpecSnapshot
 from weir.workers.journal import AttemptRecord
 

@@ -16,8 +16,8 @@ from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.clock import SystemClock
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
+from weir.outbound.address_guard import GuardPolicy, guarded_client
 from weir.outbound.addresses import parse_networks
-from weir.outbound.guard import GuardPolicy, guarded_client
 from weir.spec.language import read_spec
 from weir.spec.snapshot import snapshot_of
 from weir.testing.memory import MemoryBroker

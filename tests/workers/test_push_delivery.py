@@ -9,7 +9,7 @@ from standardwebhooks import Webhook
 
 from outbound.receiver import plain, receiving
 from support.waiting import until
-from weir.outbound.guard import GuardPolicy
+from weir.outbound.address_guard import GuardPolicy
 
 SECRET = "whsec_" + base64.b64encode(b"s" * 32).decode()
 

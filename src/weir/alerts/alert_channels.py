@@ -16,7 +16,7 @@ from weir.control.sql import load_queries
 from weir.errors import InvalidInput, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, check_name
-from weir.outbound.guard import GuardPolicy, check_url
+from weir.outbound.address_guard import GuardPolicy, check_url
 
 MAX_RECIPIENTS = 50
 _MASK = "********"

@@ -11,9 +11,9 @@ from email.message import EmailMessage
 import aiosmtplib
 
 from weir.alerts.alert_channels import AlertChannel, Tls
+from weir.outbound.address_guard import GuardPolicy, Resolver, resolve
 from weir.outbound.addresses import may_reach
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict
-from weir.outbound.guard import GuardPolicy, Resolver, resolve
 
 TIMEOUT_S = 20.0
 

@@ -17,8 +17,8 @@ from weir.alerts.notifications import NotificationKind
 from weir.alerts.templates import alertmanager_payload, mail_text, slack_message, subject
 from weir.errors import InvalidInput
 from weir.model.clock import Clock
+from weir.outbound.address_guard import GuardPolicy
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict, OutboundRequest, deliver
-from weir.outbound.guard import GuardPolicy
 
 _APPRISE_TYPES = {
     NotificationKind.FIRING: "failure",

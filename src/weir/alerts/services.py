@@ -20,7 +20,7 @@ from weir.control.database import Database
 from weir.errors import InvalidInput, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.outbound.guard import GuardPolicy
+from weir.outbound.address_guard import GuardPolicy
 from weir.telemetry.live_workers import WorkerRegister
 from weir.warehouse.reading.warehouse import Warehouse
 

@@ -19,8 +19,8 @@ from weir.spec.cel import compile_expression, evaluate_all
 from weir.spec.ir import MapToCommand
 from weir.spec.snapshot import Hook
 from weir.workers.commands import Command, Commands, Context
+from weir.workers.hook_keys import HookKey, HookKeys
 from weir.workers.journal import result_text
-from weir.workers.keys import KeyPlace, SigningKeys
 from weir.workers.outcome import Ending, HandlerOutcome
 from weir.workers.run import run_command
 
@@ -36,7 +36,7 @@ class CommandsAtOnce:
         commands: Commands,
         *,
         executor: Executor,
-        keys: SigningKeys,
+        keys: HookKeys,
         clock: Clock | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
@@ -56,19 +56,19 @@ class CommandsAtOnce:
         message_id = new_id()
         if event.id is None:
             return _answer(await self._outcome(command, inputs, self._context(hook, event, message_id)))
-        place = KeyPlace(scope=hook.environment, name=hook.webhook.name, key=event.id)
+        hook_key = HookKey(scope=hook.environment, name=hook.webhook.name, key=event.id)
         digest = hashlib.sha256(event.payload).digest()
         stored = await self._keys.begin(
-            place, digest=digest, message_id=message_id, now_ms=self._clock.now_ms()
+            hook_key, digest=digest, message_id=message_id, now_ms=self._clock.now_ms()
         )
         if stored is not None:
             return ReceivedHook(status=200, body=stored, replayed=True)
         try:
             answer = _answer(await self._outcome(command, inputs, self._context(hook, event, message_id)))
         except BaseException:
-            await asyncio.shield(self._keys.abandon(place))
+            await asyncio.shield(self._keys.abandon(hook_key))
             raise
-        await self._keys.finish(place, answer.body)
+        await self._keys.finish(hook_key, answer.body)
         return answer
 
     def _command(self, action: MapToCommand) -> Command:

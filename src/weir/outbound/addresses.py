@@ -1,4 +1,4 @@
-"""Which addresses an outbound request may reach: public ones, and subnets that the operator allows."""
+"""The addresses that an outbound request may reach: public ones, and subnets that the operator allows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from weir.errors import InvalidInput
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
+# Ranges that `ipaddress` calls global although they carry or tunnel other addresses.
 _NAT64 = IPv6Network("64:ff9b::/96")
 _NAT64_LOCAL = IPv6Network("64:ff9b:1::/48")
 _COMPATIBLE = IPv6Network("::/96")
@@ -18,7 +19,7 @@ _SEGMENT_ROUTING = IPv6Network("5f00::/16")
 
 
 def unwrapped(address: Address) -> Address:
-    """The IPv4 address inside an IPv6 one that merely carries it, else the address itself."""
+    """The IPv4 address inside an IPv6 address that carries one, else the address itself."""
     if isinstance(address, IPv4Address):
         return address
     if address.ipv4_mapped is not None:
@@ -31,9 +32,9 @@ def unwrapped(address: Address) -> Address:
 
 
 def is_public(address: Address) -> bool:
-    """True if the address belongs to the public internet, whatever it is wrapped in.
+    """Whether the address, or the IPv4 address inside it, belongs to the public internet.
 
-    `is_global` alone also holds for multicast, and for IPv6 forms that carry a private IPv4 address.
+    `is_global` alone is also true for multicast, and for IPv6 forms that carry a private IPv4 address.
     """
     if isinstance(address, IPv6Address) and any(
         address in network for network in (_TEREDO, _NAT64_LOCAL, _SEGMENT_ROUTING)
@@ -48,11 +49,11 @@ def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
     try:
         return tuple(ip_network(text) for text in texts)
     except ValueError as error:
-        raise InvalidInput(f"an allowed subnet is wrong: {error}; write it like `10.0.0.0/8`") from None
+        raise InvalidInput(f"an allowed subnet cannot be read: {error}; write it like `10.0.0.0/8`") from None
 
 
 def may_reach(text: str, *, allowed: Iterable[Network] = ()) -> bool:
-    """True if a resolved address may be connected to."""
+    """Whether Weir may connect to a resolved address."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:

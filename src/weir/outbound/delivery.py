@@ -1,4 +1,4 @@
-"""One outbound request: signed, guarded, bounded, and turned into an outcome that a queue can act on."""
+"""Sends one outbound request: signed, guarded and limited. Its outcome tells a queue what to do next."""
 
 from __future__ import annotations
 
@@ -11,29 +11,32 @@ from enum import StrEnum
 
 import httpx2
 
-from weir.outbound.guard import AddressRefused
+from weir.outbound.address_guard import AddressRefused
 from weir.outbound.signing import signed_headers
 
+# The rest of a longer answer is never read: a receiver must not fill the memory.
 RESPONSE_CAP_BYTES = 64 * 1024
+# For the delivery log, where a person reads it.
 EXCERPT_BYTES = 1_024
+# A receiver must not stop its queue for longer.
 MAX_RETRY_AFTER_S = 24 * 3600
 USER_AGENT = "Weir/0.1"
 
 
 class DeliveryVerdict(StrEnum):
-    """What to do after an attempt."""
+    """What a queue does after an attempt."""
 
     DELIVERED = "delivered"
     RETRY = "retry"
     GONE = "gone"
     """410: the endpoint asks to be disabled."""
     REFUSED = "refused"
-    """The destination is not allowed; no attempt will ever succeed."""
+    """The destination is not allowed; no retry can succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundRequest:
-    """What to send and where."""
+    """One request to send."""
 
     url: str
     body: bytes
@@ -46,7 +49,7 @@ class OutboundRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryOutcome:
-    """What came of one attempt."""
+    """The result of one attempt."""
 
     verdict: DeliveryVerdict
     duration_ms: int
@@ -54,11 +57,11 @@ class DeliveryOutcome:
     error: str | None = None
     retry_after_ms: int | None = None
     excerpt: str = ""
-    """The first bytes of the response, for the delivery log alone."""
+    """The first bytes of the response; only the delivery log shows them."""
 
 
 async def deliver(client: httpx2.AsyncClient, request: OutboundRequest, *, now_ms: int) -> DeliveryOutcome:
-    """Send one request. Never raises for what the other side does; only 2xx is success."""
+    """Send one request. A failure of the receiver becomes an outcome; only 2xx is success."""
     started = time.monotonic()
     try:
         status, headers, body = await _exchange(client, request, now_ms=now_ms)
@@ -92,7 +95,7 @@ async def _exchange(
         ),
     }
     timeout_s = request.timeout_ms / 1000
-    # httpx2's timeout is per read; a slow drip must end as well, hence the outer one.
+    # httpx2's timeout is per read. The outer one also ends an answer that comes byte by byte.
     async with asyncio.timeout(timeout_s):
         async with client.stream(
             "POST", request.url, content=request.body, headers=headers, timeout=timeout_s
@@ -101,7 +104,7 @@ async def _exchange(
 
 
 async def _read_capped(response: httpx2.Response) -> bytes:
-    """The response up to the cap; the rest is never read. Raw bytes, so nothing is decompressed."""
+    """Read the response up to the cap. The bytes stay raw: decompressing them could fill the memory."""
     parts = bytearray()
     async for part in response.aiter_raw():
         parts += part
@@ -117,7 +120,7 @@ def _verdict(status: int) -> DeliveryVerdict:
 
 
 def retry_after_ms(value: str | None, *, now_ms: int) -> int | None:
-    """The delay that a Retry-After header asks for, in either of its forms, capped at a day."""
+    """The delay of a Retry-After header, in seconds or as a date, at most a day; None if it has none."""
     if value is None:
         return None
     text = value.strip()

@@ -30,7 +30,7 @@ def signature(key: bytes, *, message_id: str, timestamp_s: int, body: bytes) -> 
 def signed_headers(
     secrets: Sequence[str], *, message_id: str, timestamp_s: int, body: bytes
 ) -> dict[str, str]:
-    """The three headers; with several secrets, one signature each, so that a receiver can rotate."""
+    """The three headers. Each secret gives a signature, so that a receiver can rotate its secret."""
     headers = {"webhook-id": message_id, "webhook-timestamp": str(timestamp_s)}
     signatures = [
         signature(secret_bytes(secret), message_id=message_id, timestamp_s=timestamp_s, body=body)

@@ -12,7 +12,7 @@ from weir.alerts.situations import DefinedLifetimes
 from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.model.clock import Clock
-from weir.outbound.guard import GuardPolicy, guarded_client
+from weir.outbound.address_guard import GuardPolicy, guarded_client
 from weir.serve.loops import Loop
 from weir.settings import AlertSettings
 from weir.telemetry.live_workers import WorkerRegister

@@ -18,14 +18,14 @@ from weir.exchange.seam import Pusher
 from weir.ingress.receive import Receiver
 from weir.ingress.synchronous import CommandsAtOnce
 from weir.model.clock import Clock
+from weir.outbound.address_guard import GuardPolicy, check_url, guarded_client
 from weir.outbound.addresses import parse_networks
-from weir.outbound.guard import GuardPolicy, check_url, guarded_client
-from weir.outbound.log import PostgresDeliveryLog
+from weir.outbound.delivery_log import PostgresDeliveryLog
 from weir.serve.loops import Loop
 from weir.settings import WorkerSettings, secret
 from weir.workers.commands import Commands, load_commands
+from weir.workers.hook_keys import PostgresHookKeys
 from weir.workers.journal import PostgresJournal
-from weir.workers.keys import PostgresKeys
 from weir.workers.run import Tools
 from weir.workers.threads import DaemonThreads
 from weir.workers.worker import Worker, WorkerActivity, WorkerOptions
@@ -54,7 +54,7 @@ async def open_hooks(
     registry = CurrentSpecs(database)
     await registry.refresh()
     at_once = CommandsAtOnce(
-        commands_of(settings), executor=DaemonThreads(), keys=PostgresKeys(database), clock=clock
+        commands_of(settings), executor=DaemonThreads(), keys=PostgresHookKeys(database), clock=clock
     )
     return Hooks(
         registry=registry,

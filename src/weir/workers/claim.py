@@ -1,4 +1,4 @@
-"""Claiming: one loop a queue asks for messages while there is room for them."""
+"""Claims messages: one loop per queue asks for them while the worker can take more."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from weir.model.limits import MAX_BATCH
 from weir.model.message import Delivery
 from weir.model.names import QueueRef
 
+# How long one claim waits for a message. A draining worker waits this long for the call to return.
 WAIT_MS = 1_000
+# The pause while the broker is away, the queue unknown or its endpoint disabled.
 BACKOFF_S = 0.5
 
 
 class FreeSlots:
-    """How many more messages a worker takes: what it runs at once plus what it fetches ahead."""
+    """Counts how many more messages a worker takes: those that run at once plus those fetched ahead."""
 
     def __init__(self, size: int) -> None:
         self._free = size
@@ -28,7 +30,7 @@ class FreeSlots:
         return self._free
 
     async def wait(self) -> int:
-        """At least one place; how many there are."""
+        """Wait until there is a free slot; how many are free."""
         while self._free <= 0:
             self._changed.clear()
             await self._changed.wait()
@@ -51,7 +53,7 @@ class Claimer:
         queue: QueueRef,
         *,
         consumer: str,
-        room: FreeSlots,
+        capacity: FreeSlots,
         accept: Callable[[Delivery], None],
         blocked: Callable[[], bool] = lambda: False,
         batch: int = 100,
@@ -60,7 +62,7 @@ class Claimer:
         self._broker = broker
         self._queue = queue
         self._consumer = consumer
-        self._room = room
+        self._capacity = capacity
         self._accept = accept
         self._blocked = blocked
         self._batch = min(batch, MAX_BATCH)
@@ -68,13 +70,13 @@ class Claimer:
         self._stopping = False
 
     def stop(self) -> None:
-        """Claim nothing more after the call that is under way, whose messages are still taken."""
+        """Claim no more after the current call. Its messages are still taken."""
         self._stopping = True
 
     async def run(self) -> None:
-        """Claim until stopped. A cancelled call, unlike a stopped one, may leave leases behind to lapse."""
+        """Claim until stopped. Cancelling it may leave leases behind that nobody holds until they lapse."""
         while not self._stopping:
-            free = await self._room.wait()
+            free = await self._capacity.wait()
             if self._blocked():
                 await asyncio.sleep(BACKOFF_S)
                 continue
@@ -87,6 +89,6 @@ class Claimer:
         found = await self._broker.dequeue(
             self._queue, consumer=self._consumer, limit=limit, wait_ms=self._wait_ms
         )
-        self._room.take(len(found))
+        self._capacity.take(len(found))
         for delivery in found:
             self._accept(delivery)

@@ -1,7 +1,7 @@
 """Commands: Python callables, registered by the name that a spec maps messages to; `weir.worker` shows them.
 
-Inputs come as keyword arguments; a parameter named `context` gets what is known about the message.
-Synchronous callables run in threads. What a command returns is kept for the message's idempotency key.
+Inputs come as keyword arguments, and a parameter named `context` gets the `Context` of the message.
+Synchronous callables run in threads. The result of a command is kept under the message's idempotency key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ H = TypeVar("H", bound=Handler)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a command may know about the message that it works on.
+    """The message that a command works on.
 
     ```python
     @app.command("Order.ShipOrder")
@@ -33,7 +33,7 @@ class Context:
 
     environment: EnvironmentRef
     queue: str | None
-    """None if the command runs at once, for a webhook without a queue."""
+    """None if the command runs at once for a webhook without a queue."""
     message_id: str
     attempt: int
     headers: Mapping[str, str]

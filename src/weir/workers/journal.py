@@ -1,7 +1,7 @@
-"""What workers write down, in batches: attempts for the timeline, how long handlers ran, results for keys.
+"""Records of workers in PostgreSQL: attempts for the timeline, handler times, results under idempotency keys.
 
-Writing never holds up a message. If PostgreSQL is away the newest records wait and the oldest are dropped:
-the queue itself loses nothing by it.
+They are written in batches, and no message waits for it. While PostgreSQL is away the newest records wait and
+the oldest are dropped; the messages themselves are not affected.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ from weir.model.write_buffer import WriteBuffer
 from weir.warehouse.tables import BUCKET_MS
 
 SQL = load_queries("weir.workers", "journal.sql")
+# A worker that is killed loses the records of this time (decision 0070).
 FLUSH_S = 0.25
 CAPACITY = 50_000
 MAX_RESULT_BYTES = 16_384
 ATTEMPTS_KEPT_MS = 7 * DAY_MS
 KEYS_KEPT_MS = DAY_MS
+# A verdict looks back for the usual by at most 105 minutes.
 HANDLER_TIMES_KEPT_MS = 6 * HOUR_MS
-"""Longer than a verdict looks back for the usual, which is at most 105 minutes."""
+# A lost lease does not count: no consumer reported a failure.
 FAILED_ENDINGS = frozenset({"failed", "dead"})
-"""Endings of attempts that a consumer calls failed: a lost lease is nobody's word."""
+# Flushes between two deletions of old rows: once per minute.
 _CLEAN_EVERY = 240
 _ATTEMPT = (
     "organization",
@@ -69,7 +71,7 @@ _RESULT = ("organization", "project", "environment", "queue", "key", "message_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """One attempt at a message, as it ended."""
+    """One attempt at a message that has ended."""
 
     delivery: Delivery
     worker: str
@@ -81,13 +83,13 @@ class AttemptRecord:
 
 
 class AttemptJournal(Protocol):
-    """Where attempts are written down."""
+    """Records attempts."""
 
     def record(self, attempt: AttemptRecord) -> None: ...
 
 
 class PostgresJournal:
-    """Collects attempts and writes them with their results, a batch at a time."""
+    """Collects attempts and writes them with their results in batches."""
 
     def __init__(
         self, database: Database, *, clock: Clock | None = None, flush_every_s: float = FLUSH_S
@@ -101,18 +103,18 @@ class PostgresJournal:
         self._buffer.add(attempt)
 
     async def flush(self) -> None:
-        """Write what waits; if that fails it waits on."""
+        """Write the waiting records. If that fails they keep waiting."""
         await self._buffer.flush()
 
     async def clean(self) -> None:
-        """Drop what is older than it is kept."""
+        """Delete old rows."""
         now_ms = self._clock.now_ms()
         await self._database.execute(SQL["forget_attempts"], before_ms=now_ms - ATTEMPTS_KEPT_MS)
         await self._database.execute(SQL["forget_handler_times"], before_ms=now_ms - HANDLER_TIMES_KEPT_MS)
         await self._database.execute(SQL["forget_keys"], before_ms=now_ms - KEYS_KEPT_MS)
 
     async def run(self) -> None:
-        """Flush until cancelled, and once more then."""
+        """Flush until cancelled, and once more at the end."""
         await self._buffer.run(
             every_s=self._flush_every_s, errors=(ControlUnavailable,), beside=self._clean_seldom
         )
@@ -145,7 +147,7 @@ async def result_of(database: Database, scope: EnvironmentRef, message_id: str) 
 
 
 def _latest(batch: Iterable[AttemptRecord]) -> list[AttemptRecord]:
-    """Those with a result to keep, the last one of each key: one statement must not touch a row twice."""
+    """The attempts with a result to keep, only the last per key: one statement must not touch a row twice."""
     found = {
         (attempt.delivery.queue, attempt.delivery.idempotency_key): attempt
         for attempt in batch
@@ -155,7 +157,7 @@ def _latest(batch: Iterable[AttemptRecord]) -> list[AttemptRecord]:
 
 
 def _handler_times(batch: Iterable[AttemptRecord]) -> Iterator[tuple[Any, ...]]:
-    """How many attempts ended and failed, and how long they ran, by queue, worker and warehouse bucket."""
+    """The number of attempts, of failures, and the handler time, per queue, worker and warehouse bucket."""
     sums: dict[tuple[QueueRef, int, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for attempt in batch:
         bucket_ms = attempt.finished_at_ms - attempt.finished_at_ms % BUCKET_MS
@@ -201,7 +203,7 @@ def _result_row(attempt: AttemptRecord) -> tuple[Any, ...]:
 
 
 def result_text(result: Any) -> str:
-    """A result as JSON text; one that is too large or has no JSON form is only named."""
+    """A result as JSON text. For one that is too large or has no JSON form, a note of that."""
     try:
         text = orjson.dumps(result, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     except (TypeError, orjson.JSONEncodeError):

@@ -1,5 +1,5 @@
 -- name: record_attempts
--- Add attempts, one row for each element of the arrays.
+-- Add attempts, one row per element of the arrays.
 INSERT INTO weir.message_attempts (organization, project, environment, queue, message_id, attempt, worker,
                                    enqueued_at_ms, started_at_ms, finished_at_ms, ending, error, hook, received_at_ms)
 SELECT * FROM unnest(%(organization)s::text[], %(project)s::text[], %(environment)s::text[], %(queue)s::text[],
@@ -8,7 +8,7 @@ SELECT * FROM unnest(%(organization)s::text[], %(project)s::text[], %(environmen
                      %(hook)s::text[], %(received_at_ms)s::bigint[])
 
 -- name: record_handler_times
--- Add to the sums of this worker. No two workers write the same row, so they never wait for each other.
+-- Add to the handler times of this worker. Each worker has its own rows, so workers never wait for each other.
 INSERT INTO weir.handler_times AS t (organization, project, environment, queue, bucket_ms, worker, attempts, failed,
                                       handler_ms)
 SELECT * FROM unnest(%(organization)s::text[], %(project)s::text[], %(environment)s::text[], %(queue)s::text[],
@@ -19,7 +19,7 @@ DO UPDATE SET attempts = t.attempts + EXCLUDED.attempts, failed = t.failed + EXC
               handler_ms = t.handler_ms + EXCLUDED.handler_ms
 
 -- name: record_results
--- Keep the results of processed messages under their keys.
+-- Keep the results of processed messages under their idempotency keys.
 INSERT INTO weir.idempotency_keys (organization, project, environment, kind, name, key, message_id, result, at_ms)
 SELECT organization, project, environment, 'queue', queue, key, message_id, result::json, at_ms
 FROM unnest(%(organization)s::text[], %(project)s::text[], %(environment)s::text[], %(queue)s::text[],
@@ -38,14 +38,14 @@ WHERE message_id = %(message_id)s AND organization = %(organization)s AND projec
 ORDER BY id
 
 -- name: result_of_message
--- The key and result of one message, if it had a key and was processed.
+-- The idempotency key and the result of one message; nothing if it had no key or was not processed.
 SELECT name, key, result, at_ms
 FROM weir.idempotency_keys
 WHERE kind = 'queue' AND message_id = %(message_id)s AND organization = %(organization)s
   AND project = %(project)s AND environment = %(environment)s
 
 -- name: begin_hook
--- Claim a key for a webhook that runs at once; nothing comes back if someone has it.
+-- Claim a key for a webhook that runs at once; nothing comes back if it is claimed or has a result.
 INSERT INTO weir.idempotency_keys (organization, project, environment, kind, name, key, digest, in_flight,
                                    message_id, at_ms)
 VALUES (%(organization)s, %(project)s, %(environment)s, 'hook', %(name)s, %(key)s, %(digest)s, true,
@@ -57,36 +57,36 @@ WHERE weir.idempotency_keys.at_ms < %(expired_ms)s
 RETURNING message_id
 
 -- name: find_hook_key
--- What is known under a key of a webhook that runs at once.
+-- The claim or the result under a key of a webhook that runs at once.
 SELECT digest, in_flight, message_id, result, at_ms
 FROM weir.idempotency_keys
 WHERE kind = 'hook' AND name = %(name)s AND key = %(key)s AND organization = %(organization)s
   AND project = %(project)s AND environment = %(environment)s
 
 -- name: finish_hook
--- Keep the result of a webhook that ran.
+-- Store the result of a webhook that ran at once.
 UPDATE weir.idempotency_keys SET in_flight = false, result = %(result)s::json
 WHERE kind = 'hook' AND name = %(name)s AND key = %(key)s AND organization = %(organization)s
   AND project = %(project)s AND environment = %(environment)s
 
 -- name: abandon_hook
--- Forget a webhook that failed, so that a retry can succeed.
+-- Delete the claim of a webhook that failed, so that a retry runs it again.
 DELETE FROM weir.idempotency_keys
 WHERE kind = 'hook' AND name = %(name)s AND key = %(key)s AND organization = %(organization)s
   AND project = %(project)s AND environment = %(environment)s AND in_flight
 
 -- name: forget_attempts
--- Drop old attempts, a bounded number at a time.
+-- Delete old attempts, a limited number at a time.
 DELETE FROM weir.message_attempts
 WHERE id IN (SELECT id FROM weir.message_attempts WHERE finished_at_ms < %(before_ms)s LIMIT 10000)
 
 -- name: forget_handler_times
--- Drop old sums, a bounded number at a time.
+-- Delete old handler times, a limited number at a time.
 DELETE FROM weir.handler_times
 WHERE ctid IN (SELECT ctid FROM weir.handler_times WHERE bucket_ms < %(before_ms)s LIMIT 10000)
 
 -- name: forget_keys
--- Drop keys that are out of their window, a bounded number at a time.
+-- Delete expired idempotency keys, a limited number at a time.
 DELETE FROM weir.idempotency_keys
 WHERE (organization, project, environment, kind, name, key) IN (
     SELECT organization, project, environment, kind, name, key

@@ -1,4 +1,4 @@
-"""What became of one attempt at a message."""
+"""The outcome of one attempt at a message."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 class Ending(StrEnum):
     DONE = "done"
     FAILED = "failed"
-    """Try again, as the queue's delivery policy says."""
+    """It is tried again by the queue's delivery policy."""
     REJECTED = "rejected"
-    """Never try again: to the dead letters."""
+    """It goes to the dead letters without another attempt."""
     LOST = "lost"
-    """The lease was lost while the handler ran; somebody else has the message."""
+    """The lease was lost while the handler ran; another consumer may have the message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerOutcome:
-    """How an attempt ended, why, with what result, and when its handler ran."""
+    """The end of an attempt, its error or result, and when its handler ran."""
 
     ending: Ending
     error: str = ""
     delay_ms: int | None = None
     result: Any = None
     started_at_ms: int = 0
-    """When the handler began: not when the message was fetched, which may be long before a slot was free."""
+    """When the handler began. The message may have been fetched long before a slot was free."""
     finished_at_ms: int = 0
-    """When the handler ended: not when the message was settled."""
+    """When the handler ended. The message is settled later."""
 
 
 def failed(error: str, *, delay_ms: int | None = None) -> HandlerOutcome:

@@ -1,4 +1,4 @@
-"""Renewing: the leases of everything that a worker holds are extended before a third of them is gone."""
+"""Renews the leases of all messages that a worker holds, each after a third of its time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from weir.errors import Unavailable
 from weir.model.limits import MAX_BATCH
 from weir.model.message import Delivery, LeaseRef, Settlement
 
+# How often the renewer looks for leases that are due.
 LOOK_EVERY_S = 0.25
+# A lease outlives two renewals that fail.
+RENEWALS_PER_LEASE = 3
 
 
 @dataclass(slots=True)
@@ -25,7 +28,7 @@ class _Held:
 
 
 class Renewer:
-    """Keeps leases alive; tells whoever holds one when it is lost all the same."""
+    """Keeps leases alive, and calls `on_lost` for a lease that is lost nevertheless."""
 
     def __init__(self, broker: Broker, *, look_every_s: float = LOOK_EVERY_S) -> None:
         self._broker = broker
@@ -46,11 +49,11 @@ class Renewer:
             await asyncio.sleep(self._look_every_s)
 
     async def renew(self) -> None:
-        """Extend what is due."""
+        """Extend the leases that are due."""
         now = time.monotonic()
         due: dict[int, list[_Held]] = defaultdict(list)
         for held in self._held.values():
-            if now - held.renewed_at >= held.lease_ms / 3_000:
+            if now - held.renewed_at >= held.lease_ms / 1_000 / RENEWALS_PER_LEASE:
                 due[held.lease_ms].append(held)
         for lease_ms, group in due.items():
             for start in range(0, len(group), MAX_BATCH):

@@ -1,4 +1,4 @@
-"""Running one message: its command, its delivery over HTTP, or its way into the next queue."""
+"""Runs one message: calls its command, delivers it over HTTP, or puts it into the next queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weir.model.clock import Clock
 from weir.model.handling import Reject, Retry, describe_failure
 from weir.model.message import Delivery, Enqueue, NewMessage
 from weir.outbound.delivery import DeliveryVerdict, OutboundRequest, deliver
-from weir.outbound.log import DeliveryLog, DeliveryRecord
+from weir.outbound.delivery_log import DeliveryLog, DeliveryRecord
 from weir.spec.cel import Expression, compile_expression, evaluate_all
 from weir.spec.ir import DeliverTo, EnqueueTo, MapToCommand, QueueSpec
 from weir.workers.commands import Command, Commands, Context
@@ -30,14 +30,16 @@ from weir.workers.variables import variables_of
 Secrets = Callable[[str], str | None]
 """The value of a secret by the name of its environment variable."""
 
+# When a message for a full queue is tried again.
 BUSY_DELAY_MS = 1_000
 CHAINED_FROM = "weir-chained-from"
+# When a message of a disabled endpoint is tried again: somebody has to enable the endpoint first.
 DISABLED_DELAY_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What running a message may need."""
+    """Everything that running a message may need."""
 
     broker: Broker
     commands: Commands
@@ -49,7 +51,7 @@ class Tools:
 
 
 async def run(delivery: Delivery, spec: QueueSpec, tools: Tools) -> HandlerOutcome:
-    """Do what the queue says with one message. Raises only what cancels it."""
+    """Run the queue's action for one message. Only a cancellation is raised."""
     try:
         async with asyncio.timeout(_timeout_s(spec)):
             match spec.action:
@@ -60,7 +62,7 @@ async def run(delivery: Delivery, spec: QueueSpec, tools: Tools) -> HandlerOutco
                 case EnqueueTo() as action:
                     return await _enqueue(delivery, spec, action, tools)
                 case None:
-                    return failed(f"queue `{spec.name}` has nothing to do with its messages any more")
+                    return failed(f"queue `{spec.name}` has no action any more")
     except TimeoutError:
         return failed(f"the handler took longer than {spec.delivery.handler_timeout_ms} ms")
     except InvalidInput as error:
@@ -98,7 +100,7 @@ async def _command(delivery: Delivery, spec: QueueSpec, action: MapToCommand, to
 async def run_command(
     command: Command, inputs: dict[str, Any], context: Context, executor: Executor
 ) -> HandlerOutcome:
-    """Call a command, in a thread if it is synchronous; whatever it raises becomes an outcome."""
+    """Call a command, in a thread if it is synchronous. An exception of it becomes an outcome."""
     call = partial(command.handler, **command.arguments(inputs, context))
     try:
         if command.is_async:
@@ -108,7 +110,7 @@ async def run_command(
         return rejected(describe_failure(error))
     except Retry as error:
         return failed(describe_failure(error), delay_ms=error.delay_ms)
-    except (Exception, SystemExit) as error:  # user code may raise anything; a poison message ends nobody
+    except (Exception, SystemExit) as error:  # user code may raise anything, and must not end the worker
         return failed(describe_failure(error))
 
 
@@ -120,7 +122,7 @@ def _compiled(inputs: tuple[tuple[str, str], ...]) -> dict[str, Expression]:
 async def _deliver(delivery: Delivery, action: DeliverTo, tools: Tools) -> HandlerOutcome:
     scope, now_ms = delivery.queue.scope, tools.clock.now_ms()
     if tools.log.is_disabled(scope, action.url):
-        # Claimed just before the endpoint was disabled; those that follow wait in the queue.
+        # This message was claimed just before the endpoint was disabled. Later ones stay in the queue.
         return failed(f"`{action.url}` is disabled", delay_ms=DISABLED_DELAY_MS)
     names = [*filter(None, (action.secret_env,)), *action.previous_secret_envs]
     secrets = [secret for name in names if (secret := tools.secrets(name)) is not None]
@@ -158,7 +160,7 @@ async def _deliver(delivery: Delivery, action: DeliverTo, tools: Tools) -> Handl
 
 
 async def _enqueue(delivery: Delivery, spec: QueueSpec, action: EnqueueTo, tools: Tools) -> HandlerOutcome:
-    """Into the next queue. Its key is this message's id, so a second attempt adds nothing."""
+    """Put the message into the next queue, with its id as idempotency key: a second attempt adds nothing."""
     payload, headers = delivery.payload, delivery.headers
     if action.inputs:
         values = evaluate_all(_compiled(tuple(action.inputs.items())), variables_of(delivery, spec))
@@ -168,7 +170,7 @@ async def _enqueue(delivery: Delivery, spec: QueueSpec, action: EnqueueTo, tools
         payload=payload,
         headers=_chained_headers(headers, delivery.message_id),
         key=delivery.key,
-        # The usual of this queue becomes the usual of the next; what was urgent here is urgent there.
+        # A message with this queue's default priority gets the next queue's default; others keep theirs.
         priority=None if delivery.priority == spec.priority else delivery.priority,
         idempotency_key=f"chain:{delivery.message_id}",
     )
@@ -185,14 +187,14 @@ async def _enqueue(delivery: Delivery, spec: QueueSpec, action: EnqueueTo, tools
 
 
 def _chained_headers(headers: Mapping[str, str], message_id: str) -> Mapping[str, str]:
-    """The headers on their way into the next queue, and whose they were. The next message is not a replay."""
+    """The headers for the next queue with the id of this message, without those that mark a replay."""
     own = {name: value for name, value in headers.items() if name not in LINEAGE}
     told = {**own, CHAINED_FROM: message_id}
     return told if headers_fit(told) else own
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for, as text."""
+    """A value without a JSON form as text."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return str(value)

@@ -1,4 +1,4 @@
-"""Settling: acks and nacks are gathered and sent in batches, and tried again while Redis is away."""
+"""Settles messages: acks and nacks are sent in batches, and tried again while Redis is away."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Waiting:
 
 
 class SettleBatches:
-    """One flight at a time; whatever ends meanwhile shares the next one."""
+    """Sends one batch at a time. Outcomes that arrive meanwhile share the next batch."""
 
     def __init__(self, broker: Broker, *, on_settled: OnSettled, patience_s: float = 60.0) -> None:
         self._broker = broker
@@ -37,14 +37,14 @@ class SettleBatches:
         self._task: asyncio.Task[None] | None = None
 
     def settle(self, delivery: Delivery, outcome: HandlerOutcome) -> None:
-        """Take an outcome; it is settled soon, and `on_settled` is told."""
+        """Take an outcome. It is settled soon, and then `on_settled` is called."""
         give_up_at = asyncio.get_running_loop().time() + self._patience_s
         self._waiting.append(_Waiting(delivery=delivery, outcome=outcome, give_up_at=give_up_at))
         if self._task is None:
             self._task = asyncio.create_task(self._drain())
 
-    async def drained(self) -> None:
-        """Wait until everything that was taken is settled."""
+    async def wait_until_settled(self) -> None:
+        """Wait until every outcome that was taken is settled."""
         while self._task is not None:
             await asyncio.shield(self._task)
 
@@ -75,7 +75,7 @@ class SettleBatches:
             await asyncio.sleep(RETRY_S)
             return
         except WeirError as error:
-            # The leases will lapse and the messages come back: at least once holds.
+            # The leases will lapse and the messages be delivered again, so nothing is lost.
             log.error("settling failed", count=len(batch), code=error.code, error=str(error))
             return
         for one, settlement in zip(batch, settlements, strict=True):

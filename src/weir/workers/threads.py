@@ -1,4 +1,4 @@
-"""Threads for synchronous handlers that never hold up the end of the process."""
+"""Threads for synchronous handlers. A handler that hangs does not keep the process from ending."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Job = tuple[Future[Any], Callable[[], Any]]
 
 
 class DaemonThreads(Executor):
-    """Starts a thread when none is idle. A handler that hangs dies with the process instead of keeping it."""
+    """An executor of daemon threads. It starts a thread when none is idle."""
 
     def __init__(self, *, name: str = "handler") -> None:
         self._name = name
@@ -46,7 +46,7 @@ class DaemonThreads(Executor):
                 self._idle += 1
 
     def _retire(self) -> bool:
-        """End an idle thread, unless a job was promised to it meanwhile."""
+        """Whether this idle thread may end; not if `submit` counted on it meanwhile."""
         with self._lock:
             if self._idle <= 0:
                 return False

@@ -1,7 +1,7 @@
-"""A message's timeline: receipt, operation, enqueue, attempts with errors, death, redrive, in order.
+"""The timeline of a message in order: receipt, operation, enqueue, attempts with errors, death, redrive.
 
-Nothing is written for it on the way in: the id carries the time of making, workers write attempts down in
-batches, and the rest is what the other rooms keep anyway.
+A push writes nothing for it. The id carries the time when the message was made, workers record attempts in
+batches, and the other packages keep the rest anyway.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weir.model.ids import MessageId, check_id, id_time_ms
 from weir.model.message import DeathReason
 from weir.model.names import EnvironmentRef
 from weir.model.receipts import receipt_of
-from weir.outbound.log import PostgresDeliveryLog
+from weir.outbound.delivery_log import PostgresDeliveryLog
 from weir.workers.journal import ATTEMPTS_KEPT_MS, attempts_of, result_of
 
 SQL = load_queries("weir.workers", "timeline.sql")
@@ -27,7 +27,7 @@ MAX_QUEUES = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """One thing that happened to a message."""
+    """One event in the life of a message."""
 
     at_ms: int
     what: str
@@ -36,7 +36,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """What is known about a message."""
+    """The state and the events of one message."""
 
     message_id: str
     queue: str | None
@@ -46,7 +46,7 @@ class Timeline:
 
 
 class Timelines:
-    """Puts timelines together from what is kept."""
+    """Builds timelines from PostgreSQL and the broker."""
 
     def __init__(self, database: Database, broker: Broker) -> None:
         self._database = database
@@ -66,11 +66,11 @@ class Timelines:
         result = await result_of(self._database, scope, message_id)
         rows = [*attempts, *([death] if death else []), *operations, *([origin] if origin else [])]
         queue = rows[0]["queue"] if rows else None
-        held_in = await self._held_in(scope, MessageId(message_id), queue)
+        held_in = await self._find_holder(scope, MessageId(message_id), queue)
         if not rows and held_in is None:
             raise NotFound(f"nothing is known about message `{message_id}` here")
-        receipt = await self._receipt(scope, held_in, MessageId(message_id), attempts)
-        # While it stands in an operation that is not executed, it is not in the queue.
+        receipt = await self._read_receipt(scope, held_in, MessageId(message_id), attempts)
+        # A message in an operation that is not executed yet is not in the queue.
         executed = any(row["status"] == "completed" for row in operations)
         arrived = bool(attempts or death or origin or held_in or executed)
         beginning = [
@@ -95,8 +95,10 @@ class Timelines:
             ),
         )
 
-    async def _held_in(self, scope: EnvironmentRef, message_id: MessageId, queue: str | None) -> str | None:
-        """The queue that holds the message now. Unless it is known where to look, everywhere is looked."""
+    async def _find_holder(
+        self, scope: EnvironmentRef, message_id: MessageId, queue: str | None
+    ) -> str | None:
+        """The queue that holds the message now. Searches every queue if none is given."""
         names = [queue] if queue else [s.queue.queue for s in await self._broker.states(scope)][:MAX_QUEUES]
         for name in names:
             try:
@@ -107,10 +109,10 @@ class Timelines:
                 return name
         return None
 
-    async def _receipt(
+    async def _read_receipt(
         self, scope: EnvironmentRef, held_in: str | None, message_id: MessageId, attempts: list[Row]
     ) -> list[Moment]:
-        """When a webhook brought it: as its attempts remember, or as it still carries with it."""
+        """When a webhook received it: from its attempts, or from its own headers while it waits."""
         if attempts:
             at_ms, hook = attempts[0]["received_at_ms"], attempts[0]["hook"]
         elif held_in is not None:
@@ -134,7 +136,7 @@ def _beginning(created_ms: int, attempts: list[Row], origin: Row | None, queue: 
 def _ordered(
     beginning: list[Moment], operations: list[Moment], work: list[Moment], death: list[tuple[int, Moment]]
 ) -> tuple[Moment, ...]:
-    """In order of time, but no work before the beginning: the clocks of machines differ."""
+    """All events in order of time. No attempt stands before the beginning, though clocks of hosts differ."""
     begun_ms = max((moment.at_ms for moment in beginning), default=0)
     timed = [(moment.at_ms, moment) for moment in (*beginning, *operations)]
     timed += [(max(moment.at_ms, begun_ms), moment) for moment in work]
@@ -170,10 +172,11 @@ def _attempt(row: Row) -> list[Moment]:
 
 
 def _unreported(attempts: list[Row], death: Row | None) -> list[Moment]:
-    """Attempts that must have been, of which no worker said how they ended: it was killed, or lost its lease.
+    """Attempts without a record: their worker was killed or lost its lease.
 
-    Nobody noted when. The next attempt, or the death, began where the lease lapsed, so that is shown.
-    Consumers over HTTP report no attempts, and attempts are not kept for ever: then nothing is missing.
+    Their time was not recorded. The next attempt, or the death, began when the lease lapsed, so its time is
+    shown. Consumers over HTTP record no attempts, and old records are deleted; then no attempt is taken as
+    missing.
     """
     by_number = {row["attempt"]: row for row in attempts}
     lapsed = death is not None and death["reason"] == DeathReason.LAPSED
@@ -191,7 +194,7 @@ def _unreported(attempts: list[Row], death: Row | None) -> list[Moment]:
 
 
 def _reaches_back_too_far(attempts: list[Row]) -> bool:
-    """Whether early attempts may have been dropped by now."""
+    """Whether the records of early attempts may have been deleted by now."""
     return any(row["finished_at_ms"] - row["enqueued_at_ms"] > ATTEMPTS_KEPT_MS for row in attempts)
 
 
@@ -216,8 +219,9 @@ def _result(row: Row | None) -> list[Moment]:
 def _death(row: Row | None, *, after_ms: int) -> list[tuple[int, Moment]]:
     """Death and redrive, each with the time to sort it by.
 
-    The broker notes the death before the worker notes the end of the attempt, and PostgreSQL the redrive: by
-    their clocks alone the death could stand before its cause.
+    The times come from three clocks: the broker's for the death, the worker's for the end of the attempt and
+    PostgreSQL's for the redrive. By their clocks alone the death could stand before the attempt that caused
+    it.
     """
     if row is None:
         return []

@@ -1,5 +1,5 @@
 -- name: death_of_message
--- The dead letter of a message and what became of it.
+-- The dead letter of a message, with its replay if there was one.
 SELECT c.queue, l.enqueued_at_ms, l.died_at_ms, l.attempts, l.max_attempts, l.reason, l.error, l.replay_of::text,
        l.replay_id::text, l.replayed_at_ms, l.replay_result
 FROM weir.dead_letters AS l
@@ -16,14 +16,14 @@ WHERE l.replay_id = %(message_id)s::uuid AND l.replayed_at_ms >= %(created_ms)s 
   AND c.environment = %(environment)s
 
 -- name: operations_of_message
--- The queued operations that put a message in or will, found by about the time at which it was made.
+-- The queued operations that put a message in or will do so, searched within a day of the message's own time.
 SELECT id::text, type, queue, status, created_ms, started_ms, finished_ms, retry_count, error
 FROM weir.operations
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
-  -- The id has the time by the clock of its maker.
+  -- The time in the id is of the clock of its maker, so it may differ from PostgreSQL's.
   AND created_ms BETWEEN %(created_ms)s - 86400000 AND %(created_ms)s + 86400000
   AND position(convert_to(%(message_id)s, 'UTF8') IN payload) > 0
-  -- One whose result names other messages only found this a duplicate, so it never was.
+  -- An operation whose result names other messages found this one to be a duplicate and did not put it in.
   AND (result -> 'messages' IS NULL OR result -> 'executed' IS NOT NULL
     OR result -> 'messages' @> jsonb_build_array(jsonb_build_object('id', %(message_id)s::text)))
 ORDER BY created_ms

@@ -1,4 +1,4 @@
-"""What input expressions see of a message: its fields by name, and `message` with the facts about it."""
+"""The variables of input expressions: the fields of the message by name, and `message` with its metadata."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _fields(delivery: Delivery) -> dict[str, Any]:
 def received(
     body: bytes, *, headers: Mapping[str, str], source_ip: str, received_at_ms: int, webhook: str
 ) -> dict[str, Any]:
-    """The variables of something that a webhook received."""
+    """The variables of a message that a webhook received."""
     return {
         "payload": payload_value(body, headers),
         "headers": dict(headers),
@@ -60,7 +60,7 @@ def received(
 
 
 def payload_value(payload: bytes, headers: Mapping[str, str]) -> Any:
-    """The payload as data: JSON if it is, the fields of a form, else text."""
+    """The payload as data: a JSON value, the fields of a form, or text, by its content type."""
     media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if media_type == "application/x-www-form-urlencoded":
         try:

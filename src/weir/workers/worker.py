@@ -1,4 +1,4 @@
-"""The worker: claims, runs, settles and renews, each in a part of its own; this joins them."""
+"""The worker: joins the parts that claim, run, settle and renew messages."""
 
 from __future__ import annotations
 
@@ -25,13 +25,17 @@ from weir.workers.run import Tools, run
 from weir.workers.settle import SettleBatches
 
 log = structlog.get_logger("weir.workers")
+# How long running handlers may take to finish when the worker stops.
 DRAIN_S = 25.0
+# How soon a worker follows a changed snapshot of the specs.
 LOOK_EVERY_S = 0.2
+# How long the last settlements may take at the end of a drain; afterwards their leases lapse.
+LAST_SETTLE_S = 3.0
 LEASE_LOST = "lease lost"
 
 
 class WorkerActivity(Protocol):
-    """Where a process counts what it does."""
+    """Counts the work of a process."""
 
     def note_served(self, environment: EnvironmentRef) -> None: ...
 
@@ -48,7 +52,7 @@ class WorkerActivity(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """How a worker works."""
+    """The options of a worker."""
 
     name: str
     concurrency: int = 10
@@ -59,11 +63,11 @@ class WorkerOptions:
     environment: EnvironmentRef | None = None
     """None: the queues of every environment."""
     queues: frozenset[str] = frozenset()
-    """Empty: every queue that has something to do."""
+    """Empty: every queue that has an action."""
 
 
 class Worker:
-    """Serves every queue with an action, as the applied specs say at each moment."""
+    """Serves every queue with an action, and follows the applied specs as they change."""
 
     def __init__(
         self,
@@ -79,15 +83,15 @@ class Worker:
         self._journal = journal
         self._options = options
         self._activity = activity
-        self._room = FreeSlots(options.concurrency + options.prefetch)
+        self._capacity = FreeSlots(options.concurrency + options.prefetch)
         self._slots = asyncio.Semaphore(options.concurrency)
         self._renewer = Renewer(tools.broker)
-        self._settling = SettleBatches(tools.broker, on_settled=self._settled)
+        self._settling = SettleBatches(tools.broker, on_settled=self._finish)
         self._claims: dict[QueueRef, tuple[Claimer, asyncio.Task[None]]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: dict[LeaseRef, int | None] = {}
-        """What it holds -> when the handler began; None while the message waits for a slot."""
+        """For each lease, when its handler began; None while the message waits for a slot."""
         self._draining = False
         self.processed = 0
 
@@ -98,11 +102,11 @@ class Worker:
 
     @property
     def fetched_ahead(self) -> int:
-        """How many messages wait inside for a slot."""
+        """How many messages were fetched and wait for a slot."""
         return max(len(self._tasks) - self._options.concurrency, 0)
 
     def described(self) -> LiveWorker:
-        """The worker as others may know it now."""
+        """The note about this worker for other processes."""
         now_ms = self._tools.clock.now_ms()
         held: dict[QueueRef, list[int | None]] = defaultdict(list)
         for lease, started_at_ms in self._held.items():
@@ -117,7 +121,7 @@ class Worker:
         )
 
     async def run(self) -> None:
-        """Work until cancelled; then finish what was begun, within the drain time."""
+        """Work until cancelled; then finish the running handlers within the drain time."""
         renewing = asyncio.create_task(self._renewer.run(), name="renew")
         try:
             while True:
@@ -127,7 +131,7 @@ class Worker:
             await run_to_end(self._drain(renewing))
 
     def _follow_specs(self) -> None:
-        """One claimer for each queue that has something to do now."""
+        """Start a claimer per queue that has an action now, and stop the claimers of other queues."""
         wanted = {queue for queue, _ in self._specs.snapshot.served_queues() if self._serves(queue)}
         for queue in [queue for queue in self._claims if queue not in wanted]:
             self._stop_claiming(queue)
@@ -151,14 +155,14 @@ class Worker:
             self._tools.broker,
             queue,
             consumer=self._options.name,
-            room=self._room,
+            capacity=self._capacity,
             accept=self._accept,
             blocked=lambda: self._blocked(queue),
             wait_ms=self._options.wait_ms,
         )
 
     def _blocked(self, queue: QueueRef) -> bool:
-        """A queue whose endpoint is disabled keeps its messages."""
+        """Whether the queue's endpoint is disabled; its messages then stay in the queue."""
         spec = self._specs.snapshot.queues.get(queue)
         action = spec.action if spec else None
         return isinstance(action, DeliverTo) and self._tools.log.is_disabled(queue.scope, action.url)
@@ -190,10 +194,10 @@ class Worker:
         finally:
             self._held.pop(delivery.lease, None)
             self._renewer.release(delivery)
-            self._room.give_back()
+            self._capacity.give_back()
 
     def _timed(self, delivery: Delivery, outcome: HandlerOutcome) -> HandlerOutcome:
-        """The outcome with the time that its handler took; none if it never began."""
+        """The outcome with the times of its handler; both are now if it never began."""
         now_ms = self._tools.clock.now_ms()
         started_at_ms = self._held.get(delivery.lease)
         return replace(
@@ -202,7 +206,7 @@ class Worker:
             finished_at_ms=now_ms,
         )
 
-    def _settled(self, delivery: Delivery, outcome: HandlerOutcome, settlement: Settlement) -> None:
+    def _finish(self, delivery: Delivery, outcome: HandlerOutcome, settlement: Settlement) -> None:
         if settlement is Settlement.LAPSED:
             self._record(delivery, outcome, "lost")
             return
@@ -236,7 +240,10 @@ class Worker:
         )
 
     async def _drain(self, renewing: asyncio.Task[None]) -> None:
-        """Claim nothing more, let handlers finish, stop those that do not, settle everything."""
+        """Stop claiming, let handlers finish, cancel those that do not, settle everything.
+
+        Leases are renewed until the end, because handlers and settlements need them.
+        """
         self._draining = True
         for queue in list(self._claims):
             self._stop_claiming(queue)
@@ -249,8 +256,8 @@ class Worker:
             await asyncio.wait(running, timeout=self._options.drain_s)
         await cancel_and_wait(self._tasks.copy())
         with suppress(TimeoutError):
-            async with asyncio.timeout(3):
-                await self._settling.drained()
+            async with asyncio.timeout(LAST_SETTLE_S):
+                await self._settling.wait_until_settled()
         await cancel_and_wait([renewing])
 
 

@@ -16,7 +16,7 @@ router = APIRouter(prefix="/api/v1/disabled-endpoints", tags=["deliveries"])
 @router.get("", operation_id="list_disabled_endpoints", responses=problems())
 async def list_disabled(access: Reader, services: App) -> DisabledEndpoints:
     """Every endpoint of the environment that gets nothing now."""
-    rows = await present(services.timelines, "PostgreSQL").log.disabled(access.environment)
+    rows = await present(services.timelines, "PostgreSQL").log.list_disabled(access.environment)
     return DisabledEndpoints(items=[DisabledEndpoint.model_validate(_shown(row)) for row in rows])
 
 

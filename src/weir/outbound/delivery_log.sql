@@ -1,5 +1,5 @@
 -- name: record_deliveries
--- Add attempts to the delivery log, one row for each element of the arrays.
+-- Add attempts to the delivery log, one row per element of the arrays.
 INSERT INTO weir.delivery_log (organization, project, environment, queue, message_id, attempt, url, sent_at_ms,
                                duration_ms, verdict, status, error, excerpt)
 SELECT * FROM unnest(%(organization)s::text[], %(project)s::text[], %(environment)s::text[], %(queue)s::text[],
@@ -16,21 +16,21 @@ WHERE message_id = %(message_id)s AND organization = %(organization)s AND projec
 ORDER BY id;
 
 -- name: forget_deliveries
--- Drop what is older than the retention, a bounded number at a time.
+-- Delete records that are older than the retention, a limited number at a time.
 DELETE FROM weir.delivery_log
 WHERE id IN (SELECT id FROM weir.delivery_log WHERE sent_at_ms < %(before_ms)s ORDER BY sent_at_ms LIMIT 5000);
 
 -- name: disable_endpoint
--- Remember that an endpoint asked for no more.
+-- Disable an endpoint.
 INSERT INTO weir.disabled_endpoints (organization, project, environment, url, disabled_at_ms, reason)
 VALUES (%(organization)s, %(project)s, %(environment)s, %(url)s, %(disabled_at_ms)s, %(reason)s)
 ON CONFLICT (organization, project, environment, url) DO NOTHING;
 
 -- name: enable_endpoint
--- Let an endpoint receive again.
+-- Enable an endpoint again.
 DELETE FROM weir.disabled_endpoints
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s AND url = %(url)s;
 
 -- name: disabled_endpoints
--- Every endpoint that gets nothing now.
+-- Every disabled endpoint.
 SELECT organization, project, environment, url, disabled_at_ms, reason FROM weir.disabled_endpoints;

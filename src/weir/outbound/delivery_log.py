@@ -1,4 +1,4 @@
-"""The delivery log and the list of disabled endpoints, in PostgreSQL. Recording never blocks a delivery."""
+"""The delivery log and the disabled endpoints in PostgreSQL. Recording never delays a delivery."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from weir.model.write_buffer import WriteBuffer
 from weir.outbound.delivery import DeliveryOutcome
 
 KEPT_MS = 14 * DAY_MS
+# Flushes between two deletions of old records: once per minute.
 FORGET_EVERY = 240
-"""Rounds between two looks for records that are too old: one per minute."""
-_SQL = load_queries("weir.outbound", "log.sql")
+_SQL = load_queries("weir.outbound", "delivery_log.sql")
 _COLUMNS = [
     "organization",
     "project",
@@ -38,7 +38,7 @@ _COLUMNS = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryRecord:
-    """One attempt, as it goes into the log."""
+    """One attempt for the log."""
 
     queue: QueueRef
     message_id: str
@@ -49,7 +49,7 @@ class DeliveryRecord:
 
 
 class DeliveryLog(Protocol):
-    """Where outbound attempts are recorded and disabled endpoints remembered."""
+    """Records outbound attempts, and knows which endpoints are disabled."""
 
     def record(self, record: DeliveryRecord) -> None: ...
 
@@ -88,11 +88,11 @@ class PostgresDeliveryLog:
         )
 
     async def enable(self, scope: EnvironmentRef, url: str) -> bool:
-        """Let an endpoint receive again; False if it was not disabled."""
+        """Enable an endpoint again; False if it was not disabled."""
         self._disabled.discard((scope, url))
         return await self._database.execute(_SQL["enable_endpoint"], **scope_names(scope), url=url) > 0
 
-    async def disabled(self, scope: EnvironmentRef) -> list[Row]:
+    async def list_disabled(self, scope: EnvironmentRef) -> list[Row]:
         """The disabled endpoints of an environment."""
         rows = await self._database.fetch(_SQL["disabled_endpoints"])
         return [row for row in rows if all(row[name] == value for name, value in scope_names(scope).items())]
@@ -104,11 +104,11 @@ class PostgresDeliveryLog:
         )
 
     async def forget_before(self, before_ms: int) -> int:
-        """Drop a bounded number of old records; how many."""
+        """Delete a limited number of old records; how many."""
         return await self._database.execute(_SQL["forget_deliveries"], before_ms=before_ms)
 
     async def refresh(self) -> None:
-        """Learn which endpoints are disabled, by whichever process."""
+        """Read which endpoints are disabled; other processes disable and enable them too."""
         rows = await self._database.fetch(_SQL["disabled_endpoints"])
         self._disabled = {
             (
@@ -119,11 +119,11 @@ class PostgresDeliveryLog:
         }
 
     async def flush(self) -> None:
-        """Write what waits; what cannot be written now waits on."""
+        """Write the waiting records. Those that cannot be written now keep waiting."""
         await self._buffer.flush()
 
     async def run(self) -> None:
-        """Flush, refresh and forget until cancelled."""
+        """Flush, read the disabled endpoints and delete old records until cancelled."""
         await self._buffer.run(
             every_s=self._flush_every_s, errors=(ControlUnavailable,), beside=self._keep_current
         )

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from outbound.receiver import plain, receiving
 from weir.errors import InvalidInput
+from weir.outbound.address_guard import AddressRefused, GuardPolicy, check_url, guarded_client
 from weir.outbound.addresses import may_reach, parse_networks
-from weir.outbound.guard import AddressRefused, GuardPolicy, check_url, guarded_client
 
 LOOPBACK = GuardPolicy(allowed=parse_networks(["127.0.0.0/8"]))
 STRICT = GuardPolicy()

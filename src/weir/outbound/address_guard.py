@@ -1,8 +1,8 @@
-"""The guard on everything that Weir sends out: where a request may go is decided when it connects.
+"""Guards everything that Weir sends out: the address is checked when a request connects.
 
-The name is resolved here, each address is checked, and the connection is made to the address that was
-checked, so a name that answers differently the second time gains nothing. There are no redirects and no
-proxies from the environment.
+The name is resolved here, every address of it is checked, and the connection goes to an address that was
+checked. So a name that resolves to a private address the second time gains nothing. Redirects are not
+followed, and proxies of the environment are not used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Resolver = Callable[[str, int], Awaitable[list[str]]]
 
 
 class AddressRefused(InvalidInput):
-    """The destination is not one that Weir may reach; trying again does not help."""
+    """Weir may not reach the destination; trying again does not help."""
 
     code = "destination_refused"
     title = "Destination refused"
@@ -35,14 +35,14 @@ class GuardPolicy:
     """Where outbound requests may go."""
 
     allowed: tuple[Network, ...] = ()
-    """Private subnets that are open all the same."""
+    """Private subnets that the operator allows."""
     ports: frozenset[int] | None = None
-    """None is any port."""
+    """None allows every port."""
     https_only: bool = False
 
 
 def check_url(url: str, *, policy: GuardPolicy) -> str:
-    """Return `url` if it could be delivered to; the address itself is checked on connecting."""
+    """Return `url` if it can be a destination. Its address is checked later, on connecting."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -63,7 +63,7 @@ def check_url(url: str, *, policy: GuardPolicy) -> str:
 
 
 def _is_local(host: str) -> bool:
-    """Whether a name always means this machine (RFC 6761)."""
+    """Whether a name always means this host (RFC 6761)."""
     name = host.rstrip(".").lower()
     return name == "localhost" or name.endswith(".localhost")
 
@@ -71,7 +71,7 @@ def _is_local(host: str) -> bool:
 def guarded_client(
     policy: GuardPolicy, *, timeout_s: float = 15.0, resolver: Resolver | None = None
 ) -> httpx2.AsyncClient:
-    """A client that refuses private addresses on connecting, follows nothing and trusts no environment."""
+    """A client that refuses private addresses, follows no redirect and uses no proxy of the environment."""
     return httpx2.AsyncClient(
         transport=GuardedTransport(policy, resolver=resolver or resolve),
         timeout=timeout_s,
@@ -86,6 +86,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
     def __init__(self, policy: GuardPolicy, *, resolver: Resolver) -> None:
         super().__init__(trust_env=False)
         self._policy = policy
+        # httpx2's own limits; its pool is replaced because it takes no network backend.
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=httpx2.create_ssl_context(trust_env=False),
             max_connections=100,
@@ -146,7 +147,7 @@ async def resolve(host: str, port: int) -> list[str]:
 
 
 def _looks_numeric(host: str) -> bool:
-    """True for anything that some resolver reads as a number: dotted, decimal, octal or hexadecimal."""
+    """Whether some resolver reads the host as an address: dotted, decimal, octal or hexadecimal."""
     if ":" in host:
         return True
     labels = host.rstrip(".").split(".")
