@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from weir.api.app import describe
+from weir.api.app import describe as describe_anew
 from weir.api.routes.moved import MOVED
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +20,9 @@ NAMED = re.compile(
     r"(?P<path>/(?:api/v1|admin|channel|hook|dlq-status|healthz|livez|readyz|metrics)\b[^`\s]*)`"
 )
 FETCHED = re.compile(r"[\"`](?P<path>/(?:api/v1|admin)/[^\"`\s]*)[\"`]")
+
+
+describe = cache(describe_anew)
 
 
 @cache
