@@ -10,7 +10,8 @@ from tests.alerts.test_days import add_rule
 
 from weir.alerts.records import AlertRecords
 from weir.api.schemas.alerts import alert_view
-from weir.cli.alert_words import alert_table, rule_table, silence_table
+from weir.cli.alert_words import ALERT_COLUMNS, RULE_COLUMNS, SILENCE_COLUMNS
+from weir.cli.output import Columns, print_items
 from weir.control.database import Database
 from weir.model.names import EnvironmentRef
 
@@ -21,8 +22,8 @@ ALERT = {
 }  # fmt: skip
 
 
-def printed(table: Any, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    table.print()
+def printed(columns: Columns, row: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    print_items([row], columns, as_json=False)
     (line,) = capsys.readouterr().out.splitlines()
     return line.split("\t")
 
@@ -41,7 +42,7 @@ async def test_an_alert_keeps_the_value_that_it_fired_at_beside_the_newest(
 
 
 def test_the_reason_stands_beside_the_number_of_its_moment(capsys: pytest.CaptureFixture[str]) -> None:
-    cells = printed(alert_table([ALERT]), capsys)
+    cells = printed(ALERT_COLUMNS, ALERT, capsys)
     assert cells == [
         "firing", "orders wait", "orders", "1 min 1 s", "3 min 10 s",
         "oldest_age was 1 min 1 s on 2025-11-17 00:00:00: 480 are ready and none runs", ALERT["id"],
@@ -54,7 +55,7 @@ def test_the_reason_stands_beside_the_number_of_its_moment(capsys: pytest.Captur
 def test_a_value_that_holds_no_more_is_not_shown_as_now(
     change: dict[str, Any], now: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert printed(alert_table([{**ALERT, **change}]), capsys)[4] == now
+    assert printed(ALERT_COLUMNS, {**ALERT, **change}, capsys)[4] == now
 
 
 def test_rules_and_silences_say_times_as_people_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,10 +63,10 @@ def test_rules_and_silences_say_times_as_people_do(capsys: pytest.CaptureFixture
         "id": "r", "name": "slow", "queue": None, "metric": "latency_p95", "operator": ">",
         "threshold": 90_000, "window_ms": 300_000, "channels": ["ops", "me"], "enabled": True,
     }  # fmt: skip
-    assert printed(rule_table([rule]), capsys)[2:4] == ["latency_p95 > 1 min 30 s for 5 min", "ops, me"]
+    assert printed(RULE_COLUMNS, rule, capsys)[2:4] == ["latency_p95 > 1 min 30 s for 5 min", "ops, me"]
     silence = {
         "id": "s", "rule_name": None, "queue": "q", "ends_at_ms": 1_763_337_600_000, "comment": "moving",
     }  # fmt: skip
-    assert printed(silence_table([silence]), capsys) == [
+    assert printed(SILENCE_COLUMNS, silence, capsys) == [
         "every rule", "q", "2025-11-17 00:00:00", "moving", "s",
     ]  # fmt: skip

@@ -43,7 +43,7 @@ def test_a_queue_is_created_changed_shown_listed_and_deleted(queues: Queues) -> 
     assert (promised["retention"]["max_depth"], promised["delivery"]["lease_ms"]) == (9, 120_000)
     assert [one["name"] for one in json.loads(queues("list", "--json").stdout)] == ["mails"]
     assert "mails" in queues("list").stdout
-    assert "promises delivery lease ms" in queues("show", "mails").stdout
+    assert "promises delivery lease" in queues("show", "mails").stdout
     assert queues("delete", "mails").exit_code == 0
     assert json.loads(queues("list", "--json").stdout) == []
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from weir.cli.alert_words import alert_table
+from weir.cli.alert_words import ALERT_COLUMNS
 from weir.cli.api import ApiScope, about_environment, ask_api
 from weir.cli.options import JsonOption
-from weir.cli.output import print_fields, print_json, shown_time
+from weir.cli.output import print_fields, print_items, print_json, print_result, shown_time
 
 app = typer.Typer(no_args_is_help=True, help="Alerts: what the rules raised, why, and who looks at it.")
 
@@ -28,10 +28,7 @@ def list_alerts(
     """List the alerts of an environment, newest first."""
     query = {"state": "firing" if firing else None, "queue": queue, "limit": limit}
     found = ask_api(scope, lambda api: api.get("alerts", **query))["items"]
-    if as_json:
-        print_json(found)
-    else:
-        alert_table(found).print()
+    print_items(found, ALERT_COLUMNS, as_json=as_json)
 
 
 @app.command()
@@ -72,8 +69,7 @@ def status(scope: ApiScope, as_json: JsonOption = False) -> None:
 
 def _change(scope: ApiScope, alert_id: str, verb: str, *, as_json: bool) -> None:
     changed = ask_api(scope, lambda api: api.post("alerts", alert_id, verb))
-    if as_json:
-        print_json(changed)
+    print_result(changed, as_json=as_json)
 
 
 def _without(document: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from weir.cli.alert_words import rule_table
+from weir.cli.alert_words import RULE_COLUMNS
 from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
-from weir.cli.options import JsonOption, with_options
-from weir.cli.output import print_fields, print_json
+from weir.cli.options import JsonOption, given, with_options
+from weir.cli.output import print_fields, print_items, print_result
 from weir.errors import NotFound
 from weir.model.durations import duration_ms
 
@@ -45,8 +45,8 @@ def _options(
         bool | None, typer.Option("--enabled/--disabled", help="Whether the rule is evaluated.")
     ] = None,
 ) -> dict[str, Any]:
-    """What the options say, as the API takes it; what is left out is not in it."""
-    given = _given(
+    """The fields of a rule that the options give, as the API takes them."""
+    found = given(
         window_ms=None if window is None else duration_ms(window),
         cooldown_ms=None if cooldown is None else duration_ms(cooldown),
         clear_threshold=clear,
@@ -55,11 +55,7 @@ def _options(
         enabled=enabled,
     )
     # An empty text means every queue, which the API calls null; to leave the option out changes nothing.
-    return given if queue is None else {**given, "queue": queue or None}
-
-
-def _given(**values: object) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+    return found if queue is None else {**found, "queue": queue or None}
 
 
 @app.command("list")
@@ -67,10 +63,7 @@ def _given(**values: object) -> dict[str, Any]:
 def list_rules(scope: ApiScope, as_json: JsonOption = False) -> None:
     """List the rules of an environment by name."""
     found = ask_api(scope, lambda api: api.get("alert-rules"))["items"]
-    if as_json:
-        print_json(found)
-    else:
-        rule_table(found).print()
+    print_items(found, RULE_COLUMNS, as_json=as_json)
 
 
 @app.command()
@@ -95,10 +88,7 @@ def create(
     """Create a rule: `weir alert-rule create deep backlog gt 1000 --window 5m`; prints its id."""
     body = {"name": name, "metric": metric, "operator": operator, "threshold": threshold, **options}
     made = ask_api(scope, lambda api: api.post("alert-rules", body=body))
-    if as_json:
-        print_json(made)
-    else:
-        typer.echo(made["id"])
+    print_result(made, made["id"], as_json=as_json)
 
 
 @app.command()
@@ -115,16 +105,14 @@ def change(
     as_json: JsonOption = False,
 ) -> None:
     """Change what a rule says; options that are left out stay as they are."""
-    given = {**_given(name=name, metric=metric, operator=operator, threshold=threshold), **options}
+    new = {**given(name=name, metric=metric, operator=operator, threshold=threshold), **options}
 
     async def alter(api: ApiSession) -> dict[str, Any]:
         found = await _find(api, rule)
         before = {key: value for key, value in found.items() if key not in _SET_BY_WEIR}
-        return await api.put("alert-rules", found["id"], body={**before, **given})
+        return await api.put("alert-rules", found["id"], body={**before, **new})
 
-    changed = ask_api(scope, alter)
-    if as_json:
-        print_json(changed)
+    print_result(ask_api(scope, alter), as_json=as_json)
 
 
 @app.command()

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from weir.cli.alert_words import silence_table
+from weir.cli.alert_words import SILENCE_COLUMNS
 from weir.cli.api import ApiScope, about_environment, ask_api
 from weir.cli.options import JsonOption
-from weir.cli.output import print_json
+from weir.cli.output import print_items, print_result
 from weir.model.durations import duration_ms
 
 app = typer.Typer(
@@ -22,10 +22,7 @@ app = typer.Typer(
 def list_silences(scope: ApiScope, as_json: JsonOption = False) -> None:
     """List the silences that are not over."""
     found = ask_api(scope, lambda api: api.get("alert-silences"))["items"]
-    if as_json:
-        print_json(found)
-    else:
-        silence_table(found).print()
+    print_items(found, SILENCE_COLUMNS, as_json=as_json)
 
 
 @app.command()
@@ -43,10 +40,7 @@ def create(
     """Tell nobody for a while; alerts that outlast the silence are told at its end. Prints its id."""
     body = {"for_ms": duration_ms(lasting), "rule_name": rule, "queue": queue, "comment": comment}
     made = ask_api(scope, lambda api: api.post("alert-silences", body=body))
-    if as_json:
-        print_json(made)
-    else:
-        typer.echo(made["id"])
+    print_result(made, made["id"], as_json=as_json)
 
 
 @app.command()

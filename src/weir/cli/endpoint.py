@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from weir.cli.api import ApiScope, about_environment, ask_api
 from weir.cli.options import JsonOption
-from weir.cli.tables import OutputTable, id_column, long_column
+from weir.cli.output import Columns, print_items, shown_time
+from weir.cli.tables import id_column, long_column
 
 app = typer.Typer(no_args_is_help=True, help="Endpoints of deliveries that answered 410: list, enable.")
 
@@ -20,14 +19,12 @@ app = typer.Typer(no_args_is_help=True, help="Endpoints of deliveries that answe
 def list_disabled(scope: ApiScope, as_json: JsonOption = False) -> None:
     """List the endpoints that receive nothing now; their queues keep their messages."""
     found = ask_api(scope, lambda api: api.get("disabled-endpoints"))["items"]
-    if as_json:
-        typer.echo(json.dumps(found))
-        return
-    table = OutputTable(id_column("url"), "since", long_column("reason"))
-    for row in found:
-        since = datetime.fromtimestamp(row["disabled_at_ms"] / 1000, UTC).isoformat(timespec="seconds")
-        table.add_row(row["url"], since, row["reason"])
-    table.print()
+    columns: Columns = {
+        id_column("url"): "url",
+        "since": lambda row: shown_time(row["disabled_at_ms"]),
+        long_column("reason"): "reason",
+    }
+    print_items(found, columns, as_json=as_json)
 
 
 @app.command()

@@ -8,7 +8,7 @@ import typer
 
 from weir.cli.api import ApiScope, ApiSession, about_token, ask_api
 from weir.cli.options import DataDirOption, JsonOption, settings_with, with_options
-from weir.cli.output import Columns, print_items, print_json, shown_time
+from weir.cli.output import Columns, print_items, print_result, shown_time
 from weir.cli.tables import id_column, long_column, number_column
 from weir.errors import InvalidInput, NotFound
 
@@ -62,7 +62,7 @@ def create(
             raise InvalidInput(f"the environment `{name}` exists; use `weir environment change`")
         return await api.put("environments", name, body={"concurrency": concurrency})
 
-    _print(ask_api(scope, make), as_json=as_json)
+    print_result(ask_api(scope, make), as_json=as_json)
 
 
 @app.command()
@@ -83,7 +83,7 @@ def change(
             raise NotFound(f"there is no environment `{name}`; use `weir environment create`")
         return await api.put("environments", name, body={"concurrency": concurrency})
 
-    _print(ask_api(scope, alter), as_json=as_json)
+    print_result(ask_api(scope, alter), as_json=as_json)
 
 
 async def _find(api: ApiSession, name: str) -> dict[str, Any] | None:
@@ -94,8 +94,3 @@ async def _find(api: ApiSession, name: str) -> dict[str, Any] | None:
         if (one["organization"], one["project"], one["environment"]) == wanted:
             return dict(one)
     return None
-
-
-def _print(made: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(made)

@@ -8,7 +8,7 @@ import typer
 
 from weir.cli.api import ApiScope, about_environment, ask_api
 from weir.cli.options import JsonOption
-from weir.cli.output import print_json
+from weir.cli.output import print_result
 
 app = typer.Typer()
 
@@ -28,10 +28,7 @@ def explain(
 ) -> None:
     """Say why a queue is as it is, with the evidence, and where it is heading."""
     found = ask_api(scope, lambda api: api.get("queues", queue, "explain", recent=recent))
-    if as_json:
-        print_json(found)
-    else:
-        typer.echo(_text(found))
+    print_result(found, _text(found), as_json=as_json)
 
 
 def _text(found: dict[str, Any]) -> str:

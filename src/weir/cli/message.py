@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from weir.cli.api import ApiScope, about_environment, ask_api
 from weir.cli.options import JsonOption
+from weir.cli.output import print_json
 from weir.cli.tables import OutputTable, long_column
 
 app = typer.Typer(no_args_is_help=True, help="Messages: what happened to one.")
@@ -30,7 +30,7 @@ def show(
     """Show what happened to a message: receipt, enqueue, attempts with errors, death and redrive."""
     found = ask_api(scope, lambda api: api.get("messages", message_id, "timeline"))
     if as_json:
-        typer.echo(json.dumps(found))
+        print_json(found)
         return
     table = OutputTable(
         "time",

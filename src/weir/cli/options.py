@@ -30,6 +30,11 @@ def settings_with(data_dir: Path | None = None) -> Settings:
     return settings.model_copy(update={"embedded": embedded})
 
 
+def given(**values: object) -> dict[str, Any]:
+    """The values of the options that were given."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def with_options(**makers: Callable[..., Any]) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Give a command the options that are the parameters of each maker.
 

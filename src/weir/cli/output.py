@@ -25,6 +25,14 @@ def print_json(document: object) -> None:
     typer.echo(json.dumps(document))
 
 
+def print_result(document: object, text: str = "", *, as_json: bool) -> None:
+    """The outcome of a command: the whole document, or its text if there is any."""
+    if as_json:
+        print_json(document)
+    elif text:
+        typer.echo(text)
+
+
 def print_items(items: Sequence[Document], columns: Columns, *, as_json: bool) -> None:
     """A list: as the API answered it, or as a table of these columns."""
     if as_json:

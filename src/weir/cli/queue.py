@@ -10,10 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from weir.cli.api import ApiScope, ApiSession, RefusedByApi, about_environment, ask_api
-from weir.cli.options import JsonOption
-from weir.cli.tables import OutputTable, id_column, number_column
+from weir.cli.options import JsonOption, given, with_options
+from weir.cli.output import Columns, print_fields, print_items, print_json, print_result
+from weir.cli.tables import id_column, number_column
 from weir.errors import InvalidInput
 from weir.model.durations import duration_ms
+from weir.model.wording import duration
 from weir.spec.ir import Ordering
 
 app = typer.Typer(no_args_is_help=True, help="Queues: look at them, change them, move messages by hand.")
@@ -21,14 +23,26 @@ app = typer.Typer(no_args_is_help=True, help="Queues: look at them, change them,
 QueueArgument = Annotated[str, typer.Argument(help="Name of the queue.")]
 MessageArgument = Annotated[str, typer.Argument(help="Id of the message, as `pop` printed it.")]
 LeaseArgument = Annotated[str, typer.Argument(help="Token of the lease, as `pop` printed it.")]
-OrderingOption = Annotated[Ordering | None, typer.Option(help="How messages are ordered.")]
-ConcurrencyOption = Annotated[int | None, typer.Option(help="Messages that may be leased at once.")]
-DepthOption = Annotated[int | None, typer.Option(help="Messages that may wait; more are refused.")]
-AttemptsOption = Annotated[int | None, typer.Option(help="Attempts before a message dies.")]
 LeaseOption = Annotated[str | None, typer.Option("--lease", help="How long a lease lasts, such as `30s`.")]
-PriorityOption = Annotated[
-    int | None, typer.Option(help="Priority of the messages, 0 to 9; 9 is served first.")
-]
+
+
+def _promises(
+    ordering: Annotated[Ordering | None, typer.Option(help="How messages are ordered.")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Messages that may be leased at once.")] = None,
+    max_depth: Annotated[int | None, typer.Option(help="Messages that may wait; more are refused.")] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="Attempts before a message dies.")] = None,
+    lease: LeaseOption = None,
+    priority: Annotated[
+        int | None, typer.Option(help="Priority of the messages, 0 to 9; 9 is served first.")
+    ] = None,
+) -> dict[str, Any]:
+    """The promises that the options give, as the API takes them."""
+    lease_ms = None if lease is None else duration_ms(lease)
+    return {
+        **given(ordering=ordering and ordering.value, concurrency=concurrency, priority=priority),
+        "retention": given(max_depth=max_depth),
+        "delivery": given(max_attempts=max_attempts, lease_ms=lease_ms),
+    }
 
 
 @app.command("list")
@@ -36,25 +50,16 @@ PriorityOption = Annotated[
 def list_queues(scope: ApiScope, as_json: JsonOption = False) -> None:
     """List the queues of an environment with their state right now."""
     queues = ask_api(scope, lambda api: api.get("queues"))["items"]
-    if as_json:
-        typer.echo(json.dumps(queues))
-        return
-    table = OutputTable(
-        id_column("queue"),
-        *(number_column(name) for name in ("waiting", "delayed", "running", "limit", "oldest")),
-        "paused",
-    )
-    for one in queues:
-        table.add_row(
-            one["name"],
-            f"{one['depth']:,}",
-            f"{one['delayed']:,}",
-            f"{one['running']:,}",
-            "" if one["limit"] is None else f"{one['limit']:,}",
-            f"{one['oldest_age_ms'] / 1_000:,.1f} s",
-            "paused" if one["paused"] else "",
-        )
-    table.print()
+    columns: Columns = {
+        id_column("queue"): "name",
+        number_column("waiting"): "depth",
+        number_column("delayed"): "delayed",
+        number_column("running"): "running",
+        number_column("limit"): "limit",
+        number_column("oldest"): lambda row: duration(row["oldest_age_ms"]),
+        "paused": lambda row: "paused" if row["paused"] else "",
+    }
+    print_items(queues, columns, as_json=as_json)
 
 
 @app.command()
@@ -63,59 +68,36 @@ def show(scope: ApiScope, queue: QueueArgument, as_json: JsonOption = False) -> 
     """Show one queue: its gauges, its lifetime totals and what it promises."""
     found = ask_api(scope, lambda api: api.get("queues", queue))
     if as_json:
-        typer.echo(json.dumps(found))
+        print_json(found)
         return
-    table = OutputTable("what", "value")
-    for name, value in _flat({**found, "totals": {}, "definition": {}}):
-        table.add_row(name, value)
-    for name, value in _flat(found["totals"]):
-        table.add_row(f"{name} in all", value)
-    for name, value in _flat(found["definition"] or {}):
-        table.add_row(f"promises {name}", value)
-    table.print()
+    totals, promises = found.pop("totals"), found.pop("definition") or {}
+    print_fields({**found, "in all": totals, "promises": promises}, as_json=False)
 
 
 @app.command()
 @about_environment
-def create(
-    scope: ApiScope,
-    queue: QueueArgument,
-    ordering: OrderingOption = None,
-    concurrency: ConcurrencyOption = None,
-    max_depth: DepthOption = None,
-    max_attempts: AttemptsOption = None,
-    lease: LeaseOption = None,
-    priority: PriorityOption = None,
-) -> None:
+@with_options(promises=_promises)
+def create(scope: ApiScope, promises: dict[str, Any], queue: QueueArgument) -> None:
     """Create a queue for a try-out; lasting ones belong in a spec."""
-    body = _promises({}, ordering, concurrency, max_depth, max_attempts, lease, priority)
 
     async def make(api: ApiSession) -> None:
         if await _find(api, queue) is not None:
             raise InvalidInput(f"the queue `{queue}` exists; change it with `weir queue change`")
-        await api.put("queues", queue, body=body)
+        await api.put("queues", queue, body=promises)
 
     ask_api(scope, make)
 
 
 @app.command()
 @about_environment
-def change(
-    scope: ApiScope,
-    queue: QueueArgument,
-    ordering: OrderingOption = None,
-    concurrency: ConcurrencyOption = None,
-    max_depth: DepthOption = None,
-    max_attempts: AttemptsOption = None,
-    lease: LeaseOption = None,
-    priority: PriorityOption = None,
-) -> None:
+@with_options(promises=_promises)
+def change(scope: ApiScope, promises: dict[str, Any], queue: QueueArgument) -> None:
     """Change what a queue promises; options that are left out stay as they are."""
 
     async def alter(api: ApiSession) -> None:
         before = (await api.get("queues", queue))["definition"] or {}
-        body = _promises(before, ordering, concurrency, max_depth, max_attempts, lease, priority)
-        await api.put("queues", queue, body=body)
+        within = {part: {**before.get(part, {}), **promises[part]} for part in ("retention", "delivery")}
+        await api.put("queues", queue, body={**before, **promises, **within})
 
     ask_api(scope, alter)
 
@@ -164,9 +146,8 @@ def push(
         "delay_ms": None if delay is None else duration_ms(delay),
         "idempotency_key": idempotency_key,
     }
-    given = {name: value for name, value in item.items() if value is not None}
-    answer = ask_api(scope, lambda api: api.post("push", body={"items": [given]}))["items"][0]
-    typer.echo(json.dumps(answer) if as_json else f"{answer.get('id') or ''} {answer['status']}".strip())
+    answer = ask_api(scope, lambda api: api.post("push", body={"items": [given(**item)]}))["items"][0]
+    print_result(answer, f"{answer.get('id') or ''} {answer['status']}".strip(), as_json=as_json)
 
 
 @app.command()
@@ -184,11 +165,8 @@ def pop(
     if lease is not None:
         body["lease_ms"] = duration_ms(lease)
     messages = ask_api(scope, lambda api: api.post("pop", body=body))["messages"]
-    if as_json:
-        typer.echo(json.dumps(messages))
-        return
-    for one in messages:
-        typer.echo(f"{one['id']} {one['lease']} attempt {one['attempt']}: {_text(one)}")
+    lines = (f"{one['id']} {one['lease']} attempt {one['attempt']}: {_text(one)}" for one in messages)
+    print_result(messages, "\n".join(lines), as_json=as_json)
 
 
 @app.command()
@@ -234,37 +212,6 @@ async def _find(api: ApiSession, queue: str) -> dict[str, Any] | None:
         if error.problem.get("status") == 404:
             return None
         raise
-
-
-def _promises(
-    before: dict[str, Any],
-    ordering: Ordering | None,
-    concurrency: int | None,
-    max_depth: int | None,
-    max_attempts: int | None,
-    lease: str | None,
-    priority: int | None,
-) -> dict[str, Any]:
-    """What a queue promised, with what was given in place of it."""
-    lease_ms = None if lease is None else duration_ms(lease)
-    retention = {**before.get("retention", {}), **_given(max_depth=max_depth)}
-    delivery = {**before.get("delivery", {}), **_given(max_attempts=max_attempts, lease_ms=lease_ms)}
-    own = _given(
-        ordering=None if ordering is None else ordering.value, concurrency=concurrency, priority=priority
-    )
-    return {**before, **own, "retention": retention, "delivery": delivery}
-
-
-def _given(**values: object) -> dict[str, object]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _flat(document: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    rows: list[tuple[str, str]] = []
-    for name, value in document.items():
-        words = f"{prefix}{name.replace('_', ' ')}"
-        rows += _flat(value, f"{words} ") if isinstance(value, dict) else [(words, str(value))]
-    return rows
 
 
 def _check_json(data: bytes) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +10,8 @@ import typer
 
 from weir.cli.api import ApiScope, RefusedByApi, about_environment, ask_api
 from weir.cli.options import JsonOption
+from weir.cli.output import Columns, print_items, print_json, print_result, shown_time
+from weir.cli.tables import number_column
 from weir.errors import InvalidInput, SpecInvalid
 from weir.spec.fmt import formatted
 from weir.spec.ir import AppSpec
@@ -25,6 +25,14 @@ File = Annotated[
     Path, typer.Argument(help="Spec file: `.weir`, `.yaml` or `.json`; `-` reads spec text from stdin.")
 ]
 Files = Annotated[list[Path], typer.Argument(help="Spec files; `-` reads spec text from stdin.")]
+
+
+_REVISIONS: Columns = {
+    number_column("revision"): "revision",
+    "applied": lambda row: shown_time(row["applied_at_ms"]),
+    "actor": "actor",
+    "file": "file",
+}
 
 
 @app.command()
@@ -43,7 +51,7 @@ def check(files: Files, as_json: JsonOption = False) -> None:
             if not as_json:
                 typer.echo(f"{path}: ok ({len(spec.queues)} queues, {len(spec.webhooks)} webhooks)")
     if as_json:
-        typer.echo(json.dumps(found))
+        print_json(found)
     raise typer.Exit(0 if all(one["ok"] for one in found) else 1)
 
 
@@ -76,7 +84,7 @@ def plan(scope: ApiScope, file: File, as_json: JsonOption = False) -> None:
     """Show what applying would change; exit status 1 if it would be refused."""
     body = _body(file)
     found = ask_api(scope, lambda api: api.post("spec", "plan", body=body))
-    typer.echo(json.dumps(found) if as_json else rendered_plan(_plan(found)))
+    print_result(found, rendered_plan(_plan(found)), as_json=as_json)
     raise typer.Exit(0 if found["allowed"] else 1)
 
 
@@ -95,7 +103,7 @@ def apply(scope: ApiScope, file: File, as_json: JsonOption = False) -> None:
             typer.echo(f"✗ {refusal}", err=True)
         raise typer.Exit(1) from None
     if as_json:
-        typer.echo(json.dumps(applied))
+        print_json(applied)
         return
     typer.echo(rendered_plan(_plan(applied["plan"])))
     typer.echo(f"applied as revision {applied['revision']}")
@@ -114,12 +122,10 @@ def show(
 ) -> None:
     """Show the spec that holds, as it was written."""
     found = ask_api(scope, lambda api: api.get("spec", "history") if history else api.get("spec"))
-    if as_json:
-        typer.echo(json.dumps(found["items"] if history else found))
-    elif history:
-        for one in found["items"]:
-            at = datetime.fromtimestamp(one["applied_at_ms"] / 1000, UTC)
-            typer.echo(f"{one['revision']:>5}  {at:%Y-%m-%d %H:%M:%S}  {one['actor']}  {one['file']}")
+    if history:
+        print_items(found["items"], _REVISIONS, as_json=as_json)
+    elif as_json:
+        print_json(found)
     else:
         typer.echo(found["source"], nl=not found["source"].endswith("\n"))
 

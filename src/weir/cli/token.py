@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
-from weir.cli.api import ApiScope, ApiSession, ask_api
-from weir.cli.options import DataDirOption, JsonOption, settings_with
+from weir.cli.api import ApiScope, ApiSession, about_token, ask_api
+from weir.cli.options import DataDirOption, JsonOption, given, settings_with
+from weir.cli.output import Columns, Document, print_items, print_result, scope_text, shown_time
 from weir.cli.running import run_until_done, say
-from weir.cli.tables import OutputTable, id_column, long_column
+from weir.cli.tables import id_column, long_column
 from weir.control.principals import Role
 from weir.model.durations import duration_ms
 from weir.settings import Settings
@@ -32,7 +32,9 @@ TokenId = Annotated[str, typer.Argument(help="Id of the token, as `weir token li
 
 
 @app.command()
+@about_token
 def create(
+    scope: ApiScope,
     name: Annotated[str, typer.Argument(help="Name that people will recognise the token by.")],
     organization: Organization = None,
     project: Project = None,
@@ -43,7 +45,6 @@ def create(
     expires: Annotated[
         str | None, typer.Option(help="How long the token holds, such as `12h` or `90d`; left out: for ever.")
     ] = None,
-    data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create a token, and the tenant it names; its text is shown this once."""
@@ -51,45 +52,48 @@ def create(
     lifetime_ms = None if expires is None else duration_ms(expires)
 
     async def make(api: ApiSession) -> dict[str, Any]:
-        scope = await _chosen(api, role, names)
-        body = {"name": name, "role": role.value, "lifetime_ms": lifetime_ms, **scope}
-        return await api.post("tokens", body={key: value for key, value in body.items() if value is not None})
+        owner = await _chosen(api, role, names)
+        body = given(name=name, role=role.value, lifetime_ms=lifetime_ms, **owner)
+        return await api.post("tokens", body=body)
 
-    _show_new(ask_api(ApiScope(settings=settings_with(data_dir)), make), as_json=as_json)
+    _show_new(ask_api(scope, make), as_json=as_json)
 
 
 @app.command("list")
-def list_tokens(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
+@about_token
+def list_tokens(scope: ApiScope, as_json: JsonOption = False) -> None:
     """List the tokens inside the scope of yours; an operator sees all."""
-    scope = ApiScope(settings=settings_with(data_dir))
     tokens = ask_api(scope, lambda api: api.get("tokens"))["items"]
-    if as_json:
-        typer.echo(json.dumps(tokens))
-    else:
-        _table(tokens).print()
+    columns: Columns = {
+        id_column(): "id",
+        "name": "name",
+        "role": "role",
+        "scope": scope_text,
+        long_column("created"): lambda row: shown_time(row["created_at_ms"]),
+        long_column("last used"): lambda row: shown_time(row["last_used_at_ms"]),
+        long_column("state"): _state,
+    }
+    print_items(tokens, columns, as_json=as_json)
 
 
 @app.command()
+@about_token
 def rotate(
+    scope: ApiScope,
     token_id: TokenId,
     grace: Annotated[str, typer.Option(help="How long the old token still holds, such as `1h`.")] = "0s",
-    data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Replace a token by a fresh one of the same scope and role."""
     body = {"grace_ms": duration_ms(grace)}
-    scope = ApiScope(settings=settings_with(data_dir))
     _show_new(ask_api(scope, lambda api: api.post("tokens", token_id, "rotate", body=body)), as_json=as_json)
 
 
 @app.command()
-def delete(token_id: TokenId, data_dir: DataDirOption = None) -> None:
+@about_token
+def delete(scope: ApiScope, token_id: TokenId) -> None:
     """End a token at once; running processes notice within seconds."""
-
-    async def revoke(api: ApiSession) -> None:
-        await api.delete("tokens", token_id)
-
-    ask_api(ApiScope(settings=settings_with(data_dir)), revoke)
+    ask_api(scope, lambda api: api.delete("tokens", token_id))
     typer.echo(f"deleted {token_id}", err=True)
 
 
@@ -121,43 +125,15 @@ async def _chosen(api: ApiSession, role: Role, names: dict[str, str | None]) -> 
 
 
 def _show_new(made: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(made))
-        return
-    typer.echo("This is the only time that the token is shown:", err=True)
-    typer.echo(made["token"])
+    if not as_json:
+        typer.echo("This is the only time that the token is shown:", err=True)
+    print_result(made, made["token"], as_json=as_json)
 
 
-def _table(tokens: list[dict[str, Any]]) -> OutputTable:
-    table = OutputTable(
-        id_column(),
-        "name",
-        "role",
-        "scope",
-        *(long_column(name) for name in ("created", "last used", "state")),
-    )
-    for token in tokens:
-        names = (token["organization"], token["project"], token["environment"])
-        table.add_row(
-            token["id"],
-            token["name"],
-            token["role"],
-            " / ".join(part for part in names if part) or "everything",
-            _moment(token["created_at_ms"]),
-            _moment(token["last_used_at_ms"]),
-            _state(token),
-        )
-    return table
-
-
-def _state(token: dict[str, Any]) -> str:
+def _state(token: Document) -> str:
     if token["revoked_at_ms"] is not None:
         return "deleted"
     if token["expires_at_ms"] is None:
         return "holds"
     word = "holds until" if token["expires_at_ms"] > datetime.now(UTC).timestamp() * 1000 else "expired"
-    return f"{word} {_moment(token['expires_at_ms'])}"
-
-
-def _moment(time_ms: int | None) -> str:
-    return "" if time_ms is None else datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+    return f"{word} {shown_time(token['expires_at_ms'])}"
