@@ -105,3 +105,10 @@ def test_no_public_class_name_is_defined_twice() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(str(path))
     assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
+def test_every_file_of_a_journey_exists() -> None:
+    journeys = (ROOT / "ARCHITECTURE.md").read_text().partition("## Journeys")[2].partition("\n## ")[0]
+    named = re.findall(r"`([\w/]+/\w+\.(?:py|lua|sql))`", journeys)
+    assert named
+    assert [name for name in named if not (SOURCE / name).exists()] == []
