@@ -87,9 +87,9 @@ async def test_a_bounded_audit_goes_on_where_the_last_one_stopped(lone_world: Wo
 async def test_lineage_is_forgotten_after_its_retention(lone_world: World) -> None:
     queue = await lone_world.define("orders")
     old, young = await lone_world.kill(queue, 1), await lone_world.kill(queue, 2)
-    await lone_world.letters.replay(queue, old[0], by="test")
+    await lone_world.letters.redrive(queue, old[0], by="test")
     lone_world.clock.advance(1_000_000)
-    await lone_world.letters.replay(queue, young[0], by="test")
+    await lone_world.letters.redrive(queue, young[0], by="test")
     await DeadLetterAuditor(
         lone_world.database, clock=lone_world.clock, keep_replayed_ms=500_000
     ).forget_replayed()

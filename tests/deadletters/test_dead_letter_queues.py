@@ -116,7 +116,7 @@ async def test_copies_go_out_while_not_too_many_wait(world: World, monkeypatch: 
 async def test_a_letter_that_went_before_its_copy_is_not_copied(world: World) -> None:
     orders, parked = await pair(world, action=NOTIFY)
     ids = await world.kill(orders, *range(4))
-    await world.letters.replay(orders, ids[0], by="ann")
+    await world.letters.redrive(orders, ids[0], by="ann")
     await world.letters.delete(orders, ids[2], by="ann")
     await copied(world)
     found = documents(await pop(world, parked))
@@ -352,7 +352,7 @@ async def test_lineage_outlives_the_age_of_dead_letters(lone_world: World) -> No
     world = lone_world
     orders, _ = await pair(world, max_age_ms=DAY_MS)
     (letter_id,) = await world.kill(orders, 1)
-    await world.letters.replay(orders, letter_id, by="ann")
+    await world.letters.redrive(orders, letter_id, by="ann")
     world.clock.advance(2 * DAY_MS)
     assert await world.retention.round() == 0
     assert (await world.letters.find(orders, letter_id)).replay_id is not None

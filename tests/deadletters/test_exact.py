@@ -148,7 +148,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
         letters = self.run(self.world.letters.newest(self.queue(name)))
         state = self.run(self.world.broker.state(self.queue(name)))
         if letters and state.depth < 12:
-            self.run(self.world.letters.replay(self.queue(name), letters[which % len(letters)].id, by="t"))
+            self.run(self.world.letters.redrive(self.queue(name), letters[which % len(letters)].id, by="t"))
 
     @rule(name=queues, which=st.integers(0, 5))
     def delete_one(self, name: str, which: int) -> None:

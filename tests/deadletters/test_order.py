@@ -83,7 +83,7 @@ async def test_a_replay_by_hand_does_not_count_for_the_redrive_before_it(world: 
     task = await world.work(await world.start(redrive()))
     await fail_all(world, queue)
     (again,) = await world.letters.newest(queue)
-    await world.letters.replay(queue, again.id, by="ann")
+    await world.letters.redrive(queue, again.id, by="ann")
     await fail_all(world, queue)
     assert (await world.bulk_actions.find(world.environment, task.id)).died_again == 1
 
@@ -179,7 +179,7 @@ async def test_the_order_is_kept_when_the_parents_are_forgotten(world: World) ->
 async def test_lists_show_letters_by_their_original_order_and_page_through_all(world: World) -> None:
     queue = await expire_all(world, 10)
     for letter in (await world.letters.newest(queue))[::3]:
-        await world.letters.replay(queue, letter.id, by="ann")
+        await world.letters.redrive(queue, letter.id, by="ann")
     await fail_all(world, queue)
     found, before = [], None
     while page := await world.letters.newest(queue, before=before, limit=3):

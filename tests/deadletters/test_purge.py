@@ -75,7 +75,7 @@ async def test_one_letter_can_be_deleted(world: World) -> None:
 async def test_a_replayed_letter_cannot_be_deleted(world: World) -> None:
     queue = await world.define("orders")
     (letter_id,) = await world.kill(queue, 1)
-    await world.letters.replay(queue, letter_id, by="ann")
+    await world.letters.redrive(queue, letter_id, by="ann")
     with pytest.raises(Conflict):
         await world.letters.delete(queue, letter_id, by="ann")
     await world.check_exact()

@@ -499,30 +499,30 @@ async def test_one_letter_can_be_replayed_by_hand_once(world: World) -> None:
     other = await world.define("mails")
     (letter_id,) = await world.kill(queue, {"n": 1})
     with pytest.raises(NotFound):
-        await world.letters.replay(other, letter_id, by="ann")
-    new_id = await world.letters.replay(queue, letter_id, by="ann")
+        await world.letters.redrive(other, letter_id, by="ann")
+    new_id = await world.letters.redrive(queue, letter_id, by="ann")
     assert numbers(await world.waiting(queue)) == [1]
     assert (await world.letters.find(queue, letter_id)).replay_id == new_id
     with pytest.raises(Conflict):
-        await world.letters.replay(queue, letter_id, by="ann")
+        await world.letters.redrive(queue, letter_id, by="ann")
     with pytest.raises(NotFound):
-        await world.letters.replay(queue, new_id, by="ann")
+        await world.letters.redrive(queue, new_id, by="ann")
     with pytest.raises(InvalidInput):
-        await world.letters.replay(queue, "no uuid", by="ann")
+        await world.letters.redrive(queue, "no uuid", by="ann")
     await world.check_exact()
 
 
 async def test_a_replay_that_dies_again_is_a_letter_of_its_own_with_a_parent(world: World) -> None:
     queue = await world.define("orders")
     (letter_id,) = await world.kill(queue, {"n": 1})
-    new_id = await world.letters.replay(queue, letter_id, by="ann")
+    new_id = await world.letters.redrive(queue, letter_id, by="ann")
     await world.die(queue)
     await world.move()
     child = await world.letters.find(queue, new_id)
     assert child.replay_of == letter_id
     assert (await world.letters.find(queue, letter_id)).replay_result == "died"
     assert await world.summary() == {"orders": 1}
-    third = await world.letters.replay(queue, new_id, by="ann")
+    third = await world.letters.redrive(queue, new_id, by="ann")
     assert third not in (letter_id, new_id)
 
 
@@ -532,7 +532,7 @@ async def test_the_original_idempotency_key_does_not_stop_a_replay(world: World)
     await world.broker.enqueue(queue, [message])
     await world.die(queue)
     await world.move()
-    await world.letters.replay(queue, message.id, by="ann")
+    await world.letters.redrive(queue, message.id, by="ann")
     assert await world.waiting(queue) == [b"{}"]
 
 
@@ -547,5 +547,5 @@ async def test_letters_that_no_queue_would_take_are_skipped_and_the_others_go(wo
     assert "headers" in str(task.problem)
     assert await world.waiting(queue) == [b'{"n": 2}']
     with pytest.raises(InvalidInput, match="cannot be replayed"):
-        await world.letters.replay(queue, huge.id, by="ann")
+        await world.letters.redrive(queue, huge.id, by="ann")
     await world.check_exact()

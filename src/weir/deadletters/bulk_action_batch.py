@@ -14,7 +14,7 @@ from weir.deadletters.dead_letter import DeadLetter, letter_of, lock_letters
 from weir.deadletters.filters import compile_known, predicate
 from weir.deadletters.patch import Patch, compile_patch
 from weir.deadletters.queries import DEAD_LETTERS
-from weir.deadletters.replay import Replays, delete, replay, unsendable
+from weir.deadletters.replay import Replays, delete, send_replays, unsendable
 from weir.deadletters.summary import count_gone
 from weir.errors import InvalidInput
 from weir.model.limits import MAX_BATCH, MAX_HEADER_BYTES
@@ -187,7 +187,7 @@ async def _redrive(
     if not letters:
         return batch
     patch = None if action.patch is None else await _compile(work, action.patch, letters[0].queue)
-    replays = await replay(
+    replays = await send_replays(
         work.connection, work.broker, letters, now_ms=work.now_ms, action_id=action.id, patch=patch
     )
     batch = replace(

@@ -14,6 +14,7 @@ from weir.errors import InvalidInput
 from weir.model.limits import MAX_BATCH
 from weir.model.names import EnvironmentRef
 
+MAX_RATE_PER_S = 1_000_000
 DEFAULT_PATIENCE_MS = 300_000
 """How long canaries may be undecided before the redrive stops: five minutes."""
 MAX_SAMPLES = 10
@@ -77,7 +78,7 @@ class NewBulkAction:
             raise InvalidInput("a purge replays nothing, so it takes neither a patch nor a canary")
         if self.filter.expression is not None:
             check_boolean(self.filter.expression)
-        if self.rate_per_s is not None and not 0 < self.rate_per_s <= 1_000_000:
+        if self.rate_per_s is not None and not 0 < self.rate_per_s <= MAX_RATE_PER_S:
             raise InvalidInput("`rate_per_s` must be above 0; leave it out for no limit")
         if not 0 <= self.canary <= MAX_BATCH:
             raise InvalidInput(f"`canary` must be between 0 and {MAX_BATCH}")

@@ -1,4 +1,4 @@
-"""A death as a message for its dead letter queue: the original, when and why it died, and its attempts."""
+"""Copies of deaths for dead letter queues: the original message, when and why it died, and its attempts."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ DEATH_REASON = "weir-death-reason"
 ORIGINAL_BYTES = "weir-original-bytes"
 CONTENT_TYPE = "content-type"
 MAX_ERROR_CHARACTERS = 1_000
-"""What is left of the error where the whole of it would not fit beside the original message."""
+"""Characters of the error that are kept if all of it would not fit beside the original message."""
 
 
 def copy_of(dead_letter: DeadLetter) -> NewMessage:
-    """The message that tells a dead letter queue of a death. It follows from the letter alone."""
+    """The message that tells a dead letter queue of a death. A letter always gives the same message."""
     payload = _payload(dead_letter)
     headers = {
         CONTENT_TYPE: "application/json",
@@ -55,7 +55,7 @@ def copy_id_of(dead_letter_id: str, *, died_at_ms: int) -> str:
 
 
 def copied_from(message_id: str, headers: Mapping[str, str]) -> str | None:
-    """The dead letter that a message is a copy of. Producers can write headers, but they choose no ids."""
+    """The dead letter that a message is a copy of. Producers can write headers but not choose ids."""
     claimed = headers.get(DEAD_LETTER, "")
     try:
         expected = copy_id_of(str(UUID(claimed)), died_at_ms=UUID(message_id).int >> 80)
@@ -73,7 +73,7 @@ def _payload(dead_letter: DeadLetter) -> bytes:
 
 
 def _document(original: bytes, dead_letter: DeadLetter, *, error: str) -> bytes:
-    """Put together by hand, so that the original stays as it came, numbers of any size included."""
+    """Joined as bytes, so that the original stays as it came, also with numbers of any size."""
     members = (
         (b"original_message", original),
         (b"failed_at", orjson.dumps(_moment(dead_letter.died_at_ms))),
@@ -88,7 +88,7 @@ def _object(*members: tuple[bytes, bytes]) -> bytes:
 
 
 def _original_message(dead_letter: DeadLetter) -> bytes:
-    """The payload if it is a JSON object. Anything else, and what a webhook received, is under `payload`."""
+    """The payload if it is a JSON object; any other one, and that of a webhook, as the member `payload`."""
     payload, headers = dead_letter.payload, dead_letter.headers
     text = _json_text(payload, headers.get(CONTENT_TYPE, "application/json"))
     if HOOK not in headers and text is not None and text.startswith(b"{"):
@@ -98,12 +98,12 @@ def _original_message(dead_letter: DeadLetter) -> bytes:
 
 
 def _json_text(payload: bytes, content_type: str) -> bytes | None:
-    """The payload without space around it, if it is JSON and says so."""
+    """The payload without space around it, if its content type is JSON and it is JSON."""
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):
         return None
     try:
-        # Numbers stay texts: nobody looks at them, and some have more digits than Python reads.
+        # Numbers stay texts: their values are not needed, and some have more digits than Python reads.
         json.loads(payload.decode(), parse_int=str, parse_float=str, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None
@@ -122,7 +122,7 @@ def _other_body(payload: bytes) -> tuple[bytes, bytes]:
 
 
 def _received(dead_letter: DeadLetter) -> tuple[tuple[bytes, bytes], ...]:
-    """What else the expressions of a queue see of something that a webhook received."""
+    """The other members that expressions of a queue see of a message that a webhook received."""
     headers = dead_letter.headers
     received_at_ms, webhook = receipt_of(headers)
     sent = {name: value for name, value in sent_headers(headers).items() if name not in LINEAGE}
@@ -135,7 +135,7 @@ def _received(dead_letter: DeadLetter) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def _with_original_headers(headers: dict[str, str], dead_letter: DeadLetter) -> dict[str, str]:
-    """The original's headers go along if there is room; those that a webhook received are in the payload."""
+    """Add the original's headers if there is room; those that a webhook received are in the payload."""
     if HOOK in dead_letter.headers:
         return headers
     own = {name: value for name, value in dead_letter.headers.items() if name not in LINEAGE}

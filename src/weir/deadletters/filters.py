@@ -1,4 +1,4 @@
-"""Which dead letters are meant: plain fields that the indexes know, and a CEL expression over the rest."""
+"""Which dead letters are meant: plain fields, which PostgreSQL checks, and a CEL expression."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VARIABLES: Mapping[str, Type] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Everything that is given must hold. `expression` is CEL over `VARIABLES`."""
+    """All conditions that are given must hold. `expression` is CEL over `VARIABLES`."""
 
     queue: str | None = None
     fingerprint: str | None = None
@@ -46,7 +46,7 @@ class Filter:
 
     @property
     def empty(self) -> bool:
-        """Nothing is asked for, so everything would match."""
+        """Whether it has no conditions, so that every letter would match."""
         named = (self.queue, self.fingerprint, self.reason, self.died_from_ms, self.died_to_ms)
         return self.expression is None and all(value is None for value in named)
 
@@ -55,7 +55,7 @@ class Filter:
         return {name: value for name, value in asdict(self).items() if value not in (None, False)}
 
     def conditions(self) -> dict[str, Any]:
-        """The plain fields, as the queries over a window take them."""
+        """The plain fields as parameters of the queries over a window."""
         return {
             "reason": self.reason,
             "died_from_ms": self.died_from_ms,
@@ -73,7 +73,7 @@ def compile_known(text: str) -> Expression:
 
 
 def _unknown_name(expression: Expression) -> str | None:
-    """A name that nothing stands for; that of a comprehension is known only within it."""
+    """A name without a meaning; the name of a comprehension is known only within it."""
     names = expression.variables - VARIABLES.keys()
     if nowhere := names - set(expression.comprehensions):
         return min(nowhere)
@@ -82,24 +82,24 @@ def _unknown_name(expression: Expression) -> str | None:
     except UnknownName as mistake:
         return mistake.name
     except TypeMistake:
-        # The engine may have an answer all the same.
+        # Inference is stricter than the engine, which may still have an answer.
         pass
     return None
 
 
 def check_boolean(text: str) -> None:
-    """Refuse an expression that can be neither true nor false, whatever the letter."""
+    """Refuse an expression that is neither true nor false for any letter."""
     try:
         kind = infer(text, VARIABLES)
     except TypeMistake:
-        # The engine may have an answer all the same: `false && 1` is false.
+        # The engine may still have an answer: `false && 1` is false.
         return
     if kind not in (BOOL, ANY):
         raise InvalidInput(f"`{text:.80}` answers {kind}; expected true or false, as from `attempts > 3`")
 
 
 def predicate(expression: Expression) -> Callable[[DeadLetter], bool]:
-    """The expression as a test of one letter; InvalidInput if it has no answer for it."""
+    """The expression as a test of one letter; it raises InvalidInput for a letter without an answer."""
 
     def holds(letter: DeadLetter) -> bool:
         value = expression.evaluate(variables_of(letter, expression))
@@ -111,7 +111,7 @@ def predicate(expression: Expression) -> Callable[[DeadLetter], bool]:
 
 
 def variables_of(letter: DeadLetter, expression: Expression) -> dict[str, Any]:
-    """What an expression sees of a letter; the payload is read only if it is asked for."""
+    """The variables of an expression for a letter; the payload is parsed only if the expression names it."""
     values: dict[str, Any] = {
         "headers": dict(letter.headers),
         "key": letter.key,
@@ -132,7 +132,7 @@ def variables_of(letter: DeadLetter, expression: Expression) -> dict[str, Any]:
 
 
 def payload_of(letter: DeadLetter) -> Any:
-    """The payload as a JSON value; null if it is none."""
+    """The payload as a JSON value; None if it is not JSON."""
     try:
         return json.loads(letter.payload)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What errors have in common: an error's text with ids, numbers and addresses taken out, and its hash."""
+"""The fingerprint of an error: its text without ids, numbers and addresses, and the hash of that."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 MAX_READ = 4_096
+"""Characters of an error that are looked at; the patterns run over all of them."""
 MAX_TEMPLATE = 300
 TRACEBACK = "Traceback (most recent call last)"
 
@@ -28,7 +29,7 @@ _PATTERNS = (
     ("<hex>", re.compile(r"\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,}\b", re.IGNORECASE)),
     ("<id>", re.compile(r"\b(?=[A-Za-z_]*\d)(?=\d*[A-Za-z_])[A-Za-z0-9_]{16,}\b")),
     ("<n>", re.compile(_NUMBER, re.IGNORECASE)),
-    # What digits are left stand inside words, such as `worker7` or `v2`.
+    # The digits that are left are inside words, such as `worker7` or `v2`.
     ("<n>", re.compile(r"\d+")),
 )
 _SPACE = re.compile(r"[\s\x00-\x1f\x7f]+")
@@ -36,7 +37,7 @@ _SPACE = re.compile(r"[\s\x00-\x1f\x7f]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """The name of a group of errors and the text that they share."""
+    """The name of a group of errors, and the text that they share."""
 
     value: str
     template: str
@@ -51,7 +52,7 @@ def fingerprint(error: str, *, reason: str) -> Fingerprint:
 
 
 def normalise(error: str) -> str:
-    """The error without what differs from one occurrence to the next: bounded, without digits, idempotent."""
+    """The error without the parts that differ from one occurrence to the next; bounded, and idempotent."""
     text = _essence(error[:MAX_READ])
     for placeholder, pattern in _PATTERNS:
         text = pattern.sub(placeholder, text)
@@ -59,7 +60,7 @@ def normalise(error: str) -> str:
 
 
 def _essence(text: str) -> str:
-    """A Python traceback says what happened in its last line; other texts speak as a whole."""
+    """The last line of a Python traceback, which says what happened; any other text whole."""
     if not text.lstrip().startswith(TRACEBACK):
         return text
     lines = [line for line in text.splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""Mending payloads on their way back: a CEL expression, merged in and checked against the spec."""
+"""Patches payloads on their way back: merges the answer of a CEL expression in, and checks the result."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from weir.spec.values import conformed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patch:
-    """A compiled patch and the message type that its results must keep to."""
+    """A compiled patch and the message type that patched payloads must have."""
 
     expression: Expression
     fields: tuple[MessageField, ...] = ()
 
     def apply(self, letter: DeadLetter) -> bytes:
-        """The mended payload; InvalidInput if there is no answer or it breaks the message type.
+        """The patched payload; InvalidInput if there is no answer or it breaks the message type.
 
-        Objects are merged as JSON Merge Patch does: what is named is set, null removes, the rest stays.
+        Objects are merged as JSON Merge Patch does: named members are set, null removes, the rest stays.
         """
         answer = self.expression.evaluate(variables_of(letter, self.expression))
-        mended = merged(payload_of(letter), answer)
+        patched = merged(payload_of(letter), answer)
         if self.fields:
-            if not isinstance(mended, Mapping):
+            if not isinstance(patched, Mapping):
                 raise InvalidInput("the patched payload is not an object, as the message type asks")
-            conformed(self.fields, mended, what="the patched payload")
+            conformed(self.fields, patched, what="the patched payload")
         try:
-            return json.dumps(mended, separators=(",", ":"), allow_nan=False, default=_moment).encode()
+            return json.dumps(patched, separators=(",", ":"), allow_nan=False, default=_moment).encode()
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"the patched payload is not JSON: {error}") from None
 

@@ -43,7 +43,7 @@ class Replays:
     """The queue had no room; letters in neither map still wait."""
 
 
-async def replay(
+async def send_replays(
     connection: Connection,
     broker: Broker,
     letters: Sequence[DeadLetter],
@@ -77,7 +77,7 @@ async def replay(
 def unsendable(
     letters: Sequence[DeadLetter], *, action_id: str | None = None, patch: Patch | None = None
 ) -> dict[str, str]:
-    """The letters that `replay` would skip, by id, with the reason."""
+    """The letters that `send_replays` would skip, by id, with the reason."""
     messages, skipped = _prepare(letters, action_id, patch)
     return skipped | _sendable(messages)[1]
 

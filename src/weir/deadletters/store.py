@@ -1,4 +1,4 @@
-"""Finds, replays and deletes single dead letters of a queue."""
+"""Finds, redrives and deletes single dead letters of a queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weir.control.scopes import scope_names
 from weir.deadletters.dead_letter import DeadLetter, Position, lock_letters, read_letters
 from weir.deadletters.groups import group_keys
 from weir.deadletters.queries import COUNTS, DEAD_LETTERS
-from weir.deadletters.replay import delete, replay
+from weir.deadletters.replay import delete, send_replays
 from weir.errors import Conflict, InvalidInput, NotFound, QueueFull
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, check_id
@@ -78,13 +78,13 @@ class DeadLetterStore:
         died = await self._database.fetch(DEAD_LETTERS["which_died"], ids=[letter.replay_id])
         return "died" if died else "acked"
 
-    async def replay(self, queue: QueueRef, letter_id: str, *, by: str) -> str:
+    async def redrive(self, queue: QueueRef, letter_id: str, *, by: str) -> str:
         """Send a dead letter back to its queue; return the id of the new message."""
         letter = await self.find(queue, letter_id)
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as connection:
             locked = await self._lock(connection, letter)
-            replays = await replay(connection, self._broker, [locked], now_ms=now_ms)
+            replays = await send_replays(connection, self._broker, [locked], now_ms=now_ms)
             if replays.skipped:
                 raise InvalidInput(f"`{letter.id}` cannot be replayed: {replays.skipped[letter.id]}")
             if replays.full:

@@ -6,16 +6,9 @@ from fastapi import APIRouter, status
 
 from weir.api.auth import Admin, App, Reader
 from weir.api.responses import problems
-from weir.api.schemas.dead_letters import (
-    ChannelBody,
-    ChannelList,
-    ChannelView,
-    ConsumerBody,
-    NewSecret,
-)
+from weir.api.schemas.channels import ChannelBody, ChannelList, ChannelView, NewSecret, channel_view
 from weir.api.services import Services, present
 from weir.channels.channels import Channels
-from weir.spec.ir import ChannelSpec
 
 router = APIRouter(tags=["channels"])
 
@@ -28,7 +21,7 @@ def channels_of(services: Services) -> Channels:
 async def channels(access: Reader, services: App) -> ChannelList:
     """The channels of the environment and their consumers."""
     found = await channels_of(services).of(access.environment)
-    return ChannelList(items=[_channel_view(channel) for channel in found])
+    return ChannelList(items=[channel_view(channel) for channel in found])
 
 
 @router.put("/api/v1/channels/{channel_id}", operation_id="put_channel", responses=problems(409))
@@ -41,7 +34,7 @@ async def put_channel(
     """Create a channel, or change its name and consumers; consumers keep their tokens and their dead."""
     spec = body.spec(channel_id)
     await channels_of(services).put(access.environment, spec, by=access.actor)
-    return _channel_view(spec)
+    return channel_view(spec)
 
 
 @router.delete(
@@ -78,11 +71,3 @@ async def new_consumer_token(
         access.environment, channel_id, consumer_id, by=access.actor
     )
     return NewSecret(token=token)
-
-
-def _channel_view(channel: ChannelSpec) -> ChannelView:
-    return ChannelView(
-        id=channel.id,
-        name=channel.name,
-        consumers=[ConsumerBody(id=one.id, name=one.name, queue=one.queue) for one in channel.consumers],
-    )

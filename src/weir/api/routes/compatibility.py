@@ -205,7 +205,7 @@ async def dead_letter(name: str, letter_id: str, access: Reader, services: App) 
 async def replay(name: str, letter_id: str, access: Writer, services: App) -> Replayed:
     """Send a dead letter back to its queue."""
     queue = access.environment.queue(name)
-    new_id = await dead_letters_of(services).letters.replay(queue, letter_id, by=access.actor)
+    new_id = await dead_letters_of(services).letters.redrive(queue, letter_id, by=access.actor)
     return Replayed(new_message_id=new_id)
 
 
@@ -334,7 +334,7 @@ async def dead_job(jobId: str, owner: Owner, services: App) -> DeadJobView:  # n
 )
 async def requeue_one(jobId: str, owner: Owner, services: App) -> Replayed:  # noqa: N803
     """Requeue one dead message of a consumer."""
-    new_id = await dead_letters_of(services).letters.replay(owner.queue, jobId, by=owner.actor)
+    new_id = await dead_letters_of(services).letters.redrive(owner.queue, jobId, by=owner.actor)
     return Replayed(new_message_id=new_id)
 
 

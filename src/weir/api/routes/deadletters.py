@@ -1,4 +1,4 @@
-"""What died: counts, groups, letters, and the tasks that send them back or delete them."""
+"""Dead letters: counts, groups, letters, and the bulk actions that send them back or delete them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from weir.errors import Conflict, InvalidInput, NotFound
 
 router = APIRouter(tags=["dead letters"])
 COUNTING_S = 30.0
-"""For the letters of one consumer, where somebody waits for the recount."""
+"""How long PostgreSQL may take to count one consumer's letters while somebody waits for the answer."""
 
 Page = Annotated[int, Query(ge=1, le=500)]
 Before = Annotated[str | None, Query(max_length=80, description="`next_before` of the page before.")]
@@ -84,7 +84,7 @@ async def letters(
 
 @router.get("/api/v1/dlq/consumers", operation_id="list_dead_counts", responses=problems())
 async def dead_counts(access: Reader, services: App) -> DeadCountList:
-    """How many are dead in the environment, by consumer: exact, from the summary alone."""
+    """The number of dead letters of each consumer of the environment: exact, from the summary alone."""
     reach = access.principal.narrowed(**scope_names(access.environment))
     rows = await read_summary(dead_letters_of(services).database, reach)
     names = DeadCountView.model_fields
@@ -111,7 +111,7 @@ async def redrive_one(
 ) -> RedrivenView:
     """Send one dead letter back to its queue, at once."""
     ref = access.environment.queue(queue)
-    new_id = await dead_letters_of(services).letters.replay(ref, letter_id, by=access.actor)
+    new_id = await dead_letters_of(services).letters.redrive(ref, letter_id, by=access.actor)
     return RedrivenView(new_message_id=new_id)
 
 
@@ -136,7 +136,7 @@ async def delete_one(
     responses=problems(),
 )
 async def redrive(body: RedriveBody, access: Writer, services: App, response: Response) -> TaskView:
-    """Send dead letters back to their queues, as a task."""
+    """Send dead letters back to their queues, as a bulk action."""
     return await _begin(services, access, body.bulk_action(), response)
 
 
@@ -144,7 +144,7 @@ async def redrive(body: RedriveBody, access: Writer, services: App, response: Re
     "/api/v1/dlq/purges", operation_id="purge", status_code=status.HTTP_202_ACCEPTED, responses=problems()
 )
 async def purge(body: PurgeBody, access: Admin, services: App, response: Response) -> TaskView:
-    """Delete dead letters, as a task."""
+    """Delete dead letters, as a bulk action."""
     return await _begin(services, access, body.bulk_action(), response)
 
 
@@ -163,7 +163,7 @@ async def tasks(access: Reader, services: App, limit: Page = 50) -> TaskList:
 
 @router.get("/api/v1/dlq/tasks/{task_id}", operation_id="show_dead_letter_task", responses=problems())
 async def task(task_id: str, access: Reader, services: App) -> TaskView:
-    """How far a redrive or purge has come."""
+    """A redrive or purge, and how far it is."""
     return task_view(await dead_letters_of(services).bulk_actions.find(access.environment, task_id))
 
 
@@ -171,7 +171,7 @@ async def task(task_id: str, access: Reader, services: App) -> TaskView:
     "/api/v1/dlq/tasks/{task_id}/pause", operation_id="pause_dead_letter_task", responses=problems(409)
 )
 async def pause(task_id: str, access: Writer, services: App) -> TaskView:
-    """Hold a task; what it did stays done."""
+    """Hold a redrive or purge; what it did stays done."""
     actions = dead_letters_of(services).bulk_actions
     return task_view(await actions.pause(access.environment, task_id, by=access.actor))
 
@@ -180,7 +180,7 @@ async def pause(task_id: str, access: Writer, services: App) -> TaskView:
     "/api/v1/dlq/tasks/{task_id}/resume", operation_id="resume_dead_letter_task", responses=problems(409)
 )
 async def resume(task_id: str, access: Writer, services: App) -> TaskView:
-    """Go on where it was; a redrive that its canary stopped begins again, with what died and a new canary."""
+    """Go on where it was. A redrive that its canary stopped begins again with a new canary."""
     actions = dead_letters_of(services).bulk_actions
     return task_view(await actions.resume(access.environment, task_id, by=access.actor))
 
@@ -189,7 +189,7 @@ async def resume(task_id: str, access: Writer, services: App) -> TaskView:
     "/api/v1/dlq/tasks/{task_id}/cancel", operation_id="cancel_dead_letter_task", responses=problems(409)
 )
 async def cancel(task_id: str, access: Writer, services: App) -> TaskView:
-    """End a task; what it did stays done."""
+    """End a redrive or purge; what it did stays done."""
     actions = dead_letters_of(services).bulk_actions
     return task_view(await actions.cancel(access.environment, task_id, by=access.actor))
 
@@ -215,7 +215,7 @@ async def run_audit(caller: Caller, services: App) -> AuditView:
 
 
 def position(before: str | None) -> Position | None:
-    """Where a page begins; the text comes from the page before."""
+    """The position at which a page begins; the text is `next_before` of the page before."""
     if before is None:
         return None
     enqueued_at_ms, _, letter_id = before.partition("_")

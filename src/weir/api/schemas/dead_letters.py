@@ -1,4 +1,4 @@
-"""The shapes of what is asked and answered about dead letters, channels and consumers."""
+"""Requests and answers about dead letters."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from weir.api.schemas.shared import Name, Schema
-from weir.deadletters.bulk_actions import DEFAULT_PATIENCE_MS, BulkAction, BulkActionKind, NewBulkAction
+from weir.deadletters.bulk_actions import (
+    DEFAULT_PATIENCE_MS,
+    MAX_RATE_PER_S,
+    BulkAction,
+    BulkActionKind,
+    NewBulkAction,
+)
 from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.filters import Filter, payload_of
 from weir.deadletters.groups import Group
 from weir.model.durations import DAY_MS
 from weir.model.limits import MAX_BATCH, MAX_TIME_MS
 from weir.spec.cel import MAX_LENGTH
-from weir.spec.ir import ChannelSpec, ConsumerSpec
 
 Moment = Annotated[StrictInt, Field(ge=0, le=MAX_TIME_MS)]
 Cel = Annotated[StrictStr, Field(min_length=1, max_length=MAX_LENGTH)]
@@ -125,19 +130,22 @@ class FilterBody(Schema):
         return Filter(**self.model_dump(), include_unexhausted=include_unexhausted)
 
 
-class RedriveBody(Schema):
-    """Send dead letters back to their queues."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        json_schema_extra={"examples": [{"filter": {"queue": "orders"}, "canary": 10, "rate_per_s": 100}]},
-    )
+class BulkActionBody(Schema):
+    """What redrives and purges have in common."""
 
     filter: FilterBody = FilterBody()
     all: All = False
     dry_run: StrictBool = False
-    rate_per_s: Annotated[StrictFloat | StrictInt, Field(gt=0, le=1_000_000)] | None = None
+    rate_per_s: Annotated[StrictFloat | StrictInt, Field(gt=0, le=MAX_RATE_PER_S)] | None = None
+
+
+class RedriveBody(BulkActionBody):
+    """Send dead letters back to their queues."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"filter": {"queue": "orders"}, "canary": 10, "rate_per_s": 100}]}
+    )
+
     canary: Annotated[StrictInt, Field(ge=0, le=MAX_BATCH)] = 0
     canary_tolerance: Annotated[StrictFloat | StrictInt, Field(ge=0, lt=1)] = 0.0
     canary_patience_ms: Annotated[StrictInt, Field(ge=1, le=DAY_MS)] = DEFAULT_PATIENCE_MS
@@ -150,30 +158,19 @@ class RedriveBody(Schema):
         )
 
 
-class PurgeBody(Schema):
+class PurgeBody(BulkActionBody):
     """Delete dead letters."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, json_schema_extra={"examples": [{"filter": {"queue": "orders"}}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"filter": {"queue": "orders"}}]})
 
-    filter: FilterBody = FilterBody()
-    all: All = False
-    dry_run: StrictBool = False
-    rate_per_s: Annotated[StrictFloat | StrictInt, Field(gt=0, le=1_000_000)] | None = None
     include_unexhausted: StrictBool = Field(
         default=False, description="Also letters that died before they had used up their attempts."
     )
 
     def bulk_action(self) -> NewBulkAction:
+        options = self.model_dump(include={"dry_run", "rate_per_s"})
         chosen = self.filter.filter(include_unexhausted=self.include_unexhausted)
-        return NewBulkAction(
-            kind=BulkActionKind.PURGE,
-            filter=chosen,
-            everything=self.all,
-            dry_run=self.dry_run,
-            rate_per_s=self.rate_per_s,
-        )
+        return NewBulkAction(kind=BulkActionKind.PURGE, filter=chosen, everything=self.all, **options)
 
 
 class TaskView(BaseModel):
@@ -213,35 +210,6 @@ class AuditView(BaseModel):
     consumers: int
     letters: int
     drift: int = Field(description="What the audit had to repair; 0 unless somebody changed tables by hand.")
-
-
-class ConsumerBody(Schema):
-    id: Name = Field(examples=["payment-service"])
-    name: Name = Field(examples=["Payment Service"])
-    queue: Name = Field(examples=["payments"])
-
-
-class ChannelBody(Schema):
-    name: Name = Field(examples=["Order Events"])
-    consumers: Annotated[tuple[ConsumerBody, ...], Field(max_length=1_000)] = ()
-
-    def spec(self, channel_id: str) -> ChannelSpec:
-        consumers = tuple(ConsumerSpec(**one.model_dump()) for one in self.consumers)
-        return ChannelSpec(id=channel_id, name=self.name, consumers=consumers)
-
-
-class ChannelView(BaseModel):
-    id: str
-    name: str
-    consumers: list[ConsumerBody]
-
-
-class ChannelList(BaseModel):
-    items: list[ChannelView]
-
-
-class NewSecret(BaseModel):
-    token: str = Field(description="Shown this once.")
 
 
 def letter_view(letter: DeadLetter, *, redrive_result: str | None = None) -> DeadLetterView:
