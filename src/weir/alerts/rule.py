@@ -11,13 +11,12 @@ from types import MappingProxyType
 
 from weir.alerts.alert_metrics import CATALOGUE, About, Metric, parse_metric
 from weir.errors import InvalidInput
+from weir.model.durations import MINUTE_MS, SECOND_MS, WEEK_MS
 from weir.model.names import EnvironmentRef, check_name
 
-SECOND_MS = 1_000
-MINUTE_MS = 60 * SECOND_MS
 # The finest bucket of the warehouse.
 MIN_WINDOW_MS = 5 * SECOND_MS
-MAX_WINDOW_MS = 7 * 24 * 60 * MINUTE_MS
+MAX_WINDOW_MS = WEEK_MS
 MAX_CHANNELS = 16
 DEFAULT_WINDOW_MS = 5 * MINUTE_MS
 DEFAULT_COOLDOWN_MS = 15 * MINUTE_MS

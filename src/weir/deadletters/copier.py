@@ -22,13 +22,14 @@ from weir.deadletters.dead_letter import DeadLetter, letter_of
 from weir.deadletters.queries import DEAD_LETTER_QUEUES, DEAD_LETTERS
 from weir.deadletters.replay import GONE_OUT
 from weir.errors import NotFound, WeirError
+from weir.model.backoff import Backoff
 from weir.model.message import QueueState
 from weir.model.names import QueueRef
 
 log = structlog.get_logger(__name__)
 
 IDLE_S = 1.0
-MAX_BACKOFF_S = 10.0
+BACKOFF = Backoff(first_s=1.0, longest_s=10.0)
 LOOK_AGAIN_S = 2.0
 """When to look again whether somebody pops a dead letter queue, or whether a full one has room."""
 BATCH = 100
@@ -58,16 +59,17 @@ class DeadLetterCopier:
 
     async def run(self) -> None:
         """Copy for ever; while a store is out of reach, wait and try again."""
-        backoff_s = IDLE_S
+        failures = 0
         while True:
             try:
                 more = await self.round()
             except WeirError as error:
-                log.warning("copies of dead letters wait", error=str(error), retry_in_s=backoff_s)
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
+                failures += 1
+                pause_s = BACKOFF.pause_s(failures)
+                log.warning("copies of dead letters wait", error=str(error), retry_in_s=pause_s)
+                await asyncio.sleep(pause_s)
                 continue
-            backoff_s = IDLE_S
+            failures = 0
             if not more:
                 await asyncio.sleep(IDLE_S)
 

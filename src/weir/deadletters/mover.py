@@ -20,6 +20,7 @@ from weir.deadletters.deaths import KnownDeaths, store_deaths
 from weir.deadletters.locks import DeadLetterLock, try_lock
 from weir.deadletters.queries import DEAD_LETTERS
 from weir.errors import WeirError
+from weir.model.backoff import Backoff
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, new_id
 from weir.model.limits import MAX_BATCH
@@ -27,8 +28,7 @@ from weir.model.limits import MAX_BATCH
 log = structlog.get_logger(__name__)
 
 IDLE_S = 0.2
-MIN_BACKOFF_S = 0.2
-MAX_BACKOFF_S = 5.0
+BACKOFF = Backoff(first_s=0.2, longest_s=5.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,16 +57,17 @@ class Mover:
 
     async def run(self) -> None:
         """Move for ever; while a store is out of reach, wait and try again."""
-        backoff_s = MIN_BACKOFF_S
+        failures = 0
         while True:
             try:
                 more = await self.round()
             except WeirError as error:
-                log.warning("dead letters wait in Redis", error=str(error), retry_in_s=backoff_s)
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
+                failures += 1
+                pause_s = BACKOFF.pause_s(failures)
+                log.warning("dead letters wait in Redis", error=str(error), retry_in_s=pause_s)
+                await asyncio.sleep(pause_s)
                 continue
-            backoff_s = MIN_BACKOFF_S
+            failures = 0
             if not more:
                 await asyncio.sleep(IDLE_S)
 

@@ -1,6 +1,5 @@
 -- name: add_operations
--- Add a batch. Its partitions (rows of operation_lanes) are locked first, so that positions within one follow the
--- commits. Tells the depth.
+-- Add a batch; its partitions (rows of operation_lanes) are locked first, so that positions follow the commits.
 WITH input AS (
     SELECT * FROM unnest(
         %(id)s::uuid[], %(organization)s::text[], %(project)s::text[], %(environment)s::text[],

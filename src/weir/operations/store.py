@@ -17,6 +17,7 @@ from weir.operations.model import OperationStatus
 
 QUERIES = load_queries("weir.operations", "store.sql")
 MAX_PAGE = 500
+"""Operations in one answer."""
 MOST_PARTITIONS = 20
 
 

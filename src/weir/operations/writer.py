@@ -28,7 +28,8 @@ from weir.operations.queue import Added, NotQueued, OperationQueue
 
 log = structlog.get_logger(__name__)
 
-MAX_BATCH = 500
+MAX_COMMIT = 500
+"""Operations in one commit, unless a single request brings more."""
 COMMITS = 4
 """Group commits at once: what arrives while they run gathers for the next."""
 GATHER_S = 3.0
@@ -160,7 +161,7 @@ class OperationWriter:
         size, count = 0, 0
         for waiting in self._waiting:
             size += len(waiting.operations)
-            if count and size > MAX_BATCH:
+            if count and size > MAX_COMMIT:
                 break
             count += 1
         batch, self._waiting = self._waiting[:count], self._waiting[count:]

@@ -22,9 +22,9 @@ from weir.control.audit_log import AuditedChange
 from weir.exchange.service import OperationService
 from weir.model.holders import HOLDER
 from weir.operations.model import OperationStatus
+from weir.operations.store import MAX_PAGE
 
 router = APIRouter(prefix="/api/v1/operations", tags=["operations"])
-MAX_PAGE = 500
 
 
 @router.get("/stats", operation_id="operation_stats", responses=problems())

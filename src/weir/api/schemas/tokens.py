@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, StrictInt
 
 from weir.api.schemas.shared import Name, Schema
 from weir.control.principals import Role
-from weir.model.durations import DAY_MS
+from weir.model.durations import DAY_MS, HOUR_MS
 from weir.model.limits import MAX_SPAN_MS
 
 
@@ -27,7 +27,7 @@ class TokenBody(Schema):
 
 class RotateBody(Schema):
     grace_ms: Annotated[StrictInt, Field(ge=0, le=30 * DAY_MS)] = Field(
-        default=0, description="How long the old token holds on.", examples=[3_600_000]
+        default=0, description="How long the old token holds on.", examples=[HOUR_MS]
     )
 
 
