@@ -1,4 +1,4 @@
-"""Syntax tree to IR: what each block means. Every mistake is noted; none stops the reading."""
+"""Syntax tree to IR, first part: apps and queues. Every mistake is noted, and reading goes on."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from weir.spec.ir import (
     Retention,
 )
 from weir.spec.problems import nearest, one_of
-from weir.spec.read import Notes, SpecSection, label_of, named_blocks, opened
+from weir.spec.read import Notes, SpecSection, label_of, named_blocks, open_block
 from weir.spec.syntax import Scalar, SyntaxEntry, ValueKind
 from weir.spec.types import TYPE_NAMES, is_type
 
 
 def build(app: SyntaxEntry, notes: Notes) -> AppSpec:
-    """The IR of an app; `notes` gathers what is wrong and where everything stands."""
+    """The IR of an app. `notes` collects the mistakes and the source position of each part."""
     section = SpecSection(app.body or (), what="app", path=(), notes=notes)
     spec = AppSpec(
         name=label_of(app, "app", notes) or "app",
@@ -35,7 +35,7 @@ def build(app: SyntaxEntry, notes: Notes) -> AppSpec:
 
 
 def _queue(entry: SyntaxEntry, notes: Notes) -> QueueSpec:
-    name, section = opened(entry, "queue", notes, ("queue",))
+    name, section = open_block(entry, "queue", notes, ("queue",))
     default = QueueSpec(name=name)
     ordering = section.choice("ordering", list(Ordering))
     priority = section.whole("priority", at_most=MAX_PRIORITY)
@@ -99,7 +99,7 @@ def _message_type(parent: SpecSection) -> tuple[MessageField, ...]:
     fields: dict[str, MessageField] = {}
     for item in (entry.body if entry else None) or ():
         field = _field(item, parent.notes)
-        parent.notes.places[(*section.path, item.key)] = item.value.span if item.value else item.key_span
+        parent.notes.spans[(*section.path, item.key)] = item.value.span if item.value else item.key_span
         if item.key in fields:
             parent.notes.add(f"field `{item.key}` stands twice; keep one", item.key_span)
         elif field is not None:

@@ -1,20 +1,20 @@
-"""Syntax tree to IR, second part: what is done with a message."""
+"""Syntax tree to IR, second part: the actions of queues and webhooks."""
 
 from __future__ import annotations
 
 from weir.spec.ir import Action, DeliverTo, EnqueueTo, MapToCommand
-from weir.spec.read import SpecSection, checked_name
+from weir.spec.read import SpecSection, read_name
 from weir.spec.syntax import Scalar, SyntaxEntry, ValueKind
 
 
 def read_action(section: SpecSection) -> Action | None:
-    """What workers do with each message: at most one of the three forms."""
+    """The action for each message: at most one of the three forms."""
     found: list[Action | None] = [read_map_to(section), _enqueue_to(section), _deliver_to(section)]
     actions = [action for action in found if action is not None]
     if len(actions) > 1:
         section.notes.add(
             f"a {section.what} has one of `map_to`, `enqueue` and `deliver`; keep one",
-            section.notes.places[(*section.path, "enqueue" if found[1] else "deliver")],
+            section.notes.spans[(*section.path, "enqueue" if found[1] else "deliver")],
         )
     return actions[0] if actions else None
 
@@ -40,7 +40,7 @@ def _enqueue_to(section: SpecSection) -> EnqueueTo | None:
     if not isinstance(entry.value, Scalar):
         section.notes.add("`enqueue` names a queue; write `enqueue: OtherQueue`", entry.key_span)
         return None
-    queue = checked_name(entry.value, what="queue", notes=section.notes)
+    queue = read_name(entry.value, what="queue", notes=section.notes)
     return None if queue is None else EnqueueTo(queue=queue, inputs=_inputs(entry, section, "enqueue"))
 
 
@@ -76,6 +76,6 @@ def _inputs(entry: SyntaxEntry, section: SpecSection, key: str) -> dict[str, str
             continue
         if item.key in inputs:
             section.notes.add(f"input `{item.key}` stands twice; keep one", item.key_span)
-        section.notes.places[(*section.path, key, item.key)] = item.value.span
+        section.notes.spans[(*section.path, key, item.key)] = item.value.span
         inputs[item.key] = str(item.value.value)
     return inputs

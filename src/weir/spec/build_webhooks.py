@@ -5,14 +5,15 @@ from __future__ import annotations
 from weir.spec.build_actions import read_map_to
 from weir.spec.ir import AlertSpec, ChannelSpec, ConsumerSpec, SignatureScheme, Verification, WebhookSpec
 from weir.spec.problems import nearest, one_of
-from weir.spec.read import Notes, SpecSection, named_blocks, opened
+from weir.spec.read import Notes, SpecSection, named_blocks, open_block
 from weir.spec.syntax import Condition, SyntaxEntry
 
+# The default limit of the API for every other request.
 MAX_BODY_BYTES = 1024 * 1024
 
 
 def read_webhook(entry: SyntaxEntry, notes: Notes) -> WebhookSpec:
-    name, section = opened(entry, "webhook", notes, ("webhook",))
+    name, section = open_block(entry, "webhook", notes, ("webhook",))
     limit = section.whole("max_body_bytes", at_least=1, at_most=MAX_BODY_BYTES)
     spec = WebhookSpec(
         name=name,
@@ -66,7 +67,7 @@ def _scheme(section: SpecSection, scheme: SignatureScheme) -> Verification:
 
 
 def read_channel(entry: SyntaxEntry, notes: Notes) -> ChannelSpec:
-    name, section = opened(entry, "channel", notes, ("channel",))
+    name, section = open_block(entry, "channel", notes, ("channel",))
     consumers = tuple(_consumer(item, section) for item in named_blocks(section, "consumer"))
     spec = ChannelSpec(id=name, name=section.text("name") or name, consumers=consumers)
     section.finish()
@@ -74,7 +75,7 @@ def read_channel(entry: SyntaxEntry, notes: Notes) -> ChannelSpec:
 
 
 def _consumer(entry: SyntaxEntry, parent: SpecSection) -> ConsumerSpec:
-    name, section = opened(entry, "consumer", parent.notes, (*parent.path, "consumer"))
+    name, section = open_block(entry, "consumer", parent.notes, (*parent.path, "consumer"))
     queue = section.name("queue")
     spec = ConsumerSpec(id=name, name=section.text("name") or name, queue=queue or name)
     section.finish()
@@ -82,7 +83,7 @@ def _consumer(entry: SyntaxEntry, parent: SpecSection) -> ConsumerSpec:
 
 
 def read_alert(entry: SyntaxEntry, notes: Notes) -> AlertSpec:
-    name, section = opened(entry, "alert", notes, ("alert",))
+    name, section = open_block(entry, "alert", notes, ("alert",))
     condition = section.take("when")
     when = condition.value if condition else None
     if not isinstance(when, Condition):

@@ -1,7 +1,7 @@
-"""CEL, the language of input expressions and filters: the only module that knows the engine.
+"""CEL, the language of input expressions and filters. Only this module knows the engine.
 
-Expressions are short, have no side effects and no unbounded loops. Whatever goes wrong, in the text or in
-the evaluation, comes out as `InvalidInput`.
+Expressions are short, and have no side effects and no unlimited loops. Every mistake in the text or in the
+evaluation becomes an `InvalidInput`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from weir.errors import InvalidInput
 MAX_LENGTH = 1_024
 MAX_COMPREHENSIONS = 2
 MAX_RANGE = 1_000
+# The longest list per number of comprehensions. Two may be nested, so that 1,000 items are a million steps.
 _LIST_LIMITS = {0: None, 1: 10_000, 2: 1_000}
-"""How long a list may be that an expression with so many comprehensions walks: the work stays bounded."""
 
 _STRING = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
 _COMPREHENSION = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(\s*(\w*)")
@@ -31,29 +31,29 @@ _EXPECTING = re.compile(r" expecting .*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
-    """A compiled expression; `evaluate` is safe to call from many places at once."""
+    """A compiled expression. `evaluate` may be called from several threads at once."""
 
     text: str
     variables: frozenset[str]
-    """Every name in it, those of its comprehensions included."""
+    """Every name in it, also those that its comprehensions bind."""
     functions: frozenset[str]
     comprehensions: tuple[str, ...]
-    """The name that each binds."""
+    """The name that each comprehension binds."""
     program: Any
 
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
-        """The value of the expression over `variables`; InvalidInput says why there is none."""
+        """The value of the expression; InvalidInput says why it has none."""
         return _evaluate(self, _context([self], variables), variables)
 
 
 def evaluate_all(expressions: Mapping[str, Expression], variables: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of several expressions over the same variables, which are converted only once."""
+    """The values of several expressions over the same variables. Converting these once saves time."""
     context = _context(list(expressions.values()), variables)
     return {name: _evaluate(expression, context, variables) for name, expression in expressions.items()}
 
 
 def compile_expression(text: str, *, max_length: int = MAX_LENGTH) -> Expression:
-    """Compile one expression; InvalidInput carries `offset`, the place in `text` where it fails."""
+    """Compile one expression; the `offset` of an InvalidInput is where in `text` it fails."""
     if len(text) > max_length:
         raise InvalidInput(
             f"an expression has {len(text)} characters; at most {max_length} are allowed", offset=0
@@ -90,7 +90,7 @@ def _context(expressions: list[Expression], variables: Mapping[str, Any]) -> Any
 
 
 def _short_range(length: int) -> list[int]:
-    """The engine's own would fill the memory if asked to."""
+    """A range with a limit: the engine's own would fill the memory."""
     if length > MAX_RANGE:
         raise ValueError(f"a range of {length} values; at most {MAX_RANGE} are allowed")
     return list(range(length))
@@ -124,7 +124,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _refuse_long_lists(values: Iterable[Any], *, limit: int) -> None:
-    """Walk the values and refuse lists and maps so long that a comprehension over them would not end soon."""
+    """Refuse lists and maps over which a comprehension would take too long."""
     waiting = [value for value in values if isinstance(value, (dict, list))]
     while waiting:
         value = waiting.pop()

@@ -1,4 +1,4 @@
-"""IR to checked IR: references, rules that join several parts, and types of input expressions."""
+"""Checks the IR: references, rules across several parts, and the types of input expressions."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ RECEIVED: Mapping[str, Type] = {
     "received_at": TIME,
     "webhook": STRING,
 }
-"""What a webhook puts into a queue."""
+"""The fields of a message from a webhook."""
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 
 
 def check(app: AppSpec, notes: Notes) -> None:
-    """Note everything in the app that does not hold together."""
+    """Note every mistake that spans several parts of the app."""
     queues = {queue.name: queue for queue in app.queues}
     for queue in app.queues:
         _check_queue(queue, queues, notes)
@@ -55,15 +55,15 @@ def check(app: AppSpec, notes: Notes) -> None:
     _check_circles(queues, notes)
 
 
-def _place(notes: Notes, path: Path, fallback: Path = ()) -> SourceSpan:
-    return notes.places.get(path) or notes.places.get(fallback) or notes.places.get(path[:-1]) or NOWHERE
+def _span_at(notes: Notes, path: Path, fallback: Path = ()) -> SourceSpan:
+    return notes.spans.get(path) or notes.spans.get(fallback) or notes.spans.get(path[:-1]) or NOWHERE
 
 
 def _check_reference(
     name: str, queues: Mapping[str, QueueSpec], path: Path, notes: Notes, *, fallback: Path = ()
 ) -> None:
     if name not in queues:
-        notes.add(f"there is no queue `{name}`", _place(notes, path, fallback), hint=nearest(name, queues))
+        notes.add(f"there is no queue `{name}`", _span_at(notes, path, fallback), hint=nearest(name, queues))
 
 
 def _check_queue(queue: QueueSpec, queues: Mapping[str, QueueSpec], notes: Notes) -> None:
@@ -75,7 +75,7 @@ def _check_queue(queue: QueueSpec, queues: Mapping[str, QueueSpec], notes: Notes
         notes.add(
             f"`initial_backoff` ({delivery.initial_backoff_ms} ms) is over `max_backoff` "
             f"({delivery.max_backoff_ms} ms); lower one or raise the other",
-            _place(notes, (*path, "delivery", "initial_backoff"), (*path, "delivery", "max_backoff")),
+            _span_at(notes, (*path, "delivery", "initial_backoff"), (*path, "delivery", "max_backoff")),
         )
     match queue.action:
         case MapToCommand(inputs=inputs):
@@ -89,17 +89,17 @@ def _check_queue(queue: QueueSpec, queues: Mapping[str, QueueSpec], notes: Notes
 
 
 def _check_dead_letter_queue(name: str, queues: Mapping[str, QueueSpec], path: Path, notes: Notes) -> None:
-    """It must be there, and able to take what a death gives."""
+    """The queue must exist, and its message type must fit the copy of a death."""
     where = (*path, "delivery", "dead_letter_queue")
     _check_reference(name, queues, where, notes)
     for unfit in unfit_fields(DEATH, queues[name]) if name in queues else ():
         notes.add(
-            f"queue `{name}` needs `{unfit}`; a death gives {written_types(DEATH)}", _place(notes, where)
+            f"queue `{name}` needs `{unfit}`; a death gives {written_types(DEATH)}", _span_at(notes, where)
         )
 
 
 def variables_of(queue: QueueSpec) -> dict[str, Type]:
-    """What an expression of this queue may name."""
+    """The variables of this queue's expressions."""
     fields = {field.name: parse_type(field.type) or ANY for field in queue.message_type}
     return {"message": map_of(ANY), **fields}
 
@@ -107,31 +107,31 @@ def variables_of(queue: QueueSpec) -> dict[str, Type]:
 def _check_inputs(inputs: Mapping[str, str], queue: QueueSpec, path: Path, notes: Notes) -> dict[str, Type]:
     open_world = not queue.message_type
     return {
-        name: _checked_type(text, variables_of(queue), (*path, name), notes, open_world=open_world)
+        name: _check_type(text, variables_of(queue), (*path, name), notes, open_world=open_world)
         for name, text in inputs.items()
     }
 
 
-def _checked_type(
+def _check_type(
     text: str, variables: Mapping[str, Type], path: Path, notes: Notes, *, open_world: bool = False
 ) -> Type:
-    place = _place(notes, path)
+    span = _span_at(notes, path)
     try:
         compile_expression(text)
         return infer(text, variables, open_world=open_world)
     except InvalidInput as error:
-        notes.add(error.message, _inside(place, text, error.extra.get("offset", 0), 1))
+        notes.add(error.message, _inside(span, text, error.extra.get("offset", 0), 1))
     except TypeMistake as mistake:
-        notes.add(mistake.message, _inside(place, text, mistake.offset, mistake.length), hint=mistake.hint)
+        notes.add(mistake.message, _inside(span, text, mistake.offset, mistake.length), hint=mistake.hint)
     return ANY
 
 
-def _inside(place: SourceSpan, text: str, offset: int, length: int) -> SourceSpan:
-    """The place of a part of an expression; the expression itself if it was written over several lines."""
-    if place.end - place.start != len(text):
-        return place
-    start = place.start + offset
-    return SourceSpan(place.line, place.column + offset, start, start + length)
+def _inside(span: SourceSpan, text: str, offset: int, length: int) -> SourceSpan:
+    """The span of a part of an expression, or of all of it if it was written over several lines."""
+    if span.end - span.start != len(text):
+        return span
+    start = span.start + offset
+    return SourceSpan(span.line, span.column + offset, start, start + length)
 
 
 def _check_chain(chain: EnqueueTo, queue: QueueSpec, queues: Mapping[str, QueueSpec], notes: Notes) -> None:
@@ -144,12 +144,14 @@ def _check_chain(chain: EnqueueTo, queue: QueueSpec, queues: Mapping[str, QueueS
     for field in target.message_type:
         wanted = parse_type(field.type) or ANY
         if field.name not in given and not field.optional:
-            notes.add(f"queue `{target.name}` needs `{field.name}`, which is not given", _place(notes, path))
+            notes.add(
+                f"queue `{target.name}` needs `{field.name}`, which is not given", _span_at(notes, path)
+            )
         elif field.name in given and not compatible(given[field.name], wanted):
             where = (*path, field.name)
             notes.add(
                 f"`{field.name}` is {given[field.name]}; queue `{target.name}` takes {wanted}",
-                _place(notes, where),
+                _span_at(notes, where),
             )
     if chain.inputs:
         names = [field.name for field in target.message_type]
@@ -157,7 +159,7 @@ def _check_chain(chain: EnqueueTo, queue: QueueSpec, queues: Mapping[str, QueueS
             if name not in names:
                 notes.add(
                     f"queue `{target.name}` has no field `{name}`",
-                    _place(notes, (*path, name)),
+                    _span_at(notes, (*path, name)),
                     hint=nearest(name, names),
                 )
 
@@ -169,9 +171,9 @@ def _check_target(target: DeliverTo, path: Path, notes: Notes) -> None:
     except ValueError:
         good = False
     if not good:
-        notes.add(f"`{target.url:.80}` is not an HTTP URL; write `https://host/path`", _place(notes, path))
+        notes.add(f"`{target.url:.80}` is not an HTTP URL; write `https://host/path`", _span_at(notes, path))
     elif parts.username is not None:
-        notes.add("a URL holds no user name or password; sign the deliveries instead", _place(notes, path))
+        notes.add("a URL holds no user name or password; sign the deliveries instead", _span_at(notes, path))
     for name in filter(None, (target.secret_env, *target.previous_secret_envs)):
         _check_env_name(name, (*path, "secret_env"), notes)
 
@@ -181,16 +183,16 @@ def _check_webhook(webhook: WebhookSpec, queues: Mapping[str, QueueSpec], notes:
     if (webhook.queue is None) == (webhook.action is None):
         notes.add(
             f"webhook `{webhook.name}` needs either `queue`, or `map_to` to run at once; give one of them",
-            _place(notes, path),
+            _span_at(notes, path),
         )
     if webhook.queue is not None:
         _check_reference(webhook.queue, queues, (*path, "queue"), notes)
         _check_fits(webhook, queues.get(webhook.queue), notes)
     if webhook.action is not None:
         for name, text in webhook.action.inputs.items():
-            _checked_type(text, RECEIVED, (*path, "map_to", name), notes)
+            _check_type(text, RECEIVED, (*path, "map_to", name), notes)
     if webhook.key is not None:
-        _checked_type(webhook.key, RECEIVED, (*path, "key"), notes)
+        _check_type(webhook.key, RECEIVED, (*path, "key"), notes)
     for key in ("idempotency_header",):
         _check_header(getattr(webhook, key), (*path, key), notes)
     if webhook.verification is not None:
@@ -198,11 +200,11 @@ def _check_webhook(webhook: WebhookSpec, queues: Mapping[str, QueueSpec], notes:
 
 
 def _check_fits(webhook: WebhookSpec, queue: QueueSpec | None, notes: Notes) -> None:
-    """A queue that declares its fields must be able to take what a webhook gives."""
+    """A queue with a message type must accept the fields of a message from a webhook."""
     for unfit in unfit_fields(RECEIVED, queue) if queue else ():
         notes.add(
             f"queue `{webhook.queue}` needs `{unfit}`; a webhook gives {written_types(RECEIVED)}",
-            _place(notes, ("webhook", webhook.name, "queue")),
+            _span_at(notes, ("webhook", webhook.name, "queue")),
         )
 
 
@@ -211,30 +213,31 @@ def _check_verification(verification: Verification, path: Path, notes: Notes) ->
     where = (*path, key)
     if not verification.secret_envs:
         notes.add(
-            f"`{key}` needs `secret_env`, the environment variable of the secret", _place(notes, where, path)
+            f"`{key}` needs `secret_env`, the environment variable of the secret",
+            _span_at(notes, where, path),
         )
     for name in verification.secret_envs:
         _check_env_name(name, (*where, "secret_env"), notes)
     if verification.scheme in (SignatureScheme.HMAC, SignatureScheme.GENERIC) and verification.header is None:
-        notes.add(f"`{key}` needs `header`, where the signature stands", _place(notes, where, path))
+        notes.add(f"`{key}` needs `header`, where the signature stands", _span_at(notes, where, path))
     _check_header(verification.header, (*where, "header"), notes)
     _check_header(verification.timestamp_header, (*where, "timestamp_header"), notes)
 
 
 def _check_env_name(name: str, path: Path, notes: Notes) -> None:
     if not _ENV_NAME.fullmatch(name):
-        notes.add(f"`{name:.80}` is not the name of an environment variable", _place(notes, path))
+        notes.add(f"`{name:.80}` is not the name of an environment variable", _span_at(notes, path))
 
 
 def _check_header(name: str | None, path: Path, notes: Notes) -> None:
     if name is not None and not _HEADER_NAME.fullmatch(name):
-        notes.add(f"`{name:.80}` is not the name of a header", _place(notes, path))
+        notes.add(f"`{name:.80}` is not the name of a header", _span_at(notes, path))
 
 
 def _check_circles(queues: Mapping[str, QueueSpec], notes: Notes) -> None:
-    """Chains and dead letter queues must come to an end, also together."""
+    """Chains and dead letter queues must not form a circle, also not together."""
     for circle in circles(queues):
         first, second = circle[:2]
         chained = isinstance(action := queues[first].action, EnqueueTo) and action.queue == second
         key = ("enqueue",) if chained else ("delivery", "dead_letter_queue")
-        notes.add(spelled_circle(circle), _place(notes, ("queue", first, *key)))
+        notes.add(spelled_circle(circle), _span_at(notes, ("queue", first, *key)))

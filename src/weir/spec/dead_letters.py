@@ -1,4 +1,4 @@
-"""Dead letter queues: what a death gives as a message, and what must hold of the queue that receives it."""
+"""Dead letter queues: the fields of a copy of a death, and the checks of the queue that receives it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from weir.spec.ir import EnqueueTo, QueueSpec
 from weir.spec.types import ANY, INT, STRING, TIME, Type, compatible, parse_type
 
 DEATH: Mapping[str, Type] = {"original_message": ANY, "failed_at": TIME, "error": STRING, "attempts": INT}
-"""The fields of a death that arrives in a dead letter queue."""
+"""The fields of a copy of a death."""
 
 
 def unfit_fields(given: Mapping[str, Type], queue: QueueSpec) -> list[str]:
-    """The fields of a message type, as they are written, that a message with these fields cannot fill."""
+    """The fields of the queue's message type, as written, that a message with `given` fields does not fit."""
     return [
         f"{field.name}: {field.type}"
         for field in queue.message_type
@@ -26,21 +26,22 @@ def _fills(given: Type | None, wanted: Type, *, optional: bool) -> bool:
 
 
 def written_types(fields: Mapping[str, Type]) -> str:
-    """The fields and their types, as a message to people lists them."""
+    """The fields with their types, for an error message."""
     return ", ".join(f"`{name}: {kind}`" for name, kind in fields.items())
 
 
 def ways_out(queue: QueueSpec) -> list[str]:
-    """Where messages go from a queue by themselves: into the next one of a chain, and when they die."""
+    """The queues that messages of a queue go to: the next one of a chain, and the dead letter queue."""
     chained = queue.action.queue if isinstance(queue.action, EnqueueTo) else None
     return [name for name in (chained, queue.delivery.dead_letter_queue) if name is not None]
 
 
 def circles(queues: Mapping[str, QueueSpec]) -> Iterator[list[str]]:
-    """Each way by which messages come back to where they were; the first name stands at its end again."""
+    """Each circle of queues, with its first name again at the end."""
     left: set[str] = set()
     for start in queues:
-        # A dictionary is a path that is asked often whether a name is on it.
+        # A depth-first search without recursion, because a chain may be long. The dictionary is an ordered
+        # set.
         path: dict[str, None] = {}
         turns = [iter([start])]
         while turns:
@@ -62,7 +63,7 @@ def spelled_circle(circle: list[str]) -> str:
 
 
 def check_dead_letter_queue(queue: QueueSpec, others: Mapping[str, QueueSpec]) -> None:
-    """Refuse a dead letter queue that is not there, that leads back, or that no death would fit."""
+    """Refuse a dead letter queue that does not exist, leads back to the queue, or does not fit a death."""
     target = queue.delivery.dead_letter_queue
     if target is None:
         return

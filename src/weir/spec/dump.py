@@ -1,4 +1,4 @@
-"""IR to plain data: the canonical JSON form, which `load` reads back."""
+"""IR to plain data: the canonical JSON form, which `load` reads again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weir.spec.ir import (
 
 
 def dumped(app: AppSpec) -> dict[str, Any]:
-    """The whole app as JSON-able data; loading it gives an equal app."""
+    """The whole app as data for JSON. Loading it gives an equal app."""
     return _without_empty(
         {
             "app": app.name,
@@ -34,7 +34,7 @@ def dumped(app: AppSpec) -> dict[str, Any]:
 
 
 def dumped_queue(queue: QueueSpec) -> dict[str, Any]:
-    """One queue, every value written out."""
+    """One queue with every value, also the defaults."""
     delivery = queue.delivery
     return _without_empty(
         {
@@ -140,5 +140,5 @@ def _alert(alert: AlertSpec) -> dict[str, Any]:
 
 
 def _without_empty(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what says nothing: None, and empty maps and lists."""
+    """Leave out None and empty maps and lists."""
     return {key: value for key, value in data.items() if value is not None and value != {} and value != []}

@@ -1,6 +1,7 @@
-"""Syntax tree to canonical text: two spaces, one item a line, every comment kept; idempotent.
+"""Syntax tree to canonical text: two spaces, one item per line, with every comment. It is idempotent.
 
-A block that stood on one line stays there if it fits; one blank line between items is kept, more are not.
+A block that was written on one line stays there if it fits. One blank line between items is kept, more are
+not.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class _Writer:
     at: int = 0
     """The next comment to write."""
     last_line: int = 0
-    """The source line of what was written last; blank lines are judged by it."""
+    """The source line of the last written item; it decides whether a blank line follows."""
     breaks: list[int] = field(default_factory=list)
-    """Where the line breaks of the source stand."""
+    """The offsets of the line breaks in the source."""
 
     def line(self, depth: int, text: str, source_line: int) -> None:
         self.lines.append(INDENT * depth + text)
@@ -58,7 +59,7 @@ class _Writer:
         return self.at < len(comments) and comments[self.at].span.start < end
 
     def comments_before(self, start: int, *, depth: int) -> None:
-        """Comments up to an offset: behind the line that they stood behind, else on lines of their own."""
+        """Write the comments up to an offset, each at the end of its line or on a line of its own."""
         while self.comments_left(start):
             comment = self.document.comments[self.at]
             self.at += 1
@@ -95,7 +96,7 @@ class _Writer:
         return found
 
     def head_line(self, item: SyntaxEntry) -> int:
-        """The source line in which the opening brace of a block stands."""
+        """The source line of the opening brace of a block."""
         end = item.value.span.end if item.value else item.label.span.end if item.label else item.key_span.end
         brace = self.document.text.find("{", end)
         return self.line_of(brace if brace >= 0 else end)
@@ -107,7 +108,7 @@ class _Writer:
         return bisect_left(self.breaks, max(0, offset)) + 1
 
     def short(self, item: SyntaxEntry, depth: int) -> str | None:
-        """The item on one line, if it is a property or a block that was and can stay short."""
+        """The item on one line; None for a block that was longer or does not fit."""
         if item.body is None:
             return _head(item)
         if not item.body:
@@ -122,7 +123,7 @@ class _Writer:
 
 
 def _head(item: SyntaxEntry) -> str:
-    """Everything of an item but its block."""
+    """The text of an item without its block."""
     label = f" {_value(item.label)}" if item.label else ""
     if item.value is None:
         return item.key + label

@@ -1,4 +1,4 @@
-"""What input expressions may call: global functions, methods by receiver, and namespaces."""
+"""The functions, methods and namespaces of input expressions, with the types of their results."""
 
 from __future__ import annotations
 

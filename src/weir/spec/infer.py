@@ -1,7 +1,7 @@
-"""Types of CEL expressions: a small precedence parser that finds what an expression can yield.
+"""Infers the types of CEL expressions with a small precedence parser.
 
-The engine decides what an expression does; this only finds mistakes before it runs. Where it cannot tell,
-the answer is `json`, which fits everything.
+The engine decides what an expression does; this module only finds mistakes before it runs. Where it cannot
+tell, the type is `json`, which fits every other.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MACROS = {"all": BOOL, "exists": BOOL, "exists_one": BOOL, "map": None, "filter
 
 
 class TypeMistake(Exception):
-    """What does not fit, and where in the expression: a finding of this module, not an error of the tree."""
+    """A mistake and its offset in the expression. It never leaves `spec`, so the tree does not have it."""
 
     def __init__(self, message: str, offset: int, hint: str = "", length: int = 1) -> None:
         super().__init__(message)
@@ -55,7 +55,7 @@ class TypeMistake(Exception):
 
 
 class UnknownName(TypeMistake):
-    """A name that stands for nothing where it is used."""
+    """A name that is neither a field of the message nor bound by the expression."""
 
     def __init__(self, name: str, offset: int, hint: str) -> None:
         super().__init__(f"the message has no field `{name}`", offset, hint, len(name))
@@ -94,7 +94,7 @@ class _Parser:
 
     def expect(self, text: str) -> None:
         if not self.eat(text):
-            raise _Lost
+            raise _UnknownForm
 
     def expression(self) -> Type:
         start = self.tokens[self.at]
@@ -141,7 +141,7 @@ class _Parser:
 
     def member(self, kind: Type, name: _Token) -> Type:
         if name.kind != "word":
-            raise _Lost
+            raise _UnknownForm
         if self.eat("("):
             return self.macro(kind, name) if name.text in _MACROS else self.method(kind, name)
         if kind.name == "map":
@@ -181,7 +181,7 @@ class _Parser:
         while not self.eat(")"):
             found.append(self.expression())
             if not self.eat(",") and self.peek() != ")":
-                raise _Lost
+                raise _UnknownForm
         return found
 
     def primary(self) -> Type:
@@ -209,14 +209,14 @@ class _Parser:
                 return NULL
             case "word", _:
                 return self.word(token)
-        raise _Lost
+        raise _UnknownForm
 
     def listing(self) -> Type:
         kinds: list[Type] = []
         while not self.eat("]"):
             kinds.append(self.expression())
             if not self.eat(",") and self.peek() != "]":
-                raise _Lost
+                raise _UnknownForm
         return list_of(kinds[0] if kinds and all(kind == kinds[0] for kind in kinds) else ANY)
 
     def mapping(self) -> Type:
@@ -225,7 +225,7 @@ class _Parser:
             self.expect(":")
             self.expression()
             if not self.eat(",") and self.peek() != "}":
-                raise _Lost
+                raise _UnknownForm
         return map_of(ANY)
 
     def word(self, token: _Token) -> Type:
@@ -254,19 +254,19 @@ class _Parser:
         raise UnknownName(token.text, token.start, nearest(token.text, self.variables))
 
 
-class _Lost(Exception):
-    """The expression has a form that this parser does not know; the engine has accepted it."""
+class _UnknownForm(Exception):
+    """The engine accepts the expression, but this parser does not know its form."""
 
 
 def infer(text: str, variables: Mapping[str, Type], *, open_world: bool = False) -> Type:
     """The type of an expression that the engine compiles; TypeMistake says what does not fit.
 
-    With `open_world`, unknown variables are taken to exist: the message type was not declared.
+    With `open_world` unknown variables are accepted, because the queue declares no message type.
     """
     parser = _Parser(_tokens(text), dict(variables), open_world)
     try:
         kind = parser.expression()
-    except (_Lost, RecursionError):
+    except (_UnknownForm, RecursionError):
         return ANY
     return kind if parser.tokens[parser.at].kind == "end" else ANY
 

@@ -1,6 +1,6 @@
-"""What a queue is, as data: the contract between the spec language, the broker and the control plane.
+"""Apps and queues as data: the contract between the spec language, the broker and the control plane.
 
-Loaded from spec text, JSON or YAML; everything behind this module works on these values alone.
+Spec text, JSON and YAML become these values, and every other package works only on them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ DEFAULT_MAX_AGE_MS = 14 * DAY_MS
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     max_age_ms: int | None = None
-    """As written; None if nothing is. Written for a dead letter queue, it also says how long the dead letters
-    that belong to it are kept. A default must not delete anything, so it is not written down."""
+    """None if the spec has none. For a dead letter queue it also limits how long its dead letters are kept. A
+    default must not delete dead letters, so the default is not stored here."""
     max_depth: int | None = None
-    """At this many waiting messages the queue refuses new ones; nothing is trimmed."""
+    """With this many waiting messages the queue refuses new ones. It never deletes messages for it."""
 
     @property
     def message_age_ms(self) -> int:
-        """A message that waited longer is expired: it goes to the dead letters and is counted."""
+        """A message that waited longer expires: it goes to the dead letters and is counted."""
         return DEFAULT_MAX_AGE_MS if self.max_age_ms is None else self.max_age_ms
 
 
@@ -46,13 +46,13 @@ class DeliveryPolicy:
     lease_ms: int = 30_000
     handler_timeout_ms: int | None = None
     dead_letter_queue: str | None = None
-    """The queue that the dead letters belong to. It says how long they are kept and, if it has work to do or
-    is popped, receives each death as a message."""
+    """The queue that the dead letters belong to. Its `max_age` limits how long they are kept. If it has an
+    action or is popped, it receives a copy of each death."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageField:
-    """A typed field of a message; types are as the language spells them, `map<string, string>` included."""
+    """A typed field of a message. The type is spelled as in the language, such as `map<string, string>`."""
 
     name: str
     type: str
@@ -76,12 +76,12 @@ class DeliverTo:
     secret_env: str | None = None
     timeout_ms: int = 15_000
     previous_secret_envs: tuple[str, ...] = ()
-    """Secrets that are being rotated out: each delivery carries their signatures too."""
+    """Old secrets during a rotation: each delivery carries their signatures too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnqueueTo:
-    """Chain: put the message, transformed by `inputs` if any, into another queue."""
+    """Put the message into another queue, transformed by `inputs` if there are any: a chain."""
 
     queue: str
     inputs: Mapping[str, str] = field(default_factory=dict)
@@ -92,16 +92,16 @@ Action = MapToCommand | DeliverTo | EnqueueTo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSpec:
-    """Everything that the broker needs to keep a queue's promises, and what workers do with it."""
+    """A queue: its promises, which the broker keeps, and its action, which workers run."""
 
     name: str
     ordering: Ordering = Ordering.UNORDERED
     retention: Retention = field(default_factory=Retention)
     delivery: DeliveryPolicy = field(default_factory=DeliveryPolicy)
     concurrency: int | None = None
-    """How many messages may be leased at once; None is no limit of its own."""
+    """How many messages may be leased at once; None sets no limit for this queue."""
     priority: int = DEFAULT_PRIORITY
-    """Of messages that come without one: 0 to 9, and 9 is served first."""
+    """The priority of messages without one, from 0 to 9; 9 is served first."""
     message_ttl_ms: int | None = None
     idempotency_window_ms: int = DAY_MS
     message_type: tuple[MessageField, ...] = ()
@@ -122,7 +122,7 @@ class SignatureScheme(StrEnum):
 class Verification:
     scheme: SignatureScheme
     secret_envs: tuple[str, ...]
-    """Environment variables that hold the secrets: the current one first, then those being rotated out."""
+    """The environment variables of the secrets: the current one first, then old ones during a rotation."""
     header: str | None = None
     prefix: str = ""
     algorithm: str = "sha256"
@@ -135,19 +135,19 @@ class Verification:
 class WebhookSpec:
     name: str
     queue: str | None = None
-    """None: the synchronous fallback, which runs `action` before it answers."""
+    """None: the webhook runs `action` before it answers."""
     verification: Verification | None = None
     action: MapToCommand | None = None
     idempotency_header: str | None = None
-    """Where the sender's id stands, if the scheme does not say."""
+    """The header with the sender's id, if the scheme does not define one."""
     key: str | None = None
-    """CEL over the received message: the ordering key in a `per_key` queue."""
+    """A CEL expression over the received message that gives the key for a `per_key` queue."""
     max_body_bytes: int = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSpec:
-    """One consumer of a channel: it has a queue of its own, and its own dead letters."""
+    """One consumer of a channel, with a queue and dead letters of its own."""
 
     id: str
     name: str
@@ -156,7 +156,7 @@ class ConsumerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelSpec:
-    """A channel fans each published message out to every consumer's queue."""
+    """A channel: each published message goes into the queue of every consumer."""
 
     id: str
     name: str
@@ -165,7 +165,7 @@ class ChannelSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertSpec:
-    """An alert rule as written in a spec; `alerts` gives it its meaning."""
+    """An alert rule of a spec. `weir.alerts` checks and evaluates it."""
 
     name: str
     metric: str
@@ -180,7 +180,7 @@ class AlertSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppSpec:
-    """One app: everything that is applied to one environment at once."""
+    """An app: everything that is applied to one environment together."""
 
     name: str
     queues: tuple[QueueSpec, ...] = ()
@@ -188,4 +188,4 @@ class AppSpec:
     channels: tuple[ChannelSpec, ...] = ()
     alerts: tuple[AlertSpec, ...] = ()
     concurrency: int | None = None
-    """Limit of the whole environment."""
+    """How many messages of the whole environment may be leased at once."""

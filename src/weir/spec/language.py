@@ -1,4 +1,4 @@
-"""The chain from text to a checked app: text, syntax, IR, checked IR. Pure functions all the way."""
+"""From text to a checked app by pure functions: text, syntax tree, IR, checked IR."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from weir.spec.problems import invalid
 from weir.spec.read import Notes
 from weir.spec.syntax import Document
 
+# Queues, webhooks, channels and alerts of one app. Reading this many takes a second of one core, and delays
+# the event loop by at most 25 ms when it runs in a thread. With 40,000 parts the delay was 0.7 s.
 MAX_PARTS = 5_000
-"""Queues, webhooks, channels and alerts of one app. With so many, reading takes a core for a second, and in a
-thread holds the event loop up by 25 ms at most; with 40,000 it was 0.7 s."""
 
 
 def read_document(text: str, *, file: str = "<spec>") -> Document:
-    """The syntax tree, by the ending of the file: `.json`, `.yaml`/`.yml`, anything else is spec text."""
+    """The syntax tree of a file: JSON, YAML or spec text, by the ending of its name."""
     match PurePath(file).suffix.lower():
         case ".json":
             return load_json(text, file=file)
@@ -32,7 +32,7 @@ def read_document(text: str, *, file: str = "<spec>") -> Document:
 
 
 def read_spec(text: str, *, file: str = "<spec>") -> AppSpec:
-    """The checked app that a text describes; SpecInvalid shows every mistake at its place."""
+    """The checked app of a text; SpecInvalid shows every mistake with its line."""
     document = read_document(text, file=file)
     parts = len(document.app.body or ())
     if parts > MAX_PARTS:
@@ -44,12 +44,12 @@ def read_spec(text: str, *, file: str = "<spec>") -> AppSpec:
 
 
 def spec_of(data: Mapping[str, Any], *, file: str = "<stored>") -> AppSpec:
-    """The checked app that stored data describes."""
+    """The checked app of stored data."""
     return checked(document_of(data, file=file))
 
 
 def checked(document: Document) -> AppSpec:
-    """The app of a syntax tree, if nothing is wrong with it."""
+    """The checked app of a syntax tree."""
     notes = Notes()
     app = build(document.app, notes)
     if not notes.problems:

@@ -1,4 +1,4 @@
-"""JSON and YAML to the same syntax tree that spec text gives, so that one builder reads all three."""
+"""JSON and YAML to the syntax tree of spec text, so that one builder reads all three."""
 
 from __future__ import annotations
 
@@ -44,22 +44,23 @@ _DURATIONS = {
     "window",
     "cooldown",
 }
+# Far deeper than any spec; it keeps recursion short.
 MAX_DEPTH = 16
+# Less than for spec text, which is read about thirty times as fast.
 MAX_YAML = 256 * 1024
-"""Its parser is slow: spec text is read about thirty times as fast."""
 
 
 class _Marked(dict[str, Any]):
-    """A mapping that remembers where each of its keys stands."""
+    """A mapping that keeps the source position of each key."""
 
     marks: dict[str, SourceSpan]
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe subset without aliases, with the places of keys; times and dates stay texts."""
+    """YAML's safe subset without aliases, with the positions of keys. Times and dates stay texts."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """A few aliases of aliases would unfold into more than any memory holds."""
+        """Refuse aliases: a few aliases of aliases would expand into more than the memory holds."""
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
             raise yaml.composer.ComposerError(
@@ -119,7 +120,7 @@ def load_json(text: str, *, file: str) -> Document:
 
 
 def document_of(data: Mapping[str, Any], *, file: str = "<spec>") -> Document:
-    """The tree of data that is already read, as it is stored."""
+    """The tree of stored data."""
     return _document(data, text="", file=file)
 
 
@@ -142,7 +143,7 @@ def _mark(data: Any, key: str) -> SourceSpan:
 
 
 def _entries(key: str, value: Any, span: SourceSpan, depth: int) -> list[SyntaxEntry]:
-    """The entries that one key of an object stands for: named blocks give several."""
+    """The entries of one key of an object. A key with named blocks gives several."""
     if depth > MAX_DEPTH:
         raise SpecInvalid(f"`{key}` is nested too deep")
     if key in _PLURALS and isinstance(value, Mapping):
@@ -175,7 +176,7 @@ def _body(value: Any, depth: int) -> tuple[SyntaxEntry, ...] | None:
 
 
 def _block(key: str, value: Mapping[str, Any], span: SourceSpan, depth: int) -> SyntaxEntry:
-    """An object: a plain block, or one of the forms that text writes as `key: value { … }`."""
+    """The entry of an object: a plain block, or a form that spec text writes as `key: value { … }`."""
     match key:
         case "map_to":
             entity = value.get("entity", value.get("entity_type"))
@@ -205,9 +206,9 @@ def _block(key: str, value: Mapping[str, Any], span: SourceSpan, depth: int) -> 
 
 def _fields(value: Mapping[str, Any]) -> tuple[SyntaxEntry, ...]:
     return tuple(
-        SyntaxEntry(str(name), place, place, value=Scalar(ValueKind.TYPE, str(kind), str(kind), place))
+        SyntaxEntry(str(name), span, span, value=Scalar(ValueKind.TYPE, str(kind), str(kind), span))
         for name, kind in value.items()
-        for place in (_mark(value, str(name)),)
+        for span in (_mark(value, str(name)),)
     )
 
 
@@ -273,6 +274,6 @@ def _scalar(value: Any, span: SourceSpan) -> Scalar | None:
 
 
 def _duration(text: str, span: SourceSpan) -> Scalar | None:
-    """JSON has no other way to write `30s`."""
+    """A duration from a text such as `30s`: JSON has no literal for it."""
     milliseconds = written_ms(text)
     return None if milliseconds is None else Scalar(ValueKind.DURATION, milliseconds, text, span)

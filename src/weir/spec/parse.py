@@ -1,4 +1,4 @@
-"""Text to syntax tree: the Lark grammar, its transformer, and errors that say what was expected."""
+"""Text to syntax tree: the Lark grammar, its transformer, and errors that name what was expected."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from weir.spec.problems import SpecProblem, invalid, nearest
 from weir.spec.syntax import Comment, Condition, Document, Listing, Scalar, SourceSpan, SyntaxEntry, ValueKind
 
 MAX_BYTES = 1024 * 1024
+# How deep brackets may nest in an expression: the pattern is written out once per level.
 MAX_BRACKETS = 12
 
 _comments: ContextVar[list[Comment]] = ContextVar("comments")
@@ -49,12 +50,12 @@ _WORDS = {
     "<END-OF-FILE>": "the end of the file",
 }
 BYTE_ORDER_MARK = "\ufeff"
-"""Some editors begin a file with it; it says nothing."""
+"""Some editors write it at the beginning of a file. It has no meaning here."""
 _KEYWORDS = ("message_type", "map_to", "enqueue", "deliver")
 
 
 def parse(text: str, *, file: str = "<spec>") -> Document:
-    """The syntax tree of a spec; SpecInvalid shows the place where it cannot be read."""
+    """The syntax tree of a spec; SpecInvalid shows the line that cannot be read."""
     text = text.removeprefix(BYTE_ORDER_MARK)
     if len(text) > MAX_BYTES:
         raise SpecInvalid(f"{file}: a spec has {len(text)} characters; at most {MAX_BYTES} are allowed")
@@ -81,7 +82,7 @@ def _parser() -> Lark:
 
 
 def _expression_pattern() -> str:
-    """A run of texts, balanced brackets and other characters, written out for `MAX_BRACKETS` levels."""
+    """The pattern of an expression: texts, brackets balanced to `MAX_BRACKETS` levels, other characters."""
     inside = ""
     for _ in range(MAX_BRACKETS):
         inside = rf"[(\[{{](?:{_TEXT}|{inside + '|' if inside else ''}[^()\[\]{{}}\"'])*[)\]}}]"
@@ -103,7 +104,7 @@ def _across(first: SourceSpan, last: SourceSpan) -> SourceSpan:
 
 
 def unescaped(text: str) -> str:
-    """What a quoted text means."""
+    """A quoted text without its quotes and escapes."""
 
     def meaning(found: re.Match[str]) -> str:
         escape = found[1]
@@ -115,13 +116,13 @@ def unescaped(text: str) -> str:
 
 
 def one_line(expression: str) -> str:
-    """An expression with every run of white space outside its texts as one space."""
+    """An expression on one line: each run of white space outside quoted texts becomes one space."""
     return _SPACES.sub(lambda found: found[1] or " ", expression.strip())
 
 
 @v_args(inline=True)
 class _ToTree(Transformer[Token, SyntaxEntry]):
-    """Rules to nodes of the tree, called while the parser runs."""
+    """Turns grammar rules into nodes while the parser runs."""
 
     def start(self, app: SyntaxEntry) -> SyntaxEntry:
         return app
@@ -205,7 +206,7 @@ class _ToTree(Transformer[Token, SyntaxEntry]):
 def _number(token: Token) -> Scalar:
     text = str(token)
     if token.type == "DURATION":
-        # More digits than a duration has are reported as too long, where the property is read.
+        # A number with too many digits becomes a huge duration, which the property refuses as too long.
         milliseconds = written_ms(text)
         return Scalar(ValueKind.DURATION, 2**63 if milliseconds is None else milliseconds, text, _span(token))
     value = float(text) if "." in text else int(text)
@@ -224,7 +225,7 @@ def _problem(error: UnexpectedInput, text: str) -> SpecProblem:
     line, column = max(1, error.line), max(1, error.column)
     start = error.pos_in_stream or 0
     if isinstance(error, UnexpectedToken):
-        # Outside its place an expression swallows the line; show the first word of it alone.
+        # The lexer reads the rest of the line as an expression; the error shows only its first word.
         expected = error.expected
         found = _word_at(text, start) if error.token.type == "EXPR" else str(error.token)
         if error.token.type == "$END":

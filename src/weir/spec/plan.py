@@ -1,4 +1,4 @@
-"""What applying a spec would change, and what it must not: pure, from two apps and what the queues hold."""
+"""Plans an apply: the changes between two apps, and refusals where messages would be lost. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What a queue holds at the moment of planning."""
+    """The messages and dead letters of a queue at the moment of planning."""
 
     waiting: int = 0
     running: int = 0
@@ -50,7 +50,7 @@ class PlannedChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The changes, why they may not be made, and what to know about those that may."""
+    """The changes of an apply, the reasons to refuse it, and warnings."""
 
     changes: tuple[PlannedChange, ...] = ()
     refusals: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Plan:
 
 
 def plan(before: AppSpec | None, after: AppSpec, holdings: Mapping[str, Holding]) -> Plan:
-    """Compare what is applied with what is wanted; refuse whatever would lose messages."""
+    """Compare the applied app with the new one, and refuse changes that would lose messages."""
     old = before or AppSpec(name=after.name)
     changes = _changes(dumped(old), dumped(after))
     refusals: list[str] = []
@@ -147,7 +147,7 @@ def _removal(name: str, holding: Holding) -> list[str]:
 
 
 def _unsafe(old: QueueSpec, new: QueueSpec, holding: Holding) -> list[str]:
-    """Changes that would break the promise made to messages which are already there."""
+    """Refusals of changes that would break the promises to messages that already wait."""
     if not holding.alive:
         return []
     found = []
@@ -203,7 +203,7 @@ def _notable(old: QueueSpec, new: QueueSpec, holding: Holding) -> list[str]:
 
 
 def _ageing(old: AppSpec, new: AppSpec, holdings: Mapping[str, Holding]) -> list[str]:
-    """Dead letters that will be deleted by age from now on, or sooner than before."""
+    """Warnings about dead letters that will be deleted by age, or sooner than before."""
     before = _kept_for(old)
     return [
         f"queue `{name}` has {holdings[name].dead} dead letters; those older than {age_ms // 1000} s will be "
@@ -214,14 +214,14 @@ def _ageing(old: AppSpec, new: AppSpec, holdings: Mapping[str, Holding]) -> list
 
 
 def _kept_for(app: AppSpec) -> dict[str, int]:
-    """How long the dead letters of each queue are kept, where it is limited."""
+    """How long the dead letters of each queue are kept, for queues with a limit."""
     ages = {queue.name: queue.retention.max_age_ms for queue in app.queues}
     found = {queue.name: ages.get(queue.delivery.dead_letter_queue or "") for queue in app.queues}
     return {name: age_ms for name, age_ms in found.items() if age_ms is not None}
 
 
 def rendered_plan(found: Plan) -> str:
-    """The plan as a person reads it."""
+    """The plan as text for people."""
     signs = {Effect.ADD: "+", Effect.CHANGE: "~", Effect.REMOVE: "-"}
     lines = []
     for change in found.changes:

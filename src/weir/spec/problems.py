@@ -1,4 +1,4 @@
-"""Problems in a spec: where, what, what was expected and the nearest right word; all of them at once."""
+"""Mistakes in a spec, all at once: each with its line, what was expected, and the nearest right word."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from weir.errors import SpecInvalid
 from weir.spec.syntax import SourceSpan
 
 MAX_SHOWN = 20
+# Of a longer line only the part around the mistake is shown.
 MAX_LINE = 160
-"""Of a longer line only what is around the place is shown."""
 TAB = "\t"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecProblem:
-    """One thing that is wrong, at one place."""
+    """One mistake and its position."""
 
     message: str
     span: SourceSpan
@@ -25,7 +25,7 @@ class SpecProblem:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean `x`?`, or nothing if no known word is near."""
+    """`did you mean `x`?`, or an empty text if no known word is similar."""
     choices = list(known)
     lowered = {choice.lower(): choice for choice in choices}
     found = get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
@@ -76,7 +76,7 @@ def rendered(problem: SpecProblem, *, file: str, text: str) -> str:
 
 
 def _around(line: str, column: int) -> tuple[str, int]:
-    """What is shown of a line, and the column of the place in that."""
+    """The part of a line to show, and the column of the mistake in it."""
     if len(line) <= MAX_LINE:
         return line, column
     start = max(0, min(column - 1 - MAX_LINE // 2, len(line) - MAX_LINE))

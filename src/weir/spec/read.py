@@ -1,4 +1,4 @@
-"""Reading one block: each property by name and kind, with every mistake noted at its place."""
+"""Reads one block: each property by its name and kind. Every mistake is noted with its position."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _TEXTS = (
 
 
 class Notes:
-    """The problems found so far, and where each part of the result came from."""
+    """The mistakes so far, and the source position of each part of the result."""
 
     def __init__(self) -> None:
         self.problems: list[SpecProblem] = []
-        self.places: dict[Path, SourceSpan] = {}
+        self.spans: dict[Path, SourceSpan] = {}
 
     def add(self, message: str, span: SourceSpan, *, hint: str = "") -> None:
         self.problems.append(SpecProblem(message=message, span=span, hint=hint))
 
 
 class SpecSection:
-    """The entries of one block. `finish` reports what nobody asked for."""
+    """The entries of one block. `finish` reports entries that no property asked for."""
 
     def __init__(self, entries: Sequence[SyntaxEntry], *, what: str, path: Path, notes: Notes) -> None:
         self.what = what
@@ -51,15 +51,15 @@ class SpecSection:
                 self._single[entry.key] = entry
 
     def take(self, key: str) -> SyntaxEntry | None:
-        """The entry of that name, if any; its place is remembered."""
+        """The entry of that name, if there is one. Its position is noted."""
         self._asked.append(key)
         entry = self._single.get(key)
         if entry is not None:
-            self.notes.places[(*self.path, key)] = entry.value.span if entry.value else entry.key_span
+            self.notes.spans[(*self.path, key)] = entry.value.span if entry.value else entry.key_span
         return entry
 
     def every(self, key: str) -> list[SyntaxEntry]:
-        """All entries of a name that may stand more than once."""
+        """All entries of a name that may come more than once."""
         self._asked.append(key)
         self._repeated = [entry for entry in self._repeated if entry.key != key]
         return [entry for entry in self._entries if entry.key == key]
@@ -106,7 +106,7 @@ class SpecSection:
         return float(value.value)
 
     def duration_ms(self, key: str, *, at_least_ms: int = 1) -> int | None:
-        """A time as `key: 24h`, `key_seconds: 86400` or `key_ms: 86400000`; one of the three."""
+        """A duration, written as `key: 24h`, `key_seconds: 86400` or `key_ms: 86400000`."""
         given = [
             (value, factor)
             for name, kinds, factor, expected in (
@@ -122,7 +122,7 @@ class SpecSection:
             self.notes.add(f"`{key}` is given twice in different units; keep one", given[1][0].span)
         value, factor = given[0]
         result = round(float(value.value) * factor)
-        self.notes.places[(*self.path, key)] = value.span
+        self.notes.spans[(*self.path, key)] = value.span
         if not at_least_ms <= result <= MAX_SPAN_MS:
             self.notes.add(
                 f"`{key}` is {value.text}; expected at least {at_least_ms} ms and at most ten years",
@@ -148,9 +148,9 @@ class SpecSection:
         return tuple(str(value.value) for value in values if isinstance(value, Scalar))
 
     def name(self, key: str) -> str | None:
-        """The name of a queue, in words or in quotes."""
+        """The name of a queue, as a word or in quotes."""
         value = self.scalar(key, (ValueKind.WORD, ValueKind.STRING), expected="a name")
-        return None if value is None else checked_name(value, what=key, notes=self.notes)
+        return None if value is None else read_name(value, what=key, notes=self.notes)
 
     def flag(self, key: str) -> bool | None:
         value = self.scalar(key, (ValueKind.FLAG,), expected="`true` or `false`")
@@ -172,7 +172,7 @@ class SpecSection:
         return str(value.value)
 
     def finish(self) -> None:
-        """Report the entries that were never asked for, and those that stand twice."""
+        """Note the entries that do not belong here, and those that come twice."""
         for entry in self._entries:
             if entry.key not in self._asked:
                 self.notes.add(
@@ -186,7 +186,7 @@ class SpecSection:
                 self.notes.add(f"`{entry.key}` stands twice in this {self.what}; keep one", entry.key_span)
 
     def _shown(self) -> list[str]:
-        """What was asked for, durations once."""
+        """The properties of this block, each duration once."""
         return [
             key
             for key in self._asked
@@ -194,8 +194,8 @@ class SpecSection:
         ]
 
 
-def checked_name(scalar: Scalar, *, what: str, notes: Notes) -> str | None:
-    """The name that a scalar gives, if it is a legal one."""
+def read_name(scalar: Scalar, *, what: str, notes: Notes) -> str | None:
+    """The name in a scalar; None, with a note, if it is not a legal name."""
     try:
         return check_name(str(scalar.value), what=what)
     except InvalidInput as error:
@@ -208,7 +208,7 @@ def _article(word: str) -> str:
 
 
 def named_blocks(section: SpecSection, kind: str) -> list[SyntaxEntry]:
-    """The blocks of one kind, each with a name of its own."""
+    """The blocks of one kind. A block without a name, or with the name of another, is noted and left out."""
     seen: dict[str, SyntaxEntry] = {}
     for entry in section.every(kind):
         name = label_of(entry, kind, section.notes)
@@ -228,11 +228,11 @@ def label_of(entry: SyntaxEntry, kind: str, notes: Notes) -> str | None:
     if entry.label is None:
         notes.add(f"this {kind} has no name; write `{kind} Name {{ … }}`", entry.key_span)
         return None
-    return checked_name(entry.label, what=kind, notes=notes)
+    return read_name(entry.label, what=kind, notes=notes)
 
 
-def opened(entry: SyntaxEntry, kind: str, notes: Notes, path: Path) -> tuple[str, SpecSection]:
+def open_block(entry: SyntaxEntry, kind: str, notes: Notes, path: Path) -> tuple[str, SpecSection]:
     label = entry.label
     name = str(label.value) if label is not None else ""
-    notes.places[(*path, name)] = label.span if label is not None else entry.key_span
+    notes.spans[(*path, name)] = label.span if label is not None else entry.key_span
     return name, SpecSection(entry.body or (), what=kind, path=(*path, name), notes=notes)

@@ -1,4 +1,4 @@
-"""Every applied spec of every environment, looked up by what a request or a worker knows."""
+"""The applied specs of all environments at one moment, with look-ups for requests and workers."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class Hook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecSnapshot:
-    """One consistent view; a new one replaces it when something is applied."""
+    """One consistent view of all applied specs. A new one replaces it when a spec is applied."""
 
     hooks: Mapping[str, Hook] = field(default_factory=dict)
-    """By short address: the name alone."""
+    """By short address, which is the name alone."""
     hooks_by_environment: Mapping[tuple[EnvironmentRef, str], Hook] = field(default_factory=dict)
     queues: Mapping[QueueRef, QueueSpec] = field(default_factory=dict)
     channels: Mapping[tuple[EnvironmentRef, str], ChannelSpec] = field(default_factory=dict)
 
     def served_queues(self) -> list[tuple[QueueRef, QueueSpec]]:
-        """The queues that workers serve: those with an action."""
+        """The queues with an action, which workers serve."""
         return [(queue, spec) for queue, spec in self.queues.items() if spec.action is not None]
 
 
 class SpecReader(Protocol):
-    """Whoever keeps the current book."""
+    """Gives the current snapshot."""
 
     @property
     def snapshot(self) -> SpecSnapshot: ...
@@ -46,9 +46,10 @@ def snapshot_of(
     owners: Mapping[str, EnvironmentRef] | None = None,
     queues: Iterable[tuple[QueueRef, QueueSpec]] | None = None,
 ) -> SpecSnapshot:
-    """The book of these apps. `owners` says who has a short address; without it the first one does.
+    """The snapshot of these apps.
 
-    `queues` are the definitions that hold; without them those of the apps do.
+    `owners` says which environment has each short address; without it the first one has it. `queues` are the
+    stored definitions; without them the apps' own queues are taken.
     """
     hooks_by_environment = {
         (environment, webhook.name): Hook(environment=environment, webhook=webhook)

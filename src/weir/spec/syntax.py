@@ -1,4 +1,4 @@
-"""The syntax tree: entries with their places in the text; the same from spec text, JSON and YAML."""
+"""The syntax tree: entries with their positions; the same for spec text, JSON and YAML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class SourceSpan:
-    """Where something stands: line and column from 1, offsets from 0, the end not included."""
+    """A position in the source: line and column count from 1, offsets from 0; the end is exclusive."""
 
     line: int
     column: int
@@ -20,7 +20,7 @@ NOWHERE = SourceSpan(1, 1, 0, 0)
 
 
 class ValueKind(Enum):
-    """How a value was written, in the words that an error message uses."""
+    """How a value was written, in words for error messages."""
 
     WORD = "a word"
     STRING = "a text"
@@ -35,7 +35,7 @@ class ValueKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """One value; `text` is what stands in the source, `value` what it means."""
+    """One value: `text` is the source, `value` its meaning."""
 
     kind: ValueKind
     value: str | int | float | bool
@@ -64,7 +64,7 @@ Value = Scalar | Listing | Condition
 
 @dataclass(frozen=True, slots=True)
 class SyntaxEntry:
-    """A property, a block, or both: `key label: value { body }`, each part where it applies."""
+    """A property, a block or both: `key label: value { body }`; only the key is always there."""
 
     key: str
     key_span: SourceSpan
@@ -84,7 +84,7 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One source: its name, its text, its app and its comments in order."""
+    """One source file: its name, its text, its app and its comments in order."""
 
     file: str
     text: str

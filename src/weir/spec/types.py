@@ -11,7 +11,7 @@ TYPE_NAMES = (*PLAIN, "list<…>", "map<string, …>")
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type of the language; `json` is anything, so it is compatible with every other."""
+    """A type of the language. `json` is any value, so it is compatible with every type."""
 
     name: str
     inner: tuple[Type, ...] = ()
@@ -41,7 +41,7 @@ def map_of(inner: Type) -> Type:
 
 @lru_cache(maxsize=1024)
 def parse_type(text: str) -> Type | None:
-    """The type that a text spells, or None."""
+    """The type that a text spells; None if it is not a type."""
     text = text.strip()
     if text in PLAIN:
         return Type(text)
@@ -64,7 +64,7 @@ def is_type(text: str) -> bool:
 
 
 def compatible(one: Type, other: Type) -> bool:
-    """True if a value could be of both types."""
+    """Whether a value could be of both types."""
     if ANY in (one, other) or NULL in (one, other):
         return True
     if {one.name, other.name} == {"int", "float"}:

@@ -1,4 +1,4 @@
-"""Messages as variables: what an input expression sees, checked against the message type."""
+"""Converts the fields of a message to its message type, for input expressions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weir.spec.types import Type, parse_type
 
 
 def conformed(fields: Iterable[MessageField], values: Mapping[str, Any], *, what: str) -> dict[str, Any]:
-    """The values with each declared field in its type; InvalidInput names the first that does not fit."""
+    """The values with each declared field converted to its type; InvalidInput names the first mistake."""
     result = dict(values)
     for field in fields:
         if values.get(field.name) is None:
