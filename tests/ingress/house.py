@@ -33,7 +33,7 @@ from weir.deadletters.services import open_dead_letters
 from weir.exchange.attempt import DirectPusher
 from weir.exchange.settle import DirectSettler
 from weir.ingress.receive import Receiver
-from weir.ingress.synchronous import CommandsAtOnce
+from weir.ingress.synchronous import SynchronousCommands
 from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef
@@ -133,7 +133,7 @@ async def open_house(environment: EnvironmentRef, database: Database, redis_url:
         specs = SpecRegister(database, broker, companions=(Channels(database).follow,))
         registry, commands, secrets = CurrentSpecs(database), Commands(), {"HOOK": SECRET}
         pusher = DirectPusher(broker)
-        at_once = CommandsAtOnce(commands, executor=DaemonThreads(), keys=PostgresHookKeys(database))
+        synchronous = SynchronousCommands(commands, executor=DaemonThreads(), keys=PostgresHookKeys(database))
         tokens = Tokens(database)
         services = Services(
             broker=broker,
@@ -144,7 +144,7 @@ async def open_house(environment: EnvironmentRef, database: Database, redis_url:
             definitions=QueueDefinitions(database),
             dead_letters=open_dead_letters(database, broker),
             channels=Channels(database),
-            receiver=Receiver(registry, pusher, secrets=secrets.get, at_once=at_once),
+            receiver=Receiver(registry, pusher, secrets=secrets.get, commands=synchronous),
             specs=specs,
             events=SystemEvents(database=database),
             timelines=Timelines(database, broker),

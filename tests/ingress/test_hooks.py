@@ -61,7 +61,7 @@ async def test_an_unknown_webhook_and_a_bad_signature_are_refused_alike(house):
 
 async def test_webhooks_are_counted_by_scheme_and_outcome(house):
     def counted() -> dict[tuple[str, str], float]:
-        family = house.services.receiver.tally.family()
+        family = house.services.receiver.counts.family()
         return {(one.labels["scheme"], one.labels["outcome"]): one.value for one in family.samples}
 
     for _ in range(2):

@@ -58,7 +58,7 @@ async def collected(
         families.extend([family async for family in source()])
     families += pool_families({name: state() for name, state in services.pools.items()})
     if services.receiver is not None:
-        families += [services.receiver.tally.family(), _webhooks_without_secret(services.receiver)]
+        families += [services.receiver.counts.family(), _webhooks_without_secret(services.receiver)]
     if viewer is not None:
         families.extend(queue_families(await _states(services, viewer)))
         if services.dead_letters is not None:

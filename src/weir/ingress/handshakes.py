@@ -1,12 +1,12 @@
-"""What senders ask before they send: answered at once, and never work.
+"""Answers the handshakes by which senders check an address; they never reach a queue.
 
-| Who | Asks | Is answered |
+| Sender | Asks | Is answered |
 |---|---|---|
 | Slack | a signed `url_verification` event | with its `challenge` |
 | CloudEvents | `OPTIONS` with `WebHook-Request-Origin` | with the origin and a rate without limit |
 
-GitHub's `ping`, PagerDuty's `pagey.ping` and the test events of Stripe and of Standard Webhooks want
-nothing but a 2xx: they are ordinary events.
+GitHub's `ping`, PagerDuty's `pagey.ping` and the test events of Stripe and of Standard Webhooks only need a
+2xx, so they are treated as ordinary events.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from weir.ingress.incoming_events import parsed
+from weir.ingress.incoming_events import parse_json
 from weir.spec.ir import SignatureScheme, WebhookSpec
 
 HeaderPairs = tuple[tuple[bytes, bytes], ...]
@@ -25,17 +25,17 @@ _MAX_ORIGIN_BYTES = 255
 
 
 def challenge_answer(webhook: WebhookSpec, body: bytes) -> bytes | None:
-    """The answer to Slack's question whether this address is its owner's; None if that is not asked.
+    """The answer to Slack's verification of the address; None if the body is not one.
 
-    The caller has checked the signature: who may ask is whoever knows the secret.
+    The caller has checked the signature, so the question comes from someone who knows the secret.
     """
     verification = webhook.verification
     if verification is None or verification.scheme is not SignatureScheme.SLACK:
         return None
-    # Ordinary events are parsed once, by who takes them.
+    # A search of the bytes is cheap. Ordinary events must not be parsed here and then again.
     if _VERIFICATION.encode() not in body:
         return None
-    document: Any = parsed(body)
+    document: Any = parse_json(body)
     if not isinstance(document, dict) or document.get("type") != _VERIFICATION:
         return None
     challenge = document.get("challenge")
@@ -43,9 +43,9 @@ def challenge_answer(webhook: WebhookSpec, body: bytes) -> bytes | None:
 
 
 def permission(headers: Mapping[str, str]) -> HeaderPairs:
-    """The headers of the answer to `OPTIONS`. Signatures decide who gets in, so any origin is allowed.
+    """The headers of the answer to `OPTIONS`. Signatures protect the webhook, so any origin is allowed.
 
-    An unknown webhook answers like a known one: the handshake must not tell which exist.
+    An unknown webhook answers like a known one, so that the handshake does not tell which exist.
     """
     allow = ((b"allow", b"POST, OPTIONS"),)
     origin = headers.get("webhook-request-origin")

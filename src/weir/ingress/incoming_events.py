@@ -1,4 +1,4 @@
-"""What arrived, as messages: JSON, GitHub's form, CloudEvents in three modes, and the id of repeats."""
+"""Reads the events of a request (JSON, GitHub's form, CloudEvents in three modes) and their sender's ids."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ID_HEADERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingEvent:
-    """One message on its way in: its JSON as it came, and the sender's id for it, if there is one."""
+    """One event: its JSON, byte for byte, and the sender's id for it, if there is one."""
 
     payload: bytes
     id: str | None
@@ -38,7 +38,7 @@ class IncomingEvent:
 
 
 def events_of(webhook: WebhookSpec, headers: Mapping[str, str], body: bytes) -> list[IncomingEvent]:
-    """The events of a request; errors of the tree say what cannot be taken."""
+    """The events of a request; raises an error of the tree if a body cannot be accepted."""
     media_type = headers.get("content-type", _JSON).partition(";")[0].strip().lower()
     if not body:
         raise Malformed("the body is empty; send the event")
@@ -59,7 +59,7 @@ def _scheme(webhook: WebhookSpec) -> SignatureScheme | None:
 
 
 def _form_payload(body: bytes) -> bytes:
-    """The JSON that GitHub packs into a form, which is what it does unless told otherwise."""
+    """The JSON in GitHub's form, which GitHub sends unless it is set to `application/json`."""
     try:
         fields = parse_qsl(body.decode("ascii"), strict_parsing=True, errors="strict", max_num_fields=1)
     except ValueError:
@@ -67,23 +67,23 @@ def _form_payload(body: bytes) -> bytes:
     match fields:
         case [("payload", text)]:
             return text.encode()
-    raise Malformed("the form is not one field `payload`; let the webhook send `application/json`")
+    raise Malformed("the form must have one field `payload`; or let the webhook send `application/json`")
 
 
 def _checked(media_type: str, body: bytes) -> Any:
     """The value of a JSON body, checked."""
     if media_type == _JSON or media_type.endswith("+json"):
-        return parsed(body)
-    raise UnsupportedMedia(f"the content type `{media_type:.64}` is not taken here; send `{_JSON}`")
+        return parse_json(body)
+    raise UnsupportedMedia(f"the content type `{media_type:.64}` is not accepted here; send `{_JSON}`")
 
 
-def parsed(body: bytes) -> Any:
+def parse_json(body: bytes) -> Any:
     """The value of a strict JSON text of bounded depth."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise Malformed(f"the body is not valid JSON ({error})") from None
-    # Fewer brackets than levels: the common case needs no walk.
+    # With at most so many brackets the depth is fine, and nearly every body skips the check of each value.
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
         _check_depth(value)
     return value
@@ -105,7 +105,7 @@ def _check_depth(value: Any) -> None:
 
 
 def _sender_id(webhook: WebhookSpec, headers: Mapping[str, str], document: Any) -> str | None:
-    """The sender's id of this delivery: the same on every retry of it."""
+    """The sender's id of this delivery, which is the same on every retry."""
     scheme = _scheme(webhook)
     header = webhook.idempotency_header or (_ID_HEADERS.get(scheme) if scheme else None)
     if header is not None:
@@ -137,14 +137,14 @@ def _text_id(value: Any) -> str | None:
 
 
 def _bounded(text: str) -> str:
-    """The text if it can be a key, else its digest."""
+    """The text if it can be an idempotency key, else its digest."""
     if len(text) <= MAX_KEY_CHARACTERS and text.isprintable() and text.isascii():
         return text
     return "sha256:" + hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def _event_id(attributes: Mapping[str, Any]) -> str:
-    """CloudEvents are told apart by `source` and `id` together."""
+    """The id of a CloudEvent, which is unique together with its `source` only."""
     return _bounded(json.dumps([attributes["source"], attributes["id"]]))
 
 
@@ -175,8 +175,10 @@ def _attribute(value: str | None) -> str | None:
 
 def _structured(media_type: str, body: bytes) -> IncomingEvent:
     if media_type != "application/cloudevents+json":
-        raise UnsupportedMedia(f"`{media_type:.64}` is not taken here; send `application/cloudevents+json`")
-    event = parsed(body)
+        raise UnsupportedMedia(
+            f"`{media_type:.64}` is not accepted here; send `application/cloudevents+json`"
+        )
+    event = parse_json(body)
     if not isinstance(event, dict):
         raise Malformed("a CloudEvent is a JSON object")
     _check_attributes(event)
@@ -186,9 +188,9 @@ def _structured(media_type: str, body: bytes) -> IncomingEvent:
 def _batch(media_type: str, body: bytes) -> list[IncomingEvent]:
     if media_type != "application/cloudevents-batch+json":
         raise UnsupportedMedia(
-            f"`{media_type:.64}` is not taken here; send `application/cloudevents-batch+json`"
+            f"`{media_type:.64}` is not accepted here; send `application/cloudevents-batch+json`"
         )
-    events = parsed(body)
+    events = parse_json(body)
     if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
         raise Malformed("a batch of CloudEvents is a JSON array of objects")
     if not 0 < len(events) <= 1_000:
@@ -202,7 +204,7 @@ def _batch(media_type: str, body: bytes) -> list[IncomingEvent]:
 
 
 def _slices(text: str) -> list[bytes]:
-    """The elements of a valid JSON array, each as it stands in the text."""
+    """The elements of a valid JSON array, byte for byte."""
     decode = json.JSONDecoder().raw_decode
     found: list[bytes] = []
     at = _skip(text, 0) + 1

@@ -1,4 +1,4 @@
-"""What became of webhooks, counted by scheme and outcome: few words, so that the series stay few."""
+"""Counts webhooks by signature scheme and outcome; both are few, so that Prometheus gets few series."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from prometheus_client.core import CounterMetricFamily
 from weir.spec.snapshot import Hook
 
 
-class HookTally:
-    """Counts in this process."""
+class HookOutcomeCounts:
+    """The counts of this process."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], int] = defaultdict(int)
 
     def count(self, hook: Hook | None, outcome: str) -> None:
-        """One request more: an outcome of `Received`, or the code of an error."""
+        """Count a request by its outcome: that of a `ReceivedHook`, or the code of an error."""
         self._counts[_scheme(hook), outcome] += 1
 
     def family(self) -> CounterMetricFamily:

@@ -1,7 +1,7 @@
-"""Many requests, few calls: messages that arrive while a call is under way share the next one.
+"""Collects messages into batches: those that arrive while a call runs share the next call.
 
-The first message goes at once, so an idle server adds no wait; under load one call to the store carries
-up to a thousand messages, in the order in which they arrived.
+The first message goes at once, so an idle server adds no wait. Under load one call carries up to a thousand
+messages, in the order of their arrival.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ MAX_BATCH_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class _Lane:
+class _QueueBatch:
     waiting: deque[tuple[PushItem, asyncio.Future[PushAnswer]]] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
 
 
 class HookCoalescer:
-    """Puts single messages into queues through a `Pusher`, batch by batch and queue by queue."""
+    """Pushes single messages through a `Pusher` in batches, one batch per queue at a time."""
 
     def __init__(self, pusher: Pusher) -> None:
         self._pusher = pusher
-        self._lanes: dict[QueueRef, _Lane] = {}
+        self._batches: dict[QueueRef, _QueueBatch] = {}
 
     async def push(self, item: PushItem) -> PushAnswer:
-        """The answer for one message; whoever gives up waiting does not take it back."""
-        lane = self._lanes.get(item.queue)
-        if lane is None:
-            lane = self._lanes[item.queue] = _Lane()
+        """Push one message and return its answer; a caller that stops waiting does not withdraw it."""
+        batch = self._batches.get(item.queue)
+        if batch is None:
+            batch = self._batches[item.queue] = _QueueBatch()
         future: asyncio.Future[PushAnswer] = asyncio.get_running_loop().create_future()
-        lane.waiting.append((item, future))
-        if lane.task is None:
-            lane.task = asyncio.create_task(self._drain(item.queue, lane))
+        batch.waiting.append((item, future))
+        if batch.task is None:
+            batch.task = asyncio.create_task(self._drain(item.queue, batch))
         return await future
 
-    async def _drain(self, queue: QueueRef, lane: _Lane) -> None:
+    async def _drain(self, queue: QueueRef, batch: _QueueBatch) -> None:
         try:
-            while lane.waiting:
-                await self._send(_taken(lane))
+            while batch.waiting:
+                await self._send(_take(batch))
         finally:
-            lane.task = None
-            self._lanes.pop(queue, None)
+            batch.task = None
+            self._batches.pop(queue, None)
 
     async def _send(self, batch: list[tuple[PushItem, asyncio.Future[PushAnswer]]]) -> None:
         try:
@@ -56,7 +56,7 @@ class HookCoalescer:
             for _, future in batch:
                 if not future.done():
                     future.set_exception(error)
-                    # A request that was dropped meanwhile has nobody left to look at its error.
+                    # The request may be gone. Reading the error keeps asyncio from logging it.
                     future.exception()
             if not isinstance(error, Exception):
                 raise
@@ -66,12 +66,12 @@ class HookCoalescer:
                 future.set_result(answer)
 
 
-def _taken(lane: _Lane) -> list[tuple[PushItem, asyncio.Future[PushAnswer]]]:
-    """The next batch, bounded in number and in bytes."""
-    batch: list[tuple[PushItem, asyncio.Future[PushAnswer]]] = []
+def _take(batch: _QueueBatch) -> list[tuple[PushItem, asyncio.Future[PushAnswer]]]:
+    """Take the messages of the next call, bounded in number and in bytes."""
+    taken: list[tuple[PushItem, asyncio.Future[PushAnswer]]] = []
     size = 0
-    while lane.waiting and len(batch) < MAX_BATCH and size < MAX_BATCH_BYTES:
-        entry = lane.waiting.popleft()
+    while batch.waiting and len(taken) < MAX_BATCH and size < MAX_BATCH_BYTES:
+        entry = batch.waiting.popleft()
         size += len(entry[0].message.payload)
-        batch.append(entry)
-    return batch
+        taken.append(entry)
+    return taken

@@ -1,4 +1,4 @@
-"""Receiving a webhook: who sent it, what it holds, is it new; then into its queue, or run at once."""
+"""Receives a webhook: checks its signature, reads its events, and pushes them or runs its command."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from weir.errors import InvalidInput, TooLarge, Unauthenticated, Unavailable, We
 from weir.exchange.seam import PushAnswer, Pushed, Pusher, PushItem, Queued, Refused
 from weir.ingress.handshakes import challenge_answer
 from weir.ingress.incoming_events import IncomingEvent, events_of
-from weir.ingress.outcome_counts import HookTally
+from weir.ingress.outcome_counts import HookOutcomeCounts
 from weir.ingress.push_batches import HookCoalescer
-from weir.ingress.recent import Recent
+from weir.ingress.recent import RecentAnswers
 from weir.ingress.signatures import verify
 from weir.ingress.webhook_secrets import LookUp, WebhookSecrets
 from weir.model.clock import Clock, SystemClock
@@ -57,13 +57,13 @@ _NOT_KEPT = frozenset(
     )
 )
 _UNKNOWN = Verification(scheme=SignatureScheme.GITHUB, secret_envs=("unknown",))
-_NOBODYS = token_hex(32)
+_NOBODYS_SECRET = token_hex(32)
 _STRANGER = "the webhook is unknown, or its signature does not hold"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedHook:
-    """What the sender is told."""
+    """The answer to the sender."""
 
     status: int
     body: bytes
@@ -73,7 +73,7 @@ class ReceivedHook:
 
     @property
     def outcome(self) -> str:
-        """What became of it, in one word."""
+        """The outcome in one word, for the counts."""
         if self.handshake:
             return "handshake"
         if self.replayed:
@@ -83,14 +83,14 @@ class ReceivedHook:
         return "accepted" if self.status == 202 else "processed"
 
 
-class AtOnce(Protocol):
+class CommandRunner(Protocol):
     """Runs the command of a webhook that has no queue."""
 
     async def run(self, hook: Hook, event: IncomingEvent, variables: Mapping[str, Any]) -> ReceivedHook: ...
 
 
 class Receiver:
-    """Takes webhooks. Never raises anything but errors of the tree, whatever is sent."""
+    """Receives webhooks. Whatever is sent, it raises only errors of the tree."""
 
     def __init__(
         self,
@@ -98,17 +98,20 @@ class Receiver:
         pusher: Pusher,
         *,
         secrets: LookUp,
-        at_once: AtOnce | None = None,
+        commands: CommandRunner | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._specs = specs
         self._coalescer = HookCoalescer(pusher)
         self.secrets = WebhookSecrets(secrets)
-        self._at_once = at_once
+        self._commands = commands
         self._clock = clock or SystemClock()
-        self.tally = HookTally()
-        # A queued operation reaches the store later; until then only this process knows its message's id.
-        self._recent: Recent[PushAnswer] = Recent(keep=lambda answer: isinstance(answer, Queued))
+        self.counts = HookOutcomeCounts()
+        # A queued operation reaches the broker later; until then only this process knows the id of its
+        # message.
+        self._recent: RecentAnswers[PushAnswer] = RecentAnswers(
+            keep=lambda answer: isinstance(answer, Queued)
+        )
 
     def find(self, name: str) -> Hook | None:
         """The webhook at the short address."""
@@ -133,20 +136,20 @@ class Receiver:
     ) -> ReceivedHook:
         """Answer one request. Unknown webhooks and bad signatures get the same refusal.
 
-        `verified` is told whose webhook it is once a signature holds.
+        `verified` is called with the holder of the webhook as soon as the signature is verified.
         """
         try:
-            known = self._verified(hook, headers=headers, body=body)
+            known = self._verify(hook, headers=headers, body=body)
             if known.webhook.verification is not None:
                 verified(known.environment.holder)
             found = await self._receive(known, headers=headers, body=body, source_ip=source_ip)
         except WeirError as error:
-            self.tally.count(hook, error.code)
+            self.counts.count(hook, error.code)
             raise
-        self.tally.count(hook, found.outcome)
+        self.counts.count(hook, found.outcome)
         return found
 
-    def _verified(self, hook: Hook | None, *, headers: Mapping[str, str], body: bytes) -> Hook:
+    def _verify(self, hook: Hook | None, *, headers: Mapping[str, str], body: bytes) -> Hook:
         """The webhook, if this request may use it."""
         now_ms = self._clock.now_ms()
         if not self._authentic(hook, headers=headers, body=body, now_ms=now_ms) or hook is None:
@@ -167,7 +170,7 @@ class Receiver:
         events = events_of(hook.webhook, headers, body)
         kept = _kept(headers)
         if hook.webhook.queue is None:
-            return await self._run_at_once(hook, events, kept=kept, source_ip=source_ip, now_ms=now_ms)
+            return await self._run_command(hook, events, kept=kept, source_ip=source_ip, now_ms=now_ms)
         kept[HOOK] = hook.webhook.name
         kept[SOURCE_IP] = source_ip
         kept[RECEIVED_AT] = str(now_ms)
@@ -177,14 +180,16 @@ class Receiver:
         return await self._push_batch(hook, events, items)
 
     def _authentic(self, hook: Hook | None, *, headers: Mapping[str, str], body: bytes, now_ms: int) -> bool:
-        """Whether the signature holds. A webhook that does not exist, or has no secret, is checked like one
-        that does: neither the answer nor the time tells a stranger which."""
+        """Whether the signature is right."""
+        # A webhook that does not exist or has no secret is checked like any other, with a secret that nobody
+        # knows. So neither the answer nor the time tells a stranger which webhooks exist.
         verification = hook.webhook.verification if hook is not None else _UNKNOWN
         if verification is None:
             return True
         secrets = self.secrets.of(hook) if hook is not None else []
-        # Without a secret the same work is done with one that nobody knows.
-        holds = verify(verification, secrets=secrets or [_NOBODYS], headers=headers, body=body, now_ms=now_ms)
+        holds = verify(
+            verification, secrets=secrets or [_NOBODYS_SECRET], headers=headers, body=body, now_ms=now_ms
+        )
         return holds and bool(secrets)
 
     def _item(
@@ -215,21 +220,21 @@ class Receiver:
     async def _push(self, hook: Hook, event: IncomingEvent, item: PushItem) -> tuple[PushAnswer, bool]:
         if event.id is None:
             return await self._coalescer.push(item), False
-        place = (hook.environment, hook.webhook.name, event.id)
+        key = (hook.environment, hook.webhook.name, event.id)
         digest = hashlib.sha256(item.message.payload).digest()
-        return await self._recent.once(place, digest=digest, first=lambda: self._first(item))
+        return await self._recent.run_once(key, digest=digest, first=lambda: self._push_first(item))
 
-    async def _first(self, item: PushItem) -> PushAnswer:
+    async def _push_first(self, item: PushItem) -> PushAnswer:
         answer = await self._coalescer.push(item)
         if isinstance(answer, Refused):
-            # Raised, so that it is not remembered: a retry may succeed.
+            # Raised, so that it is not kept: a retry may succeed.
             raise answer.error
         return answer
 
     async def _push_batch(
         self, hook: Hook, events: list[IncomingEvent], items: list[PushItem]
     ) -> ReceivedHook:
-        """Each event on its own; the worst answer decides, and what was taken stays taken."""
+        """Push each event by itself. One failure fails the request, but accepted events stay accepted."""
         answers = await asyncio.gather(
             *(self._push(hook, event, item) for event, item in zip(events, items, strict=True)),
             return_exceptions=True,
@@ -243,10 +248,10 @@ class Receiver:
         body = orjson.dumps({"status": "accepted", "queued": True, "items": documents})
         return ReceivedHook(status=202, body=body, replayed=replayed)
 
-    async def _run_at_once(
+    async def _run_command(
         self, hook: Hook, events: list[IncomingEvent], *, kept: Mapping[str, str], source_ip: str, now_ms: int
     ) -> ReceivedHook:
-        if self._at_once is None:
+        if self._commands is None:
             raise Unavailable(
                 f"webhook `{hook.webhook.name}` runs a command at once, and this server has none; start it "
                 "with `--app`, or name a queue",
@@ -263,7 +268,7 @@ class Receiver:
             received_at_ms=now_ms,
             webhook=hook.webhook.name,
         )
-        return await self._at_once.run(hook, events[0], variables)
+        return await self._commands.run(hook, events[0], variables)
 
 
 def _accepted(event: IncomingEvent, answer: PushAnswer, repeat: bool) -> ReceivedHook:
@@ -275,7 +280,7 @@ def _accepted(event: IncomingEvent, answer: PushAnswer, repeat: bool) -> Receive
 
 
 def _document(event: IncomingEvent, answer: PushAnswer) -> dict[str, Any]:
-    """The same for the first request and for every repeat of it."""
+    """The document of an answer, which is the same for the first request and for every repeat."""
     if isinstance(answer, Refused):
         raise answer.error
     document: dict[str, Any] = {} if answer.message_id is None else {"id": answer.message_id}
@@ -287,7 +292,7 @@ def _repeats(answer: PushAnswer, repeat: bool) -> bool:
 
 
 def _kept(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that a message keeps: no credentials, no signatures, nothing of the connection."""
+    """The headers that a message keeps, without credentials, signatures and headers of the connection."""
     kept: dict[str, str] = {}
     size = 0
     for name, value in headers.items():
@@ -301,14 +306,14 @@ def _kept(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _typed(headers: Mapping[str, str], media_type: str) -> Mapping[str, str]:
-    """The headers with the type of this event, which in a batch is not that of the request."""
+    """The headers with the content type of this event, which in a batch differs from that of the request."""
     if headers.get("content-type") == media_type:
         return headers
     return {**headers, "content-type": media_type}
 
 
 def _key(webhook: str, sender_id: str | None) -> str | None:
-    """The key under which the queue knows a delivery: several webhooks may feed one queue."""
+    """The idempotency key of an event; it names the webhook, because several may feed one queue."""
     if sender_id is None:
         return None
     key = f"{webhook}:{sender_id}"

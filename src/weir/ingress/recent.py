@@ -1,7 +1,7 @@
-"""Requests under way, by sender's id: those that repeat one share its answer, word for word.
+"""Lets requests with the same sender's id share one answer while the first of them is answered.
 
-The promise for 24 hours and across processes is the store's: it knows every id and gives the first
-message's. So an answer is remembered here only if the store cannot know it yet.
+For 24 hours and across processes, the broker recognises repeats: it knows every id and returns that of the
+first message. So an answer is kept here only if the broker cannot know it yet.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from weir.errors import KeyReused, Unavailable
 from weir.model.names import EnvironmentRef
 
 A = TypeVar("A")
-Place = tuple[EnvironmentRef, str, str]
-"""Environment, webhook and sender's id: no tenant ever meets another's."""
+EventKey = tuple[EnvironmentRef, str, str]
+"""Environment, webhook and sender's id, so that tenants never share an answer."""
 
 
 @dataclass(slots=True)
@@ -26,38 +26,41 @@ class _Seen(Generic[A]):
     future: asyncio.Future[A]
 
 
-class Recent(Generic[A]):
-    """Runs the first request of an id; those that repeat it share its answer."""
+class RecentAnswers(Generic[A]):
+    """Runs the first request with an id; requests that repeat it share its answer."""
 
     def __init__(self, *, keep: Callable[[A], bool], capacity: int = 20_000) -> None:
         self._keep = keep
         self._capacity = capacity
-        self._seen: OrderedDict[Place, _Seen[A]] = OrderedDict()
+        self._seen: OrderedDict[EventKey, _Seen[A]] = OrderedDict()
 
-    async def once(self, place: Place, *, digest: bytes, first: Callable[[], Awaitable[A]]) -> tuple[A, bool]:
-        """The answer, and whether it is a repeat. KeyReused if the id came with another body before."""
-        seen = self._seen.get(place)
+    async def run_once(
+        self, key: EventKey, *, digest: bytes, first: Callable[[], Awaitable[A]]
+    ) -> tuple[A, bool]:
+        """The answer, and whether it is a repeat; raises `KeyReused` if the id came with another body."""
+        seen = self._seen.get(key)
         if seen is not None:
             if seen.digest != digest:
                 raise reused()
             return await asyncio.shield(seen.future), True
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._remember(place, _Seen(digest, future))
+        self._remember(key, _Seen(digest, future))
         try:
             answer = await first()
         except BaseException as error:
-            self._seen.pop(place, None)
+            # A failure is not kept, because a retry may succeed.
+            self._seen.pop(key, None)
             if not future.done():
                 future.set_exception(error if isinstance(error, Exception) else _interrupted())
                 future.exception()
             raise
         future.set_result(answer)
         if not self._keep(answer):
-            self._seen.pop(place, None)
+            self._seen.pop(key, None)
         return answer, False
 
-    def _remember(self, place: Place, seen: _Seen[A]) -> None:
-        self._seen[place] = seen
+    def _remember(self, key: EventKey, seen: _Seen[A]) -> None:
+        self._seen[key] = seen
         if len(self._seen) > self._capacity:
             self._seen.popitem(last=False)
 

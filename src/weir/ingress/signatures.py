@@ -1,7 +1,7 @@
-"""Is this request from who it says? Verifiers over bytes, for each scheme, that never raise.
+"""Verifies the signatures of webhooks, with one verifier per scheme. They work on bytes and never raise.
 
-Every candidate signature is compared with every secret's, in constant time and without an early end, so
-that neither the time nor the answer tells how near a forgery came.
+Every candidate signature is compared with that of every secret, in constant time and without an early end. So
+neither the time nor the answer tells how close a forgery was.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from weir.spec.ir import SignatureScheme, Verification
 
 Headers = Mapping[str, str]
-"""Names in lower case; values as Latin-1 text, which is how every byte survives."""
+"""Names in lower case; values as Latin-1 text, which keeps every byte."""
 
+# A stranger chooses these headers, so the work that they cause is bounded.
 MAX_SIGNATURE_CHARACTERS = 8_192
 MAX_CANDIDATES = 32
 MAX_TIMESTAMP_DIGITS = 12
@@ -24,11 +25,11 @@ MAX_TIMESTAMP_DIGITS = 12
 def verify(
     verification: Verification, *, secrets: Sequence[str], headers: Headers, body: bytes, now_ms: int
 ) -> bool:
-    """Whether any secret accounts for the signature, within the replay window. Never raises."""
+    """Whether any secret made the signature, and within the replay window. Never raises."""
     if not secrets:
         return False
-    # A request without a usable signature costs as much as one with a wrong one, in every scheme, so that the
-    # time does not tell a stranger which headers are looked for.
+    # A request without a usable signature takes as long as one with a wrong one, in every scheme, so that the
+    # time does not tell a stranger which headers are read.
     candidates, signed = _SCHEMES[verification.scheme](verification, headers, body, now_ms) or ([], body)
     algorithm = verification.algorithm if verification.scheme in _CONFIGURABLE else "sha256"
     expected = [hmac.digest(_key(verification.scheme, secret), signed, algorithm) for secret in secrets]
@@ -55,7 +56,7 @@ def _key(scheme: SignatureScheme, secret: str) -> bytes:
 
 
 def _hmac(verification: Verification, headers: Headers, body: bytes, now_ms: int) -> Found:
-    """The plain form: a hex digest of the body, bare or behind `name=`, one or several with commas."""
+    """The plain scheme: hex digests of the body, separated by commas, each bare or after `name=`."""
     value = _header(headers, verification.header)
     if value is None:
         return None
@@ -139,13 +140,13 @@ _SCHEMES: Mapping[SignatureScheme, Callable[[Verification, Headers, bytes, int],
 
 
 def _header(headers: Headers, name: str | None) -> str | None:
-    """The value of a header; one that is absurdly long counts as absent."""
+    """The value of a header; None if it is missing or too long."""
     value = headers.get(name.lower()) if name else None
     return value if value is not None and len(value) <= MAX_SIGNATURE_CHARACTERS else None
 
 
 def _decoded(texts: Sequence[str], encoding: str) -> list[bytes]:
-    """The digests that the texts spell; what is not hex or base64 is none."""
+    """The digests in these texts; texts that are not hex or base64 are left out."""
     found = []
     for text in texts[:MAX_CANDIDATES]:
         try:
@@ -159,7 +160,7 @@ def _decoded(texts: Sequence[str], encoding: str) -> list[bytes]:
 
 
 def _recent(stamp: str, tolerance_s: int, now_ms: int) -> bool:
-    """Whether a timestamp in whole seconds lies within the window, on either side of now."""
+    """Whether a timestamp in whole seconds is within the tolerance, before or after now."""
     if not stamp.isascii() or not stamp.isdigit() or len(stamp) > MAX_TIMESTAMP_DIGITS:
         return False
     return abs(now_ms // 1000 - int(stamp)) <= tolerance_s

@@ -1,4 +1,4 @@
-"""The synchronous fallback: a webhook without a queue runs its command before it is answered."""
+"""Runs the command of a webhook without a queue, before the sender is answered."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from weir.workers.journal import result_text
 from weir.workers.outcome import Ending, HandlerOutcome
 from weir.workers.run import run_command
 
+# Senders give up soon, and then send the event again.
 TIMEOUT_S = 10.0
-"""Senders give up soon; one that gave up will send it again."""
 
 
-class CommandsAtOnce:
-    """Runs commands in this process, each sender's id once."""
+class SynchronousCommands:
+    """Runs commands in this process, once per id of a sender."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class CommandsAtOnce:
     async def run(self, hook: Hook, event: IncomingEvent, variables: Mapping[str, Any]) -> ReceivedHook:
         action = hook.webhook.action
         if action is None:
-            raise Unavailable(f"webhook `{hook.webhook.name}` has nothing to run")
+            raise Unavailable(f"webhook `{hook.webhook.name}` has neither a queue nor a command")
         command = self._command(action)
         expressions = {name: compile_expression(text) for name, text in action.inputs.items()}
         inputs = evaluate_all(expressions, variables)
@@ -66,6 +66,7 @@ class CommandsAtOnce:
         try:
             answer = _answer(await self._outcome(command, inputs, self._context(hook, event, message_id)))
         except BaseException:
+            # Whatever ended the command, the sender's retry must find the id free, even if we are cancelled.
             await asyncio.shield(self._keys.abandon(hook_key))
             raise
         await self._keys.finish(hook_key, answer.body)
@@ -100,7 +101,8 @@ class CommandsAtOnce:
 
 
 def _answer(outcome: HandlerOutcome) -> ReceivedHook:
-    """200 with the result. A failure is not kept, and its text stays here: senders are strangers."""
+    """200 with the result, or the error of a failed command."""
+    # The text of a failure is not sent: senders are strangers.
     match outcome.ending:
         case Ending.DONE:
             result = orjson.loads(result_text(outcome.result))

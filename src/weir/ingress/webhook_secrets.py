@@ -1,4 +1,4 @@
-"""The secrets of webhooks: looked up for each request, and the operator told of those that are not set."""
+"""Looks up the secrets of webhooks for each request, and warns the operator if none is set."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from weir.spec.snapshot import Hook
 
 log = structlog.get_logger("weir.ingress")
 LookUp = Callable[[str], str | None]
-TELL_EVERY_S = 60.0
-"""A webhook without a secret is logged at most this often: strangers decide how often it is asked for."""
+# Strangers decide how often a webhook without a secret is called, so it is logged at most this often.
+WARN_EVERY_S = 60.0
 
 
 @dataclass(slots=True)
-class _Told:
+class _Warning:
     at_s: float
     refused: int = 0
-    """Requests since then."""
+    """Refused requests since then."""
 
 
 class WebhookSecrets:
@@ -30,33 +30,33 @@ class WebhookSecrets:
     def __init__(self, look_up: LookUp, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._look_up = look_up
         self._monotonic = monotonic
-        self._told: dict[tuple[object, str], _Told] = {}
+        self._warnings: dict[tuple[object, str], _Warning] = {}
 
     def of(self, hook: Hook) -> list[str]:
-        """The secrets that are set, the current one first; if none is, the log says so."""
+        """The secrets that are set, the current one first; logs a warning if none is."""
         verification = hook.webhook.verification
         names = () if verification is None else verification.secret_envs
         found = [value for name in names if (value := self._look_up(name))]
         if names and not found:
-            self._tell(hook, names)
+            self._warn(hook, names)
         return found
 
     def unset(self, webhook: WebhookSpec) -> tuple[str, ...]:
-        """The variables that a webhook names and that are not set here."""
+        """The variables that a webhook names and that are not set in this process."""
         return unset_secrets(webhook, self._look_up)
 
     def can_verify(self, webhook: WebhookSpec) -> bool:
-        """Whether a signature can hold at all: there is none to check, or one of the secrets is set."""
+        """Whether a request can be accepted at all: one of the secrets is set, or the webhook needs none."""
         return can_verify(webhook, self._look_up)
 
-    def _tell(self, hook: Hook, names: tuple[str, ...]) -> None:
+    def _warn(self, hook: Hook, names: tuple[str, ...]) -> None:
         key, now_s = (hook.environment, hook.webhook.name), self._monotonic()
-        told = self._told.get(key)
-        if told is not None and now_s - told.at_s < TELL_EVERY_S:
-            told.refused += 1
+        last = self._warnings.get(key)
+        if last is not None and now_s - last.at_s < WARN_EVERY_S:
+            last.refused += 1
             return
-        refused = 1 if told is None else told.refused + 1
-        self._told[key] = _Told(at_s=now_s)
+        refused = 1 if last is None else last.refused + 1
+        self._warnings[key] = _Warning(at_s=now_s)
         scope = hook.environment
         log.warning(
             "the secret of a webhook is not set, so everything sent to it is refused with 401",

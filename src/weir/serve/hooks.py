@@ -16,7 +16,7 @@ from weir.control.store_clock import StoreClock
 from weir.control.system_events import SystemEvent
 from weir.exchange.seam import Pusher
 from weir.ingress.receive import Receiver
-from weir.ingress.synchronous import CommandsAtOnce
+from weir.ingress.synchronous import SynchronousCommands
 from weir.model.clock import Clock
 from weir.outbound.address_guard import GuardPolicy, check_url, guarded_client
 from weir.outbound.addresses import parse_networks
@@ -53,12 +53,12 @@ async def open_hooks(
     """Receive webhooks as the applied specs say, from the first request on."""
     registry = CurrentSpecs(database)
     await registry.refresh()
-    at_once = CommandsAtOnce(
+    synchronous = SynchronousCommands(
         commands_of(settings), executor=DaemonThreads(), keys=PostgresHookKeys(database), clock=clock
     )
     return Hooks(
         registry=registry,
-        receiver=Receiver(registry, pusher, secrets=secret, at_once=at_once, clock=clock),
+        receiver=Receiver(registry, pusher, secrets=secret, commands=synchronous, clock=clock),
         specs=open_specs(database, broker, settings),
     )
 
