@@ -1,1 +1,1 @@
-"""The Python client: HTTP only, light to import. Its public names are those of `weir` itself."""
+"""The Python client over HTTP. Its public names are those of `weir` itself."""

@@ -1,4 +1,4 @@
-"""A consumer: takes messages, keeps their leases alive, and settles them by what the handler does."""
+"""A consumer: takes messages, renews their leases, runs a handler and settles them by its outcome."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from weir.model.handling import Reject, Retry, describe_failure
 Handler = Callable[[ReceivedMessage], Awaitable[None]]
 
 LEASE_LOST = "lease_lost"
+# A lease outlives two renewals that fail.
 RENEWALS_PER_LEASE = 3
-"""So that a lease outlives a renewal that fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failure:
-    """Why a message is given back."""
+    """Why a message is nacked."""
 
     error: str
     delay_ms: int | None = None
@@ -45,15 +45,15 @@ class Consumer:
     await running
     ```
 
-    An exception gives the message back, and the back-off of its queue decides when it is tried again. `Retry`
-    says when by itself, and `Reject` sends it to the dead letters. Leases are renewed while handlers run. A
-    handler whose lease is lost all the same is cancelled, because somebody else has its message.
+    After an exception the message is tried again, and the back-off of its queue decides when. `Retry` sets
+    its own delay, and `Reject` sends the message to the dead letters. Leases are renewed while handlers run.
+    A handler whose lease is lost nevertheless is cancelled, because another consumer may have its message.
 
     - `queue`: where messages come from; None takes them from any queue of the environment.
     - `concurrency`: how many handlers run at once.
-    - `lease`: how long a message is ours without a renewal: the longest that a crash of ours holds it up.
+    - `lease`: how long a message is ours without a renewal. After a crash it is delayed by at most this long.
     - `wait`: how long one request waits for messages.
-    - `name`: who takes them, for the errors of leases that lapse; by default the token's id.
+    - `name`: the name of this consumer in the errors of lapsed leases; by default the token's id.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Consumer:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Take no more messages; `run` returns when those in hand are settled.
+        """Take no more messages. `run` returns when the running handlers have ended and are settled.
 
         ```python
         consumer.stop()
@@ -94,8 +94,9 @@ class Consumer:
         await consumer.run()
         ```
 
-        Trouble with the server is waited out; a request that it will never accept raises `ApiError`. When
-        `run` is cancelled, handlers are cancelled too, and their messages are given back at once.
+        While the server is in trouble, `run` waits and tries again; a request that can never succeed raises
+        `ApiError`. When `run` is cancelled, handlers are cancelled too, and their messages are nacked at
+        once.
         """
         try:
             while not self._stopping.is_set():
@@ -113,7 +114,7 @@ class Consumer:
             await run_to_end(cancel_and_wait(self._running.copy()))
 
     async def _take(self, limit: int) -> list[ReceivedMessage]:
-        """Up to `limit` messages; none if there were none, or if we stop meanwhile."""
+        """Take up to `limit` messages; none if there are none, or after `stop`."""
         take = asyncio.create_task(
             self._weir.pop(
                 self._queue, limit=limit, wait=self._wait_s, lease=self._lease_s, consumer=self._name
@@ -146,7 +147,7 @@ class Consumer:
             await cancel_and_wait([handling, keeping])
 
     async def _handle(self, message: ReceivedMessage) -> _Failure | None:
-        """What the handler made of the message; None if it is done."""
+        """Run the handler; None if it returned, else why it failed."""
         try:
             with self._weir.telemetry.operation("process", queue=message.queue):
                 await self._handler(message)
@@ -159,7 +160,7 @@ class Consumer:
         return None
 
     async def _keep_lease(self, message: ReceivedMessage) -> None:
-        """Renew the lease; returns when it is lost."""
+        """Renew the lease until it is lost."""
         while True:
             await asyncio.sleep(self._lease_s / RENEWALS_PER_LEASE)
             try:
@@ -171,7 +172,7 @@ class Consumer:
                 continue
 
     async def _settle(self, message: ReceivedMessage, failure: _Failure | None) -> None:
-        """Say what became of it. After a lost lease or an outage the message goes to somebody else."""
+        """Ack or nack the message. If that fails its lease lapses, and the message is delivered again."""
         with suppress(ClientError):
             if failure is None:
                 await self._weir.ack(message)

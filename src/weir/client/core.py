@@ -1,4 +1,4 @@
-"""The client itself: push, pop, settle, and what became of queued operations."""
+"""The client: push, pop, settle, and the state of queued operations."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ class AsyncWeir:
     Several base URLs are tried in turn. Every request may be repeated without harm, so failures and 429s are
     retried as the options say. Spans of time are seconds or `timedelta`s.
 
-    - `token`: who asks. A token that reaches further than one environment needs `organization`, `project` and
-      `environment` to say which one is meant.
+    - `token`: the credential. With a token for several environments, `organization`, `project` and
+    `environment`
+      choose one.
     - `timeout`: how long one try may take. A pop may take its `wait` longer.
     - `retry_attempts`: tries of one request over all base URLs, the first one included.
     - `retry_delay`, `max_retry_delay`: the first pause between tries, and the longest. Pauses double.
@@ -111,8 +112,6 @@ class AsyncWeir:
         """
         await self._transport.aclose()
 
-    # in
-
     async def push(
         self,
         queue: str,
@@ -167,7 +166,7 @@ class AsyncWeir:
         for at in range(0, len(messages), MAX_BATCH):
             results += await self._push_batch(messages[at : at + MAX_BATCH])
         if self.options.queued_operation_behavior == "poll":
-            return await self._settled(messages, results)
+            return await self._wait_for_queued(messages, results)
         return results
 
     async def _push_batch(self, messages: Sequence[OutgoingMessage]) -> list[PushResult]:
@@ -180,10 +179,10 @@ class AsyncWeir:
             answer = await self._transport.send("POST", "/api/v1/push", body=body)
         return [PushResult.of(item) for item in answer["items"]]
 
-    async def _settled(
+    async def _wait_for_queued(
         self, messages: Sequence[OutgoingMessage], results: list[PushResult]
     ) -> list[PushResult]:
-        """Wait for the queued ones; each then says what became of it, and under which id."""
+        """Wait for the operations of queued messages; the results then have their status and id."""
         waiting = {result.operation_id for result in results if result.operation_id is not None}
         ended = {one: await self.wait_for_operation(one) for one in sorted(waiting)}
         return [
@@ -192,8 +191,6 @@ class AsyncWeir:
             else result
             for message, result in zip(messages, results, strict=True)
         ]
-
-    # out
 
     async def pop(
         self,
@@ -212,10 +209,11 @@ class AsyncWeir:
         ```
 
         - `wait`: how long to wait for the first message.
-        - `lease`: how long they are yours; by default as long as the queue says. Then others may take them.
-        - `consumer`: who takes them, for the errors of leases that lapse; by default the token's id.
+        - `lease`: how long they are yours; by default the lease of the queue. Afterwards others may take
+        them.
+        - `consumer`: the name of the consumer in the errors of lapsed leases; by default the token's id.
         """
-        # In base64 a payload keeps its bytes: a JSON parser changes numbers, and gives up on deep nesting.
+        # In base64 a payload keeps its bytes: a JSON parser changes numbers, and fails on deep nesting.
         body: dict[str, Any] = {"limit": limit, "wait_ms": to_ms(wait), "payload_encoding": "base64"}
         optional = {
             "queue": queue,
@@ -232,7 +230,7 @@ class AsyncWeir:
         return messages
 
     async def ack(self, message: ReceivedMessage) -> SettleStatus:
-        """The message is done. Returns `acked`, or `queued` while the broker is away.
+        """Mark the message as done. Returns `acked`, or `queued` while the broker is away.
 
         ```python
         (message,) = await weir.pop("orders")
@@ -242,7 +240,7 @@ class AsyncWeir:
         return await self._settle("ack", message)
 
     async def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
-        """Many messages are done. A status for each, in order: `acked`, `queued`, `lapsed` or `refused`.
+        """Mark messages as done. Returns a status each, in order: `acked`, `queued`, `lapsed` or `refused`.
 
         ```python
         await weir.ack_many(await weir.pop("orders", limit=10))
@@ -264,7 +262,7 @@ class AsyncWeir:
         delay: Duration | None = None,
         dead_letter: bool = False,
     ) -> SettleStatus:
-        """The message failed: it is tried again after `delay`, or given up with `dead_letter`.
+        """Mark the message as failed: it is tried again after `delay`, or is dead with `dead_letter`.
 
         ```python
         (message,) = await weir.pop("orders")
@@ -299,8 +297,6 @@ class AsyncWeir:
         answer = await self._transport.send("POST", "/api/v1/extend", body=body)
         until = datetime.fromtimestamp(answer["lease_until_ms"] / 1_000, tz=UTC)
         return replace(message, lease_until=until)
-
-    # queued operations
 
     async def operation(self, operation_id: str) -> Operation:
         """A queued operation as it is now.
@@ -355,7 +351,7 @@ class AsyncWeir:
         return Operation.of(await self._transport.send("POST", path))
 
     async def operation_stats(self) -> dict[str, Any]:
-        """How many operations wait, and how the system is.
+        """The number of waiting operations, and the state of the server.
 
         ```python
         stats = await weir.operation_stats()
@@ -385,9 +381,9 @@ def _operation_path(operation_id: str) -> str:
 
 
 def _after(result: PushResult, operation: Operation, *, key: str) -> PushResult:
-    """What became of a message whose operation has ended; the operation alone knows its id."""
+    """The result of a message whose operation has ended; only the operation has its id."""
     for row in (operation.result or {}).get("messages", []):
-        # A server of before tells the id in its first answer, and no keys in the operation's result.
+        # An older server tells the id in its first answer, and has no keys in the operation's result.
         if key == row.get("idempotency_key") or row["id"] == result.id:
             reused = row["status"] == "key_reused"
             return replace(

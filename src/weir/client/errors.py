@@ -1,4 +1,4 @@
-"""What a client raises; everything else that can go wrong is a bug."""
+"""The exceptions of the client. Any other exception of it is a bug."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ApiError(ClientError):
     """The server refused.
 
     `status` is the HTTP status, `code` a stable word such as `not_found`, and `problem` the whole RFC 9457
-    document. `retry_after` says when to try again, if the server said so.
+    document. `retry_after` is the pause that the server asks for; None if it asks for none.
 
     ```python
     try:
@@ -44,12 +44,12 @@ class ApiError(ClientError):
 
     @property
     def can_pass(self) -> bool:
-        """Whether the same request may succeed later: the server is busy, full or in trouble."""
+        """Whether the same request may succeed later: the server is busy, full or failing."""
         return self.status == 429 or self.status >= 500
 
 
 class Unreachable(ClientError):
-    """No base URL answered in as many tries as allowed.
+    """No base URL answered in `retry_attempts` tries.
 
     ```python
     with Weir("http://127.0.0.1:1", retry_attempts=1) as nowhere:
@@ -62,7 +62,7 @@ class Unreachable(ClientError):
 
 
 class ProducerFull(ClientError):
-    """`Producer.submit` was called while as many messages as allowed wait. Await `push` or `flush`.
+    """`Producer.submit` was called while `max_waiting` messages had no answer. Await `push` or `flush`.
 
     ```python
     async with Producer(weir, max_waiting=100) as producer:
@@ -92,7 +92,7 @@ class OperationFailed(ClientError):
 
 
 class OperationTimeout(ClientError):
-    """A queued operation did not end in the time that the caller would wait. It is still queued.
+    """A queued operation did not end within the caller's timeout. It is still queued.
 
     ```python
     try:

@@ -1,4 +1,4 @@
-"""How a client behaves: one frozen value."""
+"""The options of a client as one frozen value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 QueuedOperationBehavior: TypeAlias = Literal["return", "poll"]
-"""What to do with a 202, which means that the operation is stored and takes effect later."""
+"""What `push` does with a 202: the operation is stored and takes effect later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""A producer that gathers: many small pushes become few requests, in order."""
+"""A producer that sends in batches: many small pushes become few requests, in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weir.model.limits import MAX_BATCH
 
 
 class Producer:
-    """Sends what it is given in batches, one request at a time, so that order is kept.
+    """Sends messages in batches, one request at a time, so that their order is kept.
 
     ```python
     async with Producer(weir) as producer:
@@ -24,11 +24,13 @@ class Producer:
         await producer.push("orders", {"order": 100})
     ```
 
-    `push` waits for the answer; `submit` returns a future of it at once. The end of the block sends the rest.
+    `push` waits for the answer; `submit` returns a future for it at once. The end of the block sends the
+    rest.
 
     - `max_batch`: the most messages in one request.
     - `linger`: how long a message waits for others to join it.
-    - `max_waiting`: most messages without an answer. Then `push` waits and `submit` raises `ProducerFull`.
+    - `max_waiting`: the most messages without an answer. Beyond it `push` waits and `submit` raises
+    `ProducerFull`.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class Producer:
             result = await producer.push("orders", {"order": 42})
         ```
         """
-        # Whoever waits for room goes in first: otherwise a later message could overtake.
+        # The lock keeps the order: a message that waits here must not be overtaken by a later one.
         async with self._entering, self._answered:
             await self._answered.wait_for(lambda: self._unanswered < self._max_waiting)
             future = self._take(
@@ -109,7 +111,7 @@ class Producer:
         ttl: Duration | None = None,
         idempotency_key: str | None = None,
     ) -> asyncio.Future[PushResult]:
-        """Put one message into a queue; the future has the answer. Arguments are those of `AsyncWeir.push`.
+        """Put one message into a queue; the future gets the answer. Arguments are those of `AsyncWeir.push`.
 
         ```python
         async with Producer(weir) as producer:
@@ -138,7 +140,7 @@ class Producer:
         )
 
     async def flush(self) -> None:
-        """Wait until every message that was given has its answer.
+        """Wait until every message has its answer.
 
         ```python
         async with Producer(weir) as producer:

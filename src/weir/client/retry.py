@@ -1,4 +1,4 @@
-"""When to try again: pure decisions about one answer."""
+"""Decides when to try a request again. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SERVER_TROUBLE = frozenset({500, 502, 503, 504})
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """The Retry-After header in seconds, if it is one that we can read."""
+    """The Retry-After header in seconds; None if there is none or it is not a number."""
     try:
         seconds = float(headers.get("retry-after", ""))
     except ValueError:

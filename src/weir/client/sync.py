@@ -1,4 +1,4 @@
-"""The same client for code without an event loop: a thin façade over a loop in a thread of its own."""
+"""The same client for code without an event loop. It runs `AsyncWeir` in a thread with a loop of its own."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class Weir:
         return self._run(self._client.pop(queue, limit=limit, wait=wait, lease=lease, consumer=consumer))
 
     def ack(self, message: ReceivedMessage) -> SettleStatus:
-        """The message is done; see `AsyncWeir.ack`.
+        """Mark the message as done; see `AsyncWeir.ack`.
 
         ```python
         (message,) = weir.pop("orders")
@@ -171,7 +171,7 @@ class Weir:
         return self._run(self._client.ack(message))
 
     def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
-        """Many messages are done; see `AsyncWeir.ack_many`.
+        """Mark messages as done; see `AsyncWeir.ack_many`.
 
         ```python
         weir.ack_many(weir.pop("orders", limit=10))
@@ -187,7 +187,7 @@ class Weir:
         delay: Duration | None = None,
         dead_letter: bool = False,
     ) -> SettleStatus:
-        """The message failed; see `AsyncWeir.nack`.
+        """Mark the message as failed; see `AsyncWeir.nack`.
 
         ```python
         (message,) = weir.pop("orders")
@@ -243,7 +243,7 @@ class Weir:
         return self._run(self._client.retry_operation(operation_id))
 
     def operation_stats(self) -> dict[str, Any]:
-        """How many operations wait, and how the system is; see `AsyncWeir.operation_stats`.
+        """The number of waiting operations, and the state of the server; see `AsyncWeir.operation_stats`.
 
         ```python
         stats = weir.operation_stats()

@@ -1,4 +1,4 @@
-"""Spans and metrics by the OpenTelemetry messaging conventions, behind a switch."""
+"""Spans and metrics by the OpenTelemetry messaging conventions, if they are switched on."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ DURATION = "messaging.client.operation.duration"
 SENT = "messaging.client.sent.messages"
 CONSUMED = "messaging.client.consumed.messages"
 PROCESSED = "messaging.process.duration"
+# The bucket boundaries that the conventions advise, in seconds.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
 _TYPES = {"send": "send", "receive": "receive", "ack": "settle", "nack": "settle", "process": "process"}
 
 
 class Silent:
-    """No telemetry: costs one context manager."""
+    """Reports nothing."""
 
     @contextmanager
     def operation(
@@ -30,7 +31,7 @@ class Silent:
 
 
 class OpenTelemetry:
-    """Reports through whatever SDK the application has set up."""
+    """Reports through the SDK that the application has set up."""
 
     def __init__(self) -> None:
         from opentelemetry import metrics, propagate, trace
@@ -50,7 +51,7 @@ class OpenTelemetry:
     def operation(
         self, name: str, *, queue: str | None = None, messages: int = 0
     ) -> Iterator[dict[str, str]]:
-        """One operation, which sends `messages`; yields the headers that carry its trace to the consumer."""
+        """Report one operation that sends `messages`; yields the headers that carry its trace."""
         attributes = _attributes(name, queue)
         started = time.perf_counter()
         with self._tracer.start_as_current_span(
@@ -72,7 +73,7 @@ class OpenTelemetry:
                     self._sent.add(messages, attributes)
 
     def count_consumed(self, messages: int, *, queue: str | None) -> None:
-        """So many messages came out of a `receive`; how many is known only after it."""
+        """Count the messages of a `receive`. Their number is known only after it."""
         if messages:
             self._consumed.add(messages, _attributes("receive", queue))
 

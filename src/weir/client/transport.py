@@ -1,4 +1,4 @@
-"""Requests over several base URLs, with retries that are safe because every request may be repeated."""
+"""Sends requests to several base URLs. Every request may be repeated, so retries are safe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weir.client.retry import pause_s, retry_after_s, worth_retrying
 
 
 class Transport:
-    """Sends to the base URL that last answered; goes on to the next one when it does not."""
+    """Sends to the base URL that answered last, and to the next one when it does not answer."""
 
     def __init__(self, options: ClientOptions, *, http: httpx2.AsyncClient | None = None) -> None:
         self._options = options
@@ -29,7 +29,7 @@ class Transport:
     async def send(
         self, method: str, path: str, *, body: Any = None, timeout_s: float | None = None
     ) -> dict[str, Any]:
-        """The JSON answer of a 2xx; ApiError or Unreachable when no try brought one."""
+        """The JSON document of a 2xx answer; ApiError or Unreachable if no try gets one."""
         content = None if body is None else _encoded(body)
         failure: ApiError | Unreachable = Unreachable("no request was sent")
         for attempt in range(1, self._options.retry_attempts + 1):
@@ -65,13 +65,13 @@ class Transport:
             method,
             self.base_url + path,
             content=content,
-            # With every request, because a client that the caller made knows no token.
+            # With every request: an HTTP client that the caller made does not have the token.
             headers=self._headers | kind,
             timeout=self._options.timeout_s if timeout_s is None else timeout_s,
         )
 
     async def aclose(self) -> None:
-        """Close the connections; a client that the caller made stays open."""
+        """Close the connections. An HTTP client that the caller made stays open."""
         if self._is_own:
             await self._http.aclose()
 
@@ -87,7 +87,7 @@ def _headers(options: ClientOptions) -> dict[str, str]:
 
 
 def _encoded(body: Any) -> bytes:
-    """The body as JSON. What JSON has no word for, such as NaN, is refused here, where the caller sees it."""
+    """The body as JSON. A value without a JSON form, such as NaN, is refused before anything is sent."""
     return json.dumps(body, separators=(",", ":"), allow_nan=False, default=_plain).encode()
 
 

@@ -1,4 +1,4 @@
-"""What goes in and what comes out, as frozen values."""
+"""The values of the client: messages, results and operations, all frozen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weir.model.durations import Duration, to_ms
 from weir.model.ids import new_id
 
 Payload: TypeAlias = bytes | str | int | float | bool | Mapping[str, Any] | Sequence[Any] | None
-"""Bytes, which go as they are, or a value that is sent as JSON."""
+"""Bytes, which are sent unchanged, or a value that is sent as JSON."""
 PushStatus: TypeAlias = Literal["accepted", "duplicate", "queued", "refused"]
 SettleStatus: TypeAlias = Literal["acked", "nacked", "dead", "queued", "lapsed", "refused"]
 OperationStatus: TypeAlias = Literal["pending", "processing", "completed", "failed", "cancelled"]
@@ -60,12 +60,13 @@ class OutgoingMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushResult:
-    """What became of one message.
+    """The result of pushing one message.
 
     - `accepted`: it is in the queue.
-    - `duplicate`: it already was, under this idempotency key.
-    - `queued`: the server is busy and has stored the operation `operation_id`, which puts it there later. The
-      result of that operation names the message's `id`, which is None until then.
+    - `duplicate`: the queue already had a message with this idempotency key.
+    - `queued`: the server is busy and has stored the operation `operation_id`, which pushes it later. The
+    result
+      of that operation has the message's `id`, which is None until then.
     - `refused`: `problem` says why.
 
     ```python
@@ -88,7 +89,7 @@ class PushResult:
 
     @property
     def accepted(self) -> bool:
-        """In the queue, or certain to be."""
+        """Whether the message is in the queue or will be."""
         return self.status != "refused"
 
     @classmethod
@@ -120,7 +121,7 @@ class ReceivedMessage:
     id: str
     queue: str
     lease: str
-    """Proves that the message was handed out to you; settling it needs it."""
+    """The proof that the message was handed out to you; settling it needs it."""
     payload: bytes
     headers: Mapping[str, str]
     key: str | None
@@ -137,7 +138,7 @@ class ReceivedMessage:
 
     @property
     def json(self) -> Any:
-        """The value of a payload that is JSON; raises ValueError for another."""
+        """The value of a JSON payload; raises ValueError for any other."""
         return json.loads(self.payload)
 
     @classmethod
@@ -160,13 +161,13 @@ class ReceivedMessage:
         )
 
     def reference(self) -> dict[str, str]:
-        """What names the lease in a request."""
+        """The names of the lease for a request."""
         return {"queue": self.queue, "id": self.id, "lease": self.lease}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A queued operation, as the server sees it now.
+    """A queued operation at the moment of the answer.
 
     ```python
     operation = await weir.operation(operation_id)
