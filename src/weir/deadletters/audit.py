@@ -7,16 +7,15 @@ summary are read in one snapshot and a repair adds the difference, so deaths go 
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 import structlog
 
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
 from weir.deadletters.locks import DeadLetterLock, try_lock
+from weir.deadletters.loops import repeat
 from weir.deadletters.queries import COUNTS
 from weir.deadletters.summary import DeadTally, apply_tally, bootstrap
-from weir.errors import WeirError
 from weir.model.clock import Clock, SystemClock
 from weir.model.durations import DAY_MS
 
@@ -66,15 +65,15 @@ class DeadLetterAuditor:
         self._counting_s = counting_s
 
     async def run(self) -> None:
-        while True:
-            try:
-                audit = await self.audit()
-                if audit is not None:
-                    log.info("dead letters audited", consumers=audit.consumers, drift=audit.drift)
-                    await self.forget_replayed()
-            except WeirError as error:
-                log.warning("the audit of dead letters waits", error=str(error))
-            await asyncio.sleep(min(LOOK_S, self._interval_ms / 1000))
+        """Audit for ever; most looks find that the interval is not over."""
+        interval_s = self._interval_ms / 1000
+        await repeat(self._audit_and_forget, idle_s=min(LOOK_S, interval_s), waits="audits of dead letters")
+
+    async def _audit_and_forget(self) -> None:
+        audit = await self.audit()
+        if audit is not None:
+            log.info("dead letters audited", consumers=audit.consumers, drift=audit.drift)
+            await self.forget_replayed()
 
     async def audit(self, *, force: bool = False) -> Audit | None:
         """Check the consumers that are due; None while another audit works or the interval is not over."""

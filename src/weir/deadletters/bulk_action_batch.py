@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from weir.broker.broker import Broker
 from weir.control.database import Connection, Row, fetch
@@ -208,31 +209,22 @@ def _until_full(
 
     The cursor must not pass a letter that found no room, or letters after it would overtake it.
     """
-    handled = []
-    for letter in letters:
-        if letter.id not in replays.replayed and letter.id not in replays.skipped:
-            break
-        handled.append(letter.id)
-    skipped = len([letter_id for letter_id in handled if letter_id in replays.skipped])
-    note = f"the queue `{letters[0].queue.queue}` is full; waiting for room"
-    delayed = replace(batch, delay_ms=FULL_DELAY_MS, note=note, skipped=skipped)
-    if not handled:
-        return replace(
-            delayed,
-            scanned=0,
-            matched=0,
-            samples=(),
-            after_enqueued_at_ms=action.after_enqueued_at_ms,
-            after_id=action.after_id,
-        )
-    last = next(row for row in window if str(row["id"]) == handled[-1])
-    reached = _reached(window, last, matched=len(handled), samples=())
+    settled = replays.replayed.keys() | replays.skipped.keys()
+    handled = [letter.id for letter in takewhile(lambda letter: letter.id in settled, letters)]
+    reached = Batch(after_enqueued_at_ms=action.after_enqueued_at_ms, after_id=action.after_id)
+    if handled:
+        last = next(row for row in window if str(row["id"]) == handled[-1])
+        reached = _reached(window, last, matched=len(handled), samples=())
     return replace(
-        delayed,
+        batch,
         scanned=reached.scanned,
         matched=reached.matched,
+        skipped=len(replays.skipped.keys() & set(handled)),
+        samples=batch.samples if handled else (),
         after_enqueued_at_ms=reached.after_enqueued_at_ms,
         after_id=reached.after_id,
+        delay_ms=FULL_DELAY_MS,
+        note=f"the queue `{letters[0].queue.queue}` is full; waiting for room",
     )
 
 

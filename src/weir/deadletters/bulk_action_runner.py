@@ -6,7 +6,6 @@ transaction. So any number of runners may run, and an action goes on where it wa
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import fields, replace
 
 import structlog
@@ -18,6 +17,7 @@ from weir.control.queue_definitions import QueueDefinitions
 from weir.deadletters.bulk_action_batch import Batch, Work, do_batch
 from weir.deadletters.bulk_actions import MAX_SAMPLES, BulkAction, BulkActionState, CanaryState, action_of
 from weir.deadletters.canary import fates_of, judge, too_deadly
+from weir.deadletters.loops import repeat
 from weir.deadletters.queries import BULK_ACTIONS
 from weir.errors import ControlUnavailable, Unavailable, WeirError
 from weir.model.clock import Clock, SystemClock
@@ -42,14 +42,7 @@ class BulkActionRunner:
 
     async def run(self) -> None:
         """Work for ever; while PostgreSQL is out of reach, wait and try again."""
-        while True:
-            try:
-                worked = await self.step()
-            except WeirError as error:
-                log.warning("bulk actions on dead letters wait", error=str(error))
-                worked = None
-            if worked is None:
-                await asyncio.sleep(IDLE_S)
+        await repeat(self.step, idle_s=IDLE_S, waits="bulk actions on dead letters")
 
     async def step(self, action_id: str | None = None) -> BulkAction | None:
         """Do one batch of the action that is due longest, or of a given one; None if none is due."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -162,14 +162,5 @@ class BulkActionStore:
 
 def _columns(new: NewBulkAction) -> dict[str, Any]:
     canary = CanaryState.SENDING if new.canary and not new.dry_run else CanaryState.OFF
-    return {
-        "kind": new.kind,
-        "dry_run": new.dry_run,
-        "filter": Jsonb(asdict(new.filter)),
-        "rate_per_s": new.rate_per_s,
-        "canary": new.canary,
-        "canary_tolerance": new.canary_tolerance,
-        "canary_patience_ms": new.canary_patience_ms,
-        "canary_state": canary,
-        "patch": new.patch,
-    }
+    columns = {one.name: getattr(new, one.name) for one in fields(new)}
+    return columns | {"filter": Jsonb(asdict(new.filter)), "canary_state": canary}

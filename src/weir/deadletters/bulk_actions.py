@@ -161,18 +161,6 @@ class BulkAction:
     finished_at_ms: int | None
     next_at_ms: int
 
-    def described(self) -> dict[str, Any]:
-        """The members that an answer shows."""
-        shown = (
-            "id", "kind", "state", "dry_run", "rate_per_s", "canary", "canary_tolerance", "canary_state",
-            "patch", "high_water", "expected", "scanned", "matched", "done", "skipped", "died_again", "note",
-            "problem", "created_by", "created_at_ms", "started_at_ms", "finished_at_ms",
-        )  # fmt: skip
-        answer: dict[str, Any] = {name: getattr(self, name) for name in shown}
-        answer["filter"] = self.filter.described()
-        answer["samples"] = list(self.samples)
-        return answer
-
 
 def action_of(row: Row) -> BulkAction:
     """The bulk action that a row describes; the table calls walk keys `lanes`."""

@@ -7,7 +7,6 @@ the same copies go out again under the same ids and keys, and the queue drops th
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,17 +18,17 @@ from weir.control.database import Connection, Database, Row, execute, fetch, fet
 from weir.control.scopes import scope_of
 from weir.deadletters.copies import copy_of
 from weir.deadletters.dead_letter import DeadLetter, letter_of
+from weir.deadletters.loops import repeat
 from weir.deadletters.queries import DEAD_LETTER_QUEUES, DEAD_LETTERS
 from weir.deadletters.replay import GONE_OUT
-from weir.errors import NotFound, WeirError
-from weir.model.backoff import Backoff
+from weir.errors import NotFound
 from weir.model.message import QueueState
 from weir.model.names import QueueRef
 
 log = structlog.get_logger(__name__)
 
 IDLE_S = 1.0
-BACKOFF = Backoff(first_s=1.0, longest_s=10.0)
+MAX_BACKOFF_S = 10.0
 LOOK_AGAIN_S = 2.0
 """When to look again whether somebody pops a dead letter queue, or whether a full one has room."""
 BATCH = 100
@@ -59,19 +58,7 @@ class DeadLetterCopier:
 
     async def run(self) -> None:
         """Copy for ever; while a store is out of reach, wait and try again."""
-        failures = 0
-        while True:
-            try:
-                more = await self.round()
-            except WeirError as error:
-                failures += 1
-                pause_s = BACKOFF.pause_s(failures)
-                log.warning("copies of dead letters wait", error=str(error), retry_in_s=pause_s)
-                await asyncio.sleep(pause_s)
-                continue
-            failures = 0
-            if not more:
-                await asyncio.sleep(IDLE_S)
+        await repeat(self.round, idle_s=IDLE_S, longest_s=MAX_BACKOFF_S, waits="copies of dead letters")
 
     async def round(self) -> bool:
         """Copy one batch of every queue with uncopied deaths; return whether there may be more now."""

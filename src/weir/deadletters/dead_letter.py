@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any
 
 from weir.control.database import Connection, Database, Row, fetch
 from weir.deadletters.queries import DEAD_LETTERS
@@ -87,16 +86,17 @@ class DeadLetter:
         return self.attempts >= self.max_attempts
 
 
+_ENVELOPE = ("headers", "key", "priority", "idempotency_key")
+_IDS = ("id", "replay_of", "replay_id", "replay_task")
+_COLUMNS = tuple(
+    {one.name for one in fields(DeadLetter)} - {*_ENVELOPE, *_IDS, "queue", "payload", "position"}
+)
+
+
 def envelope_of(message: DeadMessage) -> str:
     """Everything of a message but its payload, as ASCII JSON, which is exact for any text, also with NUL."""
-    return json.dumps(
-        {
-            "headers": dict(message.headers),
-            "key": message.key,
-            "priority": message.priority,
-            "idempotency_key": message.idempotency_key,
-        }
-    )
+    members = {name: getattr(message, name) for name in _ENVELOPE}
+    return json.dumps(members | {"headers": dict(message.headers)})
 
 
 def storable(error: str) -> str:
@@ -107,33 +107,14 @@ def storable(error: str) -> str:
 
 def letter_of(row: Row) -> DeadLetter:
     """The dead letter that a row of `select_letters` describes."""
-    envelope: Mapping[str, Any] = row["envelope"]
+    values = {name: row[name] for name in _COLUMNS}
+    values |= {name: row["envelope"][name] for name in _ENVELOPE}
+    values |= {name: None if row[name] is None else str(row[name]) for name in _IDS}
     return DeadLetter(
-        id=str(row["id"]),
-        seq=row["seq"],
-        consumer_key=row["consumer_key"],
-        group_key=row["group_key"],
+        **values,
         queue=_queue(row["organization"], row["project"], row["environment"], row["queue"]),
-        channel_id=row["channel_id"],
-        consumer_id=row["consumer_id"],
         payload=bytes(row["payload"]),
-        headers=envelope["headers"],
-        key=envelope["key"],
-        priority=envelope["priority"],
-        idempotency_key=envelope["idempotency_key"],
-        attempts=row["attempts"],
-        max_attempts=row["max_attempts"],
-        reason=row["reason"],
-        error=row["error"],
-        fingerprint=row["fingerprint"],
-        enqueued_at_ms=row["enqueued_at_ms"],
-        died_at_ms=row["died_at_ms"],
         position=Position(enqueued_at_ms=row["position_ms"], id=str(row["position_id"])),
-        replay_of=_text(row["replay_of"]),
-        replay_id=_text(row["replay_id"]),
-        replayed_at_ms=row["replayed_at_ms"],
-        replay_task=_text(row["replay_task"]),
-        replay_result=row["replay_result"],
     )
 
 
@@ -153,7 +134,3 @@ async def lock_letters(connection: Connection, ids: Sequence[str]) -> list[DeadL
 def _queue(organization: str, project: str, environment: str, queue: str) -> QueueRef:
     """Cached, because checking four names for each of a thousand letters takes time."""
     return QueueRef(organization=organization, project=project, environment=environment, queue=queue)
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)

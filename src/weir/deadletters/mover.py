@@ -7,28 +7,32 @@ checkpoint names before it takes more; so a letter that was purged meanwhile doe
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from uuid import UUID
 
-import structlog
-
 from weir.broker.broker import Broker
-from weir.control.database import Connection, Database, execute, fetch_one
-from weir.deadletters.deaths import KnownDeaths, store_deaths
+from weir.channels.consumers import ConsumerKeys, ensure_consumers
+from weir.control.database import Connection, Database, execute, fetch, fetch_one
+from weir.deadletters.copies import copied_from
+from weir.deadletters.dead_letter import Position, envelope_of, storable
+from weir.deadletters.fingerprint import fingerprint
+from weir.deadletters.groups import Death, GroupKeys, ensure_groups, grow_groups
+from weir.deadletters.lineage import origin_of, parent_of, redrive_of
 from weir.deadletters.locks import DeadLetterLock, try_lock
+from weir.deadletters.loops import repeat
 from weir.deadletters.queries import DEAD_LETTERS
-from weir.errors import WeirError
-from weir.model.backoff import Backoff
+from weir.deadletters.summary import change_summary
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, new_id
 from weir.model.limits import MAX_BATCH
-
-log = structlog.get_logger(__name__)
+from weir.model.message import DeadMessage
 
 IDLE_S = 0.2
-BACKOFF = Backoff(first_s=0.2, longest_s=5.0)
+MAX_BACKOFF_S = 5.0
+MAX_KNOWN = 50_000
+"""Consumers, and groups, whose keys a mover keeps in memory; beyond it starts again with those of a batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,22 @@ class Moved:
 
 
 NOTHING = Moved(taken=0, stored=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownDeaths:
+    """Keys that are committed, so that most batches need not ask for them."""
+
+    consumers: ConsumerKeys = field(default_factory=dict)
+    groups: GroupKeys = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """How many letters were new, and the keys that may be kept once the transaction is committed."""
+
+    letters: int
+    known: KnownDeaths
 
 
 class Mover:
@@ -57,19 +77,7 @@ class Mover:
 
     async def run(self) -> None:
         """Move for ever; while a store is out of reach, wait and try again."""
-        failures = 0
-        while True:
-            try:
-                more = await self.round()
-            except WeirError as error:
-                failures += 1
-                pause_s = BACKOFF.pause_s(failures)
-                log.warning("dead letters wait in Redis", error=str(error), retry_in_s=pause_s)
-                await asyncio.sleep(pause_s)
-                continue
-            failures = 0
-            if not more:
-                await asyncio.sleep(IDLE_S)
+        await repeat(self.round, idle_s=IDLE_S, longest_s=MAX_BACKOFF_S, waits="dead letters in Redis")
 
     async def round(self) -> bool:
         """Move one batch of every shard; return whether there may be more."""
@@ -115,3 +123,123 @@ async def _checkpoint(connection: Connection, shard: int, ids: Sequence[MessageI
         connection, DEAD_LETTERS["save_batch"], shard=shard, batch=batch, ids=list(ids), now_ms=now_ms
     )
     return batch
+
+
+async def store_deaths(
+    connection: Connection, messages: Sequence[DeadMessage], known: KnownDeaths, *, now_ms: int
+) -> Stored:
+    """Insert the deaths that are new and count them, in the caller's transaction.
+
+    A copy that died in a dead letter queue is left out: its letter is stored and counted already. Rows are
+    locked in the order of `summary`: letters, groups, summary.
+    """
+    messages = [one for one in messages if copied_from(one.message_id, one.headers) is None]
+    if not messages:
+        return Stored(letters=0, known=known)
+    consumers = await _ensure_consumers(connection, messages, known.consumers, now_ms=now_ms)
+    deaths = [_death(message, consumers) for message in messages]
+    groups = await _ensure_groups(connection, deaths, known.groups)
+    keys = [groups[death.consumer_key, death.fingerprint.value] for death in deaths]
+    new = await _insert(connection, messages, deaths, keys)
+    await _mark_parents(connection, [messages[index] for index in new])
+    await grow_groups(connection, [deaths[index] for index in new], [keys[index] for index in new])
+    counts = Counter(deaths[index].consumer_key for index in new)
+    await change_summary(connection, counts, now_ms=now_ms)
+    await _count_redeaths(connection, [messages[index] for index in new])
+    return Stored(letters=len(new), known=KnownDeaths(consumers=consumers, groups=groups))
+
+
+async def _ensure_consumers(
+    connection: Connection, messages: Sequence[DeadMessage], known: ConsumerKeys, *, now_ms: int
+) -> ConsumerKeys:
+    wanted = {message.queue for message in messages}
+    if wanted <= known.keys():
+        return known
+    found = await ensure_consumers(connection, wanted, now_ms=now_ms)
+    return {**known, **found} if len(known) < MAX_KNOWN else found
+
+
+async def _ensure_groups(connection: Connection, deaths: Sequence[Death], known: GroupKeys) -> GroupKeys:
+    wanted = {(death.consumer_key, death.fingerprint.value) for death in deaths}
+    if wanted <= known.keys():
+        return known
+    found = await ensure_groups(connection, deaths)
+    return {**known, **found} if len(known) < MAX_KNOWN else found
+
+
+def _death(message: DeadMessage, consumers: ConsumerKeys) -> Death:
+    return Death(
+        message_id=message.message_id,
+        consumer_key=consumers[message.queue],
+        fingerprint=fingerprint(message.error, reason=message.reason),
+        error=storable(message.error),
+        died_at_ms=message.died_at_ms,
+    )
+
+
+async def _insert(
+    connection: Connection, messages: Sequence[DeadMessage], deaths: Sequence[Death], keys: Sequence[int]
+) -> list[int]:
+    """Insert the letters; return the indexes of those that were not stored before."""
+    parents = [parent_of(message.message_id, message.headers) for message in messages]
+    origins = await _find_origins(connection, messages, parents)
+    rows = await fetch(
+        connection,
+        DEAD_LETTERS["insert_letters"],
+        ids=[message.message_id for message in messages],
+        consumers=[death.consumer_key for death in deaths],
+        groups=list(keys),
+        enqueued=[message.enqueued_at_ms for message in messages],
+        died=[message.died_at_ms for message in messages],
+        attempts=[message.attempts for message in messages],
+        max_attempts=[message.max_attempts for message in messages],
+        reasons=[str(message.reason) for message in messages],
+        errors=[death.error for death in deaths],
+        payloads=[message.payload for message in messages],
+        envelopes=[envelope_of(message) for message in messages],
+        parents=parents,
+        origin_times=[None if origin is None else origin.enqueued_at_ms for origin in origins],
+        origins=[None if origin is None else origin.id for origin in origins],
+    )
+    new = {str(row["id"]) for row in rows}
+    return [index for index, message in enumerate(messages) if message.message_id in new]
+
+
+async def _find_origins(
+    connection: Connection, messages: Sequence[DeadMessage], parents: Sequence[str | None]
+) -> list[Position | None]:
+    """The first message of each replay's line; None for a message that is not a replay."""
+    wanted = sorted({parent for parent in parents if parent is not None})
+    known = await _read_origins(connection, wanted) if wanted else {}
+    return [
+        # If the parent was deleted since, the headers of the replay still say its origin.
+        None if parent is None else known.get(parent) or origin_of(message.headers)
+        for message, parent in zip(messages, parents, strict=True)
+    ]
+
+
+async def _read_origins(connection: Connection, dead_letter_ids: Sequence[str]) -> Mapping[str, Position]:
+    rows = await fetch(connection, DEAD_LETTERS["origins_of"], ids=list(dead_letter_ids))
+    return {
+        str(row["id"]): Position(enqueued_at_ms=row["position_ms"], id=str(row["position_id"]))
+        for row in rows
+    }
+
+
+async def _mark_parents(connection: Connection, messages: Sequence[DeadMessage]) -> None:
+    """Say of the letters that these were replays of that their replays died."""
+    parents = {parent_of(message.message_id, message.headers) for message in messages} - {None}
+    if parents:
+        await execute(
+            connection, DEAD_LETTERS["mark_died_again"], ids=sorted(str(parent) for parent in parents)
+        )
+
+
+async def _count_redeaths(connection: Connection, messages: Sequence[DeadMessage]) -> None:
+    redrives = [
+        redrive_of(message.headers) for message in messages if parent_of(message.message_id, message.headers)
+    ]
+    deaths = Counter(one for one in redrives if one is not None)
+    if deaths:
+        query = DEAD_LETTERS["count_redeaths"]
+        await execute(connection, query, actions=list(deaths), deaths=list(deaths.values()))

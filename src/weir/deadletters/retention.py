@@ -6,7 +6,6 @@ which wrote the time of death, so that a process with a wrong clock deletes noth
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 import structlog
@@ -15,9 +14,9 @@ from weir.broker.broker import Broker
 from weir.control.audit_log import AuditedChange, record
 from weir.control.database import Database, Row, fetch
 from weir.control.scopes import scope_of
+from weir.deadletters.loops import repeat
 from weir.deadletters.queries import DEAD_LETTER_QUEUES
 from weir.deadletters.summary import count_gone
-from weir.errors import WeirError
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
 
@@ -47,12 +46,12 @@ class DeadLetterRetention:
         self._interval_s = interval_s
 
     async def run(self) -> None:
-        while True:
-            try:
-                await self.round()
-            except WeirError as error:
-                log.warning("dead letters that are too old wait to be deleted", error=str(error))
-            await asyncio.sleep(self._interval_s)
+        """Delete for ever, once per interval."""
+
+        async def step() -> None:
+            await self.round()
+
+        await repeat(step, idle_s=self._interval_s, waits="dead letters that are too old")
 
     async def round(self) -> int:
         """Delete what is too old in every queue; return how many letters."""

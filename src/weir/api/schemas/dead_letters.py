@@ -235,4 +235,5 @@ def group_view(group: Group) -> GroupView:
 
 
 def task_view(action: BulkAction) -> TaskView:
-    return TaskView(**action.described())
+    members = {name: getattr(action, name) for name in TaskView.model_fields}
+    return TaskView(**members | {"filter": action.filter.described(), "samples": list(action.samples)})
