@@ -55,8 +55,7 @@ def test_every_setting_is_read() -> None:
     read = {
         match
         for path, text in texts().items()
-        if path != Path("settings.py")
-        for match in re.findall(r"\.([a-z_0-9]+)\b", text)
+        for match in re.findall(r"self\.(\w+)" if path == Path("settings.py") else r"\.([a-z_0-9]+)\b", text)
     }
     assert _setting_names(Settings) - read == set()
 

@@ -18,9 +18,11 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+from weir.admission.policy import DEFAULT_THRESHOLD
 from weir.api.limits import Limits
 from weir.errors import Misconfigured
 from weir.model.masking import MASK, masked_attempt, masked_url
+from weir.warehouse.tables import TierRetention
 
 PREFIX = "WEIR_"
 _DELIMITER = "__"
@@ -28,6 +30,7 @@ _OF_THE_DOOR = frozenset({"WEIR_VENV", "WEIR_PYTHON"})
 _RENAMED = {"WEIR_PIPELINE__MAX_LANES": "WEIR_PIPELINE__MAX_READ_TASKS"}
 """Old name of a setting -> the new one, which the old one is answered with."""
 _LIMITS = Limits()
+_RETENTION = TierRetention()
 
 
 def _url_of(*schemes: str) -> AfterValidator:
@@ -159,11 +162,17 @@ class PipelineSettings(SettingsSection):
 
 
 class WarehouseSettings(SettingsSection):
-    """How long the tiers keep; the pipeline applies it when it starts."""
+    """How long the tiers keep their rows; charts choose their tier by it, the pipeline deletes by it."""
 
-    keep_5s_days: Annotated[int, Field(ge=1)] = 2
-    keep_1m_days: Annotated[int, Field(ge=1)] = 31
-    keep_1h_days: Annotated[int, Field(ge=1)] = 400
+    keep_5s_days: Annotated[int, Field(ge=1)] = _RETENTION.fine_days
+    keep_1m_days: Annotated[int, Field(ge=1)] = _RETENTION.minute_days
+    keep_1h_days: Annotated[int, Field(ge=1)] = _RETENTION.hour_days
+
+    @property
+    def retention(self) -> TierRetention:
+        return TierRetention(
+            fine_days=self.keep_5s_days, minute_days=self.keep_1m_days, hour_days=self.keep_1h_days
+        )
 
 
 class LoadSettings(SettingsSection):
@@ -171,10 +180,10 @@ class LoadSettings(SettingsSection):
 
     admission: bool = Field(default=True, description="false executes everything at once, come what may")
     push_utilization: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.7, description="above this, pushes are queued"
+        default=DEFAULT_THRESHOLD.utilization, description="above this, pushes are queued"
     )
     push_queue_depth: Annotated[int, Field(ge=1)] = Field(
-        default=10_000, description="with more operations queued, pushes are rejected"
+        default=DEFAULT_THRESHOLD.depth, description="with more operations queued, pushes are rejected"
     )
     initial_limit: Annotated[int, Field(ge=1)] = Field(
         default=16, description="operations at once, to begin with"

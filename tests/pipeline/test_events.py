@@ -11,6 +11,7 @@ from weir.pipeline.segments import Segment
 from weir.telemetry.codec import MetricEvent, pack
 from weir.telemetry.entries import entries_of
 from weir.telemetry.events import QUEUE
+from weir.warehouse.tables import TierRetention
 
 NOW_MS = 1_763_251_203_000
 
@@ -21,7 +22,7 @@ def placed(*times_ms: int, payload: bytes | None = None) -> Events:
         [(b"%d-0" % ms, (b"e", payload if payload is not None else good)) for ms in times_ms]
     )
     segment = Segment(metric="queue", shard=3, token="t", at_ms=NOW_MS, after="0-0", until="9-9")
-    return events_of(QUEUE_METRIC, segment, entries, ages=Ages())
+    return events_of(QUEUE_METRIC, segment, entries, ages=Ages.of(TierRetention()))
 
 
 def test_an_event_counts_at_the_time_of_its_stream_id() -> None:

@@ -15,6 +15,7 @@ from weir.pipeline.segments import Segment, record_batch, segments_in
 from weir.telemetry.codec import MetricEvent, pack
 from weir.telemetry.entries import entries_of
 from weir.telemetry.events import QUEUE, WORKER, Aggregate
+from weir.warehouse.tables import TierRetention
 
 AT_MS = 1_763_251_203_000
 Placed = tuple[int, int, MetricEvent]
@@ -35,7 +36,7 @@ def table(definition: MetricDefinition, placed: list[Placed]) -> pa.Table:
         )
         (carried,) = segments_in([record_batch(segment)])
         assert carried.entries is not None
-        found.append(events_of(definition, carried, carried.entries, ages=Ages()).table)
+        found.append(events_of(definition, carried, carried.entries, ages=Ages.of(TierRetention())).table)
     return pa.concat_tables(found)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from weir.warehouse import tables
 from weir.warehouse.connection import ClickHouseConnection
-from weir.warehouse.retention import TierRetention, apply_retention
+from weir.warehouse.retention import apply_retention
+from weir.warehouse.tables import TierRetention
 
 
 def ttl(warehouse: ClickHouseConnection, table: str) -> str:

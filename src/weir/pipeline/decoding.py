@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from weir.pipeline.segments import Segment
 from weir.telemetry.entries import Entries
 from weir.telemetry.event_columns import REASONS, decode
 from weir.warehouse.ingest import RejectRow
+from weir.warehouse.tables import TierRetention
 
 FUTURE_MS = MINUTE_MS
 MAX_SAMPLES = 3
@@ -33,8 +35,12 @@ SET_ASIDE, CLAMPED, LATE = "set_aside", "clamped", "late"
 class Ages:
     """The greatest ages of an event, for the finest tier and for any tier."""
 
-    late_ms: int = 2 * DAY_MS
-    too_old_ms: int = 400 * DAY_MS
+    late_ms: int
+    too_old_ms: int
+
+    @classmethod
+    def of(cls, retention: TierRetention) -> Self:
+        return cls(late_ms=retention.fine_days * DAY_MS, too_old_ms=retention.hour_days * DAY_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,11 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from weir.model.durations import DAY_MS
 from weir.pipeline.decoding import Ages
 from weir.pipeline.definition import DEFINITIONS, MetricDefinition, by_name
 from weir.pipeline.sink import RESULT_SCHEMA, SinkOptions, land
 from weir.pipeline.source import FORMAT, SourceOptions, StreamsDataSource, settle_planned
-from weir.warehouse.retention import TierRetention
+from weir.warehouse.tables import TierRetention
 
 QUERY = "weir-metrics"
 
@@ -55,9 +54,7 @@ class PipelineOptions:
             clickhouse_url=self.clickhouse_url,
             archive=self.archive,
             definitions=by_name(self.definitions),
-            ages=Ages(
-                late_ms=self.retention.fine_days * DAY_MS, too_old_ms=self.retention.hour_days * DAY_MS
-            ),
+            ages=Ages.of(self.retention),
         )
 
 

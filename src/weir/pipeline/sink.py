@@ -63,7 +63,7 @@ class SinkOptions:
     clickhouse_url: str
     archive: str | None
     definitions: Mapping[str, MetricDefinition]
-    ages: Ages = field(default_factory=Ages)
+    ages: Ages
 
 
 @dataclass(slots=True, kw_only=True)

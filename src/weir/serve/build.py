@@ -58,6 +58,7 @@ from weir.telemetry.presence import Presence, ServingProcesses
 from weir.telemetry.sampler import Probes as SamplerProbes
 from weir.telemetry.sampler import ProcessIdentity, ProcessSampler
 from weir.telemetry.tails import RedisTails
+from weir.warehouse.reading.periods import retention_by_resolution
 from weir.warehouse.reading.warehouse import open_warehouse
 from weir.workers.timeline import Timelines
 
@@ -103,7 +104,10 @@ async def open_process(
         presence = Presence(redis, worker_id=identity.worker_id)
         sampler = ProcessSampler(identity, emitter, probes=_pool_probes(database), presence=presence)
         warehouse = open_warehouse(
-            urls.clickhouse, tails=RedisTails(redis, shards=settings.shards), shards=settings.shards
+            urls.clickhouse,
+            tails=RedisTails(redis, shards=settings.shards),
+            shards=settings.shards,
+            retention_ms=retention_by_resolution(settings.warehouse.retention),
         )
         stack.push_async_callback(warehouse.aclose)
         tokens = Tokens(database)

@@ -15,7 +15,6 @@ from weir.settings import Settings, StoreUrls
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
 from weir.warehouse.connection import ClickHouseConnection
-from weir.warehouse.retention import TierRetention
 
 
 def pipeline_options(settings: Settings, urls: StoreUrls) -> PipelineOptions:
@@ -29,11 +28,7 @@ def pipeline_options(settings: Settings, urls: StoreUrls) -> PipelineOptions:
         trigger_ms=chosen.trigger_ms,
         max_events=chosen.max_events,
         max_read_tasks=chosen.max_read_tasks,
-        retention=TierRetention(
-            fine_days=settings.warehouse.keep_5s_days,
-            minute_days=settings.warehouse.keep_1m_days,
-            hour_days=settings.warehouse.keep_1h_days,
-        ),
+        retention=settings.warehouse.retention,
         keep_archive_days=chosen.keep_archive_days,
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weir.warehouse import tables
 from weir.warehouse.connection import ClickHouseConnection
 
@@ -14,20 +12,7 @@ WHERE database = currentDatabase() AND name = {name:String}
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TierRetention:
-    """For how many days the 5-second, minute and hour tiers keep their rows."""
-
-    fine_days: int = 2
-    minute_days: int = 31
-    hour_days: int = 400
-
-    @property
-    def by_step(self) -> tuple[int, int, int]:
-        return self.fine_days, self.minute_days, self.hour_days
-
-
-def apply_retention(connection: ClickHouseConnection, retention: TierRetention) -> list[str]:
+def apply_retention(connection: ClickHouseConnection, retention: tables.TierRetention) -> list[str]:
     """Set the TTL of every tier that has another one, and return the changed tables."""
     changed = []
     for each in tables.TIER_SETS:

@@ -42,11 +42,25 @@ class TierSet:
     tiers: tuple[Tier, Tier, Tier]
 
 
-_STEPS_MS = {"5s": 5 * SECOND_MS, "1m": MINUTE_MS, "1h": HOUR_MS}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierRetention:
+    """For how many days the 5-second, minute and hour tiers keep their rows."""
+
+    fine_days: int = 2
+    minute_days: int = 31
+    hour_days: int = 400
+
+    @property
+    def by_step(self) -> tuple[int, int, int]:
+        return self.fine_days, self.minute_days, self.hour_days
+
+
+STEPS_MS = {"5s": 5 * SECOND_MS, "1m": MINUTE_MS, "1h": HOUR_MS}
+"""The width of a bucket in each tier."""
 
 
 def _tiers(stem: str, *dimensions: str) -> TierSet:
-    first, second, third = (Tier(table=f"{stem}_{name}", step_ms=_STEPS_MS[name]) for name in _STEPS_MS)
+    first, second, third = (Tier(table=f"{stem}_{name}", step_ms=STEPS_MS[name]) for name in STEPS_MS)
     return TierSet(dimensions=dimensions, tiers=(first, second, third))
 
 
@@ -55,7 +69,7 @@ ENVIRONMENTS = _tiers("environment_metrics", "organization", "project", "environ
 WORKERS = _tiers("worker_metrics", "role", "hostname", "worker_id", "pid")
 TIER_SETS = (QUEUES, ENVIRONMENTS, WORKERS)
 
-BUCKET_MS = 5_000
+BUCKET_MS = STEPS_MS["5s"]
 """The width of a landing row's bucket: that of the finest tier."""
 
 QUEUE_LANDING = "queue_events_landing"

@@ -13,8 +13,9 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from weir.errors import InvalidInput
-from weir.model.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, written_ms
+from weir.model.durations import DAY_MS, HOUR_MS, written_ms
 from weir.model.limits import MAX_TIME_MS
+from weir.warehouse.tables import STEPS_MS, TierRetention
 
 MAX_POINTS = 1_500
 MAX_PERIOD_MS = 800 * DAY_MS
@@ -29,14 +30,9 @@ class Resolution(StrEnum):
 
     @property
     def step_ms(self) -> int:
-        return _STEPS_MS[self]
+        return STEPS_MS[self]
 
 
-_STEPS_MS = {
-    Resolution.FIVE_SECONDS: 5 * SECOND_MS,
-    Resolution.MINUTE: MINUTE_MS,
-    Resolution.HOUR: HOUR_MS,
-}
 _LADDERS: dict[Resolution, tuple[int, ...]] = {
     Resolution.FIVE_SECONDS: (1, 2, 3, 6, 12, 24, 60, 120, 180, 360, 720),
     Resolution.MINUTE: (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440),
@@ -44,13 +40,14 @@ _LADDERS: dict[Resolution, tuple[int, ...]] = {
 }
 """Bucket widths that people can read, as multiples of the tier's own."""
 
-DEFAULT_RETENTION_MS: Mapping[Resolution, int] = MappingProxyType(
-    {
-        Resolution.FIVE_SECONDS: 2 * DAY_MS,
-        Resolution.MINUTE: 31 * DAY_MS,
-        Resolution.HOUR: 400 * DAY_MS,
-    }
-)
+
+def retention_by_resolution(retention: TierRetention) -> Mapping[Resolution, int]:
+    """How long each tier keeps its rows, in milliseconds."""
+    days = zip(Resolution, retention.by_step, strict=True)
+    return MappingProxyType({resolution: count * DAY_MS for resolution, count in days})
+
+
+DEFAULT_RETENTION_MS = retention_by_resolution(TierRetention())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
