@@ -52,7 +52,7 @@ def create_app(
 def create_control(
     services: Services, *, routers: Sequence[APIRouter] = (), instruments: Instruments | None = None
 ) -> FastAPI:
-    """The control plane alone, which also knows the description of everything."""
+    """The control plane alone; it also serves the OpenAPI description of all routes."""
     app = FastAPI(
         title=TITLE,
         description=DESCRIPTION,
@@ -92,7 +92,7 @@ def describe() -> dict[str, Any]:
 
 
 async def decode_path(request: Request) -> None:
-    """Decode the parts of the path, once: they were matched as they were sent."""
+    """Decode the parts of the path. They were matched undecoded, so that an encoded `/` stays in its name."""
     parameters = request.scope.get("path_params", {})
     try:
         for name, value in parameters.items():
@@ -124,7 +124,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_loss(request: Request, _: Exception) -> Response:
-    """Nobody reads this; its status is what is counted."""
+    """The client has gone: nobody reads the answer, only its status is counted."""
     return Response(status_code=status_of_loss(request.scope))
 
 

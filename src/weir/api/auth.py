@@ -50,7 +50,7 @@ async def authenticate(headers: Mapping[str, str], authenticator: Authenticator)
 
 
 def access(principal: Principal, headers: Mapping[str, str], services: Services, *, role: Role) -> Access:
-    """What a request of the hot path may do; the control plane comes through `require` instead."""
+    """The access of a hot request; routes of the control plane use `require` instead."""
     principal.demand(role)
     found = _chosen(
         principal,
@@ -63,7 +63,7 @@ def access(principal: Principal, headers: Mapping[str, str], services: Services,
 
 
 def note_served(services: Services, environment: EnvironmentRef) -> None:
-    """A tenant sees the processes that served it, and this one just does."""
+    """Note that this process served the environment: a tenant sees the processes that served it."""
     if services.activity is not None:
         services.activity.note_served(environment)
 

@@ -19,7 +19,7 @@ LABELS = ("channel", "consumer", "organization", "project", "environment")
 
 
 async def dead_letter_families(services: DeadLetterServices, viewer: Principal) -> list[Metric]:
-    """What this viewer may see of the dead."""
+    """The metric families of dead letters that this viewer may see."""
     try:
         rows = await read_summary(services.database, viewer)
         audit = await last_audit(services.database)

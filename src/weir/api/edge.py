@@ -116,7 +116,7 @@ class Edge:
         scope["path"] = path
         slot = scope[SLOT] = RequestSlot(self.streams if path in self._stream_paths else self.requests)
         try:
-            receive = await self._entered(scope, receive, slot)
+            receive = await self._enter(scope, receive, slot)
             await self._control(scope, receive, watch)
         except WeirError as error:
             await _send(send, error_reply(error, request_id), request_id)
@@ -133,7 +133,7 @@ class Edge:
         template = getattr(scope.get("route"), "path", "unmatched")
         self._finish(scope, template, watch.status, time.perf_counter() - started, hot=False)
 
-    async def _entered(self, scope: Scope, receive: Receive, slot: RequestSlot) -> Receive:
+    async def _enter(self, scope: Scope, receive: Receive, slot: RequestSlot) -> Receive:
         """Verify the token, read the body under the limits, take the slot; the body goes on in one piece."""
         headers = _text_headers(scope)
         await self._recognize(scope, headers)

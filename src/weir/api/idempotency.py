@@ -44,7 +44,7 @@ class _Seen:
 
 
 class Idempotency:
-    """What this process remembers of requests with keys; the oldest are forgotten first."""
+    """The answers that this process remembers by key; it forgets the oldest first."""
 
     def __init__(self, *, capacity: int = 2_000) -> None:
         self._capacity = capacity
@@ -59,7 +59,7 @@ class Idempotency:
         body: bytes,
         first: Callable[[], Awaitable[Reply]],
     ) -> Reply:
-        """Run `first`, or answer as it was answered. Tenants' and routes' keys are independent."""
+        """Run `first`, or repeat its answer. Keys of different tenants and routes are independent."""
         place = (environment, route, key)
         digest = hashlib.sha256(body).digest()
         seen = self._seen.get(place)

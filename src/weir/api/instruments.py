@@ -1,4 +1,4 @@
-"""What a process of the API counts about itself, for Prometheus."""
+"""The metrics of an API process about itself, for Prometheus."""
 
 from __future__ import annotations
 

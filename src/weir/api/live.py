@@ -48,7 +48,7 @@ class LiveQueues:
             watch = self._watched[environment] = _EnvironmentWatch(self._services, environment)
         watch.streams += 1
         try:
-            first = await watch.first()
+            first = await watch.wait_first()
         except BaseException:
             self._leave(watch)
             raise
@@ -59,7 +59,7 @@ class LiveQueues:
         until = clock() + MAX_S
         try:
             yield _event("snapshot", changed=list(known.views.values()), removed=[])
-            while clock() < until and (look := await watch.after(known)) is not None:
+            while clock() < until and (look := await watch.wait_after(known)) is not None:
                 # A client that reads slowly may have missed some looks.
                 yield look.event if look.number == known.number + 1 else _change(known.views, look.views)
                 known = look
@@ -87,16 +87,16 @@ class _EnvironmentWatch:
         self._looked = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name="live-queues")
 
-    async def first(self) -> Look:
-        """The last look, or the first one."""
+    async def wait_first(self) -> Look:
+        """The last look; if there was none yet, wait for the first."""
         while self._last is None:
             if self.over:
                 raise self._error or Unavailable("this process is about to stop; try again", retry_after_s=1)
             await self._looked.wait()
         return self._last
 
-    async def after(self, known: Look) -> Look | None:
-        """A later look; None if there will be none."""
+    async def wait_after(self, known: Look) -> Look | None:
+        """Wait for a look after `known`; None if the watch has ended."""
         while self._last is known:
             if self.over:
                 return None

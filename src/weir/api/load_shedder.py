@@ -40,7 +40,7 @@ class LoadShedder:
         self._pieces: list[bytes] = []
 
     def route(self, method: bytes, target: bytes) -> str | None:
-        """The route of a push; None if it is something else, which is not asked here."""
+        """The route of a push; None for any other request, which is not checked here."""
         if method != b"POST":
             return None
         path = target.partition(b"?")[0]
@@ -82,7 +82,7 @@ class LoadShedder:
         return self._refused(operations, route)
 
     def begun(self, holder: Holder) -> None:
-        """A push that was admitted is now a request."""
+        """Count an admitted push as a request from now on."""
         if self._services.operations is not None:
             self._services.operations.admission.arrived(holder)
 
@@ -98,7 +98,7 @@ class LoadShedder:
 
 
 def _pieces(error: Overloaded) -> list[bytes]:
-    """A refusal as it goes out, cut where the id of the request stands."""
+    """The bytes of a refusal, in two pieces: the id of the request goes between them."""
     reply = error_reply(error, _ID)
     lines = [
         b"HTTP/1.1 429 Too Many Requests",

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, with the request's id, without secrets."""
+"""Structured logs: one JSON object per line, with the request's id, without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The description of everything: what the framework knows, and the hot routes beside it.
+"""The OpenAPI description: the routes of the framework, and the hot routes.
 
 Every operation gets the same errors, whoever wrote it: each is a `Problem`.
 """
@@ -56,7 +56,7 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
 
 
 def _finish(path: str, operation: dict[str, Any]) -> None:
-    """Errors and security of one operation, alike for all."""
+    """Add the errors and the security that every operation has."""
     responses = operation.setdefault("responses", {})
     if path in _OPEN:
         return

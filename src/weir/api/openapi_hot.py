@@ -1,4 +1,4 @@
-"""What the hot routes take and answer, as data for the OpenAPI description."""
+"""The requests and answers of the hot routes, as data for the OpenAPI description."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def preview_of(payload: bytes) -> Any:
 
 
 def _is_shallow(value: Any, depth: int = 0) -> bool:
-    """A small payload may still be hundreds of levels deep."""
+    """Whether the value is not nested too deep to show whole; a small one may have hundreds of levels."""
     if depth > MAX_DEPTH:
         return False
     members = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()

@@ -49,10 +49,10 @@ class MetricsSnapshot(Collector):
         yield from self._families
 
 
-async def collected(
+async def collect_families(
     services: Services, instruments: Instruments, *, viewer: Principal | None
 ) -> MetricsSnapshot:
-    """Everything that this viewer may see."""
+    """All metric families that this viewer may see."""
     families: list[Metric] = [build_info(), *instruments.registry.collect()]
     for source in services.metric_sources:
         families.extend([family async for family in source()])

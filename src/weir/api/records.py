@@ -1,7 +1,7 @@
 """JSON of many objects of one shape, written from columns without making the objects.
 
-A series has up to 1,500 points of thirty values in seven objects each. To make all of those only for a writer
-to walk through them costs half as much again as to write the columns and to fill them into a template.
+A series has up to 1,500 points of thirty values in seven objects each. Making these objects only to
+write them takes half as long again as writing the columns and filling them into a template.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _constant(values: list[bytes]) -> bool:
 
 
 def _pieces(shape: Shape) -> Iterator[bytes | list[bytes]]:
-    """What is written, in order: text, and columns of values as they are written."""
+    """The pieces of the JSON, in order: fixed text, and columns of written values."""
     yield b"{"
     for number, (name, part) in enumerate(shape.items()):
         yield (b"," if number else b"") + orjson.dumps(name) + b":"

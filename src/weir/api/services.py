@@ -46,7 +46,7 @@ MetricSource = Callable[[], AsyncIterator[Metric]]
 
 
 class ProcessActivity(Protocol):
-    """Where a process counts what it does; `telemetry.sampler` carries it on."""
+    """Counts what a process does; `telemetry.sampler` implements it."""
 
     def note_served(self, environment: EnvironmentRef) -> None: ...
 
@@ -62,7 +62,7 @@ class ProcessActivity(Protocol):
 
 
 class Servers(Protocol):
-    """Who served an environment; `telemetry.presence` knows."""
+    """The processes that served an environment; `telemetry.presence` implements it."""
 
     async def of(self, environment: EnvironmentRef, *, since_ms: int) -> list[ServingProcess]: ...
 
@@ -79,7 +79,7 @@ class ReadinessProbe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What a process of the API is made of."""
+    """Everything that a process of the API uses."""
 
     broker: Broker
     authenticator: Authenticator
@@ -116,7 +116,7 @@ class Services:
 
 
 def admit(services: Services, kind: OperationType) -> None:
-    """Refuse with 429 what this process has no room for, before anything is read for it."""
+    """Refuse a request with 429 before its body is read, if this process has no room for it."""
     if services.operations is not None:
         services.operations.admit(kind)
 
@@ -124,21 +124,26 @@ def admit(services: Services, kind: OperationType) -> None:
 async def announce(
     services: Services, kind: SystemEventKind, environment: EnvironmentRef, **payload: object
 ) -> None:
-    """Tell every process about a change, this one included. It is made already, and they look for themselves
-    every half second: that nobody could be told must not be the answer."""
+    """Tell every process about a change, this one included.
+
+    The change is made already and every process looks for changes itself every half second, so a request does
+    not fail if nobody could be told.
+    """
     if services.events is not None:
         with suppress(ControlUnavailable):
             await services.events.publish(kind, environment=environment, payload=payload)
 
 
 def all_or_nothing(services: Services) -> AbstractAsyncContextManager[None]:
-    """One transaction for everything that the block changes in PostgreSQL, its audit record included. What it
-    tells the broker comes last, so that a refusal undoes the rest."""
+    """One transaction for everything that the block changes in PostgreSQL, its audit record included.
+
+    The block calls the broker last, so that its refusal undoes the rest.
+    """
     return nullcontext() if services.audit is None else services.audit.together()
 
 
-def present(room: T | None, name: str) -> T:
-    """The room, or 503 if this process does without it."""
-    if room is None:
+def present(service: T | None, name: str) -> T:
+    """The service, or 503 if this process runs without it."""
+    if service is None:
         raise Unavailable(f"this process runs without {name}; ask another one")
-    return room
+    return service

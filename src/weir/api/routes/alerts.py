@@ -1,4 +1,4 @@
-"""When to speak: rules, alerts, channels, silences, what was said, and why a queue is as it is."""
+"""Alerts: their rules, channels, silences and notifications, and why a queue is as it is."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def list_alert_rules(access: Reader, services: App) -> RuleList:
     responses=problems(409),
 )
 async def create_alert_rule(body: RuleBody, access: Writer, services: App) -> RuleView:
-    """Watch something. The queue and the channels that it names have to exist."""
+    """Create a rule. The queue and the channels that it names must exist."""
     room, draft = _room(services), body.draft()
     await room.check_references(access.environment, draft)
     async with all_or_nothing(services):
@@ -88,7 +88,7 @@ async def show_alert_rule(rule_id: str, access: Reader, services: App) -> RuleVi
 
 @router.put("/alert-rules/{rule_id}", operation_id="change_alert_rule", responses=problems(409))
 async def change_alert_rule(rule_id: str, body: RuleBody, access: Writer, services: App) -> RuleView:
-    """Replace what a rule says; its alerts stay open if it still looks at the same."""
+    """Replace a rule. Its alerts stay open if it still watches the same metric and queue."""
     room, draft = _room(services), body.draft()
     await room.check_references(access.environment, draft)
     async with all_or_nothing(services):
@@ -104,7 +104,7 @@ async def change_alert_rule(rule_id: str, body: RuleBody, access: Writer, servic
     responses=problems(),
 )
 async def delete_alert_rule(rule_id: str, access: Writer, services: App) -> None:
-    """Stop watching; open alerts of the rule are resolved, and their channels are told."""
+    """Delete a rule. Its open alerts are resolved, and their channels are told."""
     async with all_or_nothing(services):
         await _room(services).rules.delete(access.environment, rule_id)
         await _audit(services, access, "alert_rule.delete", rule_id)
@@ -119,7 +119,7 @@ async def list_alerts(
     before: UUID | None = None,
     limit: Limit = 100,
 ) -> AlertList:
-    """What was raised, newest first; `active` is another word for `firing`."""
+    """The alerts of the environment, newest first; `active` is another word for `firing`."""
     alerts = await _room(services).records.of(
         access.environment,
         state=None if state is None else AlertState("firing" if state == "active" else state),
@@ -140,7 +140,7 @@ async def show_alert(alert_id: str, access: Reader, services: App) -> AlertDetai
 
 @router.post("/alerts/{alert_id}/acknowledge", operation_id="acknowledge_alert", responses=problems())
 async def acknowledge_alert(alert_id: str, access: Writer, services: App) -> AlertDetail:
-    """Somebody looks at it."""
+    """Note that somebody looks at the alert."""
     async with all_or_nothing(services):
         await _room(services).records.acknowledge(access.environment, alert_id, actor=access.actor)
         await _audit(services, access, "alert.acknowledge", alert_id)
@@ -149,7 +149,7 @@ async def acknowledge_alert(alert_id: str, access: Writer, services: App) -> Ale
 
 @router.post("/alerts/{alert_id}/resolve", operation_id="resolve_alert", responses=problems(409))
 async def resolve_alert(alert_id: str, access: Writer, services: App) -> AlertDetail:
-    """End it by hand; if its condition still holds, it fires again after the cooldown."""
+    """End an alert by hand; if its condition still holds, it fires again after the cooldown."""
     async with all_or_nothing(services):
         await _room(services).records.resolve(access.environment, alert_id, actor=access.actor)
         await _audit(services, access, "alert.resolve", alert_id)
@@ -158,7 +158,7 @@ async def resolve_alert(alert_id: str, access: Writer, services: App) -> AlertDe
 
 @router.get("/alert-channels", operation_id="list_alert_channels", responses=problems())
 async def list_alert_channels(access: Reader, services: App) -> AlertChannelList:
-    """Where alerts can be told; credentials are not shown."""
+    """The channels that alerts are sent to; credentials are not shown."""
     channels = await _room(services).channels.of(access.environment)
     return AlertChannelList(items=[channel_view(channel) for channel in channels])
 
@@ -190,7 +190,7 @@ async def put_alert_channel(
     responses=problems(),
 )
 async def delete_alert_channel(name: str, access: Admin, services: App) -> None:
-    """Forget a channel; what is still on its way to it fails."""
+    """Delete a channel; notifications that are still on their way to it fail."""
     async with all_or_nothing(services):
         await _room(services).channels.delete(access.environment, name)
         await _audit(services, access, "alert_channel.delete", name)
@@ -226,7 +226,7 @@ async def list_alert_silences(access: Reader, services: App) -> SilenceList:
     responses=problems(),
 )
 async def create_alert_silence(body: SilenceBody, access: Writer, services: App) -> SilenceView:
-    """Tell nobody for a while; alerts are recorded all the same, and told if they outlast the silence."""
+    """Send no notifications for a while. Alerts are recorded, and sent if they outlast the silence."""
     async with all_or_nothing(services):
         silence = await _room(services).silences.add(
             access.environment, **body.model_dump(), actor=access.actor
@@ -242,7 +242,7 @@ async def create_alert_silence(body: SilenceBody, access: Writer, services: App)
     responses=problems(),
 )
 async def end_alert_silence(silence_id: str, access: Writer, services: App) -> None:
-    """Speak again at once."""
+    """End a silence: notifications are sent again at once."""
     async with all_or_nothing(services):
         await _room(services).silences.end(access.environment, silence_id)
         await _audit(services, access, "alert_silence.end", silence_id)
@@ -252,7 +252,7 @@ async def end_alert_silence(silence_id: str, access: Writer, services: App) -> N
 async def list_alert_notifications(
     access: Reader, services: App, before: UUID | None = None, limit: Limit = 100
 ) -> NotificationList:
-    """What was said through which channel, with every attempt, newest first."""
+    """The notifications of every channel with their attempts, newest first."""
     found = await _room(services).deliveries.of(
         access.environment, before=None if before is None else str(before), limit=limit
     )

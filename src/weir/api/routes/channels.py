@@ -18,7 +18,7 @@ def channels_of(services: Services) -> Channels:
 
 
 @router.get("/api/v1/channels", operation_id="list_channels", responses=problems())
-async def channels(access: Reader, services: App) -> ChannelList:
+async def list_channels(access: Reader, services: App) -> ChannelList:
     """The channels of the environment and their consumers."""
     found = await channels_of(services).of(access.environment)
     return ChannelList(items=[channel_view(channel) for channel in found])
@@ -31,7 +31,7 @@ async def put_channel(
     access: Admin,
     services: App,
 ) -> ChannelView:
-    """Create a channel, or change its name and consumers; consumers keep their tokens and their dead."""
+    """Create a channel, or change its name and consumers; consumers keep their tokens and dead letters."""
     spec = body.spec(channel_id)
     await channels_of(services).put(access.environment, spec, by=access.actor)
     return channel_view(spec)
@@ -49,8 +49,8 @@ async def remove_channel(channel_id: str, access: Admin, services: App) -> None:
 
 
 @router.post("/api/v1/channels/{channel_id}/tokens", operation_id="new_channel_token", responses=problems())
-async def new_channel_token(channel_id: str, access: Admin, services: App) -> NewSecret:
-    """A fresh `X-Broker-Channel-Token`; the old one ends at once."""
+async def make_channel_token(channel_id: str, access: Admin, services: App) -> NewSecret:
+    """Make a fresh `X-Broker-Channel-Token`; the old one ends at once."""
     token = await channels_of(services).new_channel_token(access.environment, channel_id, by=access.actor)
     return NewSecret(token=token)
 
@@ -60,13 +60,13 @@ async def new_channel_token(channel_id: str, access: Admin, services: App) -> Ne
     operation_id="new_consumer_token",
     responses=problems(),
 )
-async def new_consumer_token(
+async def make_consumer_token(
     channel_id: str,
     consumer_id: str,
     access: Admin,
     services: App,
 ) -> NewSecret:
-    """A fresh `X-Broker-Consumer-Token`; the old one ends at once."""
+    """Make a fresh `X-Broker-Consumer-Token`; the old one ends at once."""
     token = await channels_of(services).new_consumer_token(
         access.environment, channel_id, consumer_id, by=access.actor
     )

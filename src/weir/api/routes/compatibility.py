@@ -135,10 +135,10 @@ _BELOW = "/consumer/{consumerId}"
 
 
 @_dead.get("/dlq-status", operation_id="dlq_status", response_model=DLQStatus, responses=problems())
-async def dlq_status(
+async def show_dlq_status(
     request: Request, services: App, x_broker_channel_token: ChannelToken = None
 ) -> Response:
-    """How many are dead, by consumer: exact, from the summary alone.
+    """The exact number of dead messages per consumer, from the summary alone.
 
     With a bearer token: everything in its scope. With a channel's token: that channel.
     """
@@ -161,8 +161,8 @@ async def _of_channel(services: Services, token: str) -> list[ConsumerStatus]:
 
 
 @_admin.get("", operation_id="admin_queues", responses=problems())
-async def queues(access: Reader, services: App) -> AdminQueues:
-    """Every queue of the environment: waiting, in flight, age, throughput and the dead."""
+async def list_queues(access: Reader, services: App) -> AdminQueues:
+    """Every queue of the environment: waiting, in flight, age, throughput and dead letters."""
     states = await services.broker.states(access.environment)
     rates = await _rates(services, access.environment)
     dead = await dead_letters_of(services).letters.counts(access.environment)
@@ -182,7 +182,7 @@ async def queues(access: Reader, services: App) -> AdminQueues:
 
 
 @_admin.get("/{name}/dlq", operation_id="admin_dead_letters", responses=problems())
-async def dead_letters(
+async def list_dead_letters(
     name: str, access: Reader, services: App, before: Before = None, limit: Page = 50
 ) -> DeadLetterPreviews:
     """The dead letters of a queue, the newest first."""
@@ -194,8 +194,8 @@ async def dead_letters(
 
 
 @_admin.get("/{name}/dlq/{letter_id}", operation_id="admin_dead_letter", responses=problems())
-async def dead_letter(name: str, letter_id: str, access: Reader, services: App) -> DeadJobView:
-    """One dead letter, whole, with what became of it."""
+async def show_dead_letter(name: str, letter_id: str, access: Reader, services: App) -> DeadJobView:
+    """One dead letter with its payload and what became of it."""
     letters = dead_letters_of(services).letters
     letter = await letters.find(access.environment.queue(name), letter_id)
     return job_view(letter_view(letter, redrive_result=await letters.fate_of_replay(letter)))
@@ -211,7 +211,7 @@ async def replay(name: str, letter_id: str, access: Writer, services: App) -> Re
 
 @_admin.delete("/{name}/dlq/{letter_id}", operation_id="admin_delete_dead_letter", responses=problems(409))
 async def delete(name: str, letter_id: str, access: Admin, services: App) -> Done:
-    """Delete a dead letter, whatever attempts it had left."""
+    """Delete a dead letter, even if it had attempts left."""
     queue = access.environment.queue(name)
     await dead_letters_of(services).letters.delete(queue, letter_id, by=access.actor, exhausted_only=False)
     return Done()
@@ -299,7 +299,7 @@ def _published(consumer: ChannelConsumer, answer: Any) -> PublishedTo:
 
 
 @_channel.get(f"{_BELOW}/dlq", operation_id="list_dead_jobs", responses=problems())
-async def dead_jobs(owner: Owner, services: App, before: Before = None, limit: Page = 50) -> DeadJobList:
+async def list_dead_jobs(owner: Owner, services: App, before: Before = None, limit: Page = 50) -> DeadJobList:
     """The dead messages of a consumer, the newest first."""
     found = await dead_letters_of(services).letters.newest(owner.queue, before=position(before), limit=limit)
     return DeadJobList(
@@ -322,7 +322,7 @@ async def purge_all(owner: Owner, services: App, response: Response) -> Deleted:
 
 
 @_channel.get(_BELOW + "/job/{jobId}", operation_id="show_dead_job", responses=problems())
-async def dead_job(jobId: str, owner: Owner, services: App) -> DeadJobView:  # noqa: N803
+async def show_dead_job(jobId: str, owner: Owner, services: App) -> DeadJobView:  # noqa: N803
     """One dead message of a consumer."""
     letters = dead_letters_of(services).letters
     letter = await letters.find(owner.queue, jobId)

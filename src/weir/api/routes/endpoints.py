@@ -1,4 +1,4 @@
-"""Endpoints that asked for no more: listed, and enabled again."""
+"""Endpoints that answered 410 and receive nothing: list them, enable them again."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ router = APIRouter(prefix="/api/v1/disabled-endpoints", tags=["deliveries"])
 
 @router.get("", operation_id="list_disabled_endpoints", responses=problems())
 async def list_disabled(access: Reader, services: App) -> DisabledEndpoints:
-    """Every endpoint of the environment that gets nothing now."""
+    """Every disabled endpoint of the environment."""
     rows = await present(services.timelines, "PostgreSQL").log.list_disabled(access.environment)
     return DisabledEndpoints(items=[DisabledEndpoint.model_validate(_shown(row)) for row in rows])
 
 
 @router.post("/enable", operation_id="enable_endpoint", responses=problems())
 async def enable(body: EndpointBody, access: Writer, services: App) -> DisabledEndpoints:
-    """Let an endpoint receive again; workers notice within a second. Answers with those that are left."""
+    """Let an endpoint receive again; workers notice within a second. Answers with the others."""
     log = present(services.timelines, "PostgreSQL").log
     if not await log.enable(access.environment, body.url):
         raise NotFound(f"the endpoint `{body.url:.200}` is not disabled here")

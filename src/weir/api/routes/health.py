@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, what does it count: `/livez`, `/readyz`, `/metrics`."""
+"""Health and metrics of a process: `/livez`, `/readyz`, `/metrics`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.responses import JSONResponse, Response
 
 from weir.api.auth import App, authenticate
-from weir.api.prometheus import collected
+from weir.api.prometheus import collect_families
 from weir.api.responses import problems
 from weir.api.schemas.health import Alive, Readiness
 from weir.api.services import ReadinessProbe, Services
@@ -52,7 +52,7 @@ async def metrics(request: Request, services: App) -> Response:
     """Prometheus metrics. Without a credential: this process alone. With a token: its tenant's queues too.
     With the operator's token: everyone's."""
     scope = await _viewer(request, services)
-    snapshot = await collected(services, request.app.state.instruments, viewer=scope)
+    snapshot = await collect_families(services, request.app.state.instruments, viewer=scope)
     encoder, content_type = choose_encoder(request.headers.get("accept", ""))
     return Response(encoder(snapshot), headers={"content-type": content_type})
 

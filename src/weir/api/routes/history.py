@@ -1,4 +1,4 @@
-"""The past: series of queues and environments, and the queues that stand out."""
+"""History: series of queues and environments, and the queues with the most of one figure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks: their list, and the receiving of them at their short and long addresses.
+"""Webhooks: list them, and receive them at their short and long addresses.
 
 Nobody authenticates with a token when a webhook is received: the signature of the body does. The body is read
 under the webhook's own limit, and an unknown webhook is answered like a bad signature. The addresses are the
@@ -61,7 +61,7 @@ def _view(receiver: Receiver, hook: Hook) -> WebhookView:
 
 
 async def receive(call: HotRequest) -> Reply:
-    """The hot path: the short address."""
+    """Receive a webhook at its short address, on the hot path."""
     receiver: Receiver = present(call.services.receiver, "webhooks")
     hook = receiver.find(decoded(call.parameters["name"]))
     body = await call.body(_limits(call.services, hook))
@@ -79,13 +79,13 @@ async def receive(call: HotRequest) -> Reply:
 
 
 async def handshake(call: HotRequest) -> Reply:
-    """The CloudEvents handshake: this address takes events from whoever asks, if they are signed."""
+    """Answer the CloudEvents handshake: this address takes signed events from any sender."""
     call.enter()
     return Reply(body=b"", headers=permission(call.headers))
 
 
 async def handshake_long(request: Request) -> Response:
-    """The CloudEvents handshake at the long address."""
+    """Answer the CloudEvents handshake at the long address."""
     found = permission(request.headers)
     return Response(headers={name.decode("latin-1"): value.decode("latin-1") for name, value in found})
 
@@ -93,7 +93,7 @@ async def handshake_long(request: Request) -> Response:
 async def receive_long(
     organization: str, project: str, environment: str, name: str, request: Request, services: App
 ) -> Response:
-    """A signed webhook at its long address, which no other environment shares."""
+    """Receive a signed webhook at its long address, which no other environment shares."""
     receiver: Receiver = present(services.receiver, "webhooks")
     scope = EnvironmentRef(organization=organization, project=project, environment=environment)
     headers = dict(request.headers.items())

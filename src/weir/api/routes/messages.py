@@ -1,4 +1,4 @@
-"""One message: what happened to it."""
+"""Timelines of messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ router = APIRouter(prefix="/api/v1/messages", tags=["messages"])
 
 @router.get("/{message_id}/timeline", operation_id="show_message_timeline", responses=problems())
 async def show_timeline(message_id: str, access: Reader, services: App) -> TimelineView:
-    """Receipt, operation, enqueue, attempts with their errors, death and redrive."""
+    """The timeline of a message: receipt, operation, enqueue, attempts with errors, death, redrive."""
     found = await present(services.timelines, "PostgreSQL").of(access.environment, message_id)
     return TimelineView(
         message_id=found.message_id,

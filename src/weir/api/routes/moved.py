@@ -23,7 +23,7 @@ MOVED: Mapping[str, str] = {
 
 
 def tell_move(target: str) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that answers where the route went."""
+    """Make an endpoint that answers with the new path."""
 
     async def tell(request: Request) -> Response:
         names = {name: quote(value, safe="") for name, value in request.path_params.items()}

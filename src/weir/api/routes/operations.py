@@ -1,4 +1,4 @@
-"""What was queued: how much, one by one, taken back or tried again."""
+"""Queued operations: statistics, lists, cancelling and retrying."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ router = APIRouter(prefix="/api/v1/operations", tags=["operations"])
 
 
 @router.get("/stats", operation_id="operation_stats", responses=problems())
-async def operation_stats(access: Reader, services: App) -> OperationStats:
-    """What the environment has queued, and how pressed this process is."""
+async def show_operation_stats(access: Reader, services: App) -> OperationStats:
+    """The queued operations of the environment by kind, and the pressure on this process."""
     service = _service(services)
     rows = await service.store.stats(access.environment)
     fullest = await service.store.fullest_partitions(access.environment)
@@ -77,7 +77,7 @@ async def show_operation(operation: str, access: Reader, services: App) -> Opera
 
 @router.post("/{operation}/cancel", operation_id="cancel_operation", responses=problems(409))
 async def cancel_operation(operation: str, access: Writer, services: App) -> OperationView:
-    """Take back an operation that nobody runs yet."""
+    """Cancel an operation that is not running yet."""
     row = await _service(services).store.cancel(access.environment, operation)
     await _audit(services, access, "operation.cancel", row)
     return _view(row)

@@ -1,4 +1,4 @@
-"""What a page that watches an environment needs: who is looking, all queues at a glance, and what changes."""
+"""Routes for a page that watches an environment: the caller, all queues at a glance, and live changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Can these numbers be trusted: how far the pipeline is behind, and what it knows to be missing."""
+"""The pipeline: how far it is behind, and which events are missing."""
 
 from __future__ import annotations
 

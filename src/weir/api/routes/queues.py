@@ -1,4 +1,4 @@
-"""Queues now: defined, listed, shown from Redis, paused, resumed, forgotten."""
+"""Queues: define, list, show, pause, resume and delete them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def forget_queue(queue: str, access: Admin, services: App) -> None:
 
 @router.post("/{queue}/pause", operation_id="pause_queue", responses=problems())
 async def pause_queue(queue: str, access: Writer, services: App) -> Confirmation:
-    """Hand out nothing more until `resume`; what is leased may still be settled."""
+    """Hand out no message until `resume`; leased messages may still be settled."""
     return await _set_paused(services, access, queue, paused=True)
 
 

@@ -1,4 +1,4 @@
-"""Specs: what is applied to the environment, what applying another would change, and applying it."""
+"""Specs: show the applied one, plan another, apply it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def list_revisions(access: Reader, services: App) -> Response:
 
 @router.post("/plan", operation_id="plan_spec", response_model=PlanView, responses=problems())
 async def plan_spec(body: SpecBody, access: Reader, services: App) -> Response:
-    """What applying this spec would change; nothing is changed."""
+    """Show what applying this spec would change, without changing anything."""
     specs = present(services.specs, "PostgreSQL")
     app = await specs.read(body.source, file=body.file)
     found = await specs.plan(access.environment, app)

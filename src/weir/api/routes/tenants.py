@@ -1,4 +1,4 @@
-"""Environments: seen by those whose scope holds them, created when an admin first names them."""
+"""Environments: a token sees those in its scope; an admin creates one by naming it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The processes that served an environment, and how they are.
 
-A process serves many tenants. A tenant sees those that served it, and of their figures those that say how the
-process is; what a process counted is shown only while it served nobody else.
+A process serves many tenants. A tenant sees those that served it, with the figures about their
+health. What a process counted for tenants is shown only while it served one tenant alone.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _view(item: WorkerSummary, *, shared: bool, trusted: bool) -> dict[str, Any]
 
 
 def visible(figures: Figures, *, shared: bool) -> Figures:
-    """The figures without those that would tell of other tenants."""
+    """The figures, without those that would tell about other tenants."""
     if not shared:
         return figures
     return {name: None if name in OF_TENANTS else value for name, value in figures.items()}

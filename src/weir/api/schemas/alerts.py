@@ -30,7 +30,7 @@ Number = Annotated[StrictFloat | StrictInt, Field(ge=0)]
 
 
 class RuleBody(Schema):
-    """What a rule watches, when it speaks, and to whom."""
+    """The metric that a rule watches, when it fires, and which channels it tells."""
 
     model_config = ConfigDict(
         extra="forbid",

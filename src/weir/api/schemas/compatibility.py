@@ -1,4 +1,4 @@
-"""What the sources' routes outside `/api/v1` take and answer."""
+"""Answers of the sources' routes outside `/api/v1`, in the sources' words."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Published(BaseModel):
 
 
 class ConsumerDeadCount(BaseModel):
-    """How many messages of a consumer are dead. A queue without a channel is a consumer of channel ""."""
+    """The number of dead messages of a consumer. A queue without a channel is a consumer of channel ""."""
 
     channelId: str = Field(examples=["order-events"])  # noqa: N815
     channelName: str = Field(examples=["Order Events"])  # noqa: N815
@@ -101,7 +101,7 @@ class DeadJobList(BaseModel):
 
 
 class Requeued(BaseModel):
-    """What became of a request about all dead messages of a consumer."""
+    """The outcome of a request about all dead messages of a consumer."""
 
     requeued: int
     done: bool = Field(description="false: it goes on as a task.")

@@ -1,4 +1,4 @@
-"""Endpoints that were switched off because they failed."""
+"""Endpoints that answered 410 and receive nothing."""
 
 from __future__ import annotations
 

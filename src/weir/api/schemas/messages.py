@@ -1,4 +1,4 @@
-"""The life of one message."""
+"""The timeline of a message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class MomentView(BaseModel):
 
 
 class TimelineView(BaseModel):
-    """What is known about a message, oldest first."""
+    """Everything that is known about a message, oldest first."""
 
     message_id: str
     queue: str | None

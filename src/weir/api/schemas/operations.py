@@ -1,4 +1,4 @@
-"""The operation queue: operations, and how it is."""
+"""The operation queue: its operations and statistics."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class FullPartition(BaseModel):
 
 
 class SystemHealth(BaseModel):
-    """How hard the answering process is pressed."""
+    """The pressure on the answering process."""
 
     pool_utilization: float
     pool_waiting: int = Field(description="Callers in this process that wait for a connection to PostgreSQL.")

@@ -1,4 +1,4 @@
-"""The caller, and everything about an environment on one page."""
+"""The caller, and all queues of an environment at a glance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weir.control.principals import Role
 
 
 class Me(BaseModel):
-    """The holder of the token: how far it reaches, and what lies there."""
+    """The token of the caller: its scope, and the environments inside it."""
 
     token_id: str
     role: Role

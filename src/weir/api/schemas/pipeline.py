@@ -1,4 +1,4 @@
-"""How far the telemetry has come."""
+"""The state of the pipeline: streams, lag and gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues: what they promise, and how they are right now."""
+"""Queues: their promises and their state."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DeliveryBody(Schema):
 
 
 class QueueBody(Schema):
-    """What a queue promises; what is left out has the default."""
+    """The promises of a queue; a member that is left out has its default."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -86,7 +86,7 @@ class QueueView(BaseModel):
 
 
 class QueueDetail(QueueView):
-    """A queue right now, with what it promises; null where the control store does not know it."""
+    """A queue right now and its promises, which are null if PostgreSQL does not know the queue."""
 
     definition: QueueBody | None
     defined_at_ms: int | None

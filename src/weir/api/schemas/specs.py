@@ -26,7 +26,7 @@ class ChangeView(BaseModel):
 
 
 class PlanView(BaseModel):
-    """What would change, why it may not, and what to know about it."""
+    """The changes of a plan, the reasons to refuse it, and warnings."""
 
     allowed: bool
     changes: list[ChangeView]
@@ -50,7 +50,7 @@ class SpecHistory(BaseModel):
 
 
 class AppliedView(BaseModel):
-    """What applying did; each webhook with its address."""
+    """The applied revision and its plan, each webhook with its address."""
 
     revision: int
     plan: PlanView

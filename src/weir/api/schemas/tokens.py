@@ -1,4 +1,4 @@
-"""Tokens: what is asked for and shown."""
+"""Tokens: new ones, and those that are listed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weir.model.limits import MAX_SPAN_MS
 
 
 class TokenBody(Schema):
-    """A token to create. What the creating token fixes of the scope may be left out."""
+    """A token to create. Names that the scope of the creating token fixes may be left out."""
 
     name: Name = Field(examples=["checkout service"])
     role: Role = Field(examples=["write"])
