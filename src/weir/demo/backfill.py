@@ -1,7 +1,7 @@
-"""The demo's past, put where a past belongs: into the archive, and from there into the tiers by a rebuild.
+"""Writes the demo's past into the archive, and from there into the tiers by a rebuild.
 
-The rebuild runs the same transforms as the stream, on Spark. The ledger of the audit counts what came
-through the streams and is not touched, so the audit of a demo says the same as any other: drift 0.
+The rebuild runs the transforms of the stream on Spark. It does not change the ledger, which counts what came
+through the streams, so the audit of a demo reports drift 0 like any other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from weir.demo.past_events import PastEvent, past
-from weir.demo.past_processes import note_whom_they_served, past_flushes
+from weir.demo.past_processes import note_served_tenants, past_flushes
 from weir.demo.scenario import TENANTS, Incidents, Tenant
 from weir.model.durations import HOUR_MS
 from weir.model.shards import jump_hash, text_key
@@ -29,15 +29,15 @@ from weir.telemetry.entries import Entries
 from weir.telemetry.event_columns import decode
 
 _QUEUE_SHARD_NAMES = 3
-"""Events of queues are placed by their environment, those of a process by its whole identity."""
+"""The shard of a queue's event follows from the three names of its environment, not from all dimensions."""
 
 
 def write_past(
     options: PipelineOptions, incidents: Incidents, *, now_ms: int, tenants: Sequence[Tenant] = TENANTS
 ) -> int:
-    """Write the past of queues and processes into the archive; where it begins.
+    """Write the past of queues and processes into the archive, and return its beginning.
 
-    What a demo that was interrupted here left behind is removed first.
+    The files of an earlier demo that was interrupted here are removed first.
     """
     archive = Archive(str(options.archive))
     for metric in (QUEUE_METRIC, WORKER_METRIC):
@@ -47,12 +47,12 @@ def write_past(
     span = _Span(shards=options.shards, end_ms=now_ms)
     _archive(archive, QUEUE_METRIC, events, span)
     _archive(archive, WORKER_METRIC, past_flushes(events, now_ms=now_ms), span)
-    asyncio.run(note_whom_they_served(options.redis_url))
+    asyncio.run(note_served_tenants(options.redis_url))
     return events[0].at_ms
 
 
 def land_past(spark: SparkSession, options: PipelineOptions, *, from_ms: int, now_ms: int) -> dict[str, int]:
-    """Let the past reach every tier; how many events did."""
+    """Rebuild every tier from the past, and return the number of events per metric."""
     metrics = [QUEUE_METRIC.name, WORKER_METRIC.name]
     return rebuild(spark, options, from_ms=from_ms, to_ms=now_ms, metrics=metrics).events
 
@@ -61,7 +61,7 @@ def land_past(spark: SparkSession, options: PipelineOptions, *, from_ms: int, no
 class _Span:
     shards: int
     end_ms: int
-    """Where the past ends; the rest of its last hour is left to what really happens."""
+    """The end of the past; the rest of its last hour belongs to live events."""
 
 
 def _archive(archive: Archive, metric: MetricDefinition, events: Iterable[PastEvent], span: _Span) -> None:
@@ -85,7 +85,7 @@ def _by_shard(
 
 
 def _table(metric: MetricDefinition, events: list[PastEvent], *, shard: int) -> pa.Table:
-    """The events as the stream would have given them: packed, then decoded."""
+    """The events as the stream would deliver them: packed, then decoded."""
     packed = [pack(metric.kind, one.event) for one in events]
     entries = Entries(
         ids=np.array([(one.at_ms, number) for number, one in enumerate(events)], np.uint64),

@@ -1,4 +1,4 @@
-"""What the demo's workers do: as slow, as unreliable and as poisoned as their stories say."""
+"""The handlers of the demo's workers, as slow and as unreliable as the scenario says."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def _story(context: Context) -> QueueStory:
 
 
 def _dice(context: Context, *salt: str) -> float:
-    """A number from 0 to 1 that depends on the message alone, so a poisoned one stays poisoned."""
+    """A number from 0 to 1 that depends on the message alone, so a message that fails keeps failing."""
     return text_key(context.message_id, *salt) % 10_000 / 10_000
 
 
 async def _work(context: Context) -> None:
-    """Take as long as the story says, and fail now and then if it says so."""
+    """Take as long as the scenario says, and fail as often as it says."""
     story = _story(context)
     handler_ms = _INCIDENTS.handler_ms(story, _CLOCK.now_ms())
     await asyncio.sleep(handler_ms * (0.5 + _dice(context, "pace")) / 1_000)
@@ -78,7 +78,7 @@ async def import_row(row: int, source: str, context: Context) -> None:
 
 
 def _complaint(row: int, source: str, *, kind: float) -> Exception:
-    """What is wrong with a poisoned row: mostly the same, as it is in life."""
+    """The error of a bad row. Most have the same one, so that the groups of dead letters differ in size."""
     if kind < 0.6:
         return ValueError(f"row {row} of {source}: column `price` is not a number: 'N/A'")
     if kind < 0.85:

@@ -1,7 +1,7 @@
-"""The past of the demo: what the queues would have emitted before the first look.
+"""Simulates the events that the demo's queues would have emitted before it started.
 
-The events go through the real stream, the real pipeline and the real tables; only their times are
-older. Steps get coarser with age, as the tiers do.
+They have the layout of real events and reach the tables through the real transforms; only their times are
+older. The simulation's steps get coarser with age, as the tiers do.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ AGES: tuple[tuple[int, int], ...] = (
     (DAY_MS - HOUR_MS // 2, MINUTE_MS),
     (2 * HOUR_MS, FINE_MS),
 )
-"""From how long ago, in steps of what width. Coarser with age, but the hours that the last two are compared
-with, a day and a week before them, are as fine as their tier."""
+"""Pairs of an age and the width of the steps from there on. Steps get coarser with age. Charts compare the last
+two hours with those a day and a week ago, so these are as fine as their tier."""
 
 MAX_SAMPLES = 20
+# A long step is simulated in strokes of this length, so that bursts and incidents show in it.
 STROKE_MS = 4 * MINUTE_MS
 PAUSED_FOR_MS = 2 * HOUR_MS
 _OPERATION = list(QueueOperation).index(QueueOperation.HEARTBEAT)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Tank:
-    """A queue as a tank: what flows in, what drains, what is left."""
+class _SimulatedQueue:
+    """The state of a queue between two steps."""
 
     incidents: Incidents
     depth: float = 0.0
@@ -54,7 +55,7 @@ class PastEvent:
 
 
 def steps(now_ms: int) -> Iterator[tuple[int, int]]:
-    """Start and width of each step from the far past up to now."""
+    """Start and width of each step, from the oldest up to now."""
     ends = [*(now_ms - age for age, _ in AGES[1:]), now_ms]
     for (age, width), end in zip(AGES, ends, strict=True):
         at = now_ms - age
@@ -66,19 +67,19 @@ def steps(now_ms: int) -> Iterator[tuple[int, int]]:
 def past(
     tenants: Sequence[Tenant], *, now_ms: int, incidents: Incidents | None = None
 ) -> Iterator[PastEvent]:
-    """Every event of every queue, oldest first; the odometers run through to the last."""
+    """Every event of every queue, oldest first, with odometers that grow through all of them."""
     incidents = incidents or Incidents()
-    tanks = {
-        (tenant.environment, story.name): _Tank(incidents=incidents)
+    simulated = {
+        (tenant.environment, story.name): _SimulatedQueue(incidents=incidents)
         for tenant in tenants
         for story in tenant.queues
     }
     for at_ms, width_ms in steps(now_ms):
         for tenant in tenants:
             paused_since_ms = now_ms - PAUSED_FOR_MS
-            rooms = [
+            moments = [
                 _advance(
-                    tanks[tenant.environment, story.name],
+                    simulated[tenant.environment, story.name],
                     story,
                     at_ms=at_ms,
                     width_ms=width_ms,
@@ -86,12 +87,12 @@ def past(
                 )
                 for story in tenant.queues
             ]
-            yield from _events(tenant, rooms, at_ms=at_ms)
+            yield from _events(tenant, moments, at_ms=at_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Moment:
-    """One queue after one step."""
+    """The counts and gauges of one queue after one step."""
 
     story: QueueStory
     depth: int
@@ -102,20 +103,22 @@ class _Moment:
     waits: tuple[int, ...]
 
 
-def _advance(tank: _Tank, story: QueueStory, *, at_ms: int, width_ms: int, paused: bool) -> _Moment:
-    """Let a step pass, in strokes short enough for bursts and incidents; the gauges are its peaks."""
+def _advance(
+    queue: _SimulatedQueue, story: QueueStory, *, at_ms: int, width_ms: int, paused: bool
+) -> _Moment:
+    """Simulate one step, in strokes that are short enough for bursts and incidents; gauges are the peaks."""
     counts = dict.fromkeys(QUEUE_COUNTERS, 0)
     peak, slowest_ms = 0.0, 0.0
     for start_ms in range(at_ms, at_ms + width_ms, STROKE_MS):
         stroke_ms = min(STROKE_MS, at_ms + width_ms - start_ms)
-        handled = _stroke(tank, story, counts, at_ms=start_ms, width_ms=stroke_ms, paused=paused)
-        peak = max(peak, tank.depth)
-        if handled and tank.backlog_since_ms is not None:
-            # Nobody has waited for longer than there has been a backlog.
-            longest_ms = start_ms + stroke_ms - tank.backlog_since_ms
-            slowest_ms = max(slowest_ms, min(tank.depth * stroke_ms / handled, longest_ms))
+        handled = _stroke(queue, story, counts, at_ms=start_ms, width_ms=stroke_ms, paused=paused)
+        peak = max(peak, queue.depth)
+        if handled and queue.backlog_since_ms is not None:
+            # A message cannot have waited for longer than there has been a backlog.
+            longest_ms = start_ms + stroke_ms - queue.backlog_since_ms
+            slowest_ms = max(slowest_ms, min(queue.depth * stroke_ms / handled, longest_ms))
     for name, value in counts.items():
-        tank.totals[name] += value
+        queue.totals[name] += value
     workers = min(story.workers, story.limit or story.workers)
     depth = int(peak)
     return _Moment(
@@ -124,25 +127,31 @@ def _advance(tank: _Tank, story: QueueStory, *, at_ms: int, width_ms: int, pause
         running=0 if paused else min(workers, depth + (1 if counts["dequeued"] else 0)),
         paused=paused,
         counts=counts,
-        totals=dict(tank.totals),
-        waits=_waits(tank, story, handled=counts["dequeued"], slowest_ms=slowest_ms),
+        totals=dict(queue.totals),
+        waits=_waits(queue, story, handled=counts["dequeued"], slowest_ms=slowest_ms),
     )
 
 
 def _stroke(
-    tank: _Tank, story: QueueStory, counts: dict[str, int], *, at_ms: int, width_ms: int, paused: bool
+    queue: _SimulatedQueue,
+    story: QueueStory,
+    counts: dict[str, int],
+    *,
+    at_ms: int,
+    width_ms: int,
+    paused: bool,
 ) -> int:
-    arrived = _whole(tank, arrivals_per_second(story, at_ms) * width_ms / 1_000)
+    arrived = _whole(queue, arrivals_per_second(story, at_ms) * width_ms / 1_000)
     workers = min(story.workers, story.limit or story.workers)
-    capacity = 0 if paused else int(workers * width_ms / tank.incidents.handler_ms(story, at_ms))
-    handled = min(int(tank.depth) + arrived, capacity)
-    dead = _share(tank, handled * story.poison_share)
-    nacked = _failures(tank, handled * tank.incidents.failure_share(story, at_ms)) + 2 * dead
-    tank.depth = max(0.0, tank.depth + arrived - handled)
-    if tank.depth < 1:
-        tank.backlog_since_ms = None
-    elif tank.backlog_since_ms is None:
-        tank.backlog_since_ms = at_ms
+    capacity = 0 if paused else int(workers * width_ms / queue.incidents.handler_ms(story, at_ms))
+    handled = min(int(queue.depth) + arrived, capacity)
+    dead = _share(queue, handled * story.poison_share)
+    nacked = _failures(queue, handled * queue.incidents.failure_share(story, at_ms)) + 2 * dead
+    queue.depth = max(0.0, queue.depth + arrived - handled)
+    if queue.depth < 1:
+        queue.backlog_since_ms = None
+    elif queue.backlog_since_ms is None:
+        queue.backlog_since_ms = at_ms
     counts["enqueued"] += arrived
     counts["dequeued"] += handled + nacked
     counts["acked"] += handled - dead
@@ -151,33 +160,33 @@ def _stroke(
     return handled
 
 
-def _share(tank: _Tank, amount: float) -> int:
-    """Whole messages of a small share; what is left over is kept for the next stroke."""
-    tank.doomed += amount
-    whole = int(tank.doomed)
-    tank.doomed -= whole
+def _share(queue: _SimulatedQueue, amount: float) -> int:
+    """Whole messages of a small share; the remainder is kept for the next stroke."""
+    queue.doomed += amount
+    whole = int(queue.doomed)
+    queue.doomed -= whole
     return whole
 
 
-def _failures(tank: _Tank, amount: float) -> int:
-    tank.failing += amount
-    whole = int(tank.failing)
-    tank.failing -= whole
+def _failures(queue: _SimulatedQueue, amount: float) -> int:
+    queue.failing += amount
+    whole = int(queue.failing)
+    queue.failing -= whole
     return whole
 
 
-def _whole(tank: _Tank, amount: float) -> int:
-    tank.fraction += amount
-    whole = int(tank.fraction)
-    tank.fraction -= whole
+def _whole(queue: _SimulatedQueue, amount: float) -> int:
+    queue.fraction += amount
+    whole = int(queue.fraction)
+    queue.fraction -= whole
     return whole
 
 
-def _waits(tank: _Tank, story: QueueStory, *, handled: int, slowest_ms: float) -> tuple[int, ...]:
-    """A few samples of the wait: the time that the backlog took, spread around."""
+def _waits(queue: _SimulatedQueue, story: QueueStory, *, handled: int, slowest_ms: float) -> tuple[int, ...]:
+    """A few samples of the wait, spread around the time that the backlog took."""
     samples = range(min(handled, MAX_SAMPLES))
     return tuple(
-        int(slowest_ms * tank.dice.uniform(0.6, 1) + story.handler_ms * tank.dice.random()) for _ in samples
+        int(slowest_ms * queue.dice.uniform(0.6, 1) + story.handler_ms * queue.dice.random()) for _ in samples
     )
 
 

@@ -1,4 +1,4 @@
-"""The past of the demo's processes: what the API and the shop's worker said before the last deployment."""
+"""Simulates what the API and the shop's worker reported before the demo started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weir.telemetry.sampler import SAMPLES_PER_FLUSH, ProcessIdentity
 
 CONCURRENCY = 16
 DEPLOYED_AGO_MS = 6 * MINUTE_MS
-"""Processes that were replaced a while ago: the list of those that live does not show them."""
+"""These processes ended that long ago, so the list of live processes does not show them."""
 
 SINCE_MS = 7 * DAY_MS
 _CONNECTIONS = 10
@@ -32,7 +32,7 @@ _WORKERS = {SHOP.environment: _identity("worker", "shop")}
 
 
 def past_flushes(past: Iterable[PastEvent], *, now_ms: int) -> Iterator[PastEvent]:
-    """The flushes that fit what the queues did, one of each process for each of their moments."""
+    """The reports of the processes that fit the events of the queues, one per process and moment."""
     dice = Random(2)
     for at_ms, events in groupby(past, key=lambda one: one.at_ms):
         if not _reported(now_ms - at_ms):
@@ -45,14 +45,14 @@ def past_flushes(past: Iterable[PastEvent], *, now_ms: int) -> Iterator[PastEven
 
 
 def _reported(age_ms: int) -> bool:
-    """Every moment of the last hours, one a minute before, nothing of what lies far back."""
+    """Whether a report has that age: at every moment of the last two hours, before that one per minute."""
     if not DEPLOYED_AGO_MS <= age_ms <= SINCE_MS:
         return False
     return age_ms <= 2 * HOUR_MS or age_ms % MINUTE_MS == 0
 
 
-async def note_whom_they_served(redis_url: str) -> None:
-    """A tenant sees the processes that served it."""
+async def note_served_tenants(redis_url: str) -> None:
+    """Note which tenants these processes served, because a tenant sees only processes that served it."""
     served = {_API: _ENVIRONMENTS, **{identity: (one,) for one, identity in _WORKERS.items()}}
     redis = connect(redis_url)
     try:

@@ -1,4 +1,4 @@
-"""What the demo's producers send: one payload for each queue of the story."""
+"""Makes the payloads and webhooks that the demo's producers send."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def payload_of(queue: str, number: int, dice: random.Random) -> dict[str, Any]:
 
 
 def key_of(payload: dict[str, Any]) -> str | None:
-    """Messages of one customer keep their order."""
+    """The ordering key: messages of one customer keep their order."""
     return payload.get("customer")
 
 

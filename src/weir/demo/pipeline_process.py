@@ -1,4 +1,4 @@
-"""The demo's pipeline process: give the queues a past, then run like any other pipeline."""
+"""The demo's pipeline process: it writes the past of the queues, then runs like any other pipeline."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ def main(data_dir: Path, incidents: Incidents) -> None:
     landed = data_dir / LANDED
     if not landed.exists():
         _backfill(options, session, incidents)
+        # Only now: a demo that was interrupted before this writes its past again.
         landed.touch()
     run_pipeline(options, session)
 
 
 def _backfill(options: PipelineOptions, session: SessionOptions, incidents: Incidents) -> None:
-    """Up to the moment at which the demo was started: from there on it is the present."""
+    """Write and land the past up to the start of the demo."""
     now_ms = incidents.first_ms - INCIDENT_AFTER_MS
     with ThreadPoolExecutor(1) as pool:
         # The past is written while Spark starts, which is another process.

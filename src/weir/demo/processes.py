@@ -11,7 +11,7 @@ from weir.demo.scenario import TENANTS, Incidents, Tenant
 
 
 def commands(folder: Path, incidents: Incidents) -> dict[str, tuple[str, ...]]:
-    """What to run, by name: the pipeline and one worker per tenant."""
+    """The commands by name: the pipeline and one worker per tenant."""
     pipeline = (sys.executable, "-m", "weir.demo.pipeline_process", str(folder), str(incidents.first_ms))
     workers = {
         f"worker-{tenant.environment.organization}-{tenant.environment.environment}": _worker(tenant, folder)

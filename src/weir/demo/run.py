@@ -1,4 +1,4 @@
-"""The demo from start to end: servers, API, pipeline, workers, traffic, and what went through."""
+"""Runs the demo from start to end: servers, API, pipeline, workers, traffic, and a summary."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from weir.settings import Settings
 Say = Callable[[str], None]
 PAGERDUTY = "DEMO_PAGERDUTY_SECRET"
 _PATIENCE_S = 60.0
-"""How long a demo that ends by itself waits for its past to be there before its time begins."""
+"""How long a demo with `for_s` waits for its past to land before it counts the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
     for_s: float | None = None
-    """End by itself after so many seconds of traffic with a past to compare it with."""
+    """End after so many seconds of traffic, counted from when the past has landed."""
     speed: float = 1.0
 
 
@@ -42,7 +42,7 @@ async def run_demo(settings: Settings, options: DemoOptions, *, say: Say) -> dic
     started = time.monotonic()
     incidents = Incidents(first_ms=SystemClock().now_ms() + INCIDENT_AFTER_MS)
     secrets = {PAGERDUTY: random_secrets.token_hex(24)}
-    # The API of this process looks secrets up where a deployment keeps them.
+    # The API runs in this process and reads secrets from the environment, as in a deployment.
     os.environ.update(secrets)
     say("starting Redis, PostgreSQL and ClickHouse …")
     async with (
@@ -58,20 +58,20 @@ async def run_demo(settings: Settings, options: DemoOptions, *, say: Say) -> dic
             ready_s = time.monotonic() - started
             say(_welcome(system.url, accounts, ready_s))
             traffic = Traffic(client, accounts, secret=secrets[PAGERDUTY], speed=options.speed)
-            await _flow(traffic, system, options.for_s)
+            await _send_traffic(traffic, system, options.for_s)
             return await _summary(client, accounts, traffic, system, ready_s=ready_s)
 
 
-async def _flow(traffic: Traffic, system: System, for_s: float | None) -> None:
-    """Traffic until the time is over; a server or process that fails for good ends it at once."""
+async def _send_traffic(traffic: Traffic, system: System, for_s: float | None) -> None:
+    """Send traffic until the time is over; a server or process that fails for good ends it at once."""
     waits = [traffic.run(), *system.endings()]
     if for_s is not None:
-        waits.append(_time_over(for_s, system.stack.data_dir.path / LANDED))
+        waits.append(_wait_for_end(for_s, system.stack.data_dir.path / LANDED))
     await first_ending(waits)
 
 
-async def _time_over(for_s: float, landed: Path) -> None:
-    """Return after so many seconds, counted from when the past is there; a slow machine is not waited for."""
+async def _wait_for_end(for_s: float, landed: Path) -> None:
+    """Wait for the past, at most `_PATIENCE_S` on a slow machine, and then for `for_s`."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_PATIENCE_S):
             while not landed.exists():  # noqa: ASYNC110, ASYNC240

@@ -1,5 +1,7 @@
-"""Who the demo's tenants are and how their traffic breathes: pure functions of time, so history and
-live traffic tell one story."""
+"""The demo's tenants and queues, and their traffic as pure functions of time.
+
+The past and the live traffic use the same functions, so that charts continue without a break.
+"""
 
 from __future__ import annotations
 
@@ -13,32 +15,32 @@ from weir.model.shards import text_key
 INCIDENT_EVERY_MS = 20 * MINUTE_MS
 INCIDENT_LASTS_MS = 3 * MINUTE_MS
 LANDED = "past-landed"
-"""A file that says that the queues of its data directory have their past."""
+"""The name of a file in the data directory that exists once the past has landed."""
 INCIDENT_AFTER_MS = 90_000
-"""How long after its start a demo shows the first one."""
+"""How long after its start a demo shows the first incident."""
 SLOWDOWN = 25
 INCIDENT_FAILURES = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStory:
-    """One queue's character: how work arrives, how fast it is done, how it fails."""
+    """How work arrives at one queue, how fast it is done, and how it fails."""
 
     name: str
     per_second: float
-    """Mean arrivals of a day."""
+    """The mean arrivals of a day."""
     handler_ms: float
     workers: int
     limit: int | None = None
     daily_swing: float = 0.5
-    """0 is flat; 1 sleeps at night."""
+    """0 means the same rate all day, 1 means none at night."""
     burst: float = 0.0
     """Arrivals are this many times higher for one minute in ten."""
     failure_share: float = 0.0
     poison_share: float = 0.0
     paused: bool = False
     incident: bool = False
-    """Its handlers slow down in every incident."""
+    """Whether its handlers slow down in every incident."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +93,13 @@ def arrivals_per_second(story: QueueStory, at_ms: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incidents:
-    """The bank that the payments need is slow for a while, again and again."""
+    """The times at which the bank that the payments need is slow."""
 
     first_ms: int = 0
-    """One begins here, and others at whole distances before and after it."""
+    """The start of one incident; others begin every `INCIDENT_EVERY_MS` before and after it."""
 
     def hit(self, story: QueueStory, at_ms: int) -> bool:
-        """Whether the handlers of a queue suffer at a moment."""
+        """Whether an incident slows the handlers of a queue at a moment."""
         return story.incident and (at_ms - self.first_ms) % INCIDENT_EVERY_MS < INCIDENT_LASTS_MS
 
     def handler_ms(self, story: QueueStory, at_ms: int) -> float:
@@ -105,7 +107,7 @@ class Incidents:
         return story.handler_ms * (SLOWDOWN if self.hit(story, at_ms) else 1)
 
     def failure_share(self, story: QueueStory, at_ms: int) -> float:
-        """Which share of the attempts fails at a moment."""
+        """The share of attempts that fail at a moment."""
         return story.failure_share + (INCIDENT_FAILURES if self.hit(story, at_ms) else 0)
 
 

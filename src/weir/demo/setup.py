@@ -1,4 +1,4 @@
-"""What the demo needs before traffic can flow: a token for each tenant, applied specs, a paused queue."""
+"""Prepares the demo: a token and a spec for each tenant, a paused queue and some dead letters."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class DemoAccount:
 
 
 async def set_up(postgres_url: str, client: httpx2.AsyncClient) -> list[DemoAccount]:
-    """Tokens and specs for every tenant of the story."""
+    """Make tokens and apply specs for every tenant of the demo."""
     async with Database(postgres_url, max_size=2, name="weir-demo") as database:
-        tokens = {name: await _token(Tokens(database), name) for name in _organizations()}
+        tokens = {name: await _create_token(Tokens(database), name) for name in _organizations()}
     accounts = []
     for tenant, file in SPECS:
         bare = DemoAccount(tenant=tenant, token=tokens[tenant.environment.organization], hooks={})
         await _ensure_environment(client, bare)
         hooks = await _apply(client, bare, file)
         accounts.append(DemoAccount(tenant=tenant, token=bare.token, hooks=hooks))
-        await _hold_paused(client, bare)
+        await _fill_paused(client, bare)
     await _import_catalog(client, accounts[0])
     return accounts
 
@@ -63,7 +63,7 @@ def _organizations() -> list[str]:
     return sorted({tenant.environment.organization for tenant, _ in SPECS})
 
 
-async def _token(tokens: Tokens, organization: str) -> str:
+async def _create_token(tokens: Tokens, organization: str) -> str:
     new = NewToken(name="demo", role=Role.ADMIN, organization=organization, lifetime_ms=TOKEN_LIFETIME_MS)
     text, _ = await tokens.create(new)
     return text
@@ -71,29 +71,29 @@ async def _token(tokens: Tokens, organization: str) -> str:
 
 async def _ensure_environment(client: httpx2.AsyncClient, account: DemoAccount) -> None:
     name = quote(account.tenant.environment.environment, safe="")
-    await _asked(client, "PUT", f"/api/v1/environments/{name}", account, {"concurrency": None})
+    await _ask(client, "PUT", f"/api/v1/environments/{name}", account, {"concurrency": None})
 
 
 async def _apply(client: httpx2.AsyncClient, account: DemoAccount, file: str) -> dict[str, str]:
     source = files("weir.demo").joinpath("specs", file).read_text()
-    answer = await _asked(client, "PUT", "/api/v1/spec", account, {"source": source, "file": file})
+    answer = await _ask(client, "PUT", "/api/v1/spec", account, {"source": source, "file": file})
     hooks: dict[str, str] = answer.json()["hooks"]
     return hooks
 
 
-async def _hold_paused(client: httpx2.AsyncClient, account: DemoAccount) -> None:
-    """A queue that somebody paused and forgot, with the backlog to show for it."""
+async def _fill_paused(client: httpx2.AsyncClient, account: DemoAccount) -> None:
+    """Pause the queues that somebody seems to have forgotten, and give them a backlog."""
     for story in account.tenant.queues:
         if story.paused:
             path = f"/api/v1/queues/{quote(story.name, safe='')}"
-            await _asked(client, "POST", f"{path}/pause", account)
-            depth = (await _asked(client, "GET", path, account)).json()["depth"]
+            await _ask(client, "POST", f"{path}/pause", account)
+            depth = (await _ask(client, "GET", path, account)).json()["depth"]
             await _push(client, account, story.name, range(depth, PAUSED_BACKLOG))
 
 
 async def _import_catalog(client: httpx2.AsyncClient, account: DemoAccount) -> None:
-    """A file of rows, once: some are poisoned, so there is something among the dead letters to look at."""
-    queue = (await _asked(client, "GET", "/api/v1/queues/imports", account)).json()
+    """Push the rows of a file, once. Some fail for ever, so that there are dead letters to look at."""
+    queue = (await _ask(client, "GET", "/api/v1/queues/imports", account)).json()
     if not queue["totals"]["enqueued"]:
         await _push(client, account, "imports", range(FIRST_IMPORT))
 
@@ -105,10 +105,10 @@ async def _push(client: httpx2.AsyncClient, account: DemoAccount, queue: str, nu
             {"queue": queue, "payload": payload_of(queue, number, dice)}
             for number in numbers[start : start + _BATCH]
         ]
-        await _asked(client, "POST", "/api/v1/push", account, {"items": items})
+        await _ask(client, "POST", "/api/v1/push", account, {"items": items})
 
 
-async def _asked(
+async def _ask(
     client: httpx2.AsyncClient, method: str, path: str, account: DemoAccount, body: object = None
 ) -> httpx2.Response:
     content = None if body is None else json.dumps(body)

@@ -1,4 +1,4 @@
-"""The demo's producers: pushes and webhooks over HTTP, at the pace that the story asks for."""
+"""Sends the demo's pushes and webhooks over HTTP, at the rates of its queues."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from weir.model.clock import Clock, SystemClock
 TICK_S = 0.25
 MAX_PUSH = 500
 WEBHOOKS = {"pagerduty": "pagerduty"}
-"""Queues that are fed by a webhook instead of pushes, and its name."""
+"""The queues that a webhook feeds instead of pushes, with the name of the webhook."""
 
 log = structlog.get_logger("weir.demo")
 
 
 class Traffic:
-    """Sends until cancelled; an answer that is no success is counted and the traffic goes on."""
+    """Sends until cancelled; failures are counted, and the traffic goes on."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""What Weir ships for its users' tests: `from weir.testing import MemoryBroker, ManualClock`.
+"""Tools for users' tests: `from weir.testing import MemoryBroker, ManualClock`.
 
-Each name is loaded when it is first asked for, so that the memory broker needs no server's driver.
+Each name is loaded when it is first used, so that the memory broker does not need the driver of a server.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class ManualClock:
         return self._now_ms
 
     def advance(self, ms: int) -> int:
-        """Move by `ms` (back, if negative); the new time."""
+        """Move by `ms`, back if it is negative, and return the new time."""
         self._now_ms += ms
         return self._now_ms
 

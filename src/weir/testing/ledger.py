@@ -1,7 +1,7 @@
-"""A record of what went in, came out and was settled, and the checker that finds broken promises in it.
+"""Records which messages were enqueued, delivered and settled, and finds lost or doubled ones.
 
-Every line is a plain value, so that processes that may be killed can write theirs to a file as they go:
-what a process is about to do is written before it does it, so a missing answer means "unknown".
+Processes that may be killed write each step to a file before they take it. So a missing answer means that the
+outcome is unknown.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from weir.model.message import Delivery
 
 @dataclass(slots=True)
 class Ledger:
-    """What is known about every message, by id."""
+    """The steps of every message, by id."""
 
     path: Path | None = None
     offered: set[str] = field(default_factory=set)
-    """Given to enqueue, whatever came of it."""
+    """Passed to enqueue, whatever the outcome."""
     accepted: set[str] = field(default_factory=set)
     """Acknowledged to the producer."""
     deliveries: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """Id -> (start, end) of each of its leases, by the broker's clock."""
     settling: set[str] = field(default_factory=set)
     settled: dict[str, int] = field(default_factory=dict)
-    """Id -> how many acks were answered as done."""
+    """Id -> the number of acks that were answered as done."""
     dead: set[str] = field(default_factory=set)
 
     def offer(self, ids: Iterable[str]) -> None:
@@ -43,7 +43,7 @@ class Ledger:
         self._note("deliver", [delivery.message_id, end - lease_ms, end])
 
     def settle(self, ids: Iterable[str]) -> None:
-        """About to acknowledge these."""
+        """Note that these are about to be acknowledged."""
         self._note("settle", list(ids))
 
     def settle_done(self, ids: Iterable[str]) -> None:
@@ -71,7 +71,8 @@ class Ledger:
         sets[what].update(values)
 
     def read(self, path: Path) -> None:
-        """Add what another process wrote; its last line may be cut short."""
+        """Add the steps that another process wrote."""
+        # A process that was killed may have left half a line at the end.
         for line in path.read_text().splitlines():
             try:
                 what, values = json.loads(line)
@@ -80,7 +81,7 @@ class Ledger:
             self._apply(what, values)
 
     def problems(self, *, remaining: Iterable[str] = ()) -> list[str]:
-        """Every broken promise, given what the broker still holds."""
+        """Every broken promise; `remaining` are the ids that the broker still holds."""
         left = set(remaining)
         found = [
             f"lost: {one} was accepted and is nowhere"

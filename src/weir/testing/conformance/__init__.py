@@ -1,11 +1,11 @@
-"""What every broker promises, as tests: a backend conforms when a three-line subclass of this passes.
+"""The promises of every broker as tests: a backend conforms if a subclass like this passes.
 
     class TestMyBroker(BrokerConformance):
         @pytest.fixture
         def broker(self, manual_clock): return MyBroker(clock=manual_clock)
 
-The subclass's module needs a `manual_clock` fixture (a clock that stands still until told otherwise) that
-the broker takes its time from, and an `environment` fixture (a fresh `EnvironmentRef` a test).
+The module of the subclass needs a `manual_clock` fixture (a clock that only moves when it is told to), from
+which the broker takes its time, and an `environment` fixture (a new `EnvironmentRef` per test).
 """
 
 from __future__ import annotations
@@ -24,4 +24,4 @@ from weir.testing.conformance.waiting import Waiting
 class BrokerConformance(
     Leases, Deaths, Order, CapacityPromises, TurnPromises, GatePromises, Waiting, Accounts, Refusals
 ):
-    """Every promise."""
+    """All promises together."""

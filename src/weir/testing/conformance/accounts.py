@@ -1,4 +1,4 @@
-"""Accounts: what a queue says about itself, for as long as its name lives."""
+"""Accounts: the state and the odometers of a queue, for as long as its name exists."""
 
 from __future__ import annotations
 

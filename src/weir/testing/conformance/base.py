@@ -1,4 +1,4 @@
-"""What the promises are written in: a queue, and short words for putting in and taking out."""
+"""The base of the conformance tests: a queue, and short methods to put messages in and take them out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time and room: delay, expiry, depth, and taking each message in once."""
+"""Delays, expiry, the depth limit, and idempotency keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retries and death: how long a failed message waits, and when it is given up."""
+"""Retries and death: how long a failed message waits, and when it becomes a dead letter."""
 
 from __future__ import annotations
 

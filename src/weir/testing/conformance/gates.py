@@ -1,4 +1,4 @@
-"""Gates: how the operation queue and producers keep out of each other's way."""
+"""Gates: while operations of a partition wait, direct pushes to it are held back."""
 
 from __future__ import annotations
 

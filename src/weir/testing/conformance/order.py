@@ -1,4 +1,4 @@
-"""Order: what comes first, and what it holds back."""
+"""Order: which message is delivered first, and which messages wait for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and numbers: what is taken comes back exactly, the rest is refused with a clear error."""
+"""Names and numbers: accepted values come back exactly, and others are refused with a clear error."""
 
 from __future__ import annotations
 

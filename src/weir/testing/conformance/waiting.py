@@ -1,4 +1,4 @@
-"""Long polling: who waits is woken."""
+"""Long polling: a waiting consumer is woken by a new message."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Waiting(Promises):
                 pass
             woken, at_hand = [], []
             for _ in range(_TRIES):
-                woken.append(await self._waited_for(broker, queue, source))
-                at_hand.append(await self._taken_at_once(broker, queue, source))
+                woken.append(await self._wait_s(broker, queue, source))
+                at_hand.append(await self._take_s(broker, queue, source))
             # On a starved machine every step takes longer, those without waiting too.
             slowness = _STEPS * statistics.median(at_hand)
             assert statistics.median(woken) < _WAKE_UP_S + slowness, (woken, at_hand)
 
-    async def _waited_for(self, broker: Broker, queue: QueueRef, source: Source) -> float:
-        """From putting a message in until a consumer that waits already has it."""
+    async def _wait_s(self, broker: Broker, queue: QueueRef, source: Source) -> float:
+        """The seconds from enqueue until a consumer that already waits has the message."""
         waiting = asyncio.create_task(self.take(broker, source, wait_ms=5_000))
         await asyncio.sleep(0.02)
         assert not waiting.done()
@@ -46,8 +46,8 @@ class Waiting(Promises):
         await broker.ack([got.lease])
         return taken
 
-    async def _taken_at_once(self, broker: Broker, queue: QueueRef, source: Source) -> float:
-        """The same for a consumer that comes after the message."""
+    async def _take_s(self, broker: Broker, queue: QueueRef, source: Source) -> float:
+        """The same seconds for a consumer that comes after the message."""
         started = time.perf_counter()
         await self.put(broker, queue, "a")
         (got,) = await self.take(broker, source)
