@@ -15,6 +15,7 @@ from weir.model.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from weir.telemetry.codec import MetricEvent
 from weir.telemetry.events import QUEUE_COUNTERS, QueueOperation
 
+# The bucket width of the finest tier.
 FINE_MS = 5_000
 AGES: tuple[tuple[int, int], ...] = (
     (30 * DAY_MS, HOUR_MS),
@@ -24,9 +25,10 @@ AGES: tuple[tuple[int, int], ...] = (
     (DAY_MS - HOUR_MS // 2, MINUTE_MS),
     (2 * HOUR_MS, FINE_MS),
 )
-"""Pairs of an age and the width of the steps from there on. Steps get coarser with age. Charts compare the last
-two hours with those a day and a week ago, so these are as fine as their tier."""
+"""Pairs of an age and the width of the steps from there on. Steps get coarser with age. Charts compare the
+last two hours with those a day and a week ago, so these are as fine as their tier."""
 
+# Enough for percentiles, and the past stays small.
 MAX_SAMPLES = 20
 # A long step is simulated in strokes of this length, so that bursts and incidents show in it.
 STROKE_MS = 4 * MINUTE_MS

@@ -18,6 +18,7 @@ LANDED = "past-landed"
 """The name of a file in the data directory that exists once the past has landed."""
 INCIDENT_AFTER_MS = 90_000
 """How long after its start a demo shows the first incident."""
+# Slow enough that the payments pile up: 4 workers at 3 s each do less than 4 per second.
 SLOWDOWN = 25
 INCIDENT_FAILURES = 0.02
 

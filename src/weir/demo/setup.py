@@ -21,6 +21,7 @@ from weir.model.durations import DAY_MS
 SPECS = ((SHOP, "shop.weir"), (STAGING, "staging.weir"), (BILLING, "billing.weir"))
 TOKEN_LIFETIME_MS = 7 * DAY_MS
 PAUSED_BACKLOG = 700
+# 4 % of the rows are bad: about 36 dead letters.
 FIRST_IMPORT = 900
 _BATCH = 100
 

@@ -16,6 +16,7 @@ from weir.demo.setup import DemoAccount
 from weir.model.clock import Clock, SystemClock
 
 TICK_S = 0.25
+# Bursts at high speed must stay below the limit of a push.
 MAX_PUSH = 500
 WEBHOOKS = {"pagerduty": "pagerduty"}
 """The queues that a webhook feeds instead of pushes, with the name of the webhook."""

@@ -17,10 +17,12 @@ from weir.embedded.redis_binary import SETTING, RedisBinary
 from weir.errors import Misconfigured
 
 SINGLE, SPLIT = "appendonly.aof", "appendonlydir"
+# Redis 7 split the append-only file into a folder.
 _SPLIT_SINCE = (7, 0, 0)
 _FORMAT = re.compile(rb"(REDIS|VALKEY)(\d{3,4})")
 # The first fields of a snapshot name the server that wrote it; a length stands before the version.
 _WRITER = re.compile(rb"(redis|valkey)-ver[\x00-\x3f]([0-9.]+)")
+# The fields with the server's name and version come first in a snapshot.
 _HEAD_BYTES = 256
 
 

@@ -18,6 +18,7 @@ from weir.embedded.unix_accounts import UnixAccount
 
 _GUARD = Path(__file__).with_name("child_guard.py")
 _POLL_S = 0.02
+# A log is replaced at a start, so at most two files of about this size remain.
 _LOG_LIMIT_BYTES = 16 << 20
 
 

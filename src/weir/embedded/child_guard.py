@@ -13,6 +13,7 @@ import struct
 import sys
 from typing import Any
 
+# Numbers from Linux' prctl.h, securebits.h and capability.h: Python does not name them.
 _PR_SET_PDEATHSIG = 1
 _PR_SET_SECUREBITS = 28
 _PR_CAP_AMBIENT = 47

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from weir.embedded.append_only import SINGLE, SPLIT
 
+# `fast` promises to lose at most a second when the machine dies.
 PERIOD_S = 1.0
 
 

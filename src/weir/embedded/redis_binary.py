@@ -12,6 +12,7 @@ from pathlib import Path
 from weir.errors import Misconfigured
 
 SETTING = "WEIR_EMBEDDED__REDIS_SERVER"
+# The oldest server that the tests run on.
 MINIMUM = (6, 2, 0)
 _TOLD = re.compile(r"(Redis|Valkey) server v=(\d+)\.(\d+)\.(\d+)")
 _PATIENCE_S = 10

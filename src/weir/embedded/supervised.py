@@ -18,6 +18,7 @@ _STEADY_AFTER_S = 1.0
 # Redis reads its whole file before it answers, and PostgreSQL may have much to recover.
 _START_PATIENCE_S = 300.0
 _POLL_S = 0.03
+# A stack trace may stand between the error and the end of the log.
 _LOOK_BACK_LINES = 80
 _SHOWN_LINES = 3
 _LINE_LIMIT = 300

@@ -21,6 +21,7 @@ from weir.spec.ir import SignatureScheme, WebhookSpec
 
 HeaderPairs = tuple[tuple[bytes, bytes], ...]
 _VERIFICATION = "url_verification"
+# The origin is sent back, so its length is bounded.
 _MAX_ORIGIN_BYTES = 255
 
 

@@ -15,6 +15,7 @@ import orjson
 from weir.errors import Malformed, TooLarge, UnsupportedMedia
 from weir.spec.ir import SignatureScheme, WebhookSpec
 
+# A stranger chooses the nesting, and code that reads a payload may recurse into it.
 MAX_DEPTH = 64
 MAX_KEY_CHARACTERS = 200
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)

@@ -14,6 +14,7 @@ from weir.exchange.seam import PushAnswer, Pusher, PushItem
 from weir.model.limits import MAX_BATCH
 from weir.model.names import QueueRef
 
+# A call with more would keep Redis busy and hold up the others; a single larger message still goes alone.
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 
 

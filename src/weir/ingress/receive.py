@@ -31,6 +31,7 @@ from weir.spec.ir import SignatureScheme, Verification
 from weir.spec.snapshot import Hook, SpecReader
 from weir.workers.variables import received
 
+# A stranger chooses the headers, and every message stores them.
 MAX_HEADERS = 64
 MAX_HEADER_CHARACTERS = 16_384
 _NOT_KEPT = frozenset(

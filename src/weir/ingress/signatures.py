@@ -19,6 +19,7 @@ Headers = Mapping[str, str]
 # A stranger chooses these headers, so the work that they cause is bounded.
 MAX_SIGNATURE_CHARACTERS = 8_192
 MAX_CANDIDATES = 32
+# Enough digits for seconds in any plausible year, and few enough to convert quickly.
 MAX_TIMESTAMP_DIGITS = 12
 
 

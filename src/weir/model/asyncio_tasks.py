@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
+# A task that swallowed its cancellation goes on; it is cancelled again after this time.
 AGAIN_S = 2.0
 # Parts of one request that run at the same time. A thousand would hold the event loop for a tenth of a
 # second, and reach their deadlines before they are sent. With 32 the connections are just as busy.

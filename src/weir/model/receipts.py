@@ -8,6 +8,7 @@ HOOK = "weir-hook"
 SOURCE_IP = "weir-source-ip"
 RECEIVED_AT = "weir-received-at-ms"
 RECEIPT = frozenset((HOOK, SOURCE_IP, RECEIVED_AT))
+# Milliseconds have 13 digits until the year 2286.
 MAX_STAMP_DIGITS = 13
 
 

@@ -26,6 +26,7 @@ from weir.warehouse.ingest import RejectRow
 from weir.warehouse.tables import TierRetention
 
 FUTURE_MS = MINUTE_MS
+# A few samples of rejected entries are enough to recognise them, and cannot fill the table.
 MAX_SAMPLES = 3
 SAMPLE_BYTES = 96
 SET_ASIDE, CLAMPED, LATE = "set_aside", "clamped", "late"

@@ -29,6 +29,7 @@ from weir.pipeline.upkeep import LEASE_S, Prolong, archive_lease
 from weir.telemetry.store import StreamStore
 from weir.warehouse.connection import ClickHouseConnection
 
+# A task holds all events of its files in memory at once.
 FILES_PER_TASK = 50
 TASKS_PER_ROUND = 64
 """Tasks that Spark runs before the pause and the lease are prolonged again."""

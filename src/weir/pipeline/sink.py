@@ -35,6 +35,7 @@ SLICE_ROWS = 200_000
 # file.
 PORTION_EVENTS = 50_000
 
+# A short trouble of ClickHouse must not fail the Spark task, whose repetition reads the streams again.
 ATTEMPTS = 3
 _BACKOFF = Backoff(first_s=0.25, longest_s=1.0, factor=4)
 # A batch of 100,000 queues takes a loaded server tens of seconds, and giving up would only repeat it.

@@ -36,6 +36,7 @@ FORMAT = "weir-streams"
 PLAN = "plan"
 """The name of the note in Redis that mirrors the newest batch in Spark's journal (0011)."""
 
+# An exception ends the query, and the supervisor waits before it starts another.
 _ATTEMPTS = 3
 _BACKOFF = Backoff(first_s=0.1, longest_s=1.6, factor=4)
 _NO_TAILS: Mapping[Stream, Tail] = {}

@@ -28,6 +28,7 @@ _log = structlog.get_logger(__name__)
 LEASE = "archive"
 # Joining one portion of up to two million events must end within the lease; it is prolonged before each.
 LEASE_S = 600.0
+# An hour is closed ten minutes after its end, so a shorter period would find nothing new.
 PERIOD_S = 600.0
 
 Prolong = Callable[[], None]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from weir.telemetry.events import EventKind, EventLayout
 
+# Samples are packed as 32-bit numbers; larger ones are cut to this.
 MAX_SAMPLE = (1 << 32) - 1
 
 

@@ -23,6 +23,7 @@ from weir.telemetry.streams import DEFAULT_MAX_LENGTH, stream_key
 
 _log = structlog.get_logger(__name__)
 
+# Commands per pipeline: what gathered in an outage is not sent in one piece.
 FLUSH_BATCH = 1_000
 
 

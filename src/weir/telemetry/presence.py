@@ -27,6 +27,7 @@ from weir.model.names import EnvironmentRef
 
 _log = structlog.get_logger(__name__)
 
+# As long as the minute tier keeps its rows by default.
 KEEP_MS = 31 * DAY_MS
 NOTE_EVERY_S = 60
 """How often an environment is noted again while a process serves it."""

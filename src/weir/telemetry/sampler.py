@@ -21,6 +21,7 @@ from weir.telemetry.events import WORKER
 from weir.telemetry.presence import Presence
 
 SAMPLE_S = 1.0
+# One report every five seconds, the width of the finest bucket.
 SAMPLES_PER_FLUSH = 5
 
 

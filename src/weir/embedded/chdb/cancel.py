@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
+# Short enough that an abandoned query does not keep the engine busy, and cheap: one `select` per query.
 _LOOK_EVERY_S = 0.2
 
 

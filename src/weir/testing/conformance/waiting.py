@@ -12,6 +12,7 @@ from weir.model.names import QueueRef
 from weir.model.shards import shard_of
 from weir.testing.conformance.base import PLAIN, Promises, texts
 
+# A busy machine delays single tries, so the tests judge many.
 _TRIES = 15
 _WAKE_UP_S, _STEPS = 0.020, 3
 

@@ -17,7 +17,9 @@ from weir.model.durations import DAY_MS, HOUR_MS, written_ms
 from weir.model.limits import MAX_TIME_MS
 from weir.warehouse.tables import STEPS_MS, TierRetention
 
+# A day of minutes has 1,440 points, so it is shown without coarser buckets.
 MAX_POINTS = 1_500
+# Twice the default retention of the hours.
 MAX_PERIOD_MS = 800 * DAY_MS
 
 

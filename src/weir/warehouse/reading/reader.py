@@ -16,6 +16,7 @@ T = TypeVar("T")
 Answer = list[dict[str, Any]]
 # The longest question over 100,000 queues takes less than a second.
 ANSWER_S = 5.0
+# As many statements as the embedded engine runs at a time (`--max-concurrent`).
 THREADS = 8
 # The primary key already finds the rows. Loading column statistics for every question took more processor
 # time than it saved: 24 ms per question instead of 15 (0041).

@@ -21,6 +21,7 @@ from weir.warehouse.tables import WORKERS
 MAX_WORKERS = 1_000
 # A process reports every 5 s: it missed four reports.
 SILENT_AFTER_MS = 20_000
+# Compared with the mean over the window, so single late timers do not count.
 STRUGGLING_LAG_MS = 100.0
 
 COUNTERS = ("jobs_done", "pushes", "pops", "acks", "transactions", "errors", "deaths")
