@@ -110,7 +110,7 @@ async def test_a_call_of_unknown_outcome_is_settled_on_every_shard(
         await broker.define(queue, QueueSpec(name="work"))
         shard = shard_of(tenant, shards=SHARDS)
         await broker.allow_direct(shard, until_ms=await broker.now_ms(shard) + 60_000)
-        (answer,) = await broker.enqueue(queue, [NewMessage(payload=b"x")], call=call)
+        (answer,) = await broker.enqueue(queue, [NewMessage(payload=b"x")], entry=call)
         assert answer.outcome is Enqueue.ACCEPTED
         assert [one.settled for one in await broker.settle_call(queue, call)] == [True]
 

@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 
 from support.servers import RunningServer, redis_server, start_server
 from weir.broker import keys, layout
-from weir.broker.broker import Gated, NamedCall
+from weir.broker.broker import ForOperations, Gated, NamedCall
 from weir.broker.records import MARK, Record
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
@@ -160,7 +160,7 @@ async def test_promises_of_before_versions_hold(broker: RedisBroker) -> None:
     assert await broker.stale_gates(SHARD, older_ms=0) == [
         (queue("plain"), Gated(key="customer-2", operation=operation))
     ]
-    (answer,) = await broker.enqueue(queue("plain"), [behind_gate], operations=[operation])
+    (answer,) = await broker.enqueue(queue("plain"), [behind_gate], entry=ForOperations(ids=[operation]))
     assert answer.outcome is Enqueue.ACCEPTED
     await broker.open_gates(queue("plain"), [Gated(key="customer-2", operation=operation)])
     (answer,) = await broker.enqueue(queue("plain"), [NewMessage(payload=b"y", key="customer-2")])

@@ -30,7 +30,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from support.redis_cluster import RunningCluster
 from weir.broker import keys
-from weir.broker.broker import Gated, NamedCall
+from weir.broker.broker import Entry, ForOperations, Gated, GateRule, NamedCall
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.model.message import Delivery, Failure, NewMessage
@@ -168,15 +168,15 @@ class Brokers(RuleBasedStateMachine):
             )
             for key, priority, delay, ttl, idempotency, payload in items
         ]
-        options: dict[str, Any] = {
-            "direct": {},
-            "through": {"through_gate": True},
-            "call": {"call": NamedCall(slot="slot" + uuid4().hex, id="1")},
-            "operations": {"operations": [self.named(f"op{n % 2}") for n in range(len(messages))]},
-        }[how]
-        self.same("enqueue", self.queue(name), messages, **options)
+        entries: dict[str, Entry] = {
+            "direct": GateRule.OBEY,
+            "through": GateRule.PASS,
+            "call": NamedCall(slot="slot" + uuid4().hex, id="1"),
+            "operations": ForOperations(ids=[self.named(f"op{n % 2}") for n in range(len(messages))]),
+        }
+        self.same("enqueue", self.queue(name), messages, entry=entries[how])
         if how in ("call", "operations"):
-            self.same("enqueue", self.queue(name), messages, **options)
+            self.same("enqueue", self.queue(name), messages, entry=entries[how])
         self.lossy.lose = 0
 
     @rule(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from weir.admission.admission import Admission
-from weir.broker.broker import NamedCall
+from weir.broker.broker import Entry, GateRule, NamedCall
 from weir.control.database import Database, execute
 from weir.control.sql import NamedQuery
 from weir.errors import BrokerUnavailable
@@ -58,16 +58,12 @@ class Linked:
         queue: QueueRef,
         messages: Sequence[NewMessage],
         *,
-        through_gate: bool = False,
-        call: NamedCall | None = None,
-        operations: Sequence[str] | None = None,
+        entry: Entry = GateRule.OBEY,
     ) -> list[Enqueued]:
-        if self.link is Link.LATE and call is not None:
-            self.late.append((queue, list(messages), call))
+        if self.link is Link.LATE and isinstance(entry, NamedCall):
+            self.late.append((queue, list(messages), entry))
         self._may_fail()
-        answers = await self._broker.enqueue(
-            queue, messages, through_gate=through_gate, call=call, operations=operations
-        )
+        answers = await self._broker.enqueue(queue, messages, entry=entry)
         self._arrived("enqueue")
         return answers
 
@@ -85,7 +81,7 @@ class Linked:
     async def deliver_late(self) -> None:
         late, self.late = self.late, []
         for queue, messages, call in late:
-            await self._broker.enqueue(queue, messages, call=call)
+            await self._broker.enqueue(queue, messages, entry=call)
 
     def __getattr__(self, verb: str) -> object:
         method = getattr(self._broker, verb)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 from weir.model.ids import MessageId
@@ -60,17 +61,49 @@ class Gated:
     """How many it will bring."""
 
 
+class GateRule(Enum):
+    """How an enqueue call without a name meets the gates of its partitions."""
+
+    OBEY = "obey"
+    """A message is GATED while the gate of its partition is closed."""
+    PASS = "pass"
+    """Gates are ignored: for replays and copies of deaths, which have no place in the order of pushes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedCall:
-    """Names one enqueue call, so that it takes effect at most once however late its bytes arrive.
+    """A producer's direct enqueue call. Its name lets it take effect at most once, however late it arrives.
+
+    It obeys gates, and is GATED also once the allowance of its shard lapsed (see `allow_direct`).
 
     A caller uses a slot for one call at a time and takes a fresh one after a call of unknown outcome; so one
-    remembered id per slot (a field of one hash per shard) is enough, for any length of outage. A slot is
+    remembered call per slot (a field of one hash per shard) is enough, for any length of outage. A slot is
     forgotten once nobody can ask about its call any more (see `idle_calls`).
+
+    If the slot remembers this very id, the call changes nothing and is answered as it was the first time; one
+    that `settle_call` made void is GATED. The calls of a slot are numbered, so a call that arrives behind its
+    successor is known to be late, and changes nothing. (Ids that older programs stored are not numbers.)
     """
 
     slot: str
     id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForOperations:
+    """An enqueue call for queued operations: one id per message, those of one operation side by side.
+
+    The gate of a key holds, for each operation that closed it, how many of its messages were put in. A
+    message whose operation is not on that gate is GATED (someone else finished it). The messages that were
+    put in before are DUPLICATEs of themselves. Each further one is put in and counted in the same script,
+    until one is FULL. So an operation that is taken over, or that found no room, never pushes twice.
+    """
+
+    ids: Sequence[str]
+
+
+Entry = GateRule | NamedCall | ForOperations
+"""On whose behalf messages enter a queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,23 +143,9 @@ class Broker(Protocol):
         queue: QueueRef,
         messages: Sequence[NewMessage],
         *,
-        through_gate: bool = False,
-        call: NamedCall | None = None,
-        operations: Sequence[str] | None = None,
+        entry: Entry = GateRule.OBEY,
     ) -> list[Enqueued]:
-        """Put messages in.
-
-        `through_gate` passes closed gates. `call` is a producer's direct call: it is GATED also once the
-        allowance of the shard lapsed (see `allow_direct`).
-        `call`: the slot remembers this id and, a character a message, which ones were put in. If it
-        remembers this very id already, nothing changes; those that were put in are DUPLICATEs of
-        themselves and the others GATED.
-        `operations`, one id a message (those of one operation side by side), implies `through_gate`. The
-        gate of a key holds, for each operation that closed it, how many of its messages were put in. A
-        message whose operation is not on that gate is GATED (someone else finished it); the first so many
-        are DUPLICATEs of themselves; each further one is put in and counted in the same script, until one
-        is FULL. So an operation that is taken over, or that found no room, never pushes twice.
-        """
+        """Put messages in. `entry` says on whose behalf, and so which gates bind them."""
 
     async def dequeue(
         self,
@@ -230,8 +249,8 @@ class Broker(Protocol):
     async def allow_direct(self, shard: int, *, until_ms: int) -> None:
         """Let enqueue go direct until then, by the store's clock; only ever moves forward.
 
-        Where this was never called, direct is always allowed. Once it lapsed, an enqueue with a `call` is
-        GATED; one without is not a producer's, and gates alone bind it.
+        Where this was never called, direct is always allowed. Once it lapsed, a `NamedCall` is GATED;
+        any other enqueue is not a producer's, and gates alone bind it.
         """
 
     async def aclose(self) -> None: ...

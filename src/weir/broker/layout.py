@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from enum import StrEnum
 from struct import Struct
 
 import orjson
 
 from weir.broker.records import MARK, Record, python_struct
-from weir.model.message import DEFAULT_PRIORITY, NO_HEADERS, DeathReason, NewMessage
+from weir.model.message import DEFAULT_PRIORITY, NO_HEADERS, DeathReason, Enqueue, NewMessage
 from weir.spec.ir import Ordering, QueueSpec
 from weir.telemetry.events import CATALOGUE, QUEUE_COUNTERS
 from weir.telemetry.streams import EVENT_LAYOUT
@@ -94,6 +95,32 @@ JITTER_SCALE = 1_000_000
 DEATH_REASONS = tuple(DeathReason)
 """A dead message stores the position of its reason here."""
 NO_PRIORITY = 255
+
+
+class EntryMode(StrEnum):
+    """How an enqueue call enters, as the scripts are told it; `gate_watch` acts on it."""
+
+    OBEY_GATES = "0"
+    PASS_GATES = "1"
+    FOR_OPERATIONS = "2"
+    NAMED_CALL = "3"
+
+
+ENQUEUE_LETTERS: Mapping[Enqueue, str] = {
+    Enqueue.ACCEPTED: "a",
+    Enqueue.DUPLICATE: "d",
+    Enqueue.KEY_REUSED: "k",
+    Enqueue.FULL: "f",
+    Enqueue.GATED: "g",
+}
+"""The answer of a script for one message. Call slots remember these letters, so they never change."""
+
+
+def lua_entry() -> str:
+    """Modes and letters of an enqueue call as constants of the scripts."""
+    words = {mode.name: mode.value for mode in EntryMode}
+    words |= {outcome.name: letter for outcome, letter in ENQUEUE_LETTERS.items()}
+    return "".join(f"local {name} = '{value}'\n" for name, value in words.items())
 
 
 def lua_mark() -> str:

@@ -15,7 +15,7 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.metrics_core import Metric
 
-from weir.broker.broker import Broker, CallAnswer, Gated, NamedCall, Source, Swept
+from weir.broker.broker import Broker, CallAnswer, Entry, Gated, GateRule, NamedCall, Source, Swept
 from weir.errors import WeirError
 from weir.model.ids import MessageId
 from weir.model.limits import MAX_BATCH
@@ -116,14 +116,10 @@ class Observed:
         queue: QueueRef,
         messages: Sequence[NewMessage],
         *,
-        through_gate: bool = False,
-        call: NamedCall | None = None,
-        operations: Sequence[str] | None = None,
+        entry: Entry = GateRule.OBEY,
     ) -> list[Enqueued]:
         with self._heard("enqueue", len(messages)):
-            return await self.inner.enqueue(
-                queue, messages, through_gate=through_gate, call=call, operations=operations
-            )
+            return await self.inner.enqueue(queue, messages, entry=entry)
 
     async def dequeue(
         self,

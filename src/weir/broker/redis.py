@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weir.broker import checks, grouping, keys, layout, replies
-from weir.broker.broker import CallAnswer, Gated, NamedCall, Source, Swept
+from weir.broker.broker import CallAnswer, Entry, ForOperations, Gated, GateRule, NamedCall, Source, Swept
 from weir.broker.failures import translated
+from weir.broker.layout import EntryMode
 from weir.broker.runner import RedisConnection, ScriptRunner, connect
 from weir.broker.waiting import Wakeups
 from weir.model.clock import Clock
@@ -168,25 +169,22 @@ class RedisBroker:
         queue: QueueRef,
         messages: Sequence[NewMessage],
         *,
-        through_gate: bool = False,
-        call: NamedCall | None = None,
-        operations: Sequence[str] | None = None,
+        entry: Entry = GateRule.OBEY,
     ) -> list[Enqueued]:
         checks.check_messages(messages, max_payload=self._max_payload)
         if not messages:
             await self.state(queue)
             return []
-        direct = b"0" if call is None else b"3"
-        mode = b"2" if operations is not None else b"1" if through_gate else direct
-        slot, call_id = (call.slot.encode(), call.id.encode()) if call else (b"", b"")
-        arguments: list[bytes] = [keys.queue_ident(queue), mode, slot, call_id]
-        if operations is None:
+        # A named call is known by its name when it is repeated; any other is by the number in its reply slot.
+        send = self._runner.run if isinstance(entry, NamedCall) else self._runner.change
+        arguments: list[bytes] = [keys.queue_ident(queue), *_name_entry(entry)]
+        if isinstance(entry, ForOperations):
+            for message, operation in zip(messages, entry.ids, strict=True):
+                arguments += (*layout.pack_arrival(message), operation.encode())
+        else:
             for message in messages:
                 arguments += layout.pack_arrival(message)
-        else:
-            for message, operation in zip(messages, operations, strict=True):
-                arguments += (*layout.pack_arrival(message), operation.encode())
-        reply = await self._runner.change("enqueue", self._shard_of_queue(queue), *arguments)
+        reply = await send("enqueue", self._shard_of_queue(queue), *arguments)
         return replies.enqueued(messages, replies.check(reply, queue=queue.queue)[1])
 
     async def dequeue(
@@ -380,3 +378,18 @@ async def _sleep_until(event: asyncio.Event, timeout_s: float) -> None:
         await asyncio.wait_for(event.wait(), timeout_s)
     except TimeoutError:
         return
+
+
+_OBEY_GATES = (EntryMode.OBEY_GATES.encode(), b"", b"")
+_PASS_GATES = (EntryMode.PASS_GATES.encode(), b"", b"")
+_FOR_OPERATIONS = (EntryMode.FOR_OPERATIONS.encode(), b"", b"")
+_NAMED_CALL = EntryMode.NAMED_CALL.encode()
+
+
+def _name_entry(entry: Entry) -> tuple[bytes, bytes, bytes]:
+    """The mode of an enqueue call, its slot and its id, as the script reads them."""
+    if isinstance(entry, NamedCall):
+        return (_NAMED_CALL, entry.slot.encode(), entry.id.encode())
+    if isinstance(entry, ForOperations):
+        return _FOR_OPERATIONS
+    return _PASS_GATES if entry is GateRule.PASS else _OBEY_GATES

@@ -14,7 +14,6 @@ from weir.model.ids import MessageId
 from weir.model.message import (
     DeadMessage,
     Delivery,
-    Enqueue,
     Enqueued,
     LeaseRef,
     NewMessage,
@@ -35,13 +34,7 @@ class Word(StrEnum):
     NEWER = "newer"
 
 
-_OUTCOMES = {
-    ord("a"): Enqueue.ACCEPTED,
-    ord("d"): Enqueue.DUPLICATE,
-    ord("k"): Enqueue.KEY_REUSED,
-    ord("f"): Enqueue.FULL,
-    ord("g"): Enqueue.GATED,
-}
+_OUTCOMES = {ord(letter): outcome for outcome, letter in layout.ENQUEUE_LETTERS.items()}
 _NAMES_ANOTHER = b"dk"
 _SETTLEMENTS = {ord("d"): Settlement.DONE, ord("x"): Settlement.DEAD, ord("l"): Settlement.LAPSED}
 _unpack_handed = layout.HANDED.unpack_from

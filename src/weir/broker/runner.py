@@ -1,9 +1,9 @@
 """How scripts are sent: routed by shard, retried here and nowhere else, safe to run twice.
 
-Every call that changes something takes a *slot*: a name of this client and a number that grows. The
+Every call that changes something takes a *reply slot*: a name of this client and a number that grows. The
 script keeps its reply under the slot until the slot's next call. A retry carries the same number, so it
 gets the first reply again instead of running twice. The slot of a call whose outcome stayed unknown is
-never used again.
+never used again. Named calls take none: the name does the same for longer (see `NamedCall`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from weir.telemetry.events import QUEUE
 from weir.telemetry.streams import DEFAULT_MAX_LENGTH, METRICS_SWITCH, stream_key
 
 KEEP_REPLY_MS = 60_000
-"""Set to 0 to stop the scripts' events; every process notices within 10 s."""
+"""How long a reply slot keeps its reply. All tries of a call end within `patience_s`, 4 s by default."""
 _SWITCH_PERIOD_S = 10.0
+"""How often the switch of the scripts' events in Redis is read; 0 there stops them."""
 _RETRY_DELAYS_S = (0.02, 0.2)
 
 Client = Redis | RedisCluster
@@ -79,7 +80,9 @@ def connect(connection: RedisConnection, *, timeout_s: float | None = None) -> C
     )
 
 
-class _Slot:
+class ReplySlot:
+    """Where the scripts keep the reply to this client's last call under a name."""
+
     __slots__ = ("name", "number")
 
     def __init__(self, name: bytes) -> None:
@@ -107,7 +110,7 @@ class ScriptRunner:
         self._switch_read_at = 0.0
         self._stream_length = str(stream_length).encode()
         self._process = os.urandom(9).hex().encode()
-        self._slots: list[_Slot] = []
+        self._slots: list[ReplySlot] = []
         self._slot_count = 0
         self._heads: dict[int, tuple[bytes, bytes, bytes]] = {}
         self._announced: set[int] = set()
@@ -122,15 +125,15 @@ class ScriptRunner:
         return reply
 
     async def run(self, verb: str, shard: int, *args: bytes | int) -> list[Any]:
-        """Run a script that only reads, or that may run twice without harm."""
+        """Run a script that only reads, or that may run twice without harm, as named calls may."""
         return await self._send(script(verb), shard, slot=b"none", number=0, keep_ms=0, args=args)
 
-    def _take_slot(self) -> _Slot:
+    def _take_slot(self) -> ReplySlot:
         if self._slots:
             slot = self._slots.pop()
         else:
             self._slot_count += 1
-            slot = _Slot(b"s%s-%d" % (self._process, self._slot_count))
+            slot = ReplySlot(b"s%s-%d" % (self._process, self._slot_count))
         slot.number += 1
         return slot
 

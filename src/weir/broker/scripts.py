@@ -22,6 +22,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "keys": keys.lua_block,
     "layout": layout.lua_block,
     "mark": layout.lua_mark,
+    "entry": layout.lua_entry,
     "default_priority": layout.lua_default_priority,
     "death_reasons": layout.lua_death_reasons,
     "state_marks": layout.lua_state_marks,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from weir.broker.broker import Broker
+from weir.broker.broker import Broker, GateRule
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
 from weir.control.scopes import scope_of
 from weir.deadletters.copies import copy_of
@@ -101,7 +101,7 @@ class DeadLetterCopier:
         if not letters:
             return 0
         # Gates keep the order of producers, who have nothing to do with these messages.
-        answers = await self._broker.enqueue(queue, [copy_of(one) for one in letters], through_gate=True)
+        answers = await self._broker.enqueue(queue, [copy_of(one) for one in letters], entry=GateRule.PASS)
         refused = [index for index, answer in enumerate(answers) if answer.outcome not in GONE_OUT]
         return min(refused, default=len(letters))
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from weir.broker.broker import Broker
+from weir.broker.broker import Broker, GateRule
 from weir.broker.checks import check_message
 from weir.control.database import Connection, fetch
 from weir.deadletters.dead_letter import DeadLetter
@@ -57,14 +57,14 @@ async def send_replays(
     if not messages:
         return Replays(skipped=skipped)
     try:
-        outcomes = await broker.enqueue(letters[0].queue, list(messages.values()), through_gate=True)
+        outcomes = await broker.enqueue(letters[0].queue, list(messages.values()), entry=GateRule.PASS)
     except InvalidInput:
         # Rare, so messages are checked one by one only after the queue refused one of them.
         messages, refused = _sendable(messages)
         skipped |= refused
         if not refused:
             raise
-        outcomes = await broker.enqueue(letters[0].queue, list(messages.values()), through_gate=True)
+        outcomes = await broker.enqueue(letters[0].queue, list(messages.values()), entry=GateRule.PASS)
     replayed: dict[str, str] = {}
     for (letter_id, message), enqueued in zip(messages.items(), outcomes, strict=True):
         if enqueued.outcome not in GONE_OUT:

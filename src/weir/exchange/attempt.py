@@ -37,24 +37,27 @@ class Held(Refused):
 class CallSlots:
     """Names calls. Each slot carries one call at a time, so the broker need remember only its last.
 
-    A slot whose call had an unknown outcome is never given back: the call may still take effect.
+    The calls of a slot are numbered: bytes of an earlier one, sent twice, may arrive behind a later one. A
+    slot whose call had an unknown outcome is never given back: the call may still take effect.
     """
 
     def __init__(self, process: str | None = None) -> None:
         self._process = process or new_id()
-        self._free: list[str] = []
+        self._free: list[NamedCall] = []
+        """The last call of each slot that is free."""
         self._made = 0
 
     def take(self) -> NamedCall:
         """A fresh call in a slot that no other call uses meanwhile."""
         if self._free:
-            return NamedCall(slot=self._free.pop(), id=new_id())
+            last = self._free.pop()
+            return NamedCall(slot=last.slot, id=str(int(last.id) + 1))
         self._made += 1
-        return NamedCall(slot=f"{self._process}/{self._made}", id=new_id())
+        return NamedCall(slot=f"{self._process}/{self._made}", id="1")
 
     def give_back(self, call: NamedCall) -> None:
         """The outcome of the call is known."""
-        self._free.append(call.slot)
+        self._free.append(call)
 
 
 class DirectPusher:
@@ -121,7 +124,7 @@ class DirectAttempt(DirectPusher):
     async def _enqueue(self, queue: QueueRef, messages: list[NewMessage], call: NamedCall) -> list[Enqueued]:
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._broker.enqueue(queue, messages, call=call)
+                return await self._broker.enqueue(queue, messages, entry=call)
         except TimeoutError:
             raise BrokerUnavailable("the broker did not answer in time; try again") from None
 

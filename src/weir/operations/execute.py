@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from weir.admission.kinds import OperationType
-from weir.broker.broker import Broker, CallAnswer
+from weir.broker.broker import Broker, CallAnswer, ForOperations
 from weir.errors import BrokerUnavailable, InvalidInput, Unavailable, WeirError
 from weir.model.limits import MAX_BATCH
 from weir.model.message import Enqueue, Enqueued, Failure, NewMessage, Settlement, Verb
@@ -161,7 +161,7 @@ async def _enqueue(
 ) -> dict[str, list[Enqueued] | WeirError]:
     messages = [message for one in running for message in one.messages]
     operations = [one.claimed.id for one in running for _ in one.messages]
-    answers = await broker.enqueue(queue, messages, operations=operations) if messages else []
+    answers = await broker.enqueue(queue, messages, entry=ForOperations(ids=operations)) if messages else []
     by_operation: dict[str, list[Enqueued] | WeirError] = {}
     at = 0
     for one in running:

@@ -16,7 +16,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from weir.broker import checks
-from weir.broker.broker import CallAnswer, Gated, NamedCall, Shard, Source, Swept
+from weir.broker.broker import (
+    CallAnswer,
+    Entry,
+    ForOperations,
+    Gated,
+    GateRule,
+    NamedCall,
+    Shard,
+    Source,
+    Swept,
+)
 from weir.errors import Conflict, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, new_id
@@ -132,20 +142,19 @@ class MemoryBroker:
         queue: QueueRef,
         messages: Sequence[NewMessage],
         *,
-        through_gate: bool = False,
-        call: NamedCall | None = None,
-        operations: Sequence[str] | None = None,
+        entry: Entry = GateRule.OBEY,
     ) -> list[Enqueued]:
         checks.check_messages(messages, max_payload=self._max_payload)
-        model, counts = self._model(queue), MemoryCounts()
         shard, now = self._shard(queue.scope), self._clock.now_ms()
+        call = entry if isinstance(entry, NamedCall) else None
         if call is not None and (known := self._gates.repeated(shard, call, messages)) is not None:
             return known
-        if operations is not None:
+        model, counts = self._model(queue), MemoryCounts()
+        if isinstance(entry, ForOperations):
             answers = self._gates.put_for(
                 queue,
                 messages,
-                operations,
+                entry.ids,
                 put=lambda message: model.enqueue(message, now, counts),
                 first_id=lambda message: model.first_id(message, now),
             )
@@ -157,7 +166,7 @@ class MemoryBroker:
                     message,
                     now,
                     counts,
-                    gated=not through_gate and (lapsed or self._gates.closed(queue, message.key)),
+                    gated=entry is not GateRule.PASS and (lapsed or self._gates.closed(queue, message.key)),
                     reserved=reserved,
                 )
                 for message in messages

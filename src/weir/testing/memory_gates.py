@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from weir.broker.broker import CallAnswer, Gated, NamedCall
+from weir.errors import BrokerUnavailable
 from weir.model.ids import MessageId
 from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
@@ -104,10 +105,17 @@ class MemoryGates:
     def repeated(self, shard: int, call: NamedCall, messages: Sequence[NewMessage]) -> list[Enqueued] | None:
         """The answers to a call that its slot remembers; None if it is new."""
         known = self._calls.get((shard, call.slot))
-        if known is None or known.id != call.id:
+        if known is None:
+            return None
+        if known.id != call.id:
+            if _is_earlier(call, known.id):
+                raise BrokerUnavailable("the call was given up by its caller; it changes nothing")
             return None
         answers = known.answers or [CallAnswer(outcome=Enqueue.GATED)] * len(messages)
-        return [_again(message, answer) for message, answer in zip(messages, answers, strict=True)]
+        return [
+            Enqueued(outcome=answer.outcome, message_id=answer.first_id or message.id)
+            for message, answer in zip(messages, answers, strict=True)
+        ]
 
     def remember(self, shard: int, call: NamedCall, answers: Sequence[Enqueued], *, now_ms: int) -> None:
         noted = [
@@ -165,9 +173,6 @@ class MemoryGates:
         return answers
 
 
-def _again(message: NewMessage, answer: CallAnswer) -> Enqueued:
-    """A message that was put in is a duplicate of itself, and one that was turned away must queue."""
-    if answer.outcome in _NAME_ANOTHER:
-        return Enqueued(outcome=answer.outcome, message_id=answer.first_id or message.id)
-    outcome = Enqueue.DUPLICATE if answer.settled else Enqueue.GATED
-    return Enqueued(outcome=outcome, message_id=message.id)
+def _is_earlier(call: NamedCall, remembered: str) -> bool:
+    """Whether a call was made before the one that its slot remembers, as far as both have numbers."""
+    return call.id.isdecimal() and remembered.isdecimal() and int(call.id) < int(remembered)

@@ -1,18 +1,18 @@
 -- enqueue: put messages in; each is accepted, known already, refused or gated. Its first write is HSET,
 -- which a server that is out of memory refuses, so it changes everything or nothing.
--- ARGV  7 ident, 8 mode of the gates (see `gate_watch`), 9 slot of a named call ('': none), 10 its id,
+-- ARGV  7 ident, 8 mode of entry (see `gate_watch`), 9 slot and 10 id of a named call,
 --       11… for each message what the script reads (ARRIVAL, then key, idempotency key and digest), the
---       body, and in mode '2' its operation
--- Reply {'ok', one letter a message: a accepted, d duplicate, k key reused, f full, g gated, then the
---       16-byte ids of the first messages of all d and k, in order} | {'unknown'} | {'stale'}
+--       body, and its operation if it is put in for one
+-- Reply {'ok', one letter per message (see `entry`), then the 16-byte ids of the first messages of all DUPLICATE and
+--       KEY_REUSED, in order} | {'unknown'} | {'stale'}
 --- include "call"
 --- include "clock"
 --- include "keys"
 --- include "layout"
+--- include "entry"
 --- include "recorded"
 --- include "record"
 --- include "named_call"
---- include "answer_again"
 --- include "remember_call"
 --- include "load_queue"
 --- include "depth"
@@ -21,25 +21,26 @@
 --- include "finish"
 local ident, mode = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1]
 local slot, call_id = ARGV[FIRST_ARGUMENT + 2], ARGV[FIRST_ARGUMENT + 3]
-local first, stride = FIRST_ARGUMENT + 4, mode == '2' and 3 or 2
+local first, stride = FIRST_ARGUMENT + 4, mode == FOR_OPERATIONS and 3 or 2
 local before = recorded()
 if before == 'stale' then return {'stale'} end
 if before then return {'ok', before} end
+local ids = {}
+for at = first, #ARGV, stride do ids[#ids + 1] = string.sub(ARGV[at], 1, 16) end
+if mode == NAMED_CALL then
+  local known, firsts, late = named_call(slot, call_id)
+  if late then return {'stale'} end
+  -- A call that was settled before it arrived is void: it has no letters, and none of its messages enters.
+  if known then return {'ok', known == '' and string.rep(GATED, #ids) or known .. firsts} end
+end
 local q = load_queue(ident)
 if not q then return {'unknown'} end
 local now = clock()
-local ids = {}
-for at = first, #ARGV, stride do ids[#ids + 1] = string.sub(ARGV[at], 1, 16) end
-
-if slot ~= '' then
-  local known, firsts = named_call(slot, call_id)
-  if known then return {'ok', answer_again(ids, known, firsts)} end
-end
 
 -- Decide first, write after. What queued operations will bring takes room from everybody but them.
 local present = redis.call('HMGET', q.key.bodies, unpack(ids))
 local gates = gate_watch(q, mode, now)
-local waiting = depth(q) + (mode == '2' and 0 or q.reserved)
+local waiting = depth(q) + (mode == FOR_OPERATIONS and 0 or q.reserved)
 local room = q.max_depth > 0 and q.max_depth - waiting or math.huge
 local span = q.ttl > 0 and math.min(q.ttl, q.max_age) or q.max_age
 local sub, gated, gate_before, gate_after = string.sub, gates.closed, gates.before, gates.after
@@ -64,16 +65,16 @@ for i, id in ipairs(ids) do
   local letter = gate_before and gate_before(key, operation)
   if not letter then
     if answer then
-      letter = sub(answer, 25) == digest and 'd' or 'k'
+      letter = sub(answer, 25) == digest and DUPLICATE or KEY_REUSED
     elseif gated and gated(key) then
-      letter = room < 1 and 'f' or 'g'
-      if letter == 'f' then refused = refused + 1 end
+      letter = room < 1 and FULL or GATED
+      if letter == FULL then refused = refused + 1 end
     elseif present[i] or named[id] then
-      letter = 'd'
+      letter = DUPLICATE
     elseif room < 1 then
-      letter, refused = 'f', refused + 1
+      letter, refused = FULL, refused + 1
     else
-      letter, room, named[id], accepted = 'a', room - 1, true, accepted + 1
+      letter, room, named[id], accepted = ACCEPTED, room - 1, true, accepted + 1
       bodies[2 * accepted - 1], bodies[2 * accepted] = id, ARGV[at + 1]
       if idempotency then seen[idempotency] = struct.pack('>I8', now + q.window) .. id .. digest end
       local available = deliver_at > now and deliver_at or now + delay
@@ -86,8 +87,8 @@ for i, id in ipairs(ids) do
     end
     if gate_after then gate_after(key, operation, letter) end
   end
-  if letter == 'd' or letter == 'k' then originals[#originals + 1] = original end
-  letters[i] = letter == 's' and 'f' or letter
+  if letter == DUPLICATE or letter == KEY_REUSED then originals[#originals + 1] = original end
+  letters[i] = letter == STOPPED and FULL or letter
 end
 
 local counts = {}
@@ -95,7 +96,7 @@ admit(q, now, arrivals, bodies, seen, counts)
 tally(q, counts, 'refused', refused)
 local moved = gates.save and gates.save()
 local answer = table.concat(letters)
-if slot ~= '' then
+if mode == NAMED_CALL then
   remember_call(slot, call_id, answer, table.concat(originals), now)
 end
 if moved or #arrivals + refused > 0 then finish(q, 'enqueue', counts, {}, now) end

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from weir.broker.broker import Broker, CallAnswer, NamedCall
+from weir.errors import BrokerUnavailable
 from weir.model.ids import new_id
 from weir.model.message import DeathReason, Enqueue, Failure
 from weir.model.names import QueueRef
@@ -106,13 +109,12 @@ class CapacityPromises(Promises):
     ) -> None:
         await broker.define(queue, replace(PLAIN, retention=Retention(max_depth=1)))
         call, batch = NamedCall(slot=new_id(), id=new_id()), [message("a"), message("b")]
-        first = await broker.enqueue(queue, batch, call=call)
+        first = await broker.enqueue(queue, batch, entry=call)
         assert [answer.outcome for answer in first] == [Enqueue.ACCEPTED, Enqueue.FULL]
         (got,) = await self.take(broker, queue)
         await broker.ack([got.lease])
-        again = await broker.enqueue(queue, batch, call=call)
-        assert [answer.outcome for answer in again] == [Enqueue.DUPLICATE, Enqueue.GATED]
-        assert [answer.message_id for answer in again] == [one.id for one in batch]
+        again = await broker.enqueue(queue, batch, entry=call)
+        assert again == first
         answers = [CallAnswer(outcome=Enqueue.ACCEPTED), CallAnswer(outcome=Enqueue.FULL)]
         assert await broker.settle_call(queue, call) == answers
         assert (await broker.state(queue)).odometers["enqueued"] == 1
@@ -124,14 +126,13 @@ class CapacityPromises(Promises):
         call, first = NamedCall(slot=new_id(), id=new_id()), message("a", idempotency_key="i")
         await broker.enqueue(queue, [first])
         batch = [message("b"), message("a", idempotency_key="i"), message("c", idempotency_key="i")]
-        told = await broker.enqueue(queue, batch, call=call)
+        told = await broker.enqueue(queue, batch, entry=call)
         assert await broker.settle_call(queue, call) == [
             CallAnswer(outcome=Enqueue.ACCEPTED),
             CallAnswer(outcome=Enqueue.DUPLICATE, first_id=first.id),
             CallAnswer(outcome=Enqueue.KEY_REUSED, first_id=first.id),
         ]
-        again = await broker.enqueue(queue, batch, call=call)
-        assert again == [replace(told[0], outcome=Enqueue.DUPLICATE), *told[1:]]
+        assert await broker.enqueue(queue, batch, entry=call) == told
 
     async def test_slots_are_forgotten_only_after_they_were_idle(
         self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
@@ -139,16 +140,16 @@ class CapacityPromises(Promises):
         await broker.define(queue, PLAIN)
         shard = shard_of(queue.scope, shards=broker.shards)
         calls = [NamedCall(slot=new_id(), id=new_id()) for _ in range(3)]
-        await broker.enqueue(queue, [message("a")], call=calls[0])
+        await broker.enqueue(queue, [message("a")], entry=calls[0])
         await broker.settle_call(queue, calls[1])
         manual_clock.advance(1_000)
-        await broker.enqueue(queue, [message("b")], call=calls[2])
+        await broker.enqueue(queue, [message("b")], entry=calls[2])
         idle = set(await broker.idle_calls(shard, idle_ms=1_000))
         assert [call.slot in idle for call in calls] == [True, True, False]
-        await broker.enqueue(queue, [message("c")], call=replace(calls[0], id=new_id()))
+        await broker.enqueue(queue, [message("c")], entry=replace(calls[0], id=new_id()))
         assert await broker.forget_calls(shard, [call.slot for call in calls], idle_ms=1_000) == 1
         assert calls[1].slot not in await broker.idle_calls(shard, idle_ms=0)
-        (answer,) = await broker.enqueue(queue, [message("d")], call=calls[1])
+        (answer,) = await broker.enqueue(queue, [message("d")], entry=calls[1])
         assert answer.outcome is Enqueue.ACCEPTED
         assert await broker.settle_call(queue, calls[2]) == [CallAnswer(outcome=Enqueue.ACCEPTED)]
 
@@ -158,8 +159,23 @@ class CapacityPromises(Promises):
         await broker.define(queue, PLAIN)
         call = NamedCall(slot=new_id(), id=new_id())
         assert await broker.settle_call(queue, call) == []
-        (answer,) = await broker.enqueue(queue, [message("a")], call=call)
+        (answer,) = await broker.enqueue(queue, [message("a")], entry=call)
         assert answer.outcome is Enqueue.GATED
         assert await broker.settle_call(queue, call) == []
         other = replace(call, id=new_id())
-        assert (await broker.enqueue(queue, [message("b")], call=other))[0].outcome is Enqueue.ACCEPTED
+        assert (await broker.enqueue(queue, [message("b")], entry=other))[0].outcome is Enqueue.ACCEPTED
+
+    async def test_a_named_call_that_arrives_behind_the_next_of_its_slot_changes_nothing(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        late, sent = NamedCall(slot=new_id(), id="9"), message("a")
+        await broker.enqueue(queue, [sent], entry=late)
+        (got,) = await self.take(broker, queue)
+        await broker.ack([got.lease])
+        following = replace(late, id="10")
+        await broker.enqueue(queue, [message("b")], entry=following)
+        with pytest.raises(BrokerUnavailable):
+            await broker.enqueue(queue, [sent], entry=late)
+        assert (await broker.state(queue)).odometers["enqueued"] == 2
+        assert await broker.settle_call(queue, following) == [CallAnswer(outcome=Enqueue.ACCEPTED)]

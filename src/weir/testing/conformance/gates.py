@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from weir.broker.broker import Broker, Gated, NamedCall
+from weir.broker.broker import Broker, ForOperations, Gated, GateRule, NamedCall
 from weir.model.ids import new_id, new_message_id
 from weir.model.message import Enqueue, Failure
 from weir.model.names import QueueRef
@@ -29,7 +29,7 @@ class GatePromises(Promises):
 
         gated = [Enqueue.GATED, Enqueue.ACCEPTED, Enqueue.ACCEPTED]
         assert await outcomes() == gated
-        assert await outcomes(through_gate=True) == [Enqueue.ACCEPTED] * 3
+        assert await outcomes(entry=GateRule.PASS) == [Enqueue.ACCEPTED] * 3
         await broker.open_gates(queue, [one])
         assert await outcomes() == gated
         await broker.open_gates(queue, [one, two])
@@ -44,7 +44,7 @@ class GatePromises(Promises):
         await broker.define(queue, PLAIN)
         (answer,) = await broker.enqueue(queue, [message("direct")])
         assert answer.outcome is Enqueue.GATED
-        (answer,) = await broker.enqueue(queue, [message("queued")], operations=["op"])
+        (answer,) = await broker.enqueue(queue, [message("queued")], entry=ForOperations(ids=["op"]))
         assert answer.outcome is Enqueue.ACCEPTED
 
     async def test_a_void_operation_never_runs_and_holds_no_gate(
@@ -56,7 +56,9 @@ class GatePromises(Promises):
         assert await broker.void_gates(queue, [void]) == [True]
         assert await broker.void_gates(queue, [void]) == [True]
         assert await broker.close_gates(queue, [void, other]) == [None, 0]
-        (answer,) = await broker.enqueue(queue, [message("void", key="k")], operations=[void.operation])
+        (answer,) = await broker.enqueue(
+            queue, [message("void", key="k")], entry=ForOperations(ids=[void.operation])
+        )
         assert answer.outcome is Enqueue.GATED
         await broker.open_gates(queue, [other])
         (answer,) = await broker.enqueue(queue, [message("direct", key="k")])
@@ -68,7 +70,7 @@ class GatePromises(Promises):
         await broker.define(queue, PLAIN)
         gate = Gated(key=None, operation=new_id())
         await broker.close_gates(queue, [gate])
-        await broker.enqueue(queue, [message("in")], operations=[gate.operation])
+        await broker.enqueue(queue, [message("in")], entry=ForOperations(ids=[gate.operation]))
         assert await broker.void_gates(queue, [gate]) == [False]
         await broker.open_gates(queue, [gate])
         assert await broker.void_gates(queue, [gate]) == [False]
@@ -81,7 +83,7 @@ class GatePromises(Promises):
         batch = [message(name, key="k") for name in ("a", "b", "c", "d")]
 
         async def push() -> list[Enqueue]:
-            answers = await broker.enqueue(queue, batch, operations=["1", "1", "1", "2"])
+            answers = await broker.enqueue(queue, batch, entry=ForOperations(ids=["1", "1", "1", "2"]))
             return [answer.outcome for answer in answers]
 
         assert await push() == [Enqueue.GATED] * 4
@@ -111,8 +113,11 @@ class GatePromises(Promises):
             return [answer.outcome for answer in await broker.enqueue(queue, batch, **options)]
 
         assert await outcomes("x9", "y9", "z9", "other") == [Enqueue.FULL] * 4
-        assert await outcomes("x9", through_gate=True) == [Enqueue.FULL]
-        assert await outcomes("x1", "x2", "y1", operations=["x", "x", "y"]) == [Enqueue.ACCEPTED] * 3
+        assert await outcomes("x9", entry=GateRule.PASS) == [Enqueue.FULL]
+        assert (
+            await outcomes("x1", "x2", "y1", entry=ForOperations(ids=["x", "x", "y"]))
+            == [Enqueue.ACCEPTED] * 3
+        )
         assert await outcomes("z9") == [Enqueue.FULL]
         await broker.ack([one.lease for one in await self.take(broker, queue, limit=2)])
         assert await outcomes("x9", "z1") == [Enqueue.GATED, Enqueue.ACCEPTED]
@@ -127,7 +132,7 @@ class GatePromises(Promises):
         gate = Gated(key="k", operation="op", messages=9)
         assert await broker.close_gates(queue, [gate]) == [9]
         assert await broker.close_gates(queue, [gate], within_room=True) == [9]
-        await broker.enqueue(queue, [message("a", key="k")], operations=["op"])
+        await broker.enqueue(queue, [message("a", key="k")], entry=ForOperations(ids=["op"]))
         await broker.ack([one.lease for one in await self.take(broker, queue)])
         await broker.forget(queue)
         await broker.define(queue, spec)
@@ -184,16 +189,18 @@ class GatePromises(Promises):
         await broker.allow_direct(shard, until_ms=now + 50)
         try:
             manual_clock.advance(100)
-            (first,) = await broker.enqueue(queue, [message("a")], call=NamedCall(slot=new_id(), id=new_id()))
+            (first,) = await broker.enqueue(
+                queue, [message("a")], entry=NamedCall(slot=new_id(), id=new_id())
+            )
             assert first.outcome is Enqueue.ACCEPTED
             manual_clock.advance(1)
             (second,) = await broker.enqueue(
-                queue, [message("b")], call=NamedCall(slot=new_id(), id=new_id())
+                queue, [message("b")], entry=NamedCall(slot=new_id(), id=new_id())
             )
             assert second.outcome is Enqueue.GATED
             (nobodys,) = await broker.enqueue(queue, [message("d")])
             assert nobodys.outcome is Enqueue.ACCEPTED
-            (through,) = await broker.enqueue(queue, [message("c")], through_gate=True)
+            (through,) = await broker.enqueue(queue, [message("c")], entry=GateRule.PASS)
             assert through.outcome is Enqueue.ACCEPTED
         finally:
             await broker.allow_direct(shard, until_ms=1 << 52)

@@ -1,19 +1,21 @@
 --- include "keys"
 --- include "gate_state"
+--- include "entry"
 -- Whether messages may enter now, for one enqueue call.
---   mode '0': gated while their partition's gate is closed
---   mode '3': a producer's direct call: also gated once direct entry lapsed
---   mode '1': through every gate
---   mode '2': on behalf of operations, each once: what an operation put in before is not put in again
+--   OBEY_GATES      gated while the gate of their partition is closed
+--   NAMED_CALL      a producer's direct call: gated also once the direct allowance lapsed
+--   PASS_GATES      through every gate
+--   FOR_OPERATIONS  for queued operations, each once: what an operation put in before is not put in again
 -- `closed` says whether a partition is gated. `before` answers a letter that settles an operation's message, or
 -- nil; `after` hears what became of it. Each is absent where there is nothing to watch.
+-- `before` answers STOPPED for the messages of an operation behind its first FULL one. The caller is told FULL for
+-- them, but they are not counted as refused: the operation brings them when it is tried again.
+local STOPPED = 's'
 local function gate_watch(q, mode, now)
   local keys = q.key
-  if mode == '1' then
-    return {}
-  end
-  if mode == '0' or mode == '3' then
-    local until_ms = mode == '3' and redis.call('GET', shard_key.direct)
+  if mode == PASS_GATES then return {} end
+  if mode ~= FOR_OPERATIONS then
+    local until_ms = mode == NAMED_CALL and redis.call('GET', shard_key.direct)
     local lapsed = until_ms and tonumber(until_ms) < now
     local some = redis.call('EXISTS', keys.gates) == 1
     if not (lapsed or some) then return {} end
@@ -31,12 +33,12 @@ local function gate_watch(q, mode, now)
       held[place] = {put = put or -1, total = total or 0}
     end
     named[operation] = (named[operation] or 0) + 1
-    if held[place].put < 0 then return 'g' end
-    if named[operation] <= held[place].put then return 'd' end
-    if stopped[operation] then return 's' end
+    if held[place].put < 0 then return GATED end
+    if named[operation] <= held[place].put then return DUPLICATE end
+    if stopped[operation] then return STOPPED end
   end
   local function after(partition, operation, letter)
-    if letter == 'f' then
+    if letter == FULL then
       stopped[operation] = true
     else
       local gate = gate_key(keys, partition)

@@ -1,11 +1,13 @@
 --- include "keys"
 --- include "remembered_call"
 -- What the slot remembers of this very call: a letter for each message, and the ids of the first messages of all
--- d and k. Nil if it is new.
+-- DUPLICATE and KEY_REUSED. Nil if the call is new, or if it is late: its slot has made a later one since. Only ids that
+-- are numbers tell that; older programs used others.
 local function named_call(slot, id)
   local known = redis.call('HGET', shard_key.calls, slot)
   if not known then return nil end
   local _, remembered, letters, originals = remembered_call(known)
-  if remembered ~= id then return nil end
-  return letters, originals
+  if remembered == id then return letters, originals end
+  local number, last = tonumber(id), tonumber(remembered)
+  return nil, nil, number and last and number < last
 end
