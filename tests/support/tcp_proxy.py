@@ -132,6 +132,11 @@ class TcpProxy:
         except OSError:
             writer.transport.abort()
             return
+        if not self._accepting:
+            # It was refused while the server was being reached; `cut` did not know of it yet.
+            writer.transport.abort()
+            server_writer.transport.abort()
+            return
         self._writers |= {writer, server_writer}
         for source, sink, is_reply in ((reader, server_writer, False), (server_reader, writer, True)):
             task = asyncio.create_task(self._pump(source, sink, is_reply=is_reply))
