@@ -77,7 +77,9 @@ async def test_queue_full_behavior(database: Database, broker: MemoryBroker, que
     assert await drained(broker, queue) == ["0", "1", "2", "3", "4", "5", "again", "direct"]
 
 
-async def test_two_processors_never_run_one_partition_at_once(service: OperationService, queue: QueueRef) -> None:
+async def test_two_processors_never_run_one_partition_at_once(
+    service: OperationService, queue: QueueRef
+) -> None:
     for n in range(20):
         await queued(service, queue, str(n), key=f"k{n % 4}")
     claims = await asyncio.gather(
