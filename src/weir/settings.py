@@ -26,7 +26,8 @@ from weir.warehouse.tables import TierRetention
 
 PREFIX = "WEIR_"
 _DELIMITER = "__"
-_OF_THE_DOOR = frozenset({"WEIR_VENV", "WEIR_PYTHON"})
+_OF_THE_LAUNCHER = frozenset({"WEIR_VENV", "WEIR_PYTHON"})
+"""Variables that the script `./weir` reads; they are not settings."""
 _RENAMED = {"WEIR_PIPELINE__MAX_LANES": "WEIR_PIPELINE__MAX_READ_TASKS"}
 """Old name of a setting -> the new one, which the old one is answered with."""
 _LIMITS = Limits()
@@ -78,16 +79,16 @@ class EmbeddedSettings(SettingsSection):
     redis_server: Path | None = Field(
         default=None, description="a Redis or Valkey program; unset: the Valkey that comes as a wheel"
     )
-    redis_port: Port = Field(default=0, description="0 picks a free one")
-    postgres_port: Port = Field(default=0, description="0 picks a free one")
-    clickhouse_port: Port = Field(default=0, description="0 picks a free one")
+    redis_port: Port = Field(default=0, description="port of the API; 0 picks a free one")
+    postgres_port: Port = Field(default=0, description="port of the API; 0 picks a free one")
+    clickhouse_port: Port = Field(default=0, description="port of the API; 0 picks a free one")
 
 
 class ApiSettings(SettingsSection):
     """Where the API listens, and how much it takes."""
 
     host: str = "127.0.0.1"
-    port: Port = Field(default=8420, description="0 picks a free one")
+    port: Port = Field(default=8420, description="port of the API; 0 picks a free one")
     max_body_bytes: Annotated[int, Field(ge=1_024, le=67_108_864)] = Field(
         default=_LIMITS.max_body_bytes, description="a larger body is refused with 413"
     )
@@ -105,7 +106,8 @@ class ApiSettings(SettingsSection):
         default=_LIMITS.max_streams, description="more streams of events at once are refused with 429"
     )
     max_streams_per_token: Annotated[int, Field(ge=1)] = Field(
-        default=_LIMITS.max_streams_per_token, description="the same for the tokens of one scope"
+        default=_LIMITS.max_streams_per_token,
+        description="more streams of the tokens of one scope are refused with 429",
     )
     header_timeout_s: Annotated[float, Field(gt=0)] = Field(
         default=_LIMITS.header_timeout_s,
@@ -137,28 +139,35 @@ class ApiSettings(SettingsSection):
     )
     postgres_connections: Annotated[int, Field(ge=2)] = 10
     min_free_disk_bytes: Annotated[int, Field(ge=0)] = 67_108_864
-    metrics_token: SecretStr | None = Field(default=None, description="shows every tenant in /metrics")
+    metrics_token: SecretStr | None = Field(
+        default=None, description="token that sees every tenant in /metrics"
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
 
 class PipelineSettings(SettingsSection):
     """How Spark moves events from the streams to the warehouse."""
 
-    master: str | None = Field(default=None, description="unset: local, or what was submitted to")
+    master: str | None = Field(
+        default=None, description="Spark master; unset: local, or the one that the job was submitted to"
+    )
     memory: str = Field(default="1g", description="heap of the driver and of each executor")
     checkpoint: str | None = Field(default=None, description="unset: below the data directory")
     archive: str | None = Field(default=None, description="unset: below the data directory")
     keep_archive_days: Annotated[int, Field(ge=0)] = Field(
-        default=38, description="a week longer than minutes; 0 keeps every hour"
+        default=38,
+        description="days that the archive keeps events: a week longer than the minute tier; 0 keeps all",
     )
     trigger_ms: Annotated[int, Field(ge=50, le=60_000)] = 500
     max_events: Annotated[int, Field(ge=1_000)] = Field(
-        default=400_000, description="events per batch, about"
+        default=400_000, description="about how many events one batch reads"
     )
     max_read_tasks: Annotated[int, Field(ge=1)] = Field(
-        default=1, description="Spark tasks that read one batch; raise it with the cluster"
+        default=1, description="Spark tasks that read one batch; a cluster can use more than one"
     )
-    metrics_port: Port | None = Field(default=None, description="serves the pipeline's own /metrics")
+    metrics_port: Port | None = Field(
+        default=None, description="port of the pipeline's own /metrics; unset: none"
+    )
 
 
 class WarehouseSettings(SettingsSection):
@@ -176,38 +185,41 @@ class WarehouseSettings(SettingsSection):
 
 
 class LoadSettings(SettingsSection):
-    """What happens when more comes in than can be done at once."""
+    """How requests are admitted when more arrive than can run at once."""
 
-    admission: bool = Field(default=True, description="false executes everything at once, come what may")
+    admission: bool = Field(
+        default=True, description="false executes every request at once, however busy the broker is"
+    )
     push_utilization: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=DEFAULT_THRESHOLD.utilization, description="above this, pushes are queued"
+        default=DEFAULT_THRESHOLD.utilization,
+        description="share of the limit in use above which pushes are queued",
     )
     push_queue_depth: Annotated[int, Field(ge=1)] = Field(
         default=DEFAULT_THRESHOLD.depth, description="with more operations queued, pushes are rejected"
     )
     initial_limit: Annotated[int, Field(ge=1)] = Field(
-        default=16, description="operations at once, to begin with"
+        default=16, description="operations that run at once after the start"
     )
     min_limit: Annotated[int, Field(ge=1)] = 4
     max_limit: Annotated[int, Field(ge=1)] = 1_024
     target_latency_ms: Annotated[float, Field(gt=0)] = Field(
-        default=75.0, description="the limit is lowered while the broker takes longer"
+        default=75.0, description="the limit is lowered while calls to the broker take longer than this"
     )
     postgres_connections: Annotated[int, Field(ge=3)] = Field(
-        default=6, description="reserved for the operation queue"
+        default=6, description="connections that are reserved for the operation queue"
     )
     postgres_wait_s: Annotated[float, Field(gt=0)] = 0.5
 
 
 class DeadLetterSettings(SettingsSection):
-    """How the counts of the dead are checked, and how long letters and lineage are kept."""
+    """How the counts of dead letters are audited, and how long letters and lineage are kept."""
 
     audit_interval_s: Annotated[float, Field(ge=1)] = 600.0
     audit_max_letters: Annotated[int, Field(ge=1)] = Field(
-        default=5_000_000, description="about, recounted in one audit"
+        default=5_000_000, description="about how many dead letters one audit counts again"
     )
     keep_replayed_days: Annotated[float, Field(gt=0)] = Field(
-        default=30.0, description="replayed letters stay this long as lineage"
+        default=30.0, description="days that redriven letters are kept as lineage"
     )
     retention_interval_s: Annotated[float, Field(ge=1)] = Field(
         default=60.0, description="how often dead letters that are too old are deleted"
@@ -217,9 +229,11 @@ class DeadLetterSettings(SettingsSection):
 class WorkerSettings(SettingsSection):
     """How messages are worked on, and where outbound requests may go."""
 
-    app: str | None = Field(default=None, description="`module:app` with the commands")
+    app: str | None = Field(default=None, description="module and name of the commands, as `module:app`")
     concurrency: Annotated[int, Field(ge=1, le=1_000)] = 10
-    prefetch: Annotated[int, Field(ge=0, le=1_000)] = Field(default=10, description="fetched ahead")
+    prefetch: Annotated[int, Field(ge=0, le=1_000)] = Field(
+        default=10, description="messages that are fetched ahead"
+    )
     drain_s: Annotated[float, Field(gt=0, le=300)] = Field(
         default=25.0, description="how long handlers may finish after SIGTERM"
     )
@@ -230,13 +244,15 @@ class WorkerSettings(SettingsSection):
 
 
 class AlertSettings(SettingsSection):
-    """How often rules are looked at, and how alerts are told."""
+    """How often rules are evaluated, and how notifications are sent."""
 
     interval_s: Annotated[float, Field(ge=1, le=300)] = 30.0
-    timeout_s: Annotated[float, Field(gt=0, le=60)] = Field(default=15.0, description="of one attempt")
-    link: str = Field(default="", description="address of the dashboard, for notifications")
+    timeout_s: Annotated[float, Field(gt=0, le=60)] = Field(
+        default=15.0, description="time limit of one attempt to send a notification"
+    )
+    link: str = Field(default="", description="address of the dashboard that notifications link to")
     allow_apprise: bool = Field(
-        default=False, description="Apprise sends by itself, past the guard on private addresses"
+        default=False, description="allow Apprise, which sends without the guard on private addresses"
     )
 
 
@@ -258,9 +274,11 @@ class Settings(BaseSettings):
     )
     postgres_url: PostgresUrl | None = Field(default=None, description="unset: embedded")
     clickhouse_url: ClickHouseUrl | None = Field(default=None, description="unset: embedded")
-    durable: bool = Field(default=False, description="on disk before the reply, not within a second")
+    durable: bool = Field(
+        default=False, description="write messages to disk before the reply, not within a second after it"
+    )
     shards: Annotated[int, Field(ge=1, le=4_096)] = Field(
-        default=4, description="fixed once there are messages"
+        default=4, description="shards of Redis; fixed once there are messages"
     )
     embedded: EmbeddedSettings = EmbeddedSettings()
     pipeline: PipelineSettings = PipelineSettings()
@@ -312,7 +330,7 @@ def _flat(value: BaseModel, prefix: str = PREFIX) -> Iterator[tuple[str, Any]]:
 
 
 def _refuse_unknown(environment: Mapping[str, str]) -> None:
-    known = {variable for variable, _ in _flat(Settings.model_construct())} | _OF_THE_DOOR
+    known = {variable for variable, _ in _flat(Settings.model_construct())} | _OF_THE_LAUNCHER
     for variable in sorted(environment):
         if variable.upper() in _RENAMED:
             raise Misconfigured(f"`{variable}` is now `{_RENAMED[variable.upper()]}`; set that instead")

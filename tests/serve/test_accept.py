@@ -12,10 +12,10 @@ import uvloop
 from starlette.types import Receive, Scope, Send
 
 from weir.serve import accept
-from weir.serve.accept import A_TURN, Acceptor
+from weir.serve.accept import MAX_PER_TURN, Acceptor
 from weir.serve.server import bind, listening
 
-CROWD = 3 * A_TURN
+CROWD = 3 * MAX_PER_TURN
 
 
 async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,7 +73,7 @@ async def _turns_until_answered(client: socket.socket) -> int:
 async def test_what_cannot_be_taken_now_is_taken_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(accept, "_RESPITE_S", 0.01)
+    monkeypatch.setattr(accept, "_PAUSE_S", 0.01)
     with _Troubled(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.bind(("127.0.0.1", 0))
         acceptor = Acceptor(listener, _Greeter, backlog=10)

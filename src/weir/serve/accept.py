@@ -1,7 +1,7 @@
-"""Taking connections: all that wait, in one turn of the event loop.
+"""Accepts connections: all that wait, in one turn of the event loop.
 
-libuv takes one connection a turn. In a burst a turn is several milliseconds of other clients' requests, so
-the last of some hundred newcomers would wait for a second before its first byte is read.
+libuv accepts one connection per turn. In a burst a turn is several milliseconds of other clients' requests,
+so the last of some hundred new clients would wait for a second before its first byte is read.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import errno
 import socket
 from collections.abc import Callable
 
-A_TURN = 64
-"""Connections taken before others get their turn again."""
+MAX_PER_TURN = 64
+"""Connections that are accepted before the event loop serves others again."""
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_OF_THE_CONNECTION = frozenset(
+_CONNECTION_FAILED = frozenset(
     {
         errno.ECONNABORTED,
         errno.EHOSTDOWN,
@@ -27,12 +27,13 @@ _OF_THE_CONNECTION = frozenset(
         errno.EPROTO,
     }
 )
-"""Linux tells here what is already wrong with the connection; the next one may be fine."""
-_RESPITE_S = 0.2
+"""`accept` on Linux also raises errors of the connection itself; the next one may be fine."""
+_PAUSE_S = 0.2
+"""Pause before the next `accept` when no file descriptor is left."""
 
 
 class Acceptor:
-    """A listening socket and what is made of its connections; closes as asyncio's servers do.
+    """Accepts the connections of a listening socket for `factory`; closes as asyncio's servers do.
 
     `relieve` is asked to close some connections when no file descriptor is left.
     """
@@ -56,13 +57,13 @@ class Acceptor:
         self._listen()
 
     def close(self) -> None:
-        """Take nothing more. The socket itself is its owner's."""
+        """Accept nothing more. The socket stays open; its owner closes it."""
         if not self._closed:
             self._closed = True
             self._loop.remove_reader(self._listener.fileno())
 
     async def wait_closed(self) -> None:
-        """Until those that were just taken are answered or turned away."""
+        """Wait until every accepted connection has its protocol, or is closed."""
         await asyncio.gather(*self._arriving)
 
     def _listen(self) -> None:
@@ -70,26 +71,26 @@ class Acceptor:
             self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def _accept(self) -> None:
-        for _ in range(A_TURN):
+        for _ in range(MAX_PER_TURN):
             try:
                 connection, _ = self._listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                if error.errno in _OF_THE_CONNECTION:
+                if error.errno in _CONNECTION_FAILED:
                     continue
                 if error.errno not in _EXHAUSTED:
                     raise
-                # Nothing can be taken until something closes: those who wait stay in the kernel's line.
+                # Nothing can be accepted until something closes. Who waits stays in the kernel's queue.
                 self._loop.remove_reader(self._listener.fileno())
-                self._loop.call_later(_RESPITE_S, self._listen)
-                self._relieve(A_TURN)
+                self._loop.call_later(_PAUSE_S, self._listen)
+                self._relieve(MAX_PER_TURN)
                 return
-            task = self._loop.create_task(self._welcome(connection))
+            task = self._loop.create_task(self._connect(connection))
             self._arriving.add(task)
             task.add_done_callback(self._arriving.discard)
 
-    async def _welcome(self, connection: socket.socket) -> None:
+    async def _connect(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         transport, _ = await self._loop.connect_accepted_socket(self._factory, connection)
         if self._closed:

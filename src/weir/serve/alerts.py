@@ -1,4 +1,4 @@
-"""Alerts of a process: the evaluator, and what carries notifications out."""
+"""The alerts of a process: the evaluator, and the loops that send notifications."""
 
 from __future__ import annotations
 

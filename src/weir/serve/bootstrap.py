@@ -1,4 +1,4 @@
-"""The first tokens: a fresh installation has to let somebody in."""
+"""The first tokens of an installation; all later ones are made by somebody who has one."""
 
 from __future__ import annotations
 

@@ -64,9 +64,10 @@ from weir.workers.timeline import Timelines
 
 log = structlog.get_logger("weir.serve")
 CONTROL_WAIT_S = 0.5
-"""For a connection of the control plane: a request may need two, and answers 503 within two seconds."""
+"""How long a request waits for a connection: it may need two, and must answer 503 within two seconds."""
 OPERATION_ANSWER_S = 3.0
-"""For an answer about operations: a push that is queued waits for one. A group commit takes below 0.1 s."""
+"""How long an answer about operations may take: a push that is queued waits for it. A group commit takes
+less than 0.1 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ class Process:
 async def open_process(
     settings: Settings, urls: StoreUrls, *, accept_loss: bool = False
 ) -> AsyncIterator[Process]:
-    """Everything that the settings describe, connected and restored."""
+    """Connect everything that the settings describe, and restore in Redis what PostgreSQL knows."""
     async with AsyncExitStack() as stack:
         database = Database(
             urls.postgres,
@@ -92,7 +93,9 @@ async def open_process(
         stores = await open_stores(stack, urls, database=database, shards=settings.shards, say=log.warning)
         redis = stores.redis
         clock = StoreClock(database)
+        # Windows and schedules follow the time of PostgreSQL from the first request on.
         await clock.ask()
+        # Before anything is restored: queues that are defined in an empty Redis would hide the loss.
         epochs = Epochs(database, stores.broker)
         await epochs.agree(accept_loss=accept_loss)
         observer = PrometheusObserver(CollectorRegistry())
@@ -114,7 +117,7 @@ async def open_process(
         authenticator = CachedAuthenticator(
             tokens, fresh_s=settings.api.token_fresh_s, stale_s=settings.api.token_stale_s
         )
-        operations, events = await _operations(stack, settings, urls, broker, definitions)
+        operations, events = await _open_operations(stack, settings, urls, broker, definitions)
         pusher, settler = _exchange(settings.load, operations, broker)
         # Webhooks share calls in the room that receives them, queue by queue and in order.
         front = operations.counted(operations.front() if settings.load.admission else DirectPusher(broker))
@@ -188,10 +191,10 @@ async def open_process(
         yield Process(services=services, supervisor=supervisor)
 
 
-async def _operations(
+async def _open_operations(
     stack: AsyncExitStack, settings: Settings, urls: StoreUrls, broker: Broker, definitions: QueueDefinitions
 ) -> tuple[OperationService, SystemEvents]:
-    """The operation queue, on connections that nothing else uses and that nothing waits long for."""
+    """The operation queue, on connections of its own, for which nothing waits long."""
     load = settings.load
     reserved = Database(
         urls.postgres,
@@ -221,7 +224,7 @@ async def _operations(
 
 
 def _exchange(load: LoadSettings, operations: OperationService, broker: Broker) -> tuple[Pusher, Settler]:
-    """Who executes pushes and settlements. Without admission, the broker alone, come what may."""
+    """What executes pushes and settlements; without admission the broker alone, however busy it is."""
     pusher: Pusher = CoalescingPusher(DirectPusher(broker))
     settler: Settler = CoalescingSettler(DirectSettler(broker))
     if load.admission:

@@ -1,4 +1,4 @@
-"""Webhooks and specs of a process: what receives, what keeps the specs current, what applies them."""
+"""Webhooks, specs and workers, built from settings."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Hooks:
         return (Loop(name="spec-registry", run=self.registry.run),)
 
     async def refresh_registry(self, event: SystemEvent) -> None:
-        """Specs or queues changed, perhaps in another process: do not wait for the next look."""
+        """Read the specs now: an event says that specs or queues changed, perhaps in another process."""
         await self.registry.refresh()
 
 

@@ -1,4 +1,4 @@
-"""What a broker needs done at intervals: sweeping, and the heartbeat of queues that nobody touches."""
+"""Work that a broker needs at intervals: sweeps, and heartbeats of queues that nobody touches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Sweeper:
 
 
 class Heart:
-    """Lets stuck queues speak, so that they look stuck and not gone."""
+    """Emits an event for each queue that nobody touches, so that charts show it as stuck and not as gone."""
 
     def __init__(self, broker: Broker, *, every_s: float = HEARTBEAT_S) -> None:
         self._broker = broker

@@ -1,4 +1,4 @@
-"""What runs beside the requests: named loops, each restarted with back-off when it fails."""
+"""Background loops of a process, each restarted with back-off when it fails."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Loop:
 
 
 class LoopSupervisor:
-    """Keeps loops running. One that fails waits and starts again; the others never notice."""
+    """Keeps loops running. A loop that fails is started again after a pause; the others go on."""
 
     def __init__(self, loops: tuple[Loop, ...], *, backoff: Backoff = _BACKOFF) -> None:
         self._loops = loops

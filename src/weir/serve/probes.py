@@ -1,4 +1,4 @@
-"""What must work before a process takes traffic."""
+"""Readiness probes: a process takes traffic while the essential ones succeed."""
 
 from __future__ import annotations
 

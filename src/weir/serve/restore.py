@@ -1,4 +1,4 @@
-"""At start-up the broker is told what PostgreSQL knows, so that a lost Redis promises the same again."""
+"""Defines the queues of PostgreSQL in the broker at the start, so that a new Redis keeps their promises."""
 
 from __future__ import annotations
 

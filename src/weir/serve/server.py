@@ -26,7 +26,7 @@ MAX_FILES = 65_536
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn with our limits, our way of taking connections and without its signal handlers."""
+    """uvicorn with limits, with `Acceptor` instead of its servers, and without its signal handlers."""
 
     def __init__(self, config: uvicorn.Config, limits: Limits) -> None:
         super().__init__(config)
@@ -44,7 +44,7 @@ class HttpServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Whoever runs it decides when it ends."""
+        """Leave signals alone: the command that runs the server handles them."""
         yield
 
     def _protocol(self) -> asyncio.Protocol:
@@ -106,7 +106,7 @@ async def listening(
     server = HttpServer(_config(app, grace_s), limits or Limits())
     task = asyncio.create_task(server.serve(sockets=[listener]), name="http")
     try:
-        await _started(server, task)
+        await _wait_started(server, task)
         yield base_url(listener)
     finally:
         stopping()
@@ -139,7 +139,7 @@ def _config(app: ASGIApp, grace_s: int) -> uvicorn.Config:
     )
 
 
-async def _started(server: HttpServer, task: asyncio.Task[None]) -> None:
+async def _wait_started(server: HttpServer, task: asyncio.Task[None]) -> None:
     while not server.started:
         if task.done():
             await task

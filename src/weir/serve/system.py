@@ -29,7 +29,7 @@ _PATIENCE_S = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """What runs: the servers and the API in this process, and children for the rest."""
+    """The servers and the API in this process, and the children that run beside it."""
 
     stack: Stack
     url: str
@@ -75,7 +75,7 @@ def with_free_port(settings: Settings) -> Settings:
     api = settings.api
     if "port" not in api.model_fields_set and not is_free(api.port):
         return settings.model_copy(update={"api": api.model_copy(update={"port": 0})})
-    # Said before the servers start, and not after.
+    # Bound once now, so that a busy port is an error before the servers start.
     bind(api.host, api.port).close()
     return settings
 

@@ -1,4 +1,4 @@
-"""Looking at the pipeline from a process that does not run it."""
+"""Reads the state of the pipeline from a process that does not run it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weir.settings import StoreUrls
 from weir.telemetry.events import CATALOGUE
 
 _ANSWER_S = 2.0
-"""For each answer of either store; a look takes three of Redis and two of ClickHouse."""
+"""Time limit of each answer; one look needs three answers of Redis and two of ClickHouse."""
 _LOOK_S = 5.0
 
 

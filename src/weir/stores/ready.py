@@ -1,4 +1,4 @@
-"""Waiting at start for stores that are there and not ready: Redis reads its file, PostgreSQL recovers."""
+"""Waits at the start for stores that run and are not ready: Redis loads its file, PostgreSQL recovers."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from weir.errors import BrokerUnavailable, ControlUnavailable, Unavailable
 from weir.settings import StoreUrls
 
 PATIENCE_S = 600.0
-"""Loading takes minutes where there is much; longer than this, somebody should look."""
+"""Loading much data takes minutes; after this time somebody should look."""
 _LOOK_S = 0.5
 _SAY_S = 10.0
 Say = Callable[[str], None]
 
 
 async def stores_ready(urls: StoreUrls, *, say: Say, patience_s: float = PATIENCE_S) -> None:
-    """Return when neither store is about to be ready; an error after `patience_s`."""
+    """Wait while a store loads or recovers, at most `patience_s`; an absent store is not waited for."""
     await redis_ready(urls.redis, say=say, patience_s=patience_s)
     await postgres_ready(urls.postgres, say=say, patience_s=patience_s)
 
 
 async def postgres_ready(url: str, *, say: Say, patience_s: float = PATIENCE_S) -> None:
-    """The same for a command that needs PostgreSQL alone."""
+    """The same for a command that needs only PostgreSQL."""
     text = "PostgreSQL is starting up"
-    await _over(lambda: is_starting(url), ControlUnavailable(text), say=say, patience_s=patience_s)
+    await _wait_while(lambda: is_starting(url), ControlUnavailable(text), say=say, patience_s=patience_s)
 
 
 async def redis_ready(url: str, *, say: Say, patience_s: float = PATIENCE_S) -> None:
-    """The same for a command that needs Redis alone."""
+    """The same for a command that needs only Redis."""
     text = "Redis is loading its data"
-    await _over(lambda: is_loading(url), BrokerUnavailable(text), say=say, patience_s=patience_s)
+    await _wait_while(lambda: is_loading(url), BrokerUnavailable(text), say=say, patience_s=patience_s)
 
 
-async def _over(
-    goes_on: Callable[[], Awaitable[bool]], error: Unavailable, *, say: Say, patience_s: float
+async def _wait_while(
+    condition: Callable[[], Awaitable[bool]], error: Unavailable, *, say: Say, patience_s: float
 ) -> None:
     started_s, said_s = time.monotonic(), float("-inf")
-    while await goes_on():
+    while await condition():
         now_s = time.monotonic()
         if now_s - started_s > patience_s:
             raise type(error)(f"{error}, for {patience_s:.0f} s now; look at its log and try again")
