@@ -42,7 +42,7 @@ def run(
         session_options(settings, master=master),
         metrics_port=metrics_port if metrics_port is not None else settings.pipeline.metrics_port,
         available_now=drain,
-        on_started=lambda: typer.echo("weir: the pipeline runs", err=True),
+        on_started=lambda: say("the pipeline runs"),
     )
 
 

@@ -13,7 +13,7 @@ import typer
 
 from weir.api.logs import configure_logs
 from weir.cli.options import DataDirOption, JsonOption, settings_with
-from weir.cli.running import run_until_done
+from weir.cli.running import run_until_done, say
 from weir.embedded.java import find_java
 from weir.embedded.open import stack_from
 from weir.model.masking import masked_url
@@ -56,12 +56,8 @@ def up(
         )
 
 
-def _report(line: str) -> None:
-    typer.echo(f"weir: {line}", err=True)
-
-
 async def _servers(settings: Settings, *, as_json: bool) -> None:
-    async with stack_from(settings, report=_report) as stack:
+    async with stack_from(settings, report=say) as stack:
         folder = stack.data_dir.path
         if as_json:
             typer.echo(json.dumps({"data_dir": str(folder), **_shown(stack.urls)}))
@@ -74,7 +70,7 @@ async def _system(settings: Settings, *, pipeline: bool, as_json: bool) -> None:
     if pipeline:
         await find_java()
     async with AsyncExitStack() as stack:
-        system = await stack.enter_async_context(running_api(settings, report=_report))
+        system = await stack.enter_async_context(running_api(settings, report=say))
         folder = system.stack.data_dir.path
         commands = {"pipeline": pipeline_command(folder)} if pipeline else {}
         await stack.enter_async_context(running_children(system, commands))
