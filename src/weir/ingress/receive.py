@@ -34,6 +34,7 @@ from weir.workers.variables import received
 # A stranger chooses the headers, and every message stores them.
 MAX_HEADERS = 64
 MAX_HEADER_CHARACTERS = 16_384
+# Headers of the connection mean nothing later, and credentials and signatures must not reach consumers.
 _NOT_KEPT = frozenset(
     (
         "accept",
@@ -161,10 +162,12 @@ class Receiver:
         self, hook: Hook, *, headers: Mapping[str, str], body: bytes, source_ip: str
     ) -> ReceivedHook:
         now_ms = self._clock.now_ms()
+        # After the signature: a stranger must not learn the limit of a webhook, or that it exists.
         if len(body) > hook.webhook.max_body_bytes:
             raise TooLarge(
                 f"the body is over the limit of {hook.webhook.max_body_bytes} bytes here; send less at once"
             )
+        # Before the events: a handshake is not work and must not reach the queue.
         challenge = challenge_answer(hook.webhook, body)
         if challenge is not None:
             return ReceivedHook(status=200, body=challenge, handshake=True)

@@ -72,6 +72,7 @@ def _run(
     metrics = PipelineMetrics(registry)
     store = StreamStore(options.redis_url, timeout_s=2)
     if metrics_port is not None:
+        # Loopback only: these figures are for a scraper on the same host.
         start_http_server(metrics_port, addr="127.0.0.1", registry=registry)
     spark = open_session(session)
 
@@ -175,6 +176,7 @@ def stores_answer(options: PipelineOptions) -> bool:
 
 
 def _stop_on_signals(supervisor: QuerySupervisor) -> None:
+    # Python sets signal handlers in the main thread only.
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: supervisor.stop())

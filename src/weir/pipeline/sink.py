@@ -181,6 +181,7 @@ def _insert(options: SinkOptions, table: str, rows: pa.Table, token: str) -> Non
             connection(options.clickhouse_url).insert(table, rows, token=token)
             return
         except WarehouseUnavailable:
+            # The connection may be broken, so the next attempt opens another.
             connection.cache_clear()
             if attempt + 1 == ATTEMPTS:
                 raise

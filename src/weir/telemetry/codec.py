@@ -27,6 +27,8 @@ def pack(kind: EventKind, event: MetricEvent) -> bytes:
     """The packed form of one event; fields that it does not name are 0."""
     names = [text.encode() for text in event.dimensions]
     limits = ((1 << 8 * field.width) - 1 for field in kind.fields)
+    # Values beyond the width of their field are cut to its limit: an event with a maximum tells more than
+    # none.
     numbers = (
         min(max(event.values.get(field.name, 0), 0), top)
         for field, top in zip(kind.fields, limits, strict=True)

@@ -83,6 +83,7 @@ class MetricsEmitter:
     async def _append(self, batch: list[tuple[str, bytes]]) -> None:
         pipeline = self._redis.pipeline(transaction=False)
         for key, packed in batch:
+            # Redis trims whole nodes with `approximate`, which costs less than an exact length.
             pipeline.xadd(key, {STREAM_FIELD: packed}, maxlen=self._max_length, approximate=True)
         try:
             await pipeline.execute()

@@ -48,6 +48,7 @@ def decode(kind: EventKind, entries: Entries) -> Decoded:
     starts = _starts(entries.lengths)
     codes = np.zeros(len(entries), np.uint8)
     codes[entries.lengths < min(layout.header_size for layout in kind.layouts)] = _TRUNCATED
+    # Markers are shorter than any header, so this gives them their own fault instead of "truncated".
     _mark_markers(codes, entries, starts)
     versions = np.zeros(len(entries), np.uint8)
     versions[codes == _OK] = raw[starts[codes == _OK]]
@@ -79,6 +80,7 @@ def _decode_version(
     codes[mine & (entries.lengths < layout.header_size)] = _TRUNCATED
     kept = np.flatnonzero(mine & (codes == _OK))
     headers = _headers(layout, raw, starts[kept])
+    # Names are read only where the lengths add up; elsewhere their position is not known.
     codes[kept] = _faults(layout, headers, entries.lengths[kept])
     kept, headers = _good(codes, kept, headers)
     subjects = _subjects(kind, entries.data, starts[kept] + layout.header_size, _name_bytes(headers))

@@ -133,6 +133,7 @@ class LiveWorkers:
 
     async def alive(self) -> Sequence[LiveWorker]:
         try:
+            # One key per note, because only whole keys expire; the index lists them without a scan.
             members: Any = await self._redis.smembers(_INDEX)
             ids = [member.decode() for member in members]
             notes = await self._notes(ids)

@@ -77,6 +77,7 @@ class Presence:
             except _DRIVER_ERRORS as error:
                 _log.warning("cannot note which environments this process serves", error=str(error))
                 return
+            # Only after the write: environments of a failed batch are written again.
             del self._news[: len(batch)]
 
     async def run(self) -> None:
@@ -94,6 +95,7 @@ class Presence:
         notes += [(_serves_key(self._worker_id), _text(one)) for one in environments]
         for key, member in notes:
             pipeline.zadd(key, {member: now_ms})
+            # Members do not expire by themselves; the key expires as a whole if nobody writes to it.
             pipeline.zremrangebyscore(key, "-inf", now_ms - KEEP_MS)
             pipeline.pexpire(key, KEEP_MS)
         await pipeline.execute()

@@ -221,6 +221,8 @@ class StreamStore:
 
     def _gap(self, key: str, after: str, until: str) -> StreamGap:
         tail = self.tails([key])[0]
+        # The entries up to the position were counted when it was settled; those removed beyond that are the
+        # gap.
         noted = self.recall(f"read:{key}")
         entries = None
         if tail is not None and tail.dropped is not None and noted and noted["position"] == after:
