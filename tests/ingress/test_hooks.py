@@ -296,7 +296,7 @@ async def test_a_plan_over_http_shows_changes_and_refusals(house):
     response = await house.client.post("/api/v1/spec/plan", json={"source": "app Hooks { queue Keyed {} }"})
     plan = response.json()
     assert plan["allowed"] is False
-    assert "queue `In` still holds 1 messages" in plan["refusals"][0]
+    assert "queue `In` still holds 1 message;" in plan["refusals"][0]
     refused = await house.client.put("/api/v1/spec", json={"source": "app Hooks { queue Keyed {} }"})
     assert refused.status_code == 409
 

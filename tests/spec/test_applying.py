@@ -62,7 +62,7 @@ async def test_a_queue_that_holds_messages_is_not_removed_and_nothing_changes(sp
     await apply(specs, environment, FIRST)
     await broker.enqueue(environment.queue("Mail"), [NewMessage(payload=b"1")])
     smaller = FIRST.replace("queue Mail {}", "").replace("concurrency: 7", "concurrency: 9")
-    with pytest.raises(Conflict, match="still holds 1 messages"):
+    with pytest.raises(Conflict, match="still holds 1 message;"):
         await apply(specs, environment, smaller)
     assert (await specs.current(environment)).revision == 1
     assert (await broker.state(environment.queue("Mail"))).environment_limit == 7

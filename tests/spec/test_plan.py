@@ -84,7 +84,7 @@ def test_dead_letters_that_will_be_deleted_by_age_are_warned_about(before, after
     old, new = (read_spec(DYING.replace("AGE", age)) for age in (before, after))
     found = plan(old, new, {"Q": Holding(dead=12)})
     assert found.allowed
-    expected = "queue `Q` has 12 dead letters; those older than 604800 s will be deleted"
+    expected = "queue `Q` has 12 dead letters; those older than 7 d will be deleted"
     assert any(warning.startswith(expected) for warning in found.warnings) is warned
     assert plan(old, new, {}).warnings == ()
 

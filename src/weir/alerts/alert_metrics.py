@@ -32,7 +32,7 @@ class Metric(StrEnum):
 
 
 class About(StrEnum):
-    """What a metric describes. A rule about queues raises one alert per queue, every other rule one."""
+    """The subject of a metric. A rule about queues raises one alert per queue, every other rule one."""
 
     QUEUE = "queue"
     WORKERS = "workers"

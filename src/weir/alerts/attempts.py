@@ -66,6 +66,7 @@ class AttemptReader:
             **scope_names(environment),
         ):
             said[row["queue"]].add(row["error"], is_now=row["finished_at_ms"] >= cuts.just_now_ms)
+        # Attempts of workers are exact. Deaths and last errors are only read where there are none.
         others = [name for name in names if name not in said]
         if others:
             await self._add_deaths(said, environment, others, cuts=cuts)

@@ -185,6 +185,7 @@ def _speaks_of_the_other_side(situation: Situation, share_failed: float) -> bool
     errors = sum(error.count for error in situation.errors)
     if errors == 0:
         return situation.delivers_to is not None and share_failed >= FAILING
+    # At least half of the errors.
     return 2 * sum(error.count for error in situation.errors if looks_refused(error.sample)) >= errors
 
 
@@ -309,6 +310,7 @@ def _fresh(situation: Situation) -> bool:
     return situation.telemetry_lag_ms <= STALE_AFTER_MS and not situation.telemetry_off
 
 
+# A cause stands before its consequences: the first finding is the cause (see the top of this module).
 _LOOKS = (
     _paused,
     _disabled,

@@ -126,6 +126,7 @@ class _EvaluationTransaction:
         )
         firing = [*raised.values(), *still]
         told = await self._tell(NotificationKind.FIRING, [alert for alert in firing if not alert.notified])
+        # Also under a silence: whoever was told that it fires is told that it is over.
         await self._tell(
             NotificationKind.RESOLVED, [alert for alert in over if alert.notified], silenced_too=True
         )

@@ -43,6 +43,7 @@ async def send_mail(
     except _Refused as error:
         return _outcome(DeliveryVerdict.REFUSED, started, error=str(error))
     except aiosmtplib.SMTPResponseException as error:
+        # By SMTP a 4xx may pass and a 5xx stays.
         permanent = 500 <= error.code < 600
         verdict = DeliveryVerdict.REFUSED if permanent else DeliveryVerdict.RETRY
         return _outcome(
@@ -82,6 +83,7 @@ async def _send(
         if "username" in config:
             await client.login(config["username"], config.get("password", ""))
         refused, _ = await client.send_message(message, sender=config["from"], recipients=list(config["to"]))
+        # The others got the mail. A retry sends it to them again, but nobody misses an alert.
         if refused:
             raise aiosmtplib.SMTPException(f"{len(refused)} of the recipients were refused")
 

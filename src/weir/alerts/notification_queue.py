@@ -74,6 +74,8 @@ class NotificationRelay:
             ids = [str(row["id"]) for row in rows]
             if not ids:
                 return 0
+            # Redis before the mark in PostgreSQL: after a crash in between the idempotency key finds a
+            # duplicate.
             messages = [NewMessage(payload=one.encode(), idempotency_key=one) for one in ids]
             answers = await self._broker.enqueue(QUEUE, messages)
             taken = (Enqueue.ACCEPTED, Enqueue.DUPLICATE)

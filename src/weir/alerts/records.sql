@@ -22,7 +22,7 @@ FROM weir.alerts AS a
 WHERE id = %(id)s AND organization = %(organization)s AND project = %(project)s AND environment = %(environment)s;
 
 -- name: timeline
--- What happened to an alert, in order.
+-- The timeline of an alert, in order.
 SELECT at_ms, event, details FROM weir.alert_timeline WHERE alert_id = %(id)s ORDER BY seq;
 
 -- name: acknowledge

@@ -13,6 +13,7 @@ from weir.alerts.alert_metrics import CATALOGUE, About, Metric, parse_metric
 from weir.errors import InvalidInput
 from weir.model.durations import MINUTE_MS, SECOND_MS, WEEK_MS
 from weir.model.names import EnvironmentRef, check_name
+from weir.model.wording import duration
 
 # The finest bucket of the warehouse.
 MIN_WINDOW_MS = 5 * SECOND_MS
@@ -145,7 +146,7 @@ def _number(value: float, *, what: str) -> float:
 
 def _between(value: int, low: int, high: int, *, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InvalidInput(f"the {what} is `{value!s:.32}` ms; expected {low} to {high} ms")
+        raise InvalidInput(f"the {what} is `{value!s:.32}` ms; expected {duration(low)} to {duration(high)}")
     return value
 
 

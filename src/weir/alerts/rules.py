@@ -149,7 +149,7 @@ def rule_of(row: Row) -> AlertRule:
 
 
 def _subject(draft: RuleDraft) -> tuple[Metric, Operator, str | None]:
-    """What a rule watches. A new threshold does not change it, so open alerts stay."""
+    """The subject of a rule. A new threshold does not change it, so open alerts stay."""
     return draft.metric, draft.operator, draft.queue
 
 

@@ -60,6 +60,7 @@ class AlertServices:
 
     async def explain(self, queue: QueueRef, *, recent_ms: int = DEFAULT_RECENT_MS) -> Explanation:
         """The verdict on a queue and its forecast; NotFound if there is no such queue."""
+        # NotFound before the costly queries.
         await self.broker.state(queue)
         situation = await self.situations.of(queue, recent_ms=recent_ms)
         ttls = await DefinedLifetimes(self.database).ttls_ms([queue.scope])

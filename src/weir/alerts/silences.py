@@ -14,6 +14,7 @@ from weir.model.clock import Clock, SystemClock
 from weir.model.durations import DAY_MS
 from weir.model.ids import check_id, new_id
 from weir.model.names import EnvironmentRef, check_name
+from weir.model.wording import duration
 
 SQL = load_queries("weir.alerts", "silences.sql")
 MAX_MS = 90 * DAY_MS
@@ -58,7 +59,7 @@ class Silences:
     ) -> Silence:
         """Silence a rule, a queue or all alerts of the environment for `for_ms` from now."""
         if not 0 < for_ms <= MAX_MS:
-            raise InvalidInput(f"the silence lasts `{for_ms}` ms; expected 1 to {MAX_MS} ms")
+            raise InvalidInput(f"the silence lasts `{for_ms}` ms; expected 1 ms to {duration(MAX_MS)}")
         if len(comment) > MAX_COMMENT or "\x00" in comment:
             raise InvalidInput(f"a comment has at most {MAX_COMMENT} characters and no NUL")
         now_ms = self._clock.now_ms()

@@ -13,7 +13,7 @@ from weir.warehouse.reading.pace import Pace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """What a queue did over a span of time."""
+    """The counts of a queue over a span of time."""
 
     span_ms: int
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Errors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handlers:
-    """What workers recorded: how attempts ended, and how long their handlers ran."""
+    """The records of workers: how attempts ended, and how long their handlers ran."""
 
     ended: int = 0
     """Attempts that ended just now."""

@@ -13,6 +13,7 @@ from weir.model.wording import duration
 
 MAX_TEXT = 500
 SLACK_ALERTS = 10
+# Go's zero time: Alertmanager sends it as the end of an alert that still fires.
 _NOT_ENDED = "0001-01-01T00:00:00Z"
 
 Document = Mapping[str, Any]
@@ -135,6 +136,7 @@ def _fingerprint(names: Mapping[str, str]) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for key, value in sorted(names.items()):
         for part in (key, value):
+            # With its length, so that other names cannot give the same bytes.
             data = part.encode()
             digest.update(len(data).to_bytes(4, "little") + data)
     return digest.hexdigest()

@@ -141,6 +141,7 @@ class Consumer:
                 await self._settle(message, handling.result())
         except asyncio.CancelledError:
             await cancel_and_wait([handling])
+            # Without a delay: another consumer can take it now.
             await self._settle(message, _Failure(error="the consumer stopped", delay_ms=0))
             raise
         finally:

@@ -163,6 +163,7 @@ class AsyncWeir:
         ```
         """
         results: list[PushResult] = []
+        # One after the other, so that messages with the same key keep their order.
         for at in range(0, len(messages), MAX_BATCH):
             results += await self._push_batch(messages[at : at + MAX_BATCH])
         if self.options.queued_operation_behavior == "poll":

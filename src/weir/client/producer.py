@@ -121,6 +121,7 @@ class Producer:
 
         Raises `ProducerFull` if `max_waiting` messages have no answer yet.
         """
+        # A locked `_entering` means that a push waits; this message must not overtake it.
         if self._unanswered >= self._max_waiting or self._entering.locked():
             raise ProducerFull(
                 f"{self._unanswered} messages wait for their answers; await `push`, or `flush` first"
@@ -191,6 +192,7 @@ class Producer:
         try:
             results = await self._weir.push_many([message for message, _ in batch])
         except Exception as error:
+            # The batch fails and the producer goes on: later messages may succeed.
             for _, future in batch:
                 if not future.done():
                     future.set_exception(error)

@@ -95,6 +95,7 @@ class Weir:
         if self._closed:
             return
         self._closed = True
+        # First the connections, which belong to the loop, and then the loop itself.
         self._run(self._client.aclose())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

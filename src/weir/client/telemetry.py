@@ -34,6 +34,7 @@ class OpenTelemetry:
     """Reports through the SDK that the application has set up."""
 
     def __init__(self) -> None:
+        # Imported here, because `opentelemetry-api` is optional.
         from opentelemetry import metrics, propagate, trace
 
         self._trace = trace
@@ -95,5 +96,5 @@ Telemetry = Silent | OpenTelemetry
 
 
 def telemetry(enabled: bool) -> Telemetry:
-    """What the switch says."""
+    """The reporter: OpenTelemetry if it is enabled, else one that reports nothing."""
     return OpenTelemetry() if enabled else Silent()

@@ -45,6 +45,7 @@ class Transport:
                 failure = _refusal(response, asked_s)
                 if not worth_retrying(response.status_code, self._options):
                     raise failure
+            # Also after a 429: another server may have room.
             self._next_url()
             if attempt < self._options.retry_attempts:
                 await asyncio.sleep(pause_s(attempt, self._options, asked_s=asked_s))

@@ -42,7 +42,7 @@ class Principal:
 
     @property
     def holder(self) -> Holder:
-        """Whose fair share of a process its requests take."""
+        """The holder of the fair share that its requests take."""
         return self.organization, self.project, self.environment
 
     def demand(self, role: Role) -> None:

@@ -1,4 +1,4 @@
-"""Who exists: organizations, projects and environments, created when an admin first names them."""
+"""The register of tenants: organizations, projects and environments. An admin creates them by naming them."""
 
 from __future__ import annotations
 

@@ -79,6 +79,7 @@ async def deliver(client: httpx2.AsyncClient, request: OutboundRequest, *, now_m
         status=status,
         error=None if verdict is DeliveryVerdict.DELIVERED else f"the endpoint answered {status}",
         retry_after_ms=retry_after_ms(headers.get("retry-after"), now_ms=now_ms),
+        # PostgreSQL's text has no NUL.
         excerpt=body[:EXCERPT_BYTES].decode("utf-8", "replace").replace("\x00", "\ufffd"),
     )
 

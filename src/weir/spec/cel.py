@@ -22,10 +22,12 @@ MAX_RANGE = 1_000
 # The longest list per number of comprehensions. Two may be nested, so that 1,000 items are a million steps.
 _LIST_LIMITS = {0: None, 1: 10_000, 2: 1_000}
 
+# Texts are blanked before comprehensions are counted: `".map("` inside a text is not one.
 _STRING = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
 _COMPREHENSION = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(\s*(\w*)")
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 _PARSE_POSITION = re.compile(r"<input>:(\d+):(\d+): (?:Syntax error: )?(.*)")
+# The engine lists every token that it would accept, which is too long to help.
 _EXPECTING = re.compile(r" expecting .*")
 
 

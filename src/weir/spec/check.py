@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from weir.errors import InvalidInput
+from weir.model.wording import duration
 from weir.spec.cel import compile_expression
 from weir.spec.dead_letters import DEATH, circles, spelled_circle, unfit_fields, written_types
 from weir.spec.infer import TypeMistake, infer
@@ -73,8 +74,8 @@ def _check_queue(queue: QueueSpec, queues: Mapping[str, QueueSpec], notes: Notes
         _check_dead_letter_queue(delivery.dead_letter_queue, queues, path, notes)
     if delivery.initial_backoff_ms > delivery.max_backoff_ms:
         notes.add(
-            f"`initial_backoff` ({delivery.initial_backoff_ms} ms) is over `max_backoff` "
-            f"({delivery.max_backoff_ms} ms); lower one or raise the other",
+            f"`initial_backoff` ({duration(delivery.initial_backoff_ms)}) is over `max_backoff` "
+            f"({duration(delivery.max_backoff_ms)}); lower one or raise the other",
             _span_at(notes, (*path, "delivery", "initial_backoff"), (*path, "delivery", "max_backoff")),
         )
     match queue.action:

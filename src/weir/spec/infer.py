@@ -266,6 +266,7 @@ def infer(text: str, variables: Mapping[str, Type], *, open_world: bool = False)
     parser = _Parser(_tokens(text), dict(variables), open_world)
     try:
         kind = parser.expression()
+    # The engine has accepted the text, so a form or a depth that is unknown here is not a mistake.
     except (_UnknownForm, RecursionError):
         return ANY
     return kind if parser.tokens[parser.at].kind == "end" else ANY
@@ -277,6 +278,7 @@ def _tokens(text: str) -> list[_Token]:
         for found in _TOKEN.finditer(text)
         if found.lastgroup is not None
     ]
+    # Two ends: after `next` has taken the first one, `peek` still finds a token.
     return [*tokens, _Token("end", "", len(text)), _Token("end", "", len(text))]
 
 

@@ -52,6 +52,7 @@ def checked(document: Document) -> AppSpec:
     """The checked app of a syntax tree."""
     notes = Notes()
     app = build(document.app, notes)
+    # A part that could not be read would only cause further mistakes, such as references to a missing queue.
     if not notes.problems:
         check(app, notes)
     if notes.problems:

@@ -83,6 +83,7 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> _Marked:
 
 
 _Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
+# Without the resolver of timestamps: a date must stay the text that JSON and spec text would have.
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()

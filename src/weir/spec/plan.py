@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from weir.model.wording import amount, duration
 from weir.spec.dump import dumped
 from weir.spec.ir import AppSpec, EnqueueTo, QueueSpec
 from weir.spec.types import compatible, parse_type
@@ -64,6 +65,7 @@ class Plan:
 def plan(before: AppSpec | None, after: AppSpec, holdings: Mapping[str, Holding]) -> Plan:
     """Compare the applied app with the new one, and refuse changes that would lose messages."""
     old = before or AppSpec(name=after.name)
+    # Compared as dumped data, so that every property takes part without being named here.
     changes = _changes(dumped(old), dumped(after))
     refusals: list[str] = []
     warnings: list[str] = []
@@ -136,12 +138,13 @@ def _leaves(data: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...]
 def _removal(name: str, holding: Holding) -> list[str]:
     if holding.alive:
         return [
-            f"queue `{name}` still holds {holding.alive} messages; drain it before removing it "
+            f"queue `{name}` still holds {amount(holding.alive, 'message')}; drain it before removing it "
             f"(stop what fills it, let the workers finish)"
         ]
     if holding.dead:
         return [
-            f"queue `{name}` still has {holding.dead} dead letters; replay or purge them before removing it"
+            f"queue `{name}` still has {amount(holding.dead, 'dead letter')}; "
+            "redrive or purge them before removing it"
         ]
     return []
 
@@ -153,13 +156,13 @@ def _unsafe(old: QueueSpec, new: QueueSpec, holding: Holding) -> list[str]:
     found = []
     if old.ordering is not new.ordering:
         found.append(
-            f"queue `{old.name}` holds {holding.alive} messages in `{old.ordering}` order; drain it before "
-            f"changing the order to `{new.ordering}`"
+            f"queue `{old.name}` holds {amount(holding.alive, 'message')} in `{old.ordering}` order; "
+            f"drain it before changing the order to `{new.ordering}`"
         )
     if holding.oldest_age_ms > new.retention.message_age_ms:
         found.append(
-            f"queue `{old.name}` holds messages {holding.oldest_age_ms // 1000} s old; `max_age` of "
-            f"{new.retention.message_age_ms // 1000} s would expire them at once"
+            f"queue `{old.name}` holds messages {duration(holding.oldest_age_ms)} old; `max_age` of "
+            f"{duration(new.retention.message_age_ms)} would expire them at once"
         )
     found += _narrowed(old, new, holding)
     return found
@@ -179,7 +182,7 @@ def _narrowed(old: QueueSpec, new: QueueSpec, holding: Holding) -> list[str]:
             )
         if broken:
             found.append(
-                f"queue `{old.name}` holds {holding.alive} messages that may not have "
+                f"queue `{old.name}` holds {amount(holding.alive, 'message')} that may not have "
                 f"`{field.name}: {field.type}`; drain it first, or make the field optional"
             )
     return found
@@ -190,7 +193,8 @@ def _notable(old: QueueSpec, new: QueueSpec, holding: Holding) -> list[str]:
     depth = new.retention.max_depth
     if depth is not None and holding.waiting >= depth:
         found.append(
-            f"queue `{old.name}` holds {holding.waiting} messages; at `max_depth` {depth} it refuses new ones"
+            f"queue `{old.name}` holds {amount(holding.waiting, 'message')}; "
+            f"at `max_depth` {depth} it refuses new ones"
         )
     if new.delivery.max_attempts < old.delivery.max_attempts and holding.alive:
         found.append(
@@ -206,8 +210,8 @@ def _ageing(old: AppSpec, new: AppSpec, holdings: Mapping[str, Holding]) -> list
     """Warnings about dead letters that will be deleted by age, or sooner than before."""
     before = _kept_for(old)
     return [
-        f"queue `{name}` has {holdings[name].dead} dead letters; those older than {age_ms // 1000} s will be "
-        f"deleted, as `max_age` of its dead letter queue says"
+        f"queue `{name}` has {amount(holdings[name].dead, 'dead letter')}; those older than "
+        f"{duration(age_ms)} will be deleted, as `max_age` of its dead letter queue says"
         for name, age_ms in _kept_for(new).items()
         if holdings.get(name, EMPTY).dead and age_ms < before.get(name, math.inf)
     ]

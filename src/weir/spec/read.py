@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from weir.errors import InvalidInput
 from weir.model.limits import MAX_SPAN_MS
 from weir.model.names import check_name
+from weir.model.wording import duration
 from weir.spec.problems import SpecProblem, nearest, one_of
 from weir.spec.syntax import Listing, Scalar, SourceSpan, SyntaxEntry, ValueKind
 
@@ -125,7 +126,7 @@ class SpecSection:
         self.notes.spans[(*self.path, key)] = value.span
         if not at_least_ms <= result <= MAX_SPAN_MS:
             self.notes.add(
-                f"`{key}` is {value.text}; expected at least {at_least_ms} ms and at most ten years",
+                f"`{key}` is {value.text}; expected at least {duration(at_least_ms)} and at most ten years",
                 value.span,
             )
             return None

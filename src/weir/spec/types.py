@@ -46,6 +46,7 @@ def parse_type(text: str) -> Type | None:
     if text in PLAIN:
         return Type(text)
     name, bracket, rest = text.partition("<")
+    # Deeper nesting is not useful, and every level is a recursion.
     if not bracket or not rest.endswith(">") or text.count("<") > 8:
         return None
     inside = rest[:-1]

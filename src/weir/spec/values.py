@@ -36,6 +36,7 @@ def _fitted(value: Any, kind: Type, where: str) -> Any:
             return [_fitted(item, kind.inner[0], where) for item in value]
         case "map" if isinstance(value, Mapping):
             return {key: _fitted(item, kind.inner[1], where) for key, item in value.items()}
+        # In Python `True` is an int, and here it is not a number.
         case "float" if isinstance(value, (int, float)) and not isinstance(value, bool):
             return float(value)
         case "int" if isinstance(value, int) and not isinstance(value, bool):

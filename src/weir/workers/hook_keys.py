@@ -59,6 +59,7 @@ class PostgresHookKeys:
         if claimed is not None:
             return None
         found = await self._database.fetch_one(SQL["find_hook_key"], **names)
+        # The first request failed and released the key between the two statements; the sender tries again.
         if found is None:
             raise in_flight_error()
         return _result_or_raise(

@@ -185,6 +185,7 @@ def _attempt_row(attempt: AttemptRecord) -> tuple[Any, ...]:
         attempt.started_at_ms,
         attempt.finished_at_ms,
         attempt.ending,
+        # PostgreSQL's text has no NUL.
         error_text(attempt.error).replace("\x00", "\ufffd"),
         hook,
         received_at_ms,
@@ -208,6 +209,7 @@ def result_text(result: Any) -> str:
         text = orjson.dumps(result, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     except (TypeError, orjson.JSONEncodeError):
         text = orjson.dumps({"unserialisable": type(result).__name__}).decode()
+    # PostgreSQL cannot read JSON text with a NUL.
     if len(text) > MAX_RESULT_BYTES or "\\u0000" in text:
         return orjson.dumps({"omitted": f"{len(text)} bytes"}).decode()
     return text

@@ -19,6 +19,7 @@ from weir.errors import InvalidInput, NotFound, WeirError
 from weir.model.clock import Clock
 from weir.model.handling import Reject, Retry, describe_failure
 from weir.model.message import Delivery, Enqueue, NewMessage
+from weir.model.wording import duration
 from weir.outbound.delivery import DeliveryVerdict, OutboundRequest, deliver
 from weir.outbound.delivery_log import DeliveryLog, DeliveryRecord
 from weir.spec.cel import Expression, compile_expression, evaluate_all
@@ -64,7 +65,7 @@ async def run(delivery: Delivery, spec: QueueSpec, tools: Tools) -> HandlerOutco
                 case None:
                     return failed(f"queue `{spec.name}` has no action any more")
     except TimeoutError:
-        return failed(f"the handler took longer than {spec.delivery.handler_timeout_ms} ms")
+        return failed(f"the handler took longer than {duration(spec.delivery.handler_timeout_ms or 0)}")
     except InvalidInput as error:
         return rejected(error.message)
     except WeirError as error:
@@ -190,6 +191,7 @@ def _chained_headers(headers: Mapping[str, str], message_id: str) -> Mapping[str
     """The headers for the next queue with the id of this message, without those that mark a replay."""
     own = {name: value for name, value in headers.items() if name not in LINEAGE}
     told = {**own, CHAINED_FROM: message_id}
+    # Full headers go without the mark: the message matters more.
     return told if headers_fit(told) else own
 
 

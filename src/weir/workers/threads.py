@@ -27,6 +27,7 @@ class DaemonThreads(Executor):
         future: Future[T] = Future()
         with self._lock:
             start = self._idle <= 0
+            # Counted down at once, so that two jobs do not count on the same idle thread.
             self._idle -= 0 if start else 1
         self._jobs.put((future, lambda: fn(*args, **kwargs)))
         if start:

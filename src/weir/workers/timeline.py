@@ -22,6 +22,7 @@ from weir.outbound.delivery_log import PostgresDeliveryLog
 from weir.workers.journal import ATTEMPTS_KEPT_MS, attempts_of, result_of
 
 SQL = load_queries("weir.workers", "timeline.sql")
+# Each queue that is searched costs a call to Redis.
 MAX_QUEUES = 500
 
 

@@ -173,6 +173,7 @@ class Worker:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         self._held[delivery.lease] = None
+        # From now on and not only while the handler runs: the wait for a slot may be longer than the lease.
         self._renewer.hold(delivery, lease_ms=spec.delivery.lease_ms, on_lost=partial(_lose, task))
         if self._activity is not None:
             self._activity.note_served(delivery.queue.scope)
