@@ -11,8 +11,9 @@ from pydantic import BaseModel
 from weir.api.routes.pop import PAYLOAD_ENCODINGS
 from weir.api.schemas import hot as shapes
 from weir.api.schemas.hot import EXAMPLE_ID, EXAMPLE_LEASE
-from weir.model.limits import MAX_BATCH, MAX_PRIORITY, MAX_WAIT_MS
+from weir.model.limits import MAX_BATCH, MAX_NAME_BYTES, MAX_PRIORITY, MAX_WAIT_MS
 
+_NAME = {"minLength": 1, "maxLength": MAX_NAME_BYTES}
 _LEASE = {"queue": "orders", "id": EXAMPLE_ID, "lease": EXAMPLE_LEASE}
 
 
@@ -54,22 +55,22 @@ _QUEUE_IN_PATH = {
     "name": "queue",
     "in": "path",
     "required": True,
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+    "schema": {"type": "string", **_NAME},
     "example": "orders",
 }
 _MESSAGE_OPTIONS = (
-    query("key", "string", "Ordering key.", minLength=1, maxLength=255),
-    query("priority", "integer", "9 is served first.", minimum=0, maximum=MAX_PRIORITY),
+    query("key", "string", "Ordering key.", **_NAME),
+    query("priority", "integer", f"{MAX_PRIORITY} is served first.", minimum=0, maximum=MAX_PRIORITY),
     query("deliver_at_ms", "integer", "Not before this time, by Redis' clock.", minimum=0),
     query("delay_ms", "integer", "Not before this long from now.", minimum=0),
     query("ttl_ms", "integer", "Expires after this long.", minimum=1),
 )
 _POP_OPTIONS = (
-    query("queue", "string", "Left out: any queue of the environment.", minLength=1, maxLength=255),
+    query("queue", "string", "Left out: any queue of the environment.", **_NAME),
     query("limit", "integer", "At most this many.", minimum=1, maximum=MAX_BATCH),
     query("wait_ms", "integer", "Wait that long for the first one.", minimum=0, maximum=MAX_WAIT_MS),
     query("lease_ms", "integer", "How long the lease holds.", minimum=100),
-    query("consumer", "string", "Who takes them.", minLength=1, maxLength=255),
+    query("consumer", "string", "Who takes them.", **_NAME),
     query("payload_encoding", "string", "`base64` encodes JSON payloads too.", enum=[*PAYLOAD_ENCODINGS]),
 )
 
@@ -162,7 +163,7 @@ DESCRIBED: tuple[Described, ...] = (
                 "name": "name",
                 "in": "path",
                 "required": True,
-                "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+                "schema": {"type": "string", **_NAME},
                 "example": "PagerDutyAlert",
             },
         ),

@@ -15,6 +15,7 @@ from weir.cli.output import Columns, print_fields, print_items, print_json, prin
 from weir.cli.tables import id_column, number_column
 from weir.errors import InvalidInput
 from weir.model.durations import duration_ms
+from weir.model.limits import MAX_PRIORITY
 from weir.model.wording import duration
 from weir.spec.ir import Ordering
 
@@ -23,6 +24,7 @@ app = typer.Typer(no_args_is_help=True, help="Queues: look at them, change them,
 QueueArgument = Annotated[str, typer.Argument(help="Name of the queue.")]
 MessageArgument = Annotated[str, typer.Argument(help="Id of the message, as `pop` printed it.")]
 LeaseArgument = Annotated[str, typer.Argument(help="Token of the lease, as `pop` printed it.")]
+_PRIORITIES = f"0 to {MAX_PRIORITY}; {MAX_PRIORITY} is served first"
 LeaseOption = Annotated[str | None, typer.Option("--lease", help="How long a lease lasts, such as `30s`.")]
 
 
@@ -32,9 +34,7 @@ def _promises(
     max_depth: Annotated[int | None, typer.Option(help="Messages that may wait; more are refused.")] = None,
     max_attempts: Annotated[int | None, typer.Option(help="Attempts before a message dies.")] = None,
     lease: LeaseOption = None,
-    priority: Annotated[
-        int | None, typer.Option(help="Priority of the messages, 0 to 9; 9 is served first.")
-    ] = None,
+    priority: Annotated[int | None, typer.Option(help=f"Priority of the messages: {_PRIORITIES}.")] = None,
 ) -> dict[str, Any]:
     """The promises that the options give, as the API takes them."""
     lease_ms = None if lease is None else duration_ms(lease)
@@ -122,7 +122,7 @@ def push(
     ] = False,
     key: Annotated[str | None, typer.Option(help="Key that orders the message in a `per_key` queue.")] = None,
     priority: Annotated[
-        int | None, typer.Option(help="Priority, 0 to 9; 9 is served first. Left out: that of the queue.")
+        int | None, typer.Option(help=f"Priority: {_PRIORITIES}. Left out: that of the queue.")
     ] = None,
     delay: Annotated[
         str | None, typer.Option(help="Hand the message out only after that, such as `30s` or `2h`.")

@@ -42,6 +42,7 @@ from weir.api.services import Services, all_or_nothing, present
 from weir.control.audit_log import AuditedChange
 from weir.control.principals import Role
 from weir.errors import NotFound
+from weir.model.limits import MAX_NAME_BYTES
 
 router = APIRouter(prefix="/api/v1", tags=["alerts"])
 Recent = Annotated[
@@ -115,7 +116,7 @@ async def list_alerts(
     access: Reader,
     services: App,
     state: Literal["firing", "active", "resolved"] | None = None,
-    queue: Annotated[str | None, Query(max_length=255)] = None,
+    queue: Annotated[str | None, Query(max_length=MAX_NAME_BYTES)] = None,
     before: UUID | None = None,
     limit: Limit = 100,
 ) -> AlertList:

@@ -49,6 +49,7 @@ from weir.deadletters.filters import Filter
 from weir.deadletters.summary import ConsumerStatus, read_summary
 from weir.errors import Unavailable, WeirError
 from weir.exchange.seam import Pushed, Queued, Refused
+from weir.model.limits import MAX_NAME_BYTES
 from weir.model.names import EnvironmentRef
 
 _dead = APIRouter(tags=["dead letters"])
@@ -58,7 +59,8 @@ _hook = APIRouter(prefix="/hook/{organization}/{project}/{environment}/{name}", 
 ROUTERS = (_dead, _admin, _channel, _hook)
 
 Tenant = Annotated[
-    str | None, Query(max_length=255, description="The environment, for tokens that reach several.")
+    str | None,
+    Query(max_length=MAX_NAME_BYTES, description="The environment, for tokens that reach several."),
 ]
 Scope = Annotated[str | None, Header(max_length=1024)]
 ChannelToken = Annotated[str | None, Header(alias=CHANNEL_HEADER, max_length=256)]
@@ -250,7 +252,7 @@ async def publish_message(
     channel: Producer,
     services: App,
     idempotency_key: Annotated[str | None, Header(max_length=256)] = None,
-    weir_key: Annotated[str | None, Header(max_length=255)] = None,
+    weir_key: Annotated[str | None, Header(max_length=MAX_NAME_BYTES)] = None,
 ) -> Published:
     """Put the body into every consumer's queue. The same `Idempotency-Key` again reaches only those that
     did not get it before."""

@@ -21,6 +21,7 @@ from weir.api.services import Services, present
 from weir.control.audit_log import AuditedChange
 from weir.exchange.service import OperationService
 from weir.model.holders import HOLDER
+from weir.model.limits import MAX_NAME_BYTES
 from weir.operations.model import OperationStatus
 from weir.operations.store import MAX_PAGE
 
@@ -52,7 +53,7 @@ async def list_operations(
     access: Reader,
     services: App,
     status: OperationStatus | None = None,
-    queue: Annotated[str | None, Query(min_length=1, max_length=255)] = None,
+    queue: Annotated[str | None, Query(min_length=1, max_length=MAX_NAME_BYTES)] = None,
     before: Annotated[int | None, Query(ge=1, le=2**62)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> OperationList:

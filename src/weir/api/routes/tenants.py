@@ -14,9 +14,10 @@ from weir.api.services import Services, all_or_nothing, present
 from weir.control.audit_log import AuditedChange
 from weir.control.principals import Role
 from weir.control.tenants import Environment
+from weir.model.limits import MAX_NAME_BYTES
 
 router = APIRouter(prefix="/api/v1", tags=["tenants"])
-ScopeName = Annotated[str | None, Query(max_length=255, description="Only changes inside of it.")]
+ScopeName = Annotated[str | None, Query(max_length=MAX_NAME_BYTES, description="Only changes inside of it.")]
 
 
 @router.get("/environments", operation_id="list_environments", responses=problems())

@@ -58,7 +58,7 @@ class QueueBody(Schema):
         default=_QUEUE.priority,
         # Its name until it did something.
         validation_alias=AliasChoices("priority", "default_priority"),
-        description="Of messages that come without one; 9 is served first.",
+        description=f"Of messages that come without one; {MAX_PRIORITY} is served first.",
     )
     message_ttl_ms: Span | None = None
     idempotency_window_ms: Annotated[StrictInt, Field(ge=0, le=MAX_SPAN_MS)] = _QUEUE.idempotency_window_ms

@@ -127,7 +127,7 @@ FROM
         wait_percentiles[3] AS wait_p99_ms,
         nacked + dead + lapsed AS failed,
         if(acked + failed = 0, 0, failed / (acked + failed)) AS error_rate,
-        if(queue_limit = 0, 0, running / queue_limit) AS utilization
+        if(queue_limit = 0, 0, 100 * running / queue_limit) AS utilization_pct
     FROM
     (
         SELECT

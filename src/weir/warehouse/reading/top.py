@@ -52,7 +52,7 @@ class By(StrEnum):
     WAIT_P95 = "wait_p95_ms"
     WAIT_P99 = "wait_p99_ms"
     ERROR_RATE = "error_rate"
-    UTILIZATION = "utilization"
+    UTILIZATION_PCT = "utilization_pct"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
