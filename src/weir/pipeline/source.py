@@ -102,7 +102,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The start without a checkpoint: the newest planned batch, or else the newest landed position."""
         # Repeating the planned batch is safe because of its token. The landed positions serve only if the
         # plan is gone too (0011).
-        plan = self._patiently(lambda: self._streams().recall(PLAN))
+        plan = self._retry(lambda: self._streams().recall(PLAN))
         if plan is not None:
             return Offset.from_json(plan["start"]).as_json()
         return fallback_offset(landed_positions(ClickHouseConnection(self._options.clickhouse_url))).as_json()
@@ -114,21 +114,21 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = Offset.from_json(start)
         max_events = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_events
         bounds = Bounds(max_events=max_events, max_read_tasks=self._options.max_read_tasks)
-        end = self._patiently(lambda: self._plan(begin, bounds), otherwise=begin)
+        end = self._retry(lambda: self._plan(begin, bounds), otherwise=begin)
         return end.as_json()
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
-        tails = self._patiently(self._tails, otherwise=_NO_TAILS)
+        tails = self._retry(self._tails, otherwise=_NO_TAILS)
         return Offset(positions={stream: tail.last_id for stream, tail in tails.items()}).as_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        tails = self._patiently(self._tails, otherwise=_NO_TAILS)
+        tails = self._retry(self._tails, otherwise=_NO_TAILS)
         self._target = Offset(positions={stream: tail.last_id for stream, tail in tails.items()})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One partition per read task."""
         # The plan is noted before anything is read, so that a lost checkpoint repeats exactly this batch.
-        self._patiently(lambda: self._streams().remember(PLAN, {"start": start, "end": end}))
+        self._retry(lambda: self._streams().remember(PLAN, {"start": start, "end": end}))
         return [
             ReadTaskPartition(read_task)
             for read_task in read_tasks_between(Offset.from_json(start), Offset.from_json(end))
@@ -136,7 +136,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         with suppress(BrokerUnavailable):
-            self._patiently(lambda: self._settle(Offset.from_json(end)))
+            self._retry(lambda: self._settle(Offset.from_json(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The entries of a read task, one run per record batch."""
@@ -209,7 +209,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._store = StreamStore(self._options.redis_url, timeout_s=5)
         return self._store
 
-    def _patiently(self, call: Callable[[], T], *, otherwise: T | None = None) -> T:
+    def _retry(self, call: Callable[[], T], *, otherwise: T | None = None) -> T:
         """Try a few times; then return `otherwise`, or raise if there is none."""
         for attempt in range(_ATTEMPTS):
             try:
@@ -226,7 +226,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def settle_planned(options: SourceOptions) -> None:
     """Settle the newest planned batch; call this only when it is known to be durable."""
     reader = StreamsReader(options)
-    plan = reader._patiently(lambda: reader._streams().recall(PLAN))
+    plan = reader._retry(lambda: reader._streams().recall(PLAN))
     if plan is not None:
         reader.commit(plan["end"])
 

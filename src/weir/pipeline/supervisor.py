@@ -24,7 +24,7 @@ POLL_S = 0.5
 
 
 class StreamingQuery(Protocol):
-    """What the supervisor needs of a streaming query."""
+    """The part of a streaming query that the supervisor uses."""
 
     def awaitTermination(self, timeout: float) -> bool | None:  # noqa: N802
         """Wait for the end of the query, and raise the error that ended it."""

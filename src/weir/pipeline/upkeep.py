@@ -43,14 +43,14 @@ def archive_lease(store: StreamStore, *, wait_s: float = 0) -> Iterator[Prolong]
         if not store.claim(LEASE, holder=holder, seconds=LEASE_S):
             raise Conflict("another process uses the archive; try again when it is done")
 
-    _patiently(prolong, wait_s)
+    _claim_within(prolong, wait_s)
     try:
         yield prolong
     finally:
         store.unclaim(LEASE, holder=holder)
 
 
-def _patiently(claim: Prolong, wait_s: float) -> None:
+def _claim_within(claim: Prolong, wait_s: float) -> None:
     deadline = time.monotonic() + wait_s
     while True:
         try:

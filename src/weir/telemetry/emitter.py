@@ -29,7 +29,7 @@ FLUSH_BATCH = 1_000
 
 @dataclass(slots=True, kw_only=True)
 class EmitterCounts:
-    """What became of the events of one process."""
+    """How many events of one process were emitted, sent and dropped."""
 
     emitted: int = 0
     sent: int = 0

@@ -34,7 +34,7 @@ _INDEX = "weir:workers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLoad:
-    """What one worker holds of one queue."""
+    """The messages of one queue that one worker holds."""
 
     queue: QueueRef
     held: int

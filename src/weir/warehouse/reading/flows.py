@@ -62,7 +62,7 @@ def _bucket(time_ms: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartSums:
-    """What a queue did in one part."""
+    """The counts and gauges of a queue in one part."""
 
     counts: Mapping[str, int]
     running_max: int

@@ -33,7 +33,7 @@ MAX_QUEUES = 1_000
 
 
 class By(StrEnum):
-    """What queues can be ranked by; each is a column of the answer."""
+    """The figures by which queues can be ranked; each is a column of the answer."""
 
     QUEUE_LENGTH = "queue_length"
     RUNNING = "running"
@@ -57,7 +57,7 @@ class By(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTotals:
-    """What one queue did over a span."""
+    """The figures of one queue over a span."""
 
     queue: str
     counters: dict[str, int]

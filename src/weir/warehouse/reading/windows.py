@@ -59,7 +59,7 @@ class Levels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
-    """What a queue did over a window."""
+    """The counts of a queue over a window, and its gauges at the end."""
 
     counts: Mapping[str, int]
     wait_count: int
