@@ -220,7 +220,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
 
     async def _purged(self) -> int:
         tasks = await self.world.bulk_actions.newest(self.environment, limit=1000)
-        by_tasks = sum(task.done for task in tasks if task.kind is BulkActionKind.PURGE)
+        by_tasks = sum(action.done for action in tasks if action.kind is BulkActionKind.PURGE)
         rows = await self.world.rows(
             "SELECT count(*) AS n FROM weir.audit_log WHERE environment = %s AND action = 'dlq.delete'"
         )

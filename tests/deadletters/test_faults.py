@@ -117,21 +117,21 @@ async def _killed_redrives(
             pass
         actions = BulkActionStore(database, broker)
         new = NewBulkAction(kind=BulkActionKind.REDRIVE, filter=Filter(queue="orders"), rate_per_s=1_500)
-        task = await actions.create(environment, new, by="test")
+        action = await actions.create(environment, new, by="test")
         for kill in range(4):
             process = await _runner_process(postgres.url, redis_url)
 
             async def further(least: int = 600 * (kill + 1)) -> bool:
-                return (await actions.find(environment, task.id)).done >= least
+                return (await actions.find(environment, action.id)).done >= least
 
             await until(further, within_s=60)
             process.kill()
             await process.wait()
         runner = BulkActionRunner(broker, database)
-        while not (task := await actions.find(environment, task.id)).state.over:
-            if await runner.step(task.id) is None:
+        while not (action := await actions.find(environment, action.id)).state.over:
+            if await runner.step(action.id) is None:
                 await asyncio.sleep(0.05)
-        assert (task.state, task.done) == ("completed", 6_000)
+        assert (action.state, action.done) == ("completed", 6_000)
         parents: Counter[str] = Counter()
         while deliveries := await broker.dequeue(queue, consumer="t", limit=1_000):
             parents.update(delivery.headers["weir-replay-of"] for delivery in deliveries)

@@ -7,98 +7,31 @@ import base64
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import httpx2
 import pytest
+from tests.deadletters.http_api import Api, served
 from tests.deadletters.world import World, numbers
 
 from support.history import Moment, land_moments
 from support.warehouse import NOW_MS, WarehouseRig
 from weir.api.app import create_app
-from weir.api.services import Services
-from weir.channels.channels import Channels
-from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
 from weir.control.principals import Role
 from weir.control.queue_definitions import QueueDefinitions
-from weir.control.tenants import Tenants
-from weir.control.tokens import NewToken, Tokens
-from weir.deadletters.services import open_dead_letters
-from weir.exchange.attempt import DirectPusher
-from weir.exchange.settle import DirectSettler
+from weir.control.tokens import NewToken
 from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.clock import SystemClock
 from weir.model.message import NewMessage
 from weir.spec.ir import QueueSpec
-from weir.warehouse.reading.warehouse import Warehouse
-
-
-@dataclass
-class Api:
-    """A client of an environment with an admin token, and the world behind it."""
-
-    world: World
-    services: Services
-    client: httpx2.AsyncClient
-    tokens: Tokens
-
-    async def token(self, role: Role, **scope: str) -> dict[str, str]:
-        environment = self.world.environment
-        new = NewToken(
-            name="t",
-            role=role,
-            organization=scope.get("organization", environment.organization),
-            project=scope.get("project", environment.project),
-            environment=scope.get("environment", environment.environment),
-        )
-        return {"authorization": f"Bearer {(await self.tokens.create(new))[0]}"}
-
-    async def put_channel(self, *queues: str) -> dict[str, dict[str, str]]:
-        """Make the channel `order events`; the headers of each consumer."""
-        body = {
-            "name": "Order Events",
-            "consumers": [
-                {"id": f"{queue}-c", "name": f"{queue} consumer", "queue": queue} for queue in queues
-            ],
-        }
-        answer = await self.client.put("/api/v1/channels/order%20events", json=body)
-        assert answer.status_code == 200, answer.text
-        channel = (await self.client.post("/api/v1/channels/order%20events/tokens")).json()["token"]
-        headers = {}
-        for queue in queues:
-            path = f"/api/v1/channels/order%20events/consumers/{queue}-c/tokens"
-            token = (await self.client.post(path)).json()["token"]
-            headers[queue] = {"X-Broker-Channel-Token": channel, "X-Broker-Consumer-Token": token}
-        return headers
 
 
 @pytest.fixture
 async def api(world: World) -> AsyncIterator[Api]:
     async with served(world) as api:
-        yield api
-
-
-@asynccontextmanager
-async def served(world: World, *, warehouse: Warehouse | None = None) -> AsyncIterator[Api]:
-    tokens = Tokens(world.database)
-    services = Services(
-        broker=world.broker,
-        authenticator=CachedAuthenticator(tokens, fresh_s=0),
-        pusher=DirectPusher(world.broker),
-        settler=DirectSettler(world.broker),
-        tokens=tokens,
-        tenants=Tenants(world.database),
-        dead_letters=open_dead_letters(world.database, world.broker, clock=world.clock),
-        channels=Channels(world.database, clock=world.clock),
-        warehouse=warehouse,
-    )
-    transport = httpx2.ASGITransport(app=create_app(services), raise_app_exceptions=True)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://weir") as client:
-        api = Api(world, services, client, tokens)
-        client.headers.update(await api.token(Role.ADMIN))
         yield api
 
 
@@ -151,48 +84,6 @@ async def test_no_token_sees_the_dead_of_another_tenant(api: Api) -> None:
         assert (await api.client.request(method, path, headers=other)).status_code == 404
     assert (await api.client.get("/admin/queues/orders/dlq", headers=other)).json()["dead_letters"] == []
     assert (await api.client.get("/api/v1/dlq/groups", headers=other)).json() == {"items": []}
-
-
-async def test_a_published_message_reaches_every_consumer_once(api: Api) -> None:
-    orders, mails = await api.world.define("orders"), await api.world.define("mails")
-    headers = (await api.put_channel("orders", "mails"))["orders"]
-    del headers["X-Broker-Consumer-Token"]
-    del api.client.headers["authorization"]
-    path = "/channel/order%20events/publish"
-    first = await api.client.post(path, content=b'{"n": 1}', headers={**headers, "Idempotency-Key": "k1"})
-    assert first.status_code == 202
-    assert [one["status"] for one in first.json()["consumers"]] == ["accepted", "accepted"]
-    again = await api.client.post(path, content=b'{"n": 1}', headers={**headers, "Idempotency-Key": "k1"})
-    assert [one["status"] for one in again.json()["consumers"]] == ["duplicate", "duplicate"]
-    assert numbers(await api.world.waiting(orders)) == [1]
-    assert numbers(await api.world.waiting(mails)) == [1]
-    assert (await api.client.post(path, content=b"x")).status_code == 401
-    elsewhere = await api.client.post("/channel/other/publish", content=b"x", headers=headers)
-    assert elsewhere.status_code == 401
-
-
-async def test_a_published_message_has_the_priority_of_each_queue(api: Api) -> None:
-    queues = [await api.world.define(name, priority=priority) for name, priority in (("low", 2), ("high", 9))]
-    headers = (await api.put_channel("low", "high"))["low"]
-    await api.client.post("/channel/order%20events/publish", content=b'{"n": 1}', headers=headers)
-    found = [await api.world.broker.dequeue(queue, consumer="test") for queue in queues]
-    assert [one.priority for got in found for one in got] == [2, 9]
-
-
-async def test_a_publication_that_one_queue_refused_reaches_only_that_one_when_sent_again(api: Api) -> None:
-    full, open_ = await api.world.define("full", max_depth=1), await api.world.define("open")
-    headers = (await api.put_channel("full", "open"))["full"]
-    await api.world.push(full, {"n": 0})
-    path = "/channel/order%20events/publish"
-    answer = await api.client.post(path, content=b'{"n": 1}', headers=headers)
-    assert answer.status_code == 503
-    key = answer.json()["idempotency_key"]
-    assert [one["status"] for one in answer.json()["consumers"]] == ["refused", "accepted"]
-    assert numbers(await api.world.waiting(full)) == [0]
-    again = await api.client.post(path, content=b'{"n": 1}', headers={**headers, "Idempotency-Key": key})
-    assert again.status_code == 202
-    assert numbers(await api.world.waiting(full)) == [1]
-    assert numbers(await api.world.waiting(open_)) == [1]
 
 
 async def test_a_consumer_requeues_and_deletes_single_dead_jobs(api: Api) -> None:
@@ -260,22 +151,6 @@ async def test_wrong_tokens_are_refused_alike(api: Api, spoil: Callable[..., dic
         assert answer.status_code == 401, (method, path)
         assert answer.json()["code"] == "unauthenticated"
     assert await api.world.summary() == {"orders": 1, "mails": 0}
-
-
-async def test_a_rotated_token_ends_and_a_changed_channel_keeps_the_others(api: Api) -> None:
-    await api.world.define("orders")
-    headers = (await api.put_channel("orders"))["orders"]
-    body = {"name": "Renamed", "consumers": [{"id": "orders-c", "name": "New", "queue": "orders"}]}
-    assert (await api.client.put("/api/v1/channels/order%20events", json=body)).status_code == 200
-    assert (await api.client.get(f"{BASE}/dlq", headers=headers)).status_code == 200
-    assert (await api.client.get("/dlq-status")).json()["consumers"][0]["channelName"] == "Renamed"
-    await api.client.post("/api/v1/channels/order%20events/tokens")
-    assert (await api.client.get(f"{BASE}/dlq", headers=headers)).status_code == 401
-    taken = {"name": "Other", "consumers": [{"id": "x", "name": "x", "queue": "orders"}]}
-    assert (await api.client.put("/api/v1/channels/other", json=taken)).status_code == 409
-    assert (await api.client.delete("/api/v1/channels/order%20events")).status_code == 204
-    assert (await api.client.get("/dlq-status")).json()["consumers"][0]["consumerId"] == "orders"
-    assert (await api.client.post("/api/v1/channels/nobody/tokens")).status_code == 404
 
 
 async def test_all_dead_jobs_of_a_consumer_are_requeued_and_purged(api: Api) -> None:

@@ -64,55 +64,60 @@ async def test_redis_hands_out_what_is_redriven_twice_in_its_order(
         world = World(database, environment, clock=clock, server=broker)
         queue = await expire_all(world, 60, keys=3)
         for _ in range(2):
-            task = await world.work(await world.start(redrive(canary=2, patch=PATCH)))
+            action = await world.work(await world.start(redrive(canary=2, patch=PATCH)))
             await take_in_turn(world, queue, limit=2)
             clock.advance(1000)
-            await world.runner.step(task.id)
-            await world.runner.step(task.id)
+            await world.runner.step(action.id)
+            await world.runner.step(action.id)
             by_key = defaultdict(list)
             for n in await fail_all(world, queue):
                 by_key[n % 3].append(n)
             assert all(order == sorted(order) for order in by_key.values())
             clock.advance(1000)
-            await world.work(task)
+            await world.work(action)
     await broker.aclose()
 
 
 async def test_a_replay_by_hand_does_not_count_for_the_redrive_before_it(world: World) -> None:
     queue = await expire_all(world, 1)
-    task = await world.work(await world.start(redrive()))
+    action = await world.work(await world.start(redrive()))
     await fail_all(world, queue)
     (again,) = await world.letters.newest(queue)
     await world.letters.redrive(queue, again.id, by="ann")
     await fail_all(world, queue)
-    assert (await world.bulk_actions.find(world.environment, task.id)).died_again == 1
+    assert (await world.bulk_actions.find(world.environment, action.id)).died_again == 1
 
 
 async def test_a_canary_that_died_again_still_goes_first_in_the_next_redrive(world: World) -> None:
     queue = await expire_all(world, 20)
-    task = await world.work(await world.start(redrive(canary=3)))
+    action = await world.work(await world.start(redrive(canary=3)))
     world.clock.advance(50)
     assert await fail_all(world, queue) == [0, 1, 2]
     world.clock.advance(1000)
-    assert (await world.work(task)).state is BulkActionState.STOPPED_BY_CANARY
+    assert (await world.work(action)).state is BulkActionState.STOPPED_BY_CANARY
     await world.work(await world.start(redrive()))
     assert await fail_all(world, queue) == list(range(20))
 
 
 async def test_a_resumed_redrive_sends_the_canaries_that_died_again_first(world: World) -> None:
     queue = await expire_all(world, 20)
-    task = await world.work(await world.start(redrive(canary=3)))
+    action = await world.work(await world.start(redrive(canary=3)))
     await fail_all(world, queue)
     world.clock.advance(1000)
-    assert (await world.work(task)).state is BulkActionState.STOPPED_BY_CANARY
-    await world.bulk_actions.resume(world.environment, task.id, by="ann")
-    task = await world.work(task)
+    assert (await world.work(action)).state is BulkActionState.STOPPED_BY_CANARY
+    await world.bulk_actions.resume(world.environment, action.id, by="ann")
+    action = await world.work(action)
     deliveries = await take_in_turn(world, queue)
     assert numbers([delivery.payload for delivery in deliveries]) == [0, 1, 2]
     world.clock.advance(1000)
-    task = await world.work(task)
+    action = await world.work(action)
     assert numbers(await waiting_in_turn(world, queue)) == list(range(3, 20))
-    assert (task.state, task.done, task.matched, task.scanned) == (BulkActionState.COMPLETED, 23, 23, 23)
+    assert (action.state, action.done, action.matched, action.scanned) == (
+        BulkActionState.COMPLETED,
+        23,
+        23,
+        23,
+    )
 
 
 async def take_in_turn(world: World, queue: QueueRef, *, limit: int = 100) -> list[Delivery]:
@@ -130,17 +135,17 @@ async def waiting_in_turn(world: World, queue: QueueRef) -> list[bytes]:
 
 async def test_what_died_for_another_reason_since_is_not_part_of_a_resumed_redrive(world: World) -> None:
     queue = await expire_all(world, 6)
-    task = await world.work(await world.start(redrive(canary=2)))
+    action = await world.work(await world.start(redrive(canary=2)))
     await fail_all(world, queue)
     await world.push(queue, {"n": 99}, key="k0")
     await fail_all(world, queue)
     world.clock.advance(1000)
-    await world.work(task)
-    await world.bulk_actions.resume(world.environment, task.id, by="ann")
-    await world.work(task)
+    await world.work(action)
+    await world.bulk_actions.resume(world.environment, action.id, by="ann")
+    await world.work(action)
     await take_in_turn(world, queue)
     world.clock.advance(1000)
-    assert (await world.work(task)).state is BulkActionState.COMPLETED
+    assert (await world.work(action)).state is BulkActionState.COMPLETED
     assert numbers(await waiting_in_turn(world, queue)) == [2, 3, 4, 5]
     (left,) = await world.letters.newest(queue)
     assert json.loads(left.payload) == {"n": 99}
@@ -149,20 +154,20 @@ async def test_what_died_for_another_reason_since_is_not_part_of_a_resumed_redri
 
 async def test_deaths_before_a_resume_do_not_stop_the_redrive_once_more(world: World) -> None:
     queue = await expire_all(world, 30)
-    task = await world.work(await world.start(redrive(canary=2, rate_per_s=20)))
+    action = await world.work(await world.start(redrive(canary=2, rate_per_s=20)))
     await take_in_turn(world, queue)
     world.clock.advance(1000)
-    await world.work(task)
+    await world.work(action)
     assert await fail_all(world, queue) == list(range(2, 12))
     world.clock.advance(1000)
-    assert (await world.work(task)).state is BulkActionState.STOPPED_BY_CANARY
-    await world.bulk_actions.resume(world.environment, task.id, by="ann")
+    assert (await world.work(action)).state is BulkActionState.STOPPED_BY_CANARY
+    await world.bulk_actions.resume(world.environment, action.id, by="ann")
     seen: list[int] = []
     for _ in range(20):
         world.clock.advance(1000)
-        task = await world.work(task)
+        action = await world.work(action)
         seen += numbers(await waiting_in_turn(world, queue))
-    assert (task.state, seen) == (BulkActionState.COMPLETED, list(range(2, 30)))
+    assert (action.state, seen) == (BulkActionState.COMPLETED, list(range(2, 30)))
 
 
 async def test_the_order_is_kept_when_the_parents_are_forgotten(world: World) -> None:
@@ -225,28 +230,28 @@ async def redrive_in_steps(
 ) -> int:
     """One redrive with a canary, a rate, perhaps a patch; stopped ones are resumed. How many lived."""
     options = {"canary": dice.choice([0, 1, 4]), "rate_per_s": dice.choice([None, 6, 40])}
-    task = await world.start(redrive(**options, patch=dice.choice([None, PATCH])))
+    action = await world.start(redrive(**options, patch=dice.choice([None, PATCH])))
     ledger.new_walk()
     lived_in_all = 0
     for _ in range(200):
-        task = await world.work(task)
+        action = await world.work(action)
         lived, _ = await settle_at_random(world, queue, ledger, dice=dice, deadly=deadly)
         lived_in_all += lived
         world.clock.advance(1000)
-        if task.state is BulkActionState.STOPPED_BY_CANARY:
+        if action.state is BulkActionState.STOPPED_BY_CANARY:
             if dice.random() < 0.3:
                 break
-            task = await world.bulk_actions.resume(world.environment, task.id, by="ann")
+            action = await world.bulk_actions.resume(world.environment, action.id, by="ann")
             ledger.new_walk()
-        elif task.state.over:
+        elif action.state.over:
             break
-    await drain(world, queue, task)
+    await drain(world, queue, action)
     return lived_in_all
 
 
-async def drain(world: World, queue: QueueRef, task: BulkAction) -> None:
+async def drain(world: World, queue: QueueRef, action: BulkAction) -> None:
     """What is still in the queue dies, so that the next redrive begins with everything that is left."""
-    assert task.state.over, task
+    assert action.state.over, action
     await fail_all(world, queue)
 
 

@@ -38,11 +38,11 @@ async def test_a_purge_takes_only_letters_that_used_up_their_attempts(world: Wor
     await half_exhausted(world)
     dry = await world.work(await world.start(purge(queue="orders", dry_run=True)))
     assert (dry.matched, dry.done) == (2, 0)
-    task = await world.work(await world.start(purge(queue="orders")))
-    assert (task.state, task.done) == (BulkActionState.COMPLETED, 2)
+    action = await world.work(await world.start(purge(queue="orders")))
+    assert (action.state, action.done) == (BulkActionState.COMPLETED, 2)
     assert await world.summary() == {"orders": 2}
-    task = await world.work(await world.start(purge(queue="orders", include_unexhausted=True)))
-    assert task.done == 2
+    action = await world.work(await world.start(purge(queue="orders", include_unexhausted=True)))
+    assert action.done == 2
     assert await world.summary() == {"orders": 0}
     await world.check_exact()
 
@@ -50,8 +50,8 @@ async def test_a_purge_takes_only_letters_that_used_up_their_attempts(world: Wor
 async def test_a_purge_by_expression_leaves_the_rest(world: World) -> None:
     queue = await world.define("orders")
     await world.kill(queue, *({"n": n} for n in range(10)))
-    task = await world.work(await world.start(purge(expression="payload.n < 4")))
-    assert task.done == 4
+    action = await world.work(await world.start(purge(expression="payload.n < 4")))
+    assert action.done == 4
     assert await world.summary() == {"orders": 6}
     await world.check_exact()
 

@@ -30,14 +30,14 @@ async def killed(world: World, count: int, *, error: str = "boom") -> None:
 async def test_a_redrive_sends_everything_back_once_and_keeps_the_lineage(world: World) -> None:
     await killed(world, 25)
     queue = world.environment.queue("orders")
-    task = await world.work(await world.start(redrive(queue="orders")))
-    assert (task.state, task.done, task.matched) == (BulkActionState.COMPLETED, 25, 25)
+    action = await world.work(await world.start(redrive(queue="orders")))
+    assert (action.state, action.done, action.matched) == (BulkActionState.COMPLETED, 25, 25)
     assert await world.summary() == {"orders": 0}
     deliveries = await world.broker.dequeue(queue, consumer="test", limit=100)
     assert len(deliveries) == 25
     parent = await world.letters.find(queue, deliveries[0].headers["weir-replay-of"])
     assert parent.replay_id == deliveries[0].message_id
-    assert parent.replay_task == task.id == deliveries[0].headers["weir-replay-task"]
+    assert parent.replay_task == action.id == deliveries[0].headers["weir-replay-task"]
     assert await world.letters.fate_of_replay(parent) == "waiting"
     await world.broker.ack([deliveries[0].lease])
     assert await world.letters.fate_of_replay(parent) == "acked"
@@ -56,9 +56,9 @@ async def test_a_redriven_message_keeps_its_own_priority(world: World) -> None:
 async def test_a_dry_run_counts_and_touches_nothing(world: World) -> None:
     await killed(world, 12)
     new = redrive(queue="orders", expression="payload.n >= 5", dry_run=True)
-    task = await world.work(await world.start(new))
-    assert (task.state, task.matched, task.done) == (BulkActionState.COMPLETED, 7, 0)
-    assert len(task.samples) == 7
+    action = await world.work(await world.start(new))
+    assert (action.state, action.matched, action.done) == (BulkActionState.COMPLETED, 7, 0)
+    assert len(action.samples) == 7
     assert await world.summary() == {"orders": 12}
     assert await world.waiting(world.environment.queue("orders")) == []
 
@@ -111,8 +111,8 @@ async def test_everything_at_once_has_to_be_asked_for(world: World, kind: BulkAc
         NewBulkAction(kind=kind, filter=Filter(queue="orders"), everything=True)
     dry = await world.work(await world.start(NewBulkAction(kind=kind, filter=Filter(), dry_run=True)))
     assert dry.matched == 3
-    task = await world.work(await world.start(NewBulkAction(kind=kind, filter=Filter(), everything=True)))
-    assert task.done == 3
+    action = await world.work(await world.start(NewBulkAction(kind=kind, filter=Filter(), everything=True)))
+    assert action.done == 3
 
 
 async def test_the_audit_log_says_what_a_task_was_asked_for(world: World) -> None:
@@ -144,8 +144,8 @@ async def test_the_audit_log_says_what_a_task_was_asked_for(world: World) -> Non
 )
 async def test_a_filter_in_cel_picks_the_letters(world: World, expression: str, expected: list[int]) -> None:
     await killed(world, 5)
-    task = await world.work(await world.start(redrive(expression=expression)))
-    assert task.state is BulkActionState.COMPLETED
+    action = await world.work(await world.start(redrive(expression=expression)))
+    assert action.state is BulkActionState.COMPLETED
     assert sorted(numbers(await world.waiting(world.environment.queue("orders")))) == expected
     await world.check_exact()
 
@@ -153,9 +153,9 @@ async def test_a_filter_in_cel_picks_the_letters(world: World, expression: str, 
 async def test_letters_that_an_expression_has_no_answer_for_stay_and_are_counted(world: World) -> None:
     queue = await world.define("orders")
     await world.kill(queue, {"n": 1}, {"other": 1}, "text")
-    task = await world.work(await world.start(redrive(expression="payload.n == 1")))
-    assert (task.done, task.skipped) == (1, 2)
-    assert task.problem is not None
+    action = await world.work(await world.start(redrive(expression="payload.n == 1")))
+    assert (action.done, action.skipped) == (1, 2)
+    assert action.problem is not None
     assert await world.summary() == {"orders": 2}
 
 
@@ -178,8 +178,8 @@ async def test_fields_of_the_filter_narrow_it(world: World) -> None:
 async def test_a_filter_that_matches_nothing_completes_with_nothing(world: World) -> None:
     await killed(world, 2)
     for new in (redrive(fingerprint="0" * 16), redrive(expression="false")):
-        task = await world.work(await world.start(new))
-        assert (task.state, task.matched, task.done) == (BulkActionState.COMPLETED, 0, 0)
+        action = await world.work(await world.start(new))
+        assert (action.state, action.matched, action.done) == (BulkActionState.COMPLETED, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -230,8 +230,8 @@ def test_cel_that_may_be_true_or_false_is_taken(expression: str) -> None:
 async def test_an_older_task_with_such_a_filter_can_still_be_looked_up(world: World) -> None:
     new = redrive(expression="true")
     object.__setattr__(new.filter, "expression", "attempts")
-    task = await world.bulk_actions.create(world.environment, new, by="test")
-    assert task.filter.expression == "attempts"
+    action = await world.bulk_actions.create(world.environment, new, by="test")
+    assert action.filter.expression == "attempts"
 
 
 def test_bad_numbers_and_reasons_are_refused() -> None:
@@ -250,10 +250,10 @@ def test_bad_numbers_and_reasons_are_refused() -> None:
 
 async def test_what_dies_after_the_start_is_not_redriven_in_the_same_task(world: World) -> None:
     await killed(world, 3)
-    task = await world.start(redrive(queue="orders"))
+    action = await world.start(redrive(queue="orders"))
     await killed(world, 4)
-    task = await world.work(task)
-    assert task.done == 3
+    action = await world.work(action)
+    assert action.done == 3
     assert await world.summary() == {"orders": 4}
 
 
@@ -268,10 +268,10 @@ async def test_ordered_queues_are_replayed_in_their_original_order(world: World,
         died += len(await world.die(queue))
     # Half of them, in any order, are stored by another batch than the rest.
     await world.move()
-    task = await world.work(await world.start(redrive(queue="orders", rate_per_s=14)), steps=1)
+    action = await world.work(await world.start(redrive(queue="orders", rate_per_s=14)), steps=1)
     for _ in range(10):
         world.clock.advance(1000)
-        await world.runner.step(task.id)
+        await world.runner.step(action.id)
     seen: dict[str | None, list[int]] = {}
     while deliveries := await world.broker.dequeue(queue, consumer="test", limit=100):
         for delivery in deliveries:
@@ -283,34 +283,34 @@ async def test_ordered_queues_are_replayed_in_their_original_order(world: World,
 
 async def test_the_rate_is_kept(world: World) -> None:
     await killed(world, 20)
-    task = await world.work(await world.start(redrive(queue="orders", rate_per_s=10)))
-    assert task.done == 5
+    action = await world.work(await world.start(redrive(queue="orders", rate_per_s=10)))
+    assert action.done == 5
     for expected in (10, 15, 20):
         world.clock.advance(499)
-        assert await world.runner.step(task.id) is None
+        assert await world.runner.step(action.id) is None
         world.clock.advance(1)
-        assert (await world.work(task)).done == expected
+        assert (await world.work(action)).done == expected
 
 
 async def test_pause_resume_and_cancel(world: World) -> None:
     await killed(world, 20)
-    task = await world.work(await world.start(redrive(queue="orders", rate_per_s=10)))
+    action = await world.work(await world.start(redrive(queue="orders", rate_per_s=10)))
     assert (
-        await world.bulk_actions.pause(world.environment, task.id, by="ann")
+        await world.bulk_actions.pause(world.environment, action.id, by="ann")
     ).state is BulkActionState.PAUSED
     world.clock.advance(5000)
-    assert await world.runner.step(task.id) is None
-    await world.bulk_actions.resume(world.environment, task.id, by="ann")
-    assert (await world.work(task)).done == 10
+    assert await world.runner.step(action.id) is None
+    await world.bulk_actions.resume(world.environment, action.id, by="ann")
+    assert (await world.work(action)).done == 10
     assert (
-        await world.bulk_actions.cancel(world.environment, task.id, by="ann")
+        await world.bulk_actions.cancel(world.environment, action.id, by="ann")
     ).state is BulkActionState.CANCELLED
     world.clock.advance(5000)
-    assert await world.runner.step(task.id) is None
+    assert await world.runner.step(action.id) is None
     assert await world.summary() == {"orders": 10}
     for change in (world.bulk_actions.pause, world.bulk_actions.resume, world.bulk_actions.cancel):
         with pytest.raises(Conflict):
-            await change(world.environment, task.id, by="ann")
+            await change(world.environment, action.id, by="ann")
     records = "SELECT action, actor FROM weir.audit_log WHERE environment = %s ORDER BY id"
     actions = [(row["action"], row["actor"]) for row in await world.rows(records)]
     assert actions == [
@@ -323,10 +323,10 @@ async def test_pause_resume_and_cancel(world: World) -> None:
 
 async def test_a_task_of_another_environment_does_not_exist(world: World) -> None:
     await killed(world, 1)
-    task = await world.start(redrive(queue="orders"))
+    action = await world.start(redrive(queue="orders"))
     other = type(world.environment)(organization="someone", project="else", environment="here")
     with pytest.raises(NotFound):
-        await world.bulk_actions.find(other, task.id)
+        await world.bulk_actions.find(other, action.id)
     with pytest.raises(InvalidInput):
         await world.bulk_actions.find(world.environment, "no uuid")
 
@@ -337,81 +337,81 @@ async def canaries(world: World, **options: object) -> BulkAction:
 
 
 async def test_a_redrive_whose_cause_persists_stops_at_its_canary(world: World) -> None:
-    task = await canaries(world)
-    assert (task.done, task.canary_state) == (4, "watching")
+    action = await canaries(world)
+    assert (action.done, action.canary_state) == (4, "watching")
     await world.die(world.environment.queue("orders"))
     await world.move()
     world.clock.advance(1000)
-    task = await world.work(task)
-    assert (task.state, task.done, task.died_again) == (BulkActionState.STOPPED_BY_CANARY, 4, 4)
-    assert task.note == "4 of 4 canaries died again; at most 0 may"
+    action = await world.work(action)
+    assert (action.state, action.done, action.died_again) == (BulkActionState.STOPPED_BY_CANARY, 4, 4)
+    assert action.note == "4 of 4 canaries died again; at most 0 may"
     assert await world.summary() == {"orders": 50}
     await world.check_exact()
 
 
 async def test_a_canary_that_is_dead_but_not_yet_moved_is_not_mistaken_for_a_success(world: World) -> None:
-    task = await canaries(world)
+    action = await canaries(world)
     await world.die(world.environment.queue("orders"))
     world.clock.advance(1000)
-    assert (await world.work(task)).canary_state == "watching"
+    assert (await world.work(action)).canary_state == "watching"
 
 
 async def test_a_canary_that_lives_lets_the_rest_go(world: World) -> None:
-    task = await canaries(world)
+    action = await canaries(world)
     queue = world.environment.queue("orders")
     deliveries = await world.broker.dequeue(queue, consumer="test", limit=10)
     world.clock.advance(1000)
-    assert (await world.work(task)).done == 4
+    assert (await world.work(action)).done == 4
     await world.broker.ack([delivery.lease for delivery in deliveries])
     world.clock.advance(1000)
-    task = await world.work(task)
-    assert (task.state, task.done) == (BulkActionState.COMPLETED, 50)
+    action = await world.work(action)
+    assert (action.state, action.done) == (BulkActionState.COMPLETED, 50)
     assert await world.summary() == {"orders": 0}
 
 
 async def test_a_tolerated_share_of_canaries_may_die(world: World) -> None:
-    task = await canaries(world, canary_tolerance=0.25)
+    action = await canaries(world, canary_tolerance=0.25)
     queue = world.environment.queue("orders")
     first, *rest = await world.broker.dequeue(queue, consumer="test", limit=10)
     await world.broker.nack([Failure(lease=first.lease, error="still bad")])
     await world.broker.ack([delivery.lease for delivery in rest])
     await world.move()
     world.clock.advance(1000)
-    task = await world.work(task)
-    assert (task.state, task.done) == (BulkActionState.COMPLETED, 50)
+    action = await world.work(action)
+    assert (action.state, action.done) == (BulkActionState.COMPLETED, 50)
 
 
 async def test_canaries_that_nobody_works_on_stop_the_redrive_when_patience_ends(world: World) -> None:
-    task = await canaries(world, canary_patience_ms=60_000)
+    action = await canaries(world, canary_patience_ms=60_000)
     world.clock.advance(60_000)
-    task = await world.work(task)
-    assert task.state is BulkActionState.STOPPED_BY_CANARY
-    assert "neither done nor dead" in str(task.note)
-    resumed = await world.bulk_actions.resume(world.environment, task.id, by="ann")
+    action = await world.work(action)
+    assert action.state is BulkActionState.STOPPED_BY_CANARY
+    assert "neither done nor dead" in str(action.note)
+    resumed = await world.bulk_actions.resume(world.environment, action.id, by="ann")
     assert resumed.canary_state == "sending"
-    assert (await world.work(task)).done == 8
+    assert (await world.work(action)).done == 8
 
 
 async def test_a_redrive_past_its_canary_still_stops_when_too_many_die(world: World) -> None:
-    task = await canaries(world, rate_per_s=20)
+    action = await canaries(world, rate_per_s=20)
     queue = world.environment.queue("orders")
     deliveries = await world.broker.dequeue(queue, consumer="test", limit=10)
     await world.broker.ack([delivery.lease for delivery in deliveries])
     world.clock.advance(1000)
-    task = await world.work(task)
-    assert task.done == 14
+    action = await world.work(action)
+    assert action.done == 14
     await world.die(queue)
     await world.move()
     world.clock.advance(1000)
-    task = await world.work(task)
-    assert (task.state, task.done) == (BulkActionState.STOPPED_BY_CANARY, 14)
+    action = await world.work(action)
+    assert (action.state, action.done) == (BulkActionState.STOPPED_BY_CANARY, 14)
     assert await world.summary() == {"orders": 46}
 
 
 async def test_a_redrive_that_is_killed_after_sending_resumes_without_sending_twice(world: World) -> None:
     await killed(world, 30)
-    task = await world.start(redrive(queue="orders", rate_per_s=20))
-    await world.runner.step(task.id)
+    action = await world.start(redrive(queue="orders", rate_per_s=20))
+    await world.runner.step(action.id)
     world.clock.advance(1000)
 
     async def killed_here(*_: object, **__: object) -> None:
@@ -420,7 +420,7 @@ async def test_a_redrive_that_is_killed_after_sending_resumes_without_sending_tw
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("weir.deadletters.replay._settle", killed_here)
         with pytest.raises(KilledHere):
-            await world.runner.step(task.id)
+            await world.runner.step(action.id)
     assert await world.summary() == {"orders": 20}
     queue, seen = world.environment.queue("orders"), []
     for _ in range(10):
@@ -428,9 +428,9 @@ async def test_a_redrive_that_is_killed_after_sending_resumes_without_sending_tw
         deliveries = await world.broker.dequeue(queue, consumer="test", limit=100)
         seen += numbers([delivery.payload for delivery in deliveries])
         await world.broker.ack([delivery.lease for delivery in deliveries])
-        await world.runner.step(task.id)
+        await world.runner.step(action.id)
         world.clock.advance(1000)
-    done = await world.bulk_actions.find(world.environment, task.id)
+    done = await world.bulk_actions.find(world.environment, action.id)
     assert (done.state, done.done) == (BulkActionState.COMPLETED, 30)
     assert sorted(seen) == list(range(30))
     await world.check_exact()
@@ -444,15 +444,20 @@ async def test_a_full_queue_makes_the_redrive_wait_for_room(world: World) -> Non
     queue = await world.define("orders", max_depth=10)
     for start in (0, 10):
         await world.kill(queue, *({"n": n} for n in range(start, start + 10)))
-    task = await world.work(await world.start(redrive(queue="orders")))
-    assert (task.done, task.note) == (10, "the queue `orders` is full; waiting for room")
+    action = await world.work(await world.start(redrive(queue="orders")))
+    assert (action.done, action.note) == (10, "the queue `orders` is full; waiting for room")
     await world.check_exact()
     world.clock.advance(1000)
-    assert (await world.work(task)).done == 10
+    assert (await world.work(action)).done == 10
     assert len(await world.waiting(queue)) == 10
     world.clock.advance(1000)
-    task = await world.work(task)
-    assert (task.state, task.done, task.scanned, task.matched) == (BulkActionState.COMPLETED, 20, 20, 20)
+    action = await world.work(action)
+    assert (action.state, action.done, action.scanned, action.matched) == (
+        BulkActionState.COMPLETED,
+        20,
+        20,
+        20,
+    )
     assert len(await world.waiting(queue)) == 10
 
 
@@ -460,24 +465,24 @@ async def test_a_broker_that_is_away_postpones_the_redrive(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await killed(world, 3)
-    task = await world.start(redrive(queue="orders"))
+    action = await world.start(redrive(queue="orders"))
 
     async def away(*_: object, **__: object) -> None:
         raise BrokerUnavailable("Redis is away")
 
     with monkeypatch.context() as patch:
         patch.setattr(world.broker, "enqueue", away)
-        task = await world.work(task)
-    assert (task.state, task.done, task.note) == (BulkActionState.PENDING, 0, "Redis is away")
+        action = await world.work(action)
+    assert (action.state, action.done, action.note) == (BulkActionState.PENDING, 0, "Redis is away")
     world.clock.advance(1000)
-    assert (await world.work(task)).done == 3
+    assert (await world.work(action)).done == 3
 
 
 async def test_a_queue_that_is_gone_fails_the_redrive_and_keeps_the_letters(world: World) -> None:
     await killed(world, 3)
     await world.broker.forget(world.environment.queue("orders"))
-    task = await world.work(await world.start(redrive(queue="orders")))
-    assert task.state is BulkActionState.FAILED
+    action = await world.work(await world.start(redrive(queue="orders")))
+    assert action.state is BulkActionState.FAILED
     assert await world.summary() == {"orders": 3}
 
 
@@ -486,9 +491,9 @@ async def test_a_patch_mends_payloads_and_keeps_to_the_message_type(world: World
     fields = (MessageField(name="n", type="int"), MessageField(name="unit", type="string"))
     await QueueDefinitions(world.database).define(queue, QueueSpec(name="orders", message_type=fields))
     await world.kill(queue, {"n": 1, "old": True}, {"n": 2, "unit": "kg"}, {"n": "three"})
-    task = await world.work(await world.start(redrive(queue="orders", patch='{"unit": "g", "old": null}')))
-    assert (task.done, task.skipped) == (2, 1)
-    assert "expected int" in str(task.problem)
+    action = await world.work(await world.start(redrive(queue="orders", patch='{"unit": "g", "old": null}')))
+    assert (action.done, action.skipped) == (2, 1)
+    assert "expected int" in str(action.problem)
     sent = [json.loads(payload) for payload in await world.waiting(queue)]
     assert sorted(sent, key=lambda one: one["n"]) == [{"n": 1, "unit": "g"}, {"n": 2, "unit": "g"}]
     assert await world.summary() == {"orders": 1}
@@ -542,9 +547,9 @@ async def test_letters_that_no_queue_would_take_are_skipped_and_the_others_go(wo
     await world.broker.enqueue(queue, [huge, NewMessage(payload=b'{"n": 2}')])
     await world.die(queue)
     await world.move()
-    task = await world.work(await world.start(redrive(queue="orders")))
-    assert (task.state, task.done, task.skipped) == (BulkActionState.COMPLETED, 1, 1)
-    assert "headers" in str(task.problem)
+    action = await world.work(await world.start(redrive(queue="orders")))
+    assert (action.state, action.done, action.skipped) == (BulkActionState.COMPLETED, 1, 1)
+    assert "headers" in str(action.problem)
     assert await world.waiting(queue) == [b'{"n": 2}']
     with pytest.raises(InvalidInput, match="cannot be replayed"):
         await world.letters.redrive(queue, huge.id, by="ann")
