@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from support.waiting import until
 from weir.alerts.alert_channels import AlertChannels, channel_of
 from weir.control.current_specs import CurrentSpecs
 from weir.control.queue_definitions import QueueDefinitions
@@ -150,16 +151,12 @@ async def test_the_organization_that_weir_keeps_for_itself_takes_no_spec(specs):
 async def test_every_registry_sees_an_apply_without_a_restart(specs, database, environment):
     registry = CurrentSpecs(database, every_s=0.01)
     running = asyncio.create_task(registry.run())
-    while not registry.snapshot.hooks:
-        await apply(specs, environment, FIRST)
-        await asyncio.wait_for(registry.wait_for_change(), 5)
+    await apply(specs, environment, FIRST)
+    await until(lambda: registry.snapshot.hooks)
     assert registry.snapshot.hooks["Shop"].environment == environment
     assert [queue.queue for queue, _ in registry.snapshot.served_queues()] == ["Orders"]
-    changing = asyncio.create_task(registry.wait_for_change())
-    await asyncio.sleep(0)
     await apply(specs, environment, "app Shop { queue Orders { ordering: fifo } }")
-    await asyncio.wait_for(changing, 5)
-    assert registry.snapshot.hooks == {}
+    await until(lambda: not registry.snapshot.hooks)
     assert registry.snapshot.served_queues() == []
     running.cancel()
 

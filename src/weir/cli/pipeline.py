@@ -145,14 +145,11 @@ def repair(
 ) -> None:
     """Remove half-written journal entries after a power cut or a full disk. Stop the pipeline first."""
     from weir.pipeline.checkpoint import broken_files, repair_checkpoint
+    from weir.serve.pipeline import checkpoint_folder
 
-    folder = checkpoint or Path(pipeline_checkpoint(settings_with(data_dir)))
+    folder = checkpoint or Path(checkpoint_folder(settings_with(data_dir)))
     removed = broken_files(folder) if dry_run else repair_checkpoint(folder)
     typer.echo("\n".join(removed) if removed else "the checkpoint is whole")
-
-
-def pipeline_checkpoint(settings: Settings) -> str:
-    return settings.pipeline.checkpoint or str(settings.embedded.data_dir / "pipeline" / "checkpoint")
 
 
 def _options(settings: Settings) -> Any:

@@ -27,7 +27,6 @@ class CurrentSpecs:
         self._every_s = every_s
         self._version: dict[str, Any] | None = None
         self._snapshot = SpecSnapshot()
-        self._changed = asyncio.Event()
 
     @property
     def snapshot(self) -> SpecSnapshot:
@@ -44,13 +43,7 @@ class CurrentSpecs:
         # In a thread: the specs of all tenants are read, and one with 5,000 queues takes a second.
         self._snapshot = await asyncio.to_thread(_snapshot, rows, owners, definitions)
         self._version = version
-        self._changed.set()
-        self._changed = asyncio.Event()
         return True
-
-    async def wait_for_change(self) -> None:
-        """Wait until the snapshot is replaced."""
-        await self._changed.wait()
 
     async def run(self) -> None:
         """Refresh until cancelled."""

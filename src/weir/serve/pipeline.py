@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from weir.broker.broker import Broker
 from weir.broker.redis import RedisBroker
@@ -18,12 +19,12 @@ from weir.warehouse.connection import ClickHouseConnection
 
 
 def pipeline_options(settings: Settings, urls: StoreUrls) -> PipelineOptions:
-    chosen, folder = settings.pipeline, settings.embedded.data_dir.absolute() / "pipeline"
+    chosen = settings.pipeline
     return PipelineOptions(
         redis_url=urls.redis,
         clickhouse_url=urls.clickhouse,
-        checkpoint=chosen.checkpoint or str(folder / "checkpoint"),
-        archive=chosen.archive or str(folder / "archive"),
+        checkpoint=checkpoint_folder(settings),
+        archive=chosen.archive or str(_folder(settings) / "archive"),
         shards=settings.shards,
         trigger_ms=chosen.trigger_ms,
         max_events=chosen.max_events,
@@ -33,11 +34,20 @@ def pipeline_options(settings: Settings, urls: StoreUrls) -> PipelineOptions:
     )
 
 
+def checkpoint_folder(settings: Settings) -> str:
+    return settings.pipeline.checkpoint or str(_folder(settings) / "checkpoint")
+
+
+def _folder(settings: Settings) -> Path:
+    """Where the pipeline keeps its files unless the settings name other places."""
+    return settings.embedded.data_dir.absolute() / "pipeline"
+
+
 def session_options(settings: Settings, *, master: str | None = None) -> SessionOptions:
     return SessionOptions(
         master=master or settings.pipeline.master,
         memory=settings.pipeline.memory,
-        scratch=settings.embedded.data_dir / "pipeline" / "scratch",
+        scratch=_folder(settings) / "scratch",
     )
 
 
