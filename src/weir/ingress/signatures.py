@@ -88,6 +88,7 @@ def _standard(verification: Verification, headers: Headers, body: bytes, now_ms:
         or not _recent(stamp, verification.tolerance_s, now_ms)
     ):
         return None
+    # Senders that change their secret send one signature per secret.
     parts = [part[3:] for part in value.split(" ") if part.startswith("v1,")]
     signed = message_id.encode("latin-1") + b"." + stamp.encode("latin-1") + b"." + body
     return _decoded(parts, "base64"), signed
@@ -106,6 +107,7 @@ def _stripe(verification: Verification, headers: Headers, body: bytes, now_ms: i
         return None
     pairs = [part.strip().partition("=") for part in value.split(",")]
     stamps = [text for name, _, text in pairs if name == "t"]
+    # With two timestamps it would be open which of them was signed.
     if len(stamps) != 1 or not _recent(stamps[0], verification.tolerance_s, now_ms):
         return None
     digests = [text for name, _, text in pairs if name == "v1"]

@@ -53,6 +53,7 @@ class Archive:
         """Store the events of one read task, one file per hour."""
         hours = np.asarray(events["at_ms"].to_numpy(), np.uint64) // HOUR_MS
         for hour in np.unique(hours):
+            # Nearly every batch lies in one hour, and filtering would copy it.
             mine = events if hours.min() == hours.max() else events.filter(pa.array(hours == hour))
             folder = self._folder(definition.name, int(hour) * HOUR_MS)
             self._write_file(folder, f"{token}.parquet", mine, definition, ranges)

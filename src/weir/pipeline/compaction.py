@@ -71,6 +71,7 @@ def _portions(archive: Archive, files: Sequence[ArchiveFile]) -> Iterator[list[A
 
 def _join(archive: Archive, definition: MetricDefinition, files: Sequence[ArchiveFile], hour_ms: int) -> None:
     ranges = [(file.path, archive.ranges(file.path)) for file in files]
+    # Overlaps are resolved before the join, or the joined file would hold events twice.
     counting = list(covered_once(ranges))
     tables = [within(archive.read(path, definition.kind), mine) for path, mine in counting]
     covered = joined_ranges(one for _, mine in counting for one in mine)

@@ -67,6 +67,7 @@ def events_of(definition: MetricDefinition, segment: Segment, entries: Entries, 
     notes.add(kept[future], "from the future", CLAMPED)
     notes.add(kept[too_old], "older than every tier", SET_ASIDE)
     notes.add(kept[(age_ms > ages.late_ms) & ~too_old], "older than the finest tier", LATE)
+    # Clamped to the planning time, which is part of the offset, so that a replay gives the same rows.
     at_ms = np.where(future, np.uint64(segment.at_ms), stream_ms)
     table = pa.Table.from_batches([decoded.events])
     table = table.append_column("at_ms", pa.array(at_ms))

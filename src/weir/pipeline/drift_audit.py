@@ -76,6 +76,7 @@ class PipelineAuditor:
 
     def audit(self, live: Live, *, wait_s: float = 30) -> AuditReport:
         """Audit everything. `live` was read before this call, so everything that it counts must land."""
+        # First everything must land; a pause before that would keep the events in the streams.
         landed = wait_for_landing(self._store, metrics=self._metrics, shards=self._shards, wait_s=wait_s)
         with quiet(self._store) as still:
             behind = self._behind(live) if landed else {}

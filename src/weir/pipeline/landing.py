@@ -68,6 +68,7 @@ def _group_codes(definition: MetricDefinition, events: pa.Table) -> NDArray[np.i
     parts += [_dictionary_codes(events[name]) for name in definition.kind.dimensions]
     codes = np.zeros(events.num_rows, np.int64)
     for part in parts:
+        # Each part becomes a digit of a number in a mixed base, so that one sort groups by all of them.
         low, high = (int(part.min()), int(part.max())) if len(part) else (0, 0)
         codes = _renumbered(codes, high - low + 1) * (high - low + 1) + (part - low)
     return codes

@@ -67,6 +67,7 @@ def _run(
     available_now: bool,
     on_started: Callable[[], None],
 ) -> None:
+    # Before Spark starts, which takes seconds: a missing migration must be reported at once.
     _require_tables(options)
     registry = CollectorRegistry()
     metrics = PipelineMetrics(registry)

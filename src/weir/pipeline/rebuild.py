@@ -68,6 +68,7 @@ def rebuild(
         StreamStore(options.redis_url),
         ClickHouseConnection(options.clickhouse_url, timeout_s=600),
     )
+    # A new token per run: with the tokens of an earlier rebuild, ClickHouse would ignore the inserts.
     run, files, events = uuid4().hex, 0, {}
     with archive_lease(store, wait_s=20) as prolong, quiet(store, wait_s=20) as still:
         if not still:

@@ -49,6 +49,7 @@ def socket_folder(scratch: Path) -> Path:
 def _sweep(root: Path) -> None:
     for lock in root.glob("spark-*.lock"):
         with suppress(OSError):
+            # A lock that can be taken belongs to a process that is gone.
             free = os.open(lock, os.O_RDWR)
             try:
                 fcntl.flock(free, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -55,5 +55,6 @@ def _payload(fields: Sequence[bytes]) -> bytes:
 
 def parse_ids(ids: Sequence[bytes]) -> NDArray[np.uint64]:
     """Stream ids (`ms-sequence`) as pairs of numbers."""
+    # Parses all ids at once, without a loop in Python.
     text = b" ".join(ids).replace(b"-", b" ").decode()
     return np.fromstring(text, dtype=np.uint64, sep=" ").reshape(-1, 2)

@@ -24,6 +24,7 @@ def translated(error: Exception) -> WeirError:
     """The error of the tree that stands for one of the driver's."""
     text = str(error).strip().splitlines()[0][:500] if str(error).strip() else type(error).__name__
     code = _CODE.search(str(error))
+    # By class first: the driver refuses such a value itself, so there is no code of the server.
     if isinstance(error, ch.DataError):
         return InvalidInput(f"ClickHouse cannot store that value ({text})")
     if code is not None and int(code[1]) in _UNPREPARED_CODES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+# Comments and quoted texts are whole tokens, so that a semicolon inside one does not end a statement.
 _TOKEN = re.compile(
     r"""--[^\n]*(?:\n|$)|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|`(?:[^`\\]|\\.)*`|;|[^;'"`/-]+|.""",
     re.DOTALL,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from weir.embedded.chdb.http_errors import RequestRefused
 
+# Every other argument of the URL is a setting of the query, as in ClickHouse.
 _TRANSPORT = frozenset(
     """
     query database default_format user password session_id session_timeout session_check query_id quota_key

@@ -10,6 +10,7 @@ _TOKEN = re.compile(
     rb"""|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<other>.)""",
     re.DOTALL,
 )
+# The rows begin after the line end that follows the name of the format.
 _LINE_END = re.compile(rb"[ \t\r]*\n?")
 _ROWS_INLINE = (b"VALUES", b"SELECT", b"WITH", b"FROM")
 _READING = (b"SELECT", b"WITH", b"SHOW", b"DESCRIBE", b"DESC", b"EXISTS", b"EXPLAIN", b"CHECK", b"VALUES")

@@ -87,6 +87,7 @@ class HistoryReader:
         seed: Question,
     ) -> History:
         shard = shard_of(environment, shards=self._shards)
+        # Rows, gaps and freshness do not depend on each other, so they are asked at the same time.
         found, trust = await asyncio.gather(
             self._reader.ask_columns(rows),
             self._trust.of("queue", shard, start_ms=window.start_ms, end_ms=window.end_ms),

@@ -107,6 +107,8 @@ class TopReader:
         names = [row["queue"] for row in ranked]
         if not names:
             return []
+        # A second question for the winners only: the columns that the ranking did not need are read for few
+        # queues.
         rows = await self._reader.ask(ask_tenant("queue_totals", environment, queues=names, **frame))
         # Rates divide by the span that was read: it begins and ends on whole minutes or hours, but not after
         # now.
