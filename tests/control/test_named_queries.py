@@ -62,6 +62,13 @@ def test_every_query_prepares_on_a_migrated_database(database_url: str) -> None:
     assert failures == []
 
 
+def test_a_sentence_may_take_several_lines() -> None:
+    (query,) = parse_queries("-- name: first\n-- The first\n-- one.\nSELECT 1", origin="x.sql").values()
+    assert (query.sentence, query.text) == ("The first one.", "SELECT 1")
+    with pytest.raises(ValueError, match="`first` is empty"):
+        parse_queries("-- name: first\n-- One.\n-- name: second\n-- Two.\nSELECT 1", origin="x.sql")
+
+
 def test_what_queries_share_is_written_once() -> None:
     text = """
 -- part: PLACE

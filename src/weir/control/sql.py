@@ -1,6 +1,6 @@
 """SQL kept as SQL: named queries in `.sql` files beside the code that uses them.
 
-A file is a list of queries, each headed by its name and one sentence:
+A file is a list of queries, each headed by its name and a sentence, which may take several lines:
 
     -- name: claim_operations
     -- Claim the oldest runnable operation of each partition.
@@ -39,7 +39,10 @@ Row = dict[str, Any]
 
 _IGNORED = re.compile(r"--[^\n]*|'[^']*'")
 _WRITES = re.compile(r"\b(?:INSERT|UPDATE|DELETE|MERGE|TRUNCATE|CREATE|ALTER|DROP|COPY)\b", re.IGNORECASE)
-_HEAD = re.compile(r"^-- name: (?P<name>[a-z][a-z0-9_]*)\s*\n-- (?P<sentence>\S.*)\n", re.MULTILINE)
+_HEAD = re.compile(
+    r"^-- name: (?P<name>[a-z][a-z0-9_]*)\s*\n-- (?P<sentence>\S.*(?:\n-- (?!name:|part:).*)*)\n",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +77,7 @@ def parse_queries(text: str, *, origin: str) -> dict[str, NamedQuery]:
         name, body = head["name"], _filled(text[head.end() : end].strip(), parts)
         if name in queries or not body:
             raise ValueError(f"{origin}: query `{name}` is empty or named twice")
-        queries[name] = NamedQuery(name=name, sentence=head["sentence"], text=body)
+        queries[name] = NamedQuery(name=name, sentence=head["sentence"].replace("\n-- ", " "), text=body)
     if unused := parts.keys() - set(_MARK.findall(written)):
         raise ValueError(f"{origin}: no query uses the part `{min(unused)}`")
     return queries
