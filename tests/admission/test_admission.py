@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.admission.admission import Admission
-from weir.admission.budget import QueueBudget
+from weir.admission.capacity import AdaptiveLimit, QueueBudget
 from weir.admission.decide import Decision, decide
 from weir.admission.kinds import PRIORITIES, OperationType
-from weir.admission.limit import AdaptiveLimit
 from weir.admission.policy import DEFAULT_THRESHOLDS, AdmissionPolicy
 from weir.admission.pressure import Pressure
 from weir.model.holders import Holder

@@ -5,10 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from weir.admission.admission import Admission
+from weir.admission.capacity import AdaptiveLimit, FairShares
 from weir.admission.decide import Decision
 from weir.admission.kinds import OperationType
-from weir.admission.limit import AdaptiveLimit
-from weir.admission.shares import FairShares
 from weir.model.holders import STRANGERS, Holder
 
 PUSH = OperationType.PUSH

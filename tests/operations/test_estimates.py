@@ -11,7 +11,7 @@ import pytest
 
 from support.waiting import until
 from weir.admission.admission import Admission
-from weir.admission.budget import QueueBudget
+from weir.admission.capacity import QueueBudget
 from weir.control.database import Database
 from weir.exchange.seam import Queued
 from weir.exchange.service import OperationService

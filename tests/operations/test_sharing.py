@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from weir.admission.admission import Admission
-from weir.admission.budget import QueueBudget
-from weir.admission.limit import AdaptiveLimit
+from weir.admission.capacity import AdaptiveLimit, QueueBudget
 from weir.broker.broker import Gated
 from weir.control.database import Database
 from weir.errors import NotFound, Overloaded

@@ -10,7 +10,7 @@ from typing import Any
 
 from support.waiting import until
 from weir.admission.admission import Admission
-from weir.admission.limit import AdaptiveLimit
+from weir.admission.capacity import AdaptiveLimit
 from weir.control.database import Database
 from weir.errors import WeirError
 from weir.exchange.attempt import DirectPusher

@@ -15,8 +15,8 @@ from weir.api.edge import Edge
 from weir.api.hot import HotRequest, HotRoute, HotRoutes
 from weir.api.instruments import Instruments
 from weir.api.limits import Limits
-from weir.api.reply import Reply
 from weir.api.services import Services
+from weir.api.wire import Reply
 from weir.errors import Unauthenticated
 from weir.serve.server import bind, listening
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 
-from weir.admission.budget import QueueBudget
+from weir.admission.capacity import AdaptiveLimit, FairShares, QueueBudget
 from weir.admission.decide import Decision, Rejection, decide, deep, rejection
 from weir.admission.kinds import OperationType
-from weir.admission.limit import AdaptiveLimit
 from weir.admission.policy import KNEE, AdmissionPolicy
 from weir.admission.pressure import Pressure
-from weir.admission.shares import FairShares
 from weir.model.asyncio_tasks import AT_ONCE
 from weir.model.holders import Holder
 

@@ -20,10 +20,17 @@ from weir.api.instruments import Instruments
 from weir.api.limits import Limits
 from weir.api.load_shedder import LoadShedder
 from weir.api.problems import MethodNotAllowed, error_reply
-from weir.api.reply import Reply
 from weir.api.services import Services
-from weir.api.slots import Capacity, RequestSlot
-from weir.api.wire import ADMITTED, PRINCIPAL, SLOT, note_principal, status_of_loss
+from weir.api.wire import (
+    ADMITTED,
+    PRINCIPAL,
+    SLOT,
+    Capacity,
+    Reply,
+    RequestSlot,
+    note_principal,
+    status_of_loss,
+)
 from weir.errors import Overloaded, Unauthenticated, Unavailable, WeirError
 from weir.model.ids import new_id
 

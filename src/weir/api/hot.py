@@ -15,13 +15,10 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 from starlette.types import Receive, Scope
 
 from weir.api.auth import Access, access, authenticate
-from weir.api.bodies import check_json_type, read_body
+from weir.api.bodies import check_json_type, parse_json, read_body
 from weir.api.limits import Limits
-from weir.api.payloads import parse_json
-from weir.api.reply import Reply
 from weir.api.services import Services
-from weir.api.slots import RequestSlot
-from weir.api.wire import PRINCIPAL, note_principal
+from weir.api.wire import PRINCIPAL, Reply, RequestSlot, note_principal
 from weir.control.principals import Principal, Role
 from weir.errors import InvalidInput, Malformed
 

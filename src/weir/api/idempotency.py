@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
-from weir.api.reply import Reply
+from weir.api.wire import Reply
 from weir.errors import InFlight, KeyReused, Malformed
 from weir.model.names import EnvironmentRef
 

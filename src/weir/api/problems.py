@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from weir.api.reply import Reply
+from weir.api.wire import Reply
 from weir.errors import (
     Forbidden,
     InvalidInput,

@@ -67,7 +67,7 @@ class GateRule(Enum):
     OBEY = "obey"
     """A message is GATED while the gate of its partition is closed."""
     PASS = "pass"
-    """Gates are ignored: for replays and copies of deaths, which have no place in the order of pushes."""
+    """Gates are ignored: for replays and copies of deaths. `deadletters/replay.py` says why order holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ from weir.broker.keys import queue_ident
 from weir.model.handling import error_text
 from weir.model.message import Failure, LeaseRef, Settlement
 from weir.model.names import QueueRef
-from weir.model.shards import shard_of
 
 _NO_TOKEN = bytes(16)
 
@@ -81,18 +80,3 @@ def failure_arguments(
             errors += (len(error).to_bytes(2, "big"), error)
         arguments += (queue_ident(queue), b"".join(items), b"".join(errors))
     return arguments
-
-
-def shard_finder(shards: int) -> Callable[[QueueRef], int]:
-    """The shard of a queue, remembered: hashing names is dear in a hot loop."""
-    known: dict[QueueRef, int] = {}
-
-    def find(queue: QueueRef) -> int:
-        shard = known.get(queue)
-        if shard is None:
-            if len(known) > 65_536:
-                known.clear()
-            shard = known[queue] = shard_of(queue.scope, shards=shards)
-        return shard
-
-    return find

@@ -30,7 +30,7 @@ from weir.model.message import (
     Settlement,
 )
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.model.shards import shard_of
+from weir.model.shards import shard_finder, shard_of
 from weir.spec.ir import QueueSpec
 from weir.telemetry.streams import DEFAULT_MAX_LENGTH
 
@@ -75,7 +75,7 @@ class RedisBroker:
             stream_length=stream_length,
         )
         self._wakeups = Wakeups(connection)
-        self._shard_of_queue = grouping.shard_finder(shards)
+        self._shard_of_queue = shard_finder(shards)
 
     @property
     def shards(self) -> int:

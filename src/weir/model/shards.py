@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
-from weir.model.names import EnvironmentRef
+from weir.model.names import EnvironmentRef, QueueRef
 
 
 def jump_hash(key: int, buckets: int) -> int:
@@ -33,3 +34,18 @@ def shard_of(environment: EnvironmentRef, *, shards: int) -> int:
     """The shard of an environment; all Redis keys of its queues carry the hash tag of that shard."""
     key = text_key(*environment.names)
     return jump_hash(key, shards)
+
+
+def shard_finder(shards: int) -> Callable[[QueueRef], int]:
+    """Finds the shard of a queue, and remembers it: hashing names is dear in a hot loop."""
+    known: dict[QueueRef, int] = {}
+
+    def find(queue: QueueRef) -> int:
+        shard = known.get(queue)
+        if shard is None:
+            if len(known) > 65_536:
+                known.clear()
+            shard = known[queue] = shard_of(queue.scope, shards=shards)
+        return shard
+
+    return find

@@ -15,13 +15,11 @@ from weir.errors import BrokerUnavailable, NotFound, WeirError
 from weir.model.asyncio_tasks import all_of
 from weir.model.ids import OperationId
 from weir.model.names import QueueRef
-from weir.model.shards import shard_of
+from weir.model.shards import shard_finder
 from weir.operations.model import NewOperation
 
 BROKER_ANSWER_S = 0.75
 """After this long without an answer a shard counts as out of reach, and what was asked of it is queued."""
-_REMEMBERED = 10_000
-"""Queues whose shard is remembered; with more of them, all are forgotten and hashed again."""
 Known = Callable[[QueueRef], Awaitable[bool]]
 """Whether a queue is defined, asked when the broker cannot tell."""
 
@@ -39,17 +37,8 @@ class Reach:
     """Which shards can be reached. A failed call loses one, until the keeper has reached it again."""
 
     def __init__(self, shards: int) -> None:
-        self._shards = shards
-        self._shard_of: dict[QueueRef, int] = {}
+        self.shard = shard_finder(shards)
         self._lost: set[int] = set()
-
-    def shard(self, queue: QueueRef) -> int:
-        shard = self._shard_of.get(queue)
-        if shard is None:
-            if len(self._shard_of) > _REMEMBERED:
-                self._shard_of.clear()
-            shard = self._shard_of[queue] = shard_of(queue.scope, shards=self._shards)
-        return shard
 
     def lost(self, shard: int) -> None:
         self._lost.add(shard)

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
 from weir.admission.admission import Admission
+from weir.admission.capacity import AdaptiveLimit
 from weir.admission.kinds import OperationType
-from weir.admission.limit import AdaptiveLimit
 from weir.admission.policy import DEFAULT_THRESHOLDS, AdmissionPolicy, Threshold
 from weir.alerts.exposition import alert_families
 from weir.api.limits import Limits

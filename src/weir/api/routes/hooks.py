@@ -17,11 +17,10 @@ from starlette.responses import Response
 from weir.api.auth import App, Reader, note_served
 from weir.api.hot import HotRequest, decoded
 from weir.api.limits import Limits
-from weir.api.reply import Reply
 from weir.api.responses import problems
 from weir.api.schemas.webhooks import WebhookList, WebhookView
 from weir.api.services import Services, present
-from weir.api.wire import note_holder
+from weir.api.wire import Reply, note_holder
 from weir.ingress.handshakes import permission
 from weir.ingress.receive import ReceivedHook, Receiver
 from weir.model.names import EnvironmentRef

@@ -11,11 +11,10 @@ import orjson
 
 from weir.admission.kinds import OperationType
 from weir.api.auth import Access, queue_ref
-from weir.api.bodies import JSON_TYPES
-from weir.api.fields import Fields, query_document
+from weir.api.bodies import JSON_TYPES, Fields, query_document
 from weir.api.hot import HotRequest, HotRoute
-from weir.api.reply import Reply
 from weir.api.services import admit
+from weir.api.wire import Reply
 from weir.broker.broker import Source
 from weir.control.principals import Role
 from weir.model.limits import MAX_BATCH, MAX_LEASE_MS, MAX_WAIT_MS

@@ -8,14 +8,12 @@ from typing import Any
 
 from weir.admission.kinds import OperationType
 from weir.api.auth import Access, queue_ref
-from weir.api.bodies import JSON_TYPES
-from weir.api.fields import Fields, query_document
+from weir.api.bodies import JSON_TYPES, Fields, check_depth, cut_payloads, parse_json, query_document
 from weir.api.hot import HotRequest, HotRoute, decoded
 from weir.api.idempotency import header_key
-from weir.api.payloads import check_depth, cut_payloads, parse_json
 from weir.api.problems import problem
-from weir.api.reply import Reply
 from weir.api.services import admit
+from weir.api.wire import Reply
 from weir.control.principals import Role
 from weir.errors import InvalidInput, WeirError
 from weir.exchange.seam import PushAnswer, Pushed, PushItem, Queued, Refused

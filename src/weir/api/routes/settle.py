@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weir.api.auth import Access, queue_ref
-from weir.api.fields import Fields
+from weir.api.bodies import Fields
 from weir.api.hot import HotRequest, HotRoute
 from weir.api.problems import problem
-from weir.api.reply import Reply
 from weir.api.routes.pop import MIN_LEASE_MS
 from weir.api.routes.push import queued_document, uniform_error
+from weir.api.wire import Reply
 from weir.control.principals import Role
 from weir.errors import LeaseLost
 from weir.exchange.seam import Queued, Refused, SettleAnswer, Settled, SettleItem
