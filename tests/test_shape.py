@@ -32,10 +32,10 @@ def texts() -> dict[Path, str]:
 
 @cache
 def attributes_read_by_the_product() -> frozenset[str]:
-    """Every name that is read as an attribute outside of the language. `values.py` checks real messages."""
+    """Every name that is read as an attribute outside the language; `message_values.py` checks messages."""
     found: set[str] = set()
     for path, text in texts().items():
-        if path.parts[0] == "spec" and path.name != "values.py":
+        if path.parts[0] == "spec" and path.name != "message_values.py":
             continue
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from weir.alerts.alert_records import AlertRecords
 from weir.alerts.evaluator import Evaluator
 from weir.alerts.lease import EvaluatorLease
-from weir.alerts.records import AlertRecords
 from weir.control.database import Database
 from weir.errors import WarehouseUnavailable
 from weir.model.names import EnvironmentRef, QueueRef

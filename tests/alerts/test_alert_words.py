@@ -8,7 +8,7 @@ import pytest
 from tests.alerts.simulation import MINUTE, Simulation, Story
 from tests.alerts.test_days import add_rule
 
-from weir.alerts.records import AlertRecords
+from weir.alerts.alert_records import AlertRecords
 from weir.api.schemas.alerts import alert_view
 from weir.cli.alert_words import ALERT_COLUMNS, RULE_COLUMNS, SILENCE_COLUMNS
 from weir.cli.output import Columns, print_items

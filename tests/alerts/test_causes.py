@@ -14,12 +14,12 @@ from redis.asyncio import Redis
 
 from support.history import Moment, land_moments
 from support.urls import with_database
+from weir.alerts.alert_records import AlertRecords
 from weir.alerts.causes import explain
 from weir.alerts.evaluation_writer import load_memories
 from weir.alerts.evaluator import Evaluator
 from weir.alerts.lease import EvaluatorLease
 from weir.alerts.machine import AlertStatus
-from weir.alerts.records import AlertRecords
 from weir.alerts.rule import draft_of
 from weir.alerts.rules import AlertRules
 from weir.alerts.situations import DefinedLifetimes, Situations

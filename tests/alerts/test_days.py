@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from alerts.simulation import HOUR, MINUTE, SECOND, Simulation, Story
+from weir.alerts.alert_records import AlertRecords
 from weir.alerts.evaluation_writer import load_memories
 from weir.alerts.exposition import alert_families
 from weir.alerts.lease import Deposed, EvaluatorLease
 from weir.alerts.machine import AlertStatus
-from weir.alerts.records import AlertRecords
 from weir.alerts.rule import AlertRule, draft_of
 from weir.alerts.rules import AlertRules
 from weir.alerts.silences import Silences

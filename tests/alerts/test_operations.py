@@ -6,7 +6,7 @@ import pytest
 from tests.alerts.simulation import MINUTE, Simulation, Story
 from tests.alerts.test_days import add_rule
 
-from weir.alerts.records import AlertRecords
+from weir.alerts.alert_records import AlertRecords
 from weir.control.database import Database, execute
 from weir.control.sql import NamedQuery
 from weir.errors import InvalidInput

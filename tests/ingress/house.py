@@ -43,7 +43,7 @@ from weir.outbound.delivery_log import PostgresDeliveryLog
 from weir.worker import Commands
 from weir.workers.hook_keys import PostgresHookKeys
 from weir.workers.journal import PostgresJournal
-from weir.workers.run import Tools
+from weir.workers.run_message import Tools
 from weir.workers.threads import DaemonThreads
 from weir.workers.timeline import Timelines
 from weir.workers.worker import Worker, WorkerOptions

@@ -17,7 +17,7 @@ from weir.spec.dump import dumped
 from weir.spec.fmt import formatted
 from weir.spec.language import read_spec, spec_of
 from weir.spec.parse import parse
-from weir.spec.problems import MAX_LINE, SpecProblem, rendered
+from weir.spec.spec_problems import MAX_LINE, SpecProblem, rendered
 from weir.spec.syntax import SourceSpan
 
 TEXTS = {path.name: path.read_text() for path in SOURCES if path.suffix == ".weir"}

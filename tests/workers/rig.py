@@ -22,7 +22,7 @@ from weir.spec.language import read_spec
 from weir.spec.snapshot import snapshot_of
 from weir.testing.memory import MemoryBroker
 from weir.worker import Commands
-from weir.workers.run import Tools
+from weir.workers.run_message import Tools
 from weir.workers.threads import DaemonThreads
 from weir.workers.worker import Worker, WorkerOptions
 

@@ -11,7 +11,7 @@ from weir.control.scopes import scope_of
 from weir.control.sql import load_queries
 from weir.model.names import EnvironmentRef
 
-SQL = load_queries("weir.alerts", "records.sql")
+SQL = load_queries("weir.alerts", "alert_records.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

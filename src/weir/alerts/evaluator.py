@@ -83,7 +83,7 @@ class Evaluator:
     async def evaluate_under(self, term: Term) -> EvaluationOutcome:
         """Evaluate once under a term; if the term ended meanwhile, write nothing and raise Deposed."""
         started, now_ms = time.monotonic(), self._clock.now_ms()
-        rules = await self._rules.enabled()
+        rules = await self._rules.list_enabled()
         memories = await load_memories(self._database)
         measured = await self._measure(rules, now_ms=now_ms)
         live = {} if measured.blind else await self._read_live(_silent(rules, memories, measured))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from weir.alerts.alert_metrics import Metric
-from weir.alerts.records import close_alerts
+from weir.alerts.alert_records import close_alerts
 from weir.alerts.rule import AlertRule, Operator, Origin, RuleDraft, draft_of
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
 from weir.control.scopes import scope_names, scope_of
@@ -64,7 +64,7 @@ class AlertRules:
         async with self._database.transaction() as connection:
             return await _list(connection, environment)
 
-    async def enabled(self) -> list[AlertRule]:
+    async def list_enabled(self) -> list[AlertRule]:
         """Every enabled rule of every tenant: for the evaluator, not for a request."""
         return [rule_of(row) for row in await self._database.fetch(SQL["enabled_rules"])]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weir.alerts.alert_channels import AlertChannel, AlertChannels
+from weir.alerts.alert_records import AlertRecords
 from weir.alerts.causes import explain
 from weir.alerts.forecast import Outlook, outlook_of
 from weir.alerts.notification_queue import NotificationLog
 from weir.alerts.notifications import NotificationKind, fire_test
-from weir.alerts.records import AlertRecords
 from weir.alerts.rule import RuleDraft
 from weir.alerts.rules import AlertRules
 from weir.alerts.silences import Silences

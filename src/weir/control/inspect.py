@@ -54,7 +54,7 @@ async def inspect_postgres(url: str) -> PostgresState:
     """Read the state of a PostgreSQL server and count the migrations that it lacks."""
     async with Database(url, max_size=2, timeout_s=5, name="weir doctor") as database:
         row = await database.fetch_one(_QUERIES["server_state"])
-        applied = await PostgresMigrations(database).applied()
+        applied = await PostgresMigrations(database).read_applied()
     missing = outstanding(applied, read_migrations("weir.control.migrations"), store="PostgreSQL")
     if row is None:
         raise RuntimeError("a query without FROM returns one row")

@@ -51,7 +51,7 @@ class MigrationStore(Protocol):
         """Keep every other process from migrating during the block."""
         ...
 
-    async def applied(self) -> Mapping[int, str]:
+    async def read_applied(self) -> Mapping[int, str]:
         """The checksums of the applied files by number; empty for a new store."""
         ...
 
@@ -79,7 +79,7 @@ def read_migrations(package: str) -> list[Migration]:
 async def migrate(store: MigrationStore, migrations: Sequence[Migration]) -> list[Migration]:
     """Bring the store up to date; the migrations that it lacked."""
     async with store.locked():
-        missing = outstanding(await store.applied(), migrations, store=store.name)
+        missing = outstanding(await store.read_applied(), migrations, store=store.name)
         for migration in missing:
             await store.apply(migration)
     return missing
@@ -87,7 +87,7 @@ async def migrate(store: MigrationStore, migrations: Sequence[Migration]) -> lis
 
 async def verify(store: MigrationStore, migrations: Sequence[Migration]) -> None:
     """Refuse to start on a store that is not up to date."""
-    missing = outstanding(await store.applied(), migrations, store=store.name)
+    missing = outstanding(await store.read_applied(), migrations, store=store.name)
     if missing:
         raise Misconfigured(
             f"{store.name} lacks {len(missing)} migrations, the first is `{missing[0]}`; run `weir migrate`"
@@ -129,7 +129,7 @@ class PostgresMigrations:
             finally:
                 await connection.execute("SELECT pg_advisory_unlock(%s)", (_LOCK_KEY,))
 
-    async def applied(self) -> Mapping[int, str]:
+    async def read_applied(self) -> Mapping[int, str]:
         async with self._database.connection() as connection:
             exists = await connection.execute("SELECT to_regclass('weir.migrations') IS NOT NULL AS made")
             row = await exists.fetchone()

@@ -13,7 +13,7 @@ from weir.deadletters.filters import compile_known, payload_of, variables_of
 from weir.errors import InvalidInput
 from weir.spec.cel import Expression
 from weir.spec.ir import MessageField
-from weir.spec.values import conformed
+from weir.spec.message_values import conformed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from weir.workers.commands import Command, Commands, Context
 from weir.workers.hook_keys import HookKey, HookKeys
 from weir.workers.journal import result_text
 from weir.workers.outcome import Ending, HandlerOutcome
-from weir.workers.run import run_command
+from weir.workers.run_message import run_command
 
 # Senders give up soon, and then send the event again.
 TIMEOUT_S = 10.0

@@ -26,7 +26,7 @@ from weir.settings import WorkerSettings, secret
 from weir.workers.commands import Commands, load_commands
 from weir.workers.hook_keys import PostgresHookKeys
 from weir.workers.journal import PostgresJournal
-from weir.workers.run import Tools
+from weir.workers.run_message import Tools
 from weir.workers.threads import DaemonThreads
 from weir.workers.worker import Worker, WorkerActivity, WorkerOptions
 

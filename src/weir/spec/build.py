@@ -13,8 +13,8 @@ from weir.spec.ir import (
     QueueSpec,
     Retention,
 )
-from weir.spec.problems import nearest, one_of
 from weir.spec.read import Notes, SpecSection, label_of, named_blocks, open_block
+from weir.spec.spec_problems import nearest, one_of
 from weir.spec.syntax import Scalar, SyntaxEntry, ValueKind
 from weir.spec.types import TYPE_NAMES, is_type
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from weir.spec.build_actions import read_map_to
 from weir.spec.ir import AlertSpec, ChannelSpec, ConsumerSpec, SignatureScheme, Verification, WebhookSpec
-from weir.spec.problems import nearest, one_of
 from weir.spec.read import Notes, SpecSection, named_blocks, open_block
+from weir.spec.spec_problems import nearest, one_of
 from weir.spec.syntax import Condition, SyntaxEntry
 
 # The default limit of the API for every other request.

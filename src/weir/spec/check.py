@@ -21,8 +21,8 @@ from weir.spec.ir import (
     Verification,
     WebhookSpec,
 )
-from weir.spec.problems import nearest
 from weir.spec.read import Notes, Path
+from weir.spec.spec_problems import nearest
 from weir.spec.syntax import NOWHERE, SourceSpan
 from weir.spec.types import ANY, STRING, TIME, Type, compatible, map_of, parse_type
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from weir.spec.functions import FUNCTIONS, METHODS, NAMESPACES
-from weir.spec.problems import nearest
+from weir.spec.spec_problems import nearest
 from weir.spec.types import (
     ANY,
     BOOL,

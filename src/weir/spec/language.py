@@ -12,8 +12,8 @@ from weir.spec.check import check
 from weir.spec.ir import AppSpec
 from weir.spec.load import document_of, load_json, load_yaml
 from weir.spec.parse import parse
-from weir.spec.problems import invalid
 from weir.spec.read import Notes
+from weir.spec.spec_problems import invalid
 from weir.spec.syntax import Document
 
 # Queues, webhooks, channels and alerts of one app. Reading this many takes a second of one core, and delays

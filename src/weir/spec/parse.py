@@ -13,7 +13,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 
 from weir.errors import SpecInvalid
 from weir.model.durations import written_ms
-from weir.spec.problems import SpecProblem, invalid, nearest
+from weir.spec.spec_problems import SpecProblem, invalid, nearest
 from weir.spec.syntax import Comment, Condition, Document, Listing, Scalar, SourceSpan, SyntaxEntry, ValueKind
 
 MAX_BYTES = 1024 * 1024

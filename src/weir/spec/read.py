@@ -8,7 +8,7 @@ from weir.errors import InvalidInput
 from weir.model.limits import MAX_SPAN_MS
 from weir.model.names import check_name
 from weir.model.wording import duration
-from weir.spec.problems import SpecProblem, nearest, one_of
+from weir.spec.spec_problems import SpecProblem, nearest, one_of
 from weir.spec.syntax import Listing, Scalar, SourceSpan, SyntaxEntry, ValueKind
 
 Path = tuple[str, ...]

@@ -35,7 +35,7 @@ async def inspect_clickhouse(url: str) -> ClickHouseState:
     connection = await asyncio.to_thread(ClickHouseConnection, url, timeout_s=5)
     try:
         (row,) = await asyncio.to_thread(connection.rows, _STATE)
-        applied = await ClickHouseMigrations(connection).applied()
+        applied = await ClickHouseMigrations(connection).read_applied()
     finally:
         connection.close()
     missing = outstanding(applied, read_migrations(PACKAGE), store="ClickHouse")

@@ -54,7 +54,7 @@ class ClickHouseMigrations:
         async with self._lock:
             yield
 
-    async def applied(self) -> Mapping[int, str]:
+    async def read_applied(self) -> Mapping[int, str]:
         await asyncio.to_thread(self._connection.command, _HISTORY)
         rows = await asyncio.to_thread(self._connection.rows, _APPLIED)
         return {row["number"]: row["checksum"] for row in rows}

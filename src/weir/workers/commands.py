@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from weir.errors import Misconfigured
 from weir.model.names import EnvironmentRef
-from weir.spec.problems import nearest
+from weir.spec.spec_problems import nearest
 
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)

@@ -13,7 +13,7 @@ from weir.errors import InvalidInput
 from weir.model.message import Delivery
 from weir.model.receipts import HOOK, SOURCE_IP, receipt_of, sent_headers
 from weir.spec.ir import QueueSpec
-from weir.spec.values import conformed
+from weir.spec.message_values import conformed
 
 
 def variables_of(delivery: Delivery, spec: QueueSpec) -> dict[str, Any]:

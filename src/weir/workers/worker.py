@@ -21,8 +21,8 @@ from weir.workers.claim import WAIT_MS, Claimer, FreeSlots
 from weir.workers.journal import AttemptJournal, AttemptRecord
 from weir.workers.outcome import Ending, HandlerOutcome, failed
 from weir.workers.renew import Renewer
-from weir.workers.run import Tools, run
-from weir.workers.settle import SettleBatches
+from weir.workers.run_message import Tools, run
+from weir.workers.settle_batches import SettleBatches
 
 log = structlog.get_logger("weir.workers")
 # How long running handlers may take to finish when the worker stops.

@@ -8,8 +8,8 @@ from uuid import UUID
 from fastapi import APIRouter, Query, status
 
 from weir.alerts.alert_channels import channel_of
+from weir.alerts.alert_records import AlertState
 from weir.alerts.lease import show_lease
-from weir.alerts.records import AlertState
 from weir.alerts.services import AlertServices
 from weir.alerts.situations import parse_recent
 from weir.api.auth import Access, Admin, App, Reader, Writer

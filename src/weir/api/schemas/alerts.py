@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, Stri
 
 from weir.alerts.alert import Alert
 from weir.alerts.alert_channels import AlertChannel
+from weir.alerts.alert_records import TimelineEntry
 from weir.alerts.evidence import evidence_lines
 from weir.alerts.judge import finite
-from weir.alerts.records import TimelineEntry
 from weir.alerts.rule import (
     DEFAULT_COOLDOWN_MS,
     DEFAULT_WINDOW_MS,
