@@ -14,6 +14,7 @@ import pytest
 from ingress import signing
 from ingress.house import SECRET, House
 from support.tcp_proxy import TcpProxy
+from support.waiting import until
 from weir.api.app import create_app
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
@@ -86,10 +87,12 @@ async def test_without_redis_webhooks_are_taken_and_arrive_in_order(front: Front
     answers = [await front.hook(0)]
     assert answers[0].json()["id"]
     front.redis.refuse()
+    shard = front.operations.reach.shard(house.environment.queue("In"))
+    await until(lambda: not front.operations.reach.reachable(shard))
     for number in range(1, 6):
         answers.append(answer := await front.hook(number))
         assert answer.status_code == 202
-        assert answer.headers["location"].startswith("/api/v1/operations/")
+        assert answer.headers.get("location", "").startswith("/api/v1/operations/"), (number, answer.json())
         # Whether it is the first with its id only the broker knows.
         assert "id" not in answer.json()
     repeated = await front.hook(3)
