@@ -87,7 +87,8 @@ TENANTS = (SHOP, STAGING, BILLING)
 def arrivals_per_second(story: QueueStory, at_ms: int) -> float:
     """The arrival rate of a queue at a moment: the day's wave, the week's, and its bursts."""
     day = math.sin(2 * math.pi * ((at_ms % DAY_MS) / DAY_MS - 0.3))
-    weekend = 0.6 if (at_ms // DAY_MS + 4) % 7 >= 5 else 1.0
+    # The first day of Unix time was a Thursday, the fourth day of a week that ends with a weekend.
+    weekend = 0.6 if (at_ms // DAY_MS + 3) % 7 >= 5 else 1.0
     wave = (1 + story.daily_swing * day) * weekend
     return story.per_second * wave * _noise(story.name, at_ms // MINUTE_MS) * _burst(story, at_ms)
 
