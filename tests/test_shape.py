@@ -188,3 +188,15 @@ def test_hours_and_days_are_spelled_by_name() -> None:
         if isinstance(node, ast.Constant) and node.value in (durations.HOUR_MS, durations.DAY_MS)
     ]
     assert spelled == []
+
+
+def test_every_word_of_the_glossary_is_spelled_in_the_code() -> None:
+    """Each row names the identifier that spells its word; a rename that forgets the row is found here."""
+    rows = re.findall(
+        r"^\|[^|]+\|[^|]+\|([^|]+)\|$", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE
+    )
+    named = {name for row in rows for name in re.findall(r"`([\w./]+)", row)}
+    words = {name.rpartition(".")[2] for name in named if not name.endswith(".py")}
+    code = "\n".join(texts().values())
+    assert {word for word in words if not re.search(rf"\b{word}\b", code)} == set()
+    assert all((SOURCE / name).exists() for name in named if name.endswith(".py"))
