@@ -176,9 +176,9 @@ def test_under_pressure_the_budget_earns_a_share_of_what_is_executed() -> None:
     budget = QueueBudget(burst=100, share=0.125, refill_s=10)
     budget.spend(100, ONE)
     for _ in range(39):
-        budget.executed()
+        budget.earn_share()
     assert not budget.open
-    budget.executed()
+    budget.earn_share()
     assert budget.open
 
 
@@ -186,10 +186,10 @@ def test_without_pressure_the_budget_is_full_again_after_its_time() -> None:
     admission = Admission(budget=QueueBudget(burst=100, refill_s=10))
     admission.budget.spend(100, ONE)
     admission.in_flight = 60
-    admission.rested(100.0)
+    admission.count_rest(100.0)
     assert not admission.budget.open
     admission.in_flight = 0
-    admission.rested(0.5)
+    admission.count_rest(0.5)
     assert admission.budget.open
 
 

@@ -95,7 +95,7 @@ def test_those_on_their_way_in_count_for_their_holders() -> None:
     with ExitStack() as stack:
         admission = flooded(stack)
         assert sum(admission.let_in(PUSH, QUIET) for _ in range(100)) == 15
-        admission.arrived(QUIET)
+        admission.count_arrived(QUIET)
         assert admission.let_in(PUSH, QUIET)
         assert not admission.let_in(PUSH, QUIET)
 
@@ -123,7 +123,7 @@ def test_a_budget_that_one_spent_is_not_held_against_another() -> None:
         while admission.may_queue(PUSH, 1, QUIET, for_load=True):
             queued += 1
         assert queued == 50
-        admission.rested(1.0)
+        admission.count_rest(1.0)
         assert admission.may_queue(PUSH, 1, QUIET, for_load=True)
         assert not admission.may_queue(PUSH, 1, LOUD, for_load=True)
 
@@ -136,7 +136,7 @@ def test_one_holder_alone_has_the_budget_and_no_more() -> None:
     assert queued == 100
     admission.depth = 1
     for _ in range(100):
-        admission.rested(1.0)
+        admission.count_rest(1.0)
         assert not admission.may_queue(PUSH, 1, LOUD, for_load=True)
 
 

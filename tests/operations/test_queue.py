@@ -125,7 +125,7 @@ async def test_an_operation_waits_for_room_and_goes_on_where_it_stopped(
     narrow = queue.scope.queue("narrow")
     await broker.define(narrow, small)
     for shard in range(broker.shards):
-        service.reach.lost(shard)
+        service.reach.lose(shard)
     answers = await service.front().push([item(narrow, str(n)) for n in range(5)])
     assert len({answer.operation_id for answer in answers if isinstance(answer, Queued)}) == 1
     await service.keeper.round()
@@ -190,7 +190,7 @@ async def test_acks_are_queued_only_while_the_broker_is_away(
     assert now == Settled(outcome=Settlement.DONE)
     second, *_ = await broker.dequeue(queue, consumer="c", limit=1)
     for shard in range(broker.shards):
-        service.reach.lost(shard)
+        service.reach.lose(shard)
     (later,) = await service.settlements.settle([SettleItem(lease=second.lease, verb=Verb.ACK)])
     assert isinstance(later, Queued)
     await service.processor.round()
@@ -201,8 +201,8 @@ async def test_acks_are_queued_only_while_the_broker_is_away(
 
 async def test_acks_overtake_pushes(service: OperationService, broker: MemoryBroker, queue: QueueRef) -> None:
     await queued(service, queue, "1")
-    service.reach.lost(0)
-    service.reach.lost(1)
+    service.reach.lose(0)
+    service.reach.lose(1)
     (answer,) = await service.settlements.settle([SettleItem(lease=_lease(queue), verb=Verb.ACK)])
     assert isinstance(answer, Queued)
     (claimed,) = await service.queue.claim(worker="w", partitions=1, run=1, total=1)
@@ -296,7 +296,7 @@ def test_processes_drain_together() -> None:
 
 def test_a_shard_is_out_of_reach_until_it_was_reached_again() -> None:
     reach = Reach(2)
-    reach.lost(1)
+    reach.lose(1)
     assert (reach.reachable(0), reach.reachable(1)) == (True, False)
-    reach.regained(1)
+    reach.regain(1)
     assert reach.reachable(1)

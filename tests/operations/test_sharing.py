@@ -122,7 +122,7 @@ async def test_an_undefined_queue_is_refused_while_the_broker_is_away_too(
 
     service = OperationService(database=database, broker=broker, lease_ms=40, known=known)
     for shard in range(broker.shards):
-        service.reach.lost(shard)
+        service.reach.lose(shard)
     answers = await service.front().push([item(queue.scope.queue("missing"), "1"), item(queue, "2")])
     assert isinstance(answers[0], Refused)
     assert isinstance(answers[0].error, NotFound)
@@ -159,7 +159,7 @@ async def test_what_is_queued_because_the_broker_is_away_costs_no_budget(
     admission = Admission(budget=QueueBudget(burst=1, share=0.0, refill_s=1))
     service = OperationService(database=database, broker=broker, admission=admission, lease_ms=40)
     for shard in range(broker.shards):
-        service.reach.lost(shard)
+        service.reach.lose(shard)
     for n in range(5):
         (answer,) = await service.front().push([item(queue, str(n))])
         assert isinstance(answer, Queued)

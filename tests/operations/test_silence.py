@@ -135,8 +135,8 @@ async def test_a_direct_push_without_an_answer_is_asked_about_once_it_cannot_be_
     service = OperationService(database=database, broker=deaf)  # type: ignore[arg-type]
     service.queue.add = away  # type: ignore[method-assign]
     (put_in,) = await service.front().push([item(queue, "in")])
-    service.reach.regained(0)
-    service.reach.regained(1)
+    service.reach.regain(0)
+    service.reach.regain(1)
     deaf.arrives = False
     (lost,) = await service.front().push([item(queue, "lost")])
     assert isinstance(put_in, Pushed)
@@ -224,7 +224,7 @@ async def test_who_queues_without_a_gate_waits_for_a_whole_lease(
     """Also if none is granted: a keeper that PostgreSQL did not answer may have extended one a moment ago."""
     service = OperationService(database=database, broker=broker, lease_ms=400)
     for shard in range(broker.shards):
-        service.reach.lost(shard)
+        service.reach.lose(shard)
     for least_s, most_s in ((0.4, 10), (0, 0.4)):
         started = time.monotonic()
         (answer,) = await service.front().push([item(queue, "x")])
@@ -240,7 +240,7 @@ async def test_an_operation_that_is_durable_is_never_refused_because_postgresql_
     async with Database(database_url, timeout_s=0.5) as database:
         service = OperationService(database=database, broker=broker, lease_ms=600)
         for shard in range(broker.shards):
-            service.reach.lost(shard)
+            service.reach.lose(shard)
         pushing = asyncio.create_task(service.front().push([item(queue, "x")]))
         async with Database(database_url) as looker:
             await until(lambda: _any(looker))

@@ -105,7 +105,7 @@ class Admission:
         self.shares.take(holder)
         return True
 
-    def arrived(self, holder: Holder) -> None:
+    def count_arrived(self, holder: Holder) -> None:
         """One that was let in has begun."""
         self.arriving -= 1
         self.shares.give_back(holder)
@@ -155,16 +155,16 @@ class Admission:
         """Whether a holder may queue though the budget is spent: others spent it."""
         return self.shares.has_others(holder) and self.budget.owes_little(holder)
 
-    def not_queued(self, operations: int, holder: Holder) -> None:
+    def return_unqueued(self, operations: int, holder: Holder) -> None:
         """Operations that were taken from the budget did not enter the queue after all."""
         if self.enabled and operations:
             self.budget.give_back(operations, holder)
 
-    def rested(self, seconds: float) -> None:
+    def count_rest(self, seconds: float) -> None:
         """Some time has passed; without pressure it fills the budget."""
-        self.budget.passed(seconds)
+        self.budget.pay_debts(seconds)
         if self.depth == 0 and self.in_flight <= self.limit.limit / 4:
-            self.budget.rested(seconds)
+            self.budget.refill(seconds)
 
     def entering(self, messages: int, holder: Holder) -> Entering:
         """Count operations on their way into the operation queue, a large one for several."""
@@ -208,7 +208,7 @@ class Executing:
         turns = -(-self._calls // AT_ONCE)
         took_ms = (time.perf_counter() - self._started) * 1000 / turns + admission.lag_ms
         admission.limit.observe(latency_ms=took_ms, in_flight=self._running)
-        admission.budget.executed()
+        admission.budget.earn_share()
 
 
 class Entering:

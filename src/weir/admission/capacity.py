@@ -91,7 +91,7 @@ class QueueBudget:
         self._spent = self._spent or self._left < 1
         self._debts[holder] = self._debts.get(holder, 0.0) + operations
 
-    def passed(self, seconds: float) -> None:
+    def pay_debts(self, seconds: float) -> None:
         """Some time has passed, with pressure or without."""
         if self._debts:
             paid = self._per_s * seconds / len(self._debts)
@@ -102,11 +102,11 @@ class QueueBudget:
         self._debts[holder] = max(0.0, self._debts.get(holder, 0.0) - operations)
         self._earn(operations)
 
-    def executed(self) -> None:
+    def earn_share(self) -> None:
         """An operation was executed under pressure."""
         self._earn(self._share)
 
-    def rested(self, seconds: float) -> None:
+    def refill(self, seconds: float) -> None:
         """There was no pressure for a while."""
         self._earn(self._per_s * seconds)
 

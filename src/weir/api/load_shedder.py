@@ -84,7 +84,7 @@ class LoadShedder:
     def begun(self, holder: Holder) -> None:
         """Count an admitted push as a request from now on."""
         if self._services.operations is not None:
-            self._services.operations.admission.arrived(holder)
+            self._services.operations.admission.count_arrived(holder)
 
     def _refused(self, operations: OperationService, route: str) -> bytes:
         self._instruments.observe(method="POST", route=route, status=429, took_s=0.0)
@@ -93,7 +93,7 @@ class LoadShedder:
             self._refused_with = operations.overflow.overloaded(refused=_SAME_REFUSAL)
             self._pieces = _pieces(self._refused_with)
         self._refusals_left -= 1
-        operations.tally.turned_away(self._refused_with)
+        operations.tally.count_refusal(self._refused_with)
         return new_id().encode().join(self._pieces)
 
 

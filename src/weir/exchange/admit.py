@@ -206,7 +206,7 @@ class Overflow:
         with admission.entering(sum(operation.messages for operation in operations), holder):
             written = await self._writer.add(operations)
         if for_load and not must:
-            admission.not_queued(len(written.refused), holder)
+            admission.return_unqueued(len(written.refused), holder)
         if not written.gated:
             reason = Reason.BROKER_UNAVAILABLE
         tickets = self._tickets(written, reason=reason)

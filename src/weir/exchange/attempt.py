@@ -114,7 +114,7 @@ class DirectAttempt(DirectPusher):
             enqueued = await self._enqueue(queue, messages, call)
         except WeirError as error:
             if is_unknown(error):
-                self._reach.lost(shard)
+                self._reach.lose(shard)
                 return [_unknown(error, call, place) for place in range(len(messages))]
             self._calls.give_back(call)
             return [Refused(error=error)] * len(messages)

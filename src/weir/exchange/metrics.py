@@ -48,7 +48,7 @@ class AnswerTally:
         self.pushes: Counter[AnswerKey] = Counter()
         self.settlements: Counter[AnswerKey] = Counter()
 
-    def turned_away(self, error: WeirError, *, times: int = 1) -> None:
+    def count_refusal(self, error: WeirError, *, times: int = 1) -> None:
         """Pushes were refused before they were read."""
         self.pushes[_refusal(error)] += times
 
@@ -64,7 +64,7 @@ class CountedPusher:
         try:
             answers = await self._inner.push(items)
         except WeirError as error:
-            self._tally.turned_away(error, times=len(items))
+            self._tally.count_refusal(error, times=len(items))
             raise
         self._tally.pushes.update(map(_push_key, answers))
         return answers

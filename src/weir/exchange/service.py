@@ -97,7 +97,7 @@ class OperationService:
         if self.admission.peek(kind, HOLDER.get()) is Decision.REJECT:
             error = self.overflow.overloaded()
             if kind is OperationType.PUSH:
-                self.tally.turned_away(error)
+                self.tally.count_refusal(error)
             raise error
 
     def _added(self, depth: int) -> None:

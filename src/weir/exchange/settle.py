@@ -65,7 +65,7 @@ class Settlements(DirectSettler):
                     if not is_unknown(error):
                         raise
                     for shard in shards:
-                        self._reach.lost(shard)
+                        self._reach.lose(shard)
             queued = await self._queue(verb, failures)
         except WeirError as error:
             return [Refused(error=error)] * len(failures)

@@ -114,7 +114,7 @@ class LagSampler:
             await asyncio.sleep(_LAG_STEP_S)
             late_ms = (time.perf_counter() - started - _LAG_STEP_S) * 1000
             self._admission.lag_ms += (max(0.0, late_ms) - self._admission.lag_ms) * 0.3
-            self._admission.rested(_LAG_STEP_S)
+            self._admission.count_rest(_LAG_STEP_S)
 
 
 class DepthSampler:

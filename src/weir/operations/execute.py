@@ -49,12 +49,12 @@ async def execute(broker: Broker, claimed: Sequence[Claimed]) -> list[SettledOpe
             by_queue[operation.queue].append(operation)
         else:
             alone.append(operation)
-    runs = [_pushes(broker, queue, operations) for queue, operations in by_queue.items()]
-    runs += [_alone(broker, operation) for operation in alone]
+    runs = [_run_pushes(broker, queue, operations) for queue, operations in by_queue.items()]
+    runs += [_run_alone(broker, operation) for operation in alone]
     return [settled for results in await asyncio.gather(*runs) for settled in results]
 
 
-async def _alone(broker: Broker, operation: Claimed) -> list[SettledOperation]:
+async def _run_alone(broker: Broker, operation: Claimed) -> list[SettledOperation]:
     try:
         if operation.type not in _SETTLING:
             raise InvalidInput(f"there is no operation of type `{operation.type}`")
@@ -76,7 +76,7 @@ async def settle_through(broker: Broker, verb: Verb, failures: Sequence[Failure]
             return await broker.dead_letter(failures)
 
 
-async def _pushes(broker: Broker, queue: QueueRef, operations: list[Claimed]) -> list[SettledOperation]:
+async def _run_pushes(broker: Broker, queue: QueueRef, operations: list[Claimed]) -> list[SettledOperation]:
     """Pushes of one queue. A partition stops at its first operation that must be tried again."""
     results: list[SettledOperation] = []
     ready: list[_Ready] = []
@@ -93,7 +93,7 @@ async def _pushes(broker: Broker, queue: QueueRef, operations: list[Claimed]) ->
             if result.status is OperationStatus.PENDING:
                 stopped[operation.partition] = result
     for chunk in _chunks(ready):
-        results += await _chunk(broker, queue, chunk, stopped)
+        results += await _run_chunk(broker, queue, chunk, stopped)
     return results
 
 
@@ -130,7 +130,7 @@ def _chunks(ready: Sequence[_Ready]) -> Iterator[list[_Ready]]:
         yield chunk
 
 
-async def _chunk(
+async def _run_chunk(
     broker: Broker, queue: QueueRef, chunk: list[_Ready], stopped: dict[int, SettledOperation]
 ) -> list[SettledOperation]:
     """One call for all; if it fails for a reason of its own, one call each, to find whose it is."""
@@ -145,7 +145,7 @@ async def _chunk(
     except WeirError as error:
         if len(running) > 1 and not isinstance(error, BrokerUnavailable):
             for one in running:
-                results += await _chunk(broker, queue, [one], stopped)
+                results += await _run_chunk(broker, queue, [one], stopped)
             return results
         answers = {one.claimed.id: error for one in running}
     for one in running:

@@ -40,10 +40,10 @@ class Reach:
         self.shard = shard_finder(shards)
         self._lost: set[int] = set()
 
-    def lost(self, shard: int) -> None:
+    def lose(self, shard: int) -> None:
         self._lost.add(shard)
 
-    def regained(self, shard: int) -> None:
+    def regain(self, shard: int) -> None:
         self._lost.discard(shard)
 
     def reachable(self, shard: int) -> bool:
@@ -86,7 +86,7 @@ class Gates:
             try:
                 await self._broker.open_gates(queue, _gated(group))
             except BrokerUnavailable:
-                self._reach.lost(group[0].shard)
+                self._reach.lose(group[0].shard)
 
     async def void(self, operations: Sequence[NewOperation]) -> dict[OperationId, bool | WeirError]:
         """Of each operation, whether it will never run; False: it runs. An error: nobody knows."""
@@ -99,7 +99,7 @@ class Gates:
             async with asyncio.timeout(self._timeout_s):
                 void = await self._broker.void_gates(queue, _gated(group))
         except (WeirError, TimeoutError) as error:
-            self._reach.lost(group[0].shard)
+            self._reach.lose(group[0].shard)
             reason = (
                 error if isinstance(error, WeirError) else BrokerUnavailable("the broker does not answer")
             )
@@ -108,7 +108,7 @@ class Gates:
 
     async def _close(self, queue: QueueRef, must: bool, group: list[NewOperation], closed: Closed) -> None:
         try:
-            granted = await self._granted(queue, group, must=must)
+            granted = await self._ask_room(queue, group, must=must)
             if granted is None and not await self._known(queue):
                 raise NotFound(f"there is no queue `{queue.queue}`; define it first")
         except WeirError as error:
@@ -117,7 +117,7 @@ class Gates:
         for at, operation in enumerate(group):
             closed[operation.id] = None if granted is None else granted[at] or 0
 
-    async def _granted(
+    async def _ask_room(
         self, queue: QueueRef, group: list[NewOperation], *, must: bool
     ) -> list[int | None] | None:
         """How many messages of each the broker takes; None if it is out of reach."""
@@ -128,13 +128,13 @@ class Gates:
             async with asyncio.timeout(self._timeout_s):
                 return await self._broker.close_gates(queue, _gated(group), within_room=not must)
         except TimeoutError:
-            self._reach.lost(shard)
+            self._reach.lose(shard)
             return None
         except BrokerUnavailable as error:
             # It said that it will not, so the caller hears that, unless it may have done it before.
             if not is_unknown(error) and not must:
                 raise
-            self._reach.lost(shard)
+            self._reach.lose(shard)
             return None
 
 

@@ -96,36 +96,36 @@ class Keeper:
 
     async def renew(self) -> None:
         """Extend the lease of every shard that can be reached, as far as PostgreSQL does not refuse it."""
-        clocks = await self._clocks()
+        clocks = await self._read_clocks()
         if not clocks:
             return
         try:
             granted = await self._grant(clocks)
         except WeirError as error:
-            self._went_alone(error)
+            self._go_alone(error)
             granted = {shard for shard, now_ms in clocks.items() if self._granted.get(shard, 0) > now_ms}
         else:
             self._alone = False
-            self._heard_refusals(clocks.keys() - granted)
+            self._take_refusals(clocks.keys() - granted)
         await self._allow({shard: clocks[shard] + self._lease_ms for shard in granted})
 
-    def _went_alone(self, error: WeirError) -> None:
+    def _go_alone(self, error: WeirError) -> None:
         if not self._alone:
             log.warning("direct leases are extended without PostgreSQL", error=str(error))
         self._alone = True
 
-    def _heard_refusals(self, shards: set[int]) -> None:
+    def _take_refusals(self, shards: set[int]) -> None:
         self._refused = shards
         for shard in shards:
             self._granted.pop(shard, None)
         if shards:
             self._some_refused.set()
 
-    async def _clocks(self) -> dict[int, int]:
+    async def _read_clocks(self) -> dict[int, int]:
         """The broker's clock in each shard that answers."""
-        answers = await self._of_each(range(self._broker.shards), self._broker.now_ms)
+        answers = await self._ask_each(range(self._broker.shards), self._broker.now_ms)
         for shard in answers:
-            self._reach.regained(shard)
+            self._reach.regain(shard)
         return answers
 
     async def _grant(self, shards: Iterable[int]) -> set[int]:
@@ -139,10 +139,10 @@ class Keeper:
         async def allow(shard: int) -> None:
             await self._broker.allow_direct(shard, until_ms=until[shard])
 
-        for shard in await self._of_each(until, allow):
+        for shard in await self._ask_each(until, allow):
             self._granted[shard] = until[shard]
 
-    async def _of_each(self, shards: Iterable[int], ask: Callable[[int], Awaitable[T]]) -> dict[int, T]:
+    async def _ask_each(self, shards: Iterable[int], ask: Callable[[int], Awaitable[T]]) -> dict[int, T]:
         """What each shard answers, side by side; one that does not answer soon is out of reach."""
 
         async def asked(shard: int) -> tuple[int, T] | None:
@@ -150,7 +150,7 @@ class Keeper:
                 async with asyncio.timeout(PATIENCE_S):
                     return shard, await ask(shard)
             except (WeirError, TimeoutError):
-                self._reach.lost(shard)
+                self._reach.lose(shard)
                 return None
 
         answers = await asyncio.gather(*map(asked, shards))

@@ -148,7 +148,7 @@ class OperationWriter:
         while self._waiting:
             batch = self._take()
             try:
-                batch = await self._behind_gates(batch)
+                batch = await self._close_gates(batch)
                 if batch:
                     await self._write(batch)
             except WeirError as error:
@@ -167,7 +167,7 @@ class OperationWriter:
         batch, self._waiting = self._waiting[:count], self._waiting[count:]
         return batch
 
-    async def _behind_gates(self, batch: list[_Waiting]) -> list[_Waiting]:
+    async def _close_gates(self, batch: list[_Waiting]) -> list[_Waiting]:
         """Those that can be queued, their gates closed where the broker can be reached."""
         ordered = [waiting for waiting in batch if waiting.operations[0].ordered]
         closed = await self._gates.close([one for waiting in ordered for one in waiting.operations])
@@ -211,13 +211,13 @@ class OperationWriter:
         """Wait until every direct lease has lapsed that was alive at the commit, and no later one can be."""
         await asyncio.sleep(added.hold_ms / 1_000)
         give_up_s = time.monotonic() + CONFIRMING_S
-        while not await self._confirmed(batch):
+        while not await self._confirm(batch):
             if time.monotonic() > give_up_s:
                 log.warning("queued without a gate, and neither store confirms that nothing overtakes it")
                 break
         _succeed(batch, added.depth)
 
-    async def _confirmed(self, batch: list[_Waiting]) -> bool:
+    async def _confirm(self, batch: list[_Waiting]) -> bool:
         """Whether PostgreSQL answers, so that keepers hear of these; if not, whether the gates are closed."""
         try:
             await self._queue.ping(within_s=CONFIRM_S)
