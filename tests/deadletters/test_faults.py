@@ -145,6 +145,10 @@ async def _killed_redrives(
 
 _RUNNER = """
 import asyncio, sys
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import RedisConnection
+from weir.control.database import Database
+from weir.deadletters.bulk_action_runner import BulkActionRunner
 async def main():
     async with Database(sys.argv[1], max_size=2) as database:
         await BulkActionRunner(RedisBroker(RedisConnection(url=sys.argv[2])), database).run()
