@@ -167,6 +167,8 @@ async def test_an_operator_may_do_what_an_admin_may(page: Page, site: Site, worl
     async with Database(site.urls.postgres, max_size=1) as database:
         token, _ = await Tokens(database).create(NewToken(name="op", role=Role.OPERATOR, organization=None))
     await page.goto(f"{site.url}/#/sign-in?token={token}")
+    # Only the hash changes, which `goto` does not wait for: the page must have taken the token out of it.
+    await page.wait_for_function("!location.hash.includes('sign-in')")
     await page.goto(site.link("dead-letters"))
     await expect(page.get_by_role("button", name="Purge…")).to_be_visible()
     await page.get_by_role("button", name="poisoned").click()
