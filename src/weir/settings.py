@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
-from weir.admission.policy import DEFAULT_THRESHOLD
+from weir.admission.decide import DEFAULT_THRESHOLD
 from weir.api.limits import Limits
 from weir.errors import Misconfigured
 from weir.model.masking import MASK, masked_attempt, masked_url

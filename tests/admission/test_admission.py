@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from weir.admission.admission import Admission
 from weir.admission.capacity import AdaptiveLimit, QueueBudget
-from weir.admission.decide import Decision, decide
+from weir.admission.decide import DEFAULT_THRESHOLDS, AdmissionPolicy, Decision, Pressure, decide
 from weir.admission.kinds import PRIORITIES, OperationType
-from weir.admission.policy import DEFAULT_THRESHOLDS, AdmissionPolicy
-from weir.admission.pressure import Pressure
 from weir.model.holders import Holder
 
 POLICY = AdmissionPolicy()

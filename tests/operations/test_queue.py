@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from weir.admission.admission import Admission
+from weir.admission.decide import AdmissionPolicy, Threshold
 from weir.admission.kinds import OperationType
-from weir.admission.policy import AdmissionPolicy, Threshold
 from weir.broker.broker import Gated
 from weir.control.database import Database, execute
 from weir.control.sql import NamedQuery

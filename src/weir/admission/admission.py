@@ -5,10 +5,17 @@ from __future__ import annotations
 import time
 
 from weir.admission.capacity import AdaptiveLimit, FairShares, QueueBudget
-from weir.admission.decide import Decision, Rejection, decide, deep, rejection
+from weir.admission.decide import (
+    KNEE,
+    AdmissionPolicy,
+    Decision,
+    Pressure,
+    Rejection,
+    decide,
+    deep,
+    rejection,
+)
 from weir.admission.kinds import OperationType
-from weir.admission.policy import KNEE, AdmissionPolicy
-from weir.admission.pressure import Pressure
 from weir.model.asyncio_tasks import AT_ONCE
 from weir.model.holders import Holder
 

@@ -12,8 +12,8 @@ from pydantic import SecretStr
 
 from weir.admission.admission import Admission
 from weir.admission.capacity import AdaptiveLimit
+from weir.admission.decide import DEFAULT_THRESHOLDS, AdmissionPolicy, Threshold
 from weir.admission.kinds import OperationType
-from weir.admission.policy import DEFAULT_THRESHOLDS, AdmissionPolicy, Threshold
 from weir.alerts.exposition import alert_families
 from weir.api.limits import Limits
 from weir.api.services import Services
