@@ -62,8 +62,9 @@ def flat_fields(document: Document, prefix: str = "") -> list[tuple[str, str]]:
         words = f"{prefix}{name}".replace("_", " ")
         if isinstance(value, Mapping):
             rows += flat_fields(value, f"{words} ")
-        elif name.endswith("_ms") and isinstance(value, int):
-            rows.append((words.removesuffix(" ms").removesuffix(" at"), _shown_ms(value)))
+        elif name.endswith("_ms"):
+            text = _shown_ms(value) if isinstance(value, int) else shown(value)
+            rows.append((words.removesuffix(" ms").removesuffix(" at"), text))
         else:
             rows.append((words, shown(value)))
     return rows
