@@ -8,6 +8,7 @@ import pytest
 from tests.alerts.simulation import MINUTE, Simulation, Story
 from tests.alerts.test_days import add_rule
 
+from weir.alerts.alert_metrics import Metric, spell_value
 from weir.alerts.alert_records import AlertRecords
 from weir.api.schemas.alerts import alert_view
 from weir.cli.alert_words import ALERT_COLUMNS, RULE_COLUMNS, SILENCE_COLUMNS
@@ -70,3 +71,9 @@ def test_rules_and_silences_say_times_as_people_do(capsys: pytest.CaptureFixture
     assert printed(SILENCE_COLUMNS, silence, capsys) == [
         "every rule", "q", "2025-11-17 00:00:00", "moving", "s",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [None, float("inf")])
+def test_a_queue_that_never_drains_is_told_so(value: float | None) -> None:
+    """The evaluator measures an infinite time, stores and pages know it as null."""
+    assert spell_value(Metric.DRAIN_TIME, value) == "endless"

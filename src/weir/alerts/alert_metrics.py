@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -109,8 +110,8 @@ CATALOGUE: Mapping[Metric, MetricDescription] = MappingProxyType(
 
 
 def spell_value(metric: Metric, value: float | None) -> str:
-    """A value of the metric with its unit, for people; None is infinite or was not measured."""
-    if value is None:
+    """A value of the metric with its unit, for people; stores keep an infinite value as None."""
+    if value is None or math.isinf(value):
         return "endless"
     unit = CATALOGUE[metric].unit
     if unit == "ms":
