@@ -20,7 +20,7 @@ from weir.broker.broker import Broker
 from weir.broker.observed import Observed, PrometheusObserver
 from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
-from weir.exchange.coalesce import CoalescingPusher
+from weir.exchange.attempt import CoalescingPusher
 from weir.exchange.service import OperationService
 
 from .harness import Tenant

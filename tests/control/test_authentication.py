@@ -10,8 +10,7 @@ import pytest
 from weir.control import authentication
 from weir.control.authentication import CachedAuthenticator
 from weir.control.principals import Role
-from weir.control.token_text import TokenText, _checksum, mint
-from weir.control.tokens import Token
+from weir.control.tokens import Token, TokenText, _checksum, mint
 from weir.errors import Overloaded, Unauthenticated
 
 

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weir.control.principals import Principal, Role
-from weir.control.token_text import mint, parse
-from weir.control.tokens import NewToken
+from weir.control.tokens import NewToken, mint, parse
 from weir.errors import Forbidden, InvalidInput, NotFound
 
 

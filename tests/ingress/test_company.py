@@ -10,11 +10,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weir.broker.checks import check_messages
 from weir.errors import WeirError
 from weir.exchange.seam import PushAnswer, Pushed, PushItem
 from weir.ingress.receive import Receiver
 from weir.model.limits import MAX_PAYLOAD_BYTES
+from weir.model.message import check_messages
 from weir.model.names import EnvironmentRef
 from weir.spec.build_webhooks import MAX_BODY_BYTES
 from weir.spec.ir import WebhookSpec

@@ -297,6 +297,6 @@ def test_processes_drain_together() -> None:
 def test_a_shard_is_out_of_reach_until_it_was_reached_again() -> None:
     reach = Reach(2)
     reach.lose(1)
-    assert (reach.reachable(0), reach.reachable(1)) == (True, False)
+    assert reach.lost == {1}
     reach.regain(1)
-    assert reach.reachable(1)
+    assert reach.lost == set()

@@ -12,7 +12,7 @@ from weir.admission.capacity import AdaptiveLimit, QueueBudget
 from weir.broker.broker import Gated
 from weir.control.database import Database
 from weir.errors import NotFound, Overloaded
-from weir.exchange.coalesce import CoalescingPusher
+from weir.exchange.attempt import CoalescingPusher
 from weir.exchange.seam import Pushed, Queued, Refused
 from weir.exchange.service import OperationService
 from weir.model.holders import STRANGERS

@@ -14,9 +14,8 @@ import pytest
 from weir.admission.admission import Admission
 from weir.api.edge import Edge
 from weir.api.hot import HotRequest, HotRoute, HotRoutes
-from weir.api.instruments import Instruments
 from weir.api.services import Services
-from weir.api.wire import Reply
+from weir.api.wire import Instruments, Reply
 from weir.control.principals import Principal, Role
 from weir.errors import Overloaded
 from weir.exchange.metrics import AnswerTally

@@ -13,10 +13,9 @@ from starlette.types import Receive, Scope, Send
 from weir.api.bodies import read_body
 from weir.api.edge import Edge
 from weir.api.hot import HotRequest, HotRoute, HotRoutes
-from weir.api.instruments import Instruments
 from weir.api.limits import Limits
 from weir.api.services import Services
-from weir.api.wire import Reply
+from weir.api.wire import Instruments, Reply
 from weir.errors import Unauthenticated
 from weir.serve.server import bind, listening
 

@@ -15,13 +15,12 @@ from starlette.routing import BaseRoute
 
 from weir.api.edge import REQUEST_ID, Edge, internal
 from weir.api.hot import HotRoute, HotRoutes
-from weir.api.instruments import Instruments
 from weir.api.live import LiveQueues
 from weir.api.openapi import complete
 from weir.api.problems import from_status, from_validation, problem_response
 from weir.api.routes.table import HOT, ROUTERS, STREAMS
 from weir.api.services import Services
-from weir.api.wire import status_of_loss
+from weir.api.wire import Instruments, status_of_loss
 from weir.errors import Malformed, WeirError
 
 TITLE = "Weir"

@@ -16,9 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from weir.api.auth import authenticate
 from weir.api.bodies import check_json_type, read_body
 from weir.api.hot import HotRequest, HotRoute, HotRoutes
-from weir.api.instruments import Instruments
 from weir.api.limits import Limits
-from weir.api.load_shedder import LoadShedder
 from weir.api.problems import MethodNotAllowed, error_reply
 from weir.api.services import Services
 from weir.api.wire import (
@@ -26,12 +24,14 @@ from weir.api.wire import (
     PRINCIPAL,
     SLOT,
     Capacity,
+    Instruments,
     Reply,
     RequestSlot,
     note_principal,
     status_of_loss,
 )
 from weir.errors import Overloaded, Unauthenticated, Unavailable, WeirError
+from weir.model.holders import Holder
 from weir.model.ids import new_id
 
 REQUEST_ID = "weir.request_id"
@@ -57,12 +57,11 @@ class Edge:
         streams: Collection[str] = (),
     ) -> None:
         limits = services.limits
-        self._services = services
+        self.services = services
         self._hot = hot
         self._control = control
-        self._instruments = instruments
+        self.instruments = instruments
         self._stream_paths = frozenset(streams)
-        self.shedder = LoadShedder(services, instruments)
         self.requests = Capacity(limits.max_concurrency, _too_many_requests)
         self.polls = Capacity(limits.max_polls, _too_many_polls)
         self.streams = Capacity(limits.max_streams, _too_many_streams, most_each=limits.max_streams_per_token)
@@ -72,7 +71,7 @@ class Edge:
             await self._control(scope, receive, send)
             return
         if ADMITTED in scope:
-            self.shedder.begun(scope[ADMITTED])
+            self._count_arrived(scope[ADMITTED])
         scope[REQUEST_ID] = request_id = new_id()
         path = raw_path(scope)
         found = self._hot.find(path)
@@ -87,6 +86,11 @@ class Edge:
         status = status_of_loss(scope) if reply is None else reply.status
         self._finish(scope, route.path, status, time.perf_counter() - started, hot=True)
 
+    def _count_arrived(self, holder: Holder) -> None:
+        """The push was admitted when its head arrived; from now on it counts as a request."""
+        if self.services.operations is not None:
+            self.services.operations.admission.count_arrived(holder)
+
     async def _answer_hot(
         self, scope: Scope, receive: Receive, *, route: HotRoute, parameters: Mapping[str, str]
     ) -> Reply | None:
@@ -96,7 +100,7 @@ class Edge:
             return _not_allowed(route, request_id)
         slot = scope[SLOT] = RequestSlot(self.polls if route.poll else self.requests)
         call = HotRequest(
-            services=self._services,
+            services=self.services,
             scope=scope,
             receive=receive,
             headers=_text_headers(scope),
@@ -148,12 +152,12 @@ class Edge:
             slot.take()
             return receive
         if scope["path"].startswith(_OTHER_CREDENTIALS):
-            return _LazyBody(self._services.limits, headers, receive, slot)
+            return _LazyBody(self.services.limits, headers, receive, slot)
         if PRINCIPAL not in scope:
             # Whatever route this is, a stranger's body is not read for it.
             slot.take()
             return _Replay(b"", receive)
-        body = await read_body(headers, receive, self._services.limits)
+        body = await read_body(headers, receive, self.services.limits)
         slot.take()
         if body and scope["path"].startswith(("/api/", "/admin/")):
             check_json_type(headers)
@@ -166,15 +170,15 @@ class Edge:
         if not demanded and "authorization" not in headers:
             return
         try:
-            note_principal(scope, await authenticate(headers, self._services.authenticator))
+            note_principal(scope, await authenticate(headers, self.services.authenticator))
         except (Unauthenticated, Unavailable):
             if demanded:
                 raise
 
     def _finish(self, scope: Scope, route: str, status: int, took_s: float, *, hot: bool) -> None:
-        self._instruments.observe(method=scope["method"], route=route, status=status, took_s=took_s)
-        if status >= 500 and self._services.activity is not None:
-            self._services.activity.count_error()
+        self.instruments.observe(method=scope["method"], route=route, status=status, took_s=took_s)
+        if status >= 500 and self.services.activity is not None:
+            self.services.activity.count_error()
         if not hot or status >= 500 or (took_s > _SLOW_S and status >= 400):
             log.info(
                 "request",

@@ -14,13 +14,16 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 from starlette.types import Receive, Scope
 
+from weir.admission.kinds import OperationType
 from weir.api.auth import Access, access, authenticate
 from weir.api.bodies import check_json_type, parse_json, read_body
+from weir.api.idempotency import KEY_HEADER, header_key
 from weir.api.limits import Limits
 from weir.api.services import Services
 from weir.api.wire import PRINCIPAL, Reply, RequestSlot, note_principal
 from weir.control.principals import Principal, Role
 from weir.errors import InvalidInput, Malformed
+from weir.model.holders import HOLDER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,15 @@ class HotRequest:
             principal = await authenticate(self.headers, self.services.authenticator)
         note_principal(self.scope, principal)
         return access(principal, self.headers, self.services, role=role)
+
+    def admit(self, kind: OperationType) -> None:
+        """Refuse the request with 429 before its body is read, if this process has no room for it."""
+        if self.services.operations is not None:
+            self.services.operations.overflow.admit(kind, HOLDER.get())
+
+    def idempotency_key(self) -> str | None:
+        """The key of its `Idempotency-Key` header."""
+        return header_key(self.headers) if KEY_HEADER in self.headers else None
 
     async def body(self, limits: Limits | None = None) -> bytes:
         """The whole body; the request takes its slot when the last byte is here."""

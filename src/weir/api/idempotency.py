@@ -18,17 +18,15 @@ from weir.api.wire import Reply
 from weir.errors import InFlight, KeyReused, Malformed
 from weir.model.names import EnvironmentRef
 
+KEY_HEADER = "idempotency-key"
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
 _MAX_STORED_BYTES = 16_384
 _REPLAYED = ((b"idempotency-replayed", b"true"),)
 
 
-def header_key(headers: Mapping[str, str]) -> str | None:
-    """The key of a request, with or without the quotes of a structured field."""
-    value = headers.get("idempotency-key")
-    if value is None:
-        return None
-    value = value.strip()
+def header_key(headers: Mapping[str, str]) -> str:
+    """The key in the header of a request, with or without the quotes of a structured field."""
+    value = headers[KEY_HEADER].strip()
     if len(value) >= 2 and value[0] == value[-1] == '"':
         value = value[1:-1]
     if not _VISIBLE.fullmatch(value):

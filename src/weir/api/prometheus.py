@@ -14,8 +14,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from weir.api.dead_letter_metrics import dead_letter_families
-from weir.api.instruments import Instruments, build_info
 from weir.api.services import Services
+from weir.api.wire import Instruments, build_info
 from weir.control.database import PoolState
 from weir.control.principals import Principal
 from weir.errors import WeirError

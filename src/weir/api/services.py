@@ -13,7 +13,6 @@ from typing import Protocol, TypeVar
 
 from prometheus_client.metrics_core import Metric
 
-from weir.admission.kinds import OperationType
 from weir.alerts.services import AlertServices
 from weir.api.idempotency import Idempotency
 from weir.api.limits import Limits
@@ -113,12 +112,6 @@ class Services:
     """A credential of the operator: with it `/metrics` shows every tenant."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process shuts down: long polls answer at once."""
-
-
-def admit(services: Services, kind: OperationType) -> None:
-    """Refuse a request with 429 before its body is read, if this process has no room for it."""
-    if services.operations is not None:
-        services.operations.admit(kind)
 
 
 async def announce(

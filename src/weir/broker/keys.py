@@ -98,6 +98,7 @@ def shard_key(shard: int, part: str) -> bytes:
     return prefix(shard) + part.encode()
 
 
+@lru_cache(maxsize=65_536)
 def slot_key(shard: int, slot: bytes) -> bytes:
     """Where the reply of a client's last call is kept, so that a retry answers the same."""
     return prefix(shard) + b"op:" + slot

@@ -28,6 +28,8 @@ from weir.model.message import (
     NewMessage,
     QueueState,
     Settlement,
+    check_messages,
+    check_number,
 )
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_finder, shard_of
@@ -63,7 +65,7 @@ class RedisBroker:
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        checks.check_number(shards, what="the number of shards", least=1, most=4_096)
+        check_number(shards, what="the number of shards", least=1, most=4_096)
         self._shards = shards
         self._max_payload = max_payload
         self._chance = chance
@@ -171,7 +173,7 @@ class RedisBroker:
         *,
         entry: Entry = GateRule.OBEY,
     ) -> list[Enqueued]:
-        checks.check_messages(messages, max_payload=self._max_payload)
+        check_messages(messages, max_payload=self._max_payload)
         if not messages:
             await self.state(queue)
             return []

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from weir.broker.broker import Broker, GateRule
-from weir.broker.checks import check_message
 from weir.control.database import Connection, fetch
 from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.lineage import replay_headers, replay_id_of, replay_key_of
@@ -26,7 +25,7 @@ from weir.deadletters.queries import DEAD_LETTERS
 from weir.deadletters.summary import count_gone
 from weir.errors import InvalidInput
 from weir.model.ids import MessageId
-from weir.model.message import Enqueue, NewMessage
+from weir.model.message import Enqueue, NewMessage, check_message
 
 GONE_OUT = frozenset((Enqueue.ACCEPTED, Enqueue.DUPLICATE, Enqueue.KEY_REUSED))
 """The message is in the queue. A reused key means that an earlier try went out with another patch, and its

@@ -19,10 +19,11 @@ from weir.admission.decide import Decision
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker, NamedCall
 from weir.errors import Overloaded, WeirError
-from weir.exchange.attempt import Answers, Held
-from weir.exchange.seam import PushAnswer, Pusher, PushItem, Queued, Refused, push_answer
+from weir.exchange.attempt import Answers, Held, push_answer
+from weir.exchange.metrics import AnswerTally
+from weir.exchange.seam import PushAnswer, Pusher, PushItem, Queued, Refused
 from weir.model.asyncio_tasks import all_of
-from weir.model.holders import HOLDER
+from weir.model.holders import HOLDER, Holder
 from weir.model.ids import OperationId
 from weir.model.message import Enqueued
 from weir.model.names import QueueRef
@@ -167,12 +168,22 @@ class Overflow:
         *,
         writer: OperationWriter,
         admission: Admission,
+        tally: AnswerTally,
         rate: Callable[[], Rate],
     ) -> None:
         self._writer = writer
         self._admission = admission
+        self._tally = tally
         self._rate = rate
         self._refusals = RecentCount()
+
+    def admit(self, kind: OperationType, holder: Holder) -> None:
+        """Turn an operation away before anything is read or parsed for it, if that is what would happen."""
+        if self._admission.peek(kind, holder) is Decision.REJECT:
+            error = self.overloaded()
+            if kind is OperationType.PUSH:
+                self._tally.count_refusal(error)
+            raise error
 
     def overloaded(self, *, refused: int = 1) -> Overloaded:
         """The refusal of so many: come back once a tenth of the queue has drained, later if many others are

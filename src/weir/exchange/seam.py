@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from weir.errors import KeyReused, Unavailable, WeirError
+from weir.errors import WeirError
 from weir.model.ids import MessageId, OperationId
-from weir.model.message import Enqueue, Enqueued, LeaseRef, NewMessage, Settlement, Verb
+from weir.model.message import LeaseRef, NewMessage, Settlement, Verb
 from weir.model.names import QueueRef
-from weir.operations.model import queue_full
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,21 +81,3 @@ class Settler(Protocol):
 
     async def settle(self, items: Sequence[SettleItem]) -> list[SettleAnswer]:
         """Answer for each item in order."""
-
-
-def push_answer(queue: QueueRef, enqueued: Enqueued) -> PushAnswer:
-    """What the broker did with one message, in the words of the seam."""
-    match enqueued.outcome:
-        case Enqueue.ACCEPTED:
-            return Pushed(message_id=enqueued.message_id)
-        case Enqueue.DUPLICATE:
-            return Pushed(message_id=enqueued.message_id, duplicate=True)
-        case Enqueue.KEY_REUSED:
-            return Refused(
-                error=KeyReused("the idempotency key was used with another payload; use a new one")
-            )
-        case Enqueue.FULL:
-            return Refused(error=queue_full(queue))
-        case Enqueue.GATED:
-            text = f"operations of `{queue.queue}` are queued ahead of this one; try again"
-            return Refused(error=Unavailable(text, retry_after_s=1))

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from weir.admission.admission import Admission
-from weir.admission.decide import Decision
-from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.exchange.admit import AdmittingPusher, Intake, Overflow
@@ -15,7 +13,6 @@ from weir.exchange.attempt import CallSlots, DirectAttempt
 from weir.exchange.metrics import AnswerTally, CountedPusher, CountedSettler
 from weir.exchange.seam import Pusher, Settler
 from weir.exchange.settle import Settlements
-from weir.model.holders import HOLDER
 from weir.model.ids import new_id
 from weir.operations.estimate import DepthSampler, LagSampler, RateMeter
 from weir.operations.gates import Gates, Known, Reach
@@ -68,7 +65,9 @@ class OperationService:
             gates=Gates(broker=broker, reach=self.reach, known=known),
             added=self._added,
         )
-        self.overflow = Overflow(writer=self.writer, admission=self.admission, rate=lambda: self.sampler.rate)
+        self.overflow = Overflow(
+            writer=self.writer, admission=self.admission, tally=self.tally, rate=lambda: self.sampler.rate
+        )
         self.attempt = DirectAttempt(broker=broker, reach=self.reach, calls=CallSlots(process))
         self.intake = Intake(self.overflow, broker=broker, reach=self.reach)
         self.settlements = Settlements(broker=broker, overflow=self.overflow, reach=self.reach)
@@ -91,14 +90,6 @@ class OperationService:
 
     def counted_settler(self, settler: Settler) -> Settler:
         return CountedSettler(settler, self.tally)
-
-    def admit(self, kind: OperationType) -> None:
-        """Turn an operation away before anything is read or parsed for it, if that is what would happen."""
-        if self.admission.peek(kind, HOLDER.get()) is Decision.REJECT:
-            error = self.overflow.overloaded()
-            if kind is OperationType.PUSH:
-                self.tally.count_refusal(error)
-            raise error
 
     def _added(self, depth: int) -> None:
         self.admission.depth = depth

@@ -58,7 +58,7 @@ class Settlements(DirectSettler):
     async def _settle_with(self, verb: Verb, failures: list[Failure]) -> list[SettleAnswer]:
         shards = {self._reach.shard(failure.lease.queue) for failure in failures}
         try:
-            if all(map(self._reach.reachable, shards)):
+            if self._reach.lost.isdisjoint(shards):
                 try:
                     return [Settled(outcome=one) for one in await self._settle_now(verb, failures)]
                 except WeirError as error:

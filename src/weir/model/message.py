@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
+from weir.errors import InvalidInput, TooLarge
 from weir.model.ids import MessageId, new_message_id
-from weir.model.names import QueueRef
+from weir.model.limits import (
+    MAX_BATCH,
+    MAX_DELAY_MS,
+    MAX_HEADER_BYTES,
+    MAX_PAYLOAD_BYTES,
+    MAX_PRIORITY,
+    MAX_SPAN_MS,
+    MAX_TIME_MS,
+)
+from weir.model.names import QueueRef, check_name
 
 DEFAULT_PRIORITY = 4
 """The priority of messages if neither they nor their queue set one."""
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_CANONICAL_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,3 +175,69 @@ class QueueState:
     """Whether anybody ever asked this queue for messages, even without getting one."""
     odometers: Mapping[str, int]
     """Lifetime totals by counter name, as `telemetry.events.QUEUE` lists them."""
+
+
+def check_number(value: int, *, what: str, least: int, most: int) -> int:
+    """Return `value` if it is an integer from `least` to `most`."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InvalidInput(f"{what} is {value!r:.40}; expected an integer from {least} to {most}")
+    return value
+
+
+def check_message_id(text: str) -> None:
+    """Ids come out as they went in, so only the canonical form is taken."""
+    if not isinstance(text, str) or _CANONICAL_ID.fullmatch(text) is None:
+        raise InvalidInput(f"`{text!s:.64}` is not a message id; expected a UUID in lower case")
+
+
+def check_batch(items: Sequence[object]) -> None:
+    if len(items) > MAX_BATCH:
+        raise TooLarge(f"a call with {len(items)} messages; send at most {MAX_BATCH} at a time")
+
+
+def check_messages(messages: Sequence[NewMessage], *, max_payload: int = MAX_PAYLOAD_BYTES) -> None:
+    check_batch(messages)
+    for message in messages:
+        check_message(message, max_payload=max_payload)
+
+
+def check_message(message: NewMessage, *, max_payload: int = MAX_PAYLOAD_BYTES) -> None:
+    """The common case, a plain message within bounds, is decided by a few comparisons."""
+    payload = message.payload
+    if not isinstance(payload, bytes):
+        raise InvalidInput(f"a payload is {type(payload).__name__}; expected bytes")
+    if len(payload) > max_payload:
+        raise TooLarge(f"a payload has {len(payload)} bytes; at most {max_payload} are allowed")
+    priority = message.priority
+    if priority is not None and (priority.__class__ is not int or not 0 <= priority <= MAX_PRIORITY):
+        check_number(priority, what="priority", least=0, most=MAX_PRIORITY)
+    if message.headers:
+        _check_headers(message)
+    if message.key is not None:
+        check_name(message.key, what="message key")
+    if message.idempotency_key is not None:
+        check_name(message.idempotency_key, what="idempotency key")
+    if message.deliver_at_ms is not None:
+        check_number(message.deliver_at_ms, what="deliver_at_ms", least=0, most=MAX_TIME_MS)
+    if message.delay_ms is not None:
+        check_number(message.delay_ms, what="delay_ms", least=0, most=MAX_DELAY_MS)
+        if message.deliver_at_ms is not None:
+            raise InvalidInput("a message has `deliver_at_ms` and `delay_ms`; give one of them")
+    if message.ttl_ms is not None:
+        check_number(message.ttl_ms, what="ttl_ms", least=1, most=MAX_SPAN_MS)
+    check_message_id(message.id)
+
+
+def _check_headers(message: NewMessage) -> None:
+    size = 0
+    for name, value in message.headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidInput(f"the header {name!r:.40} is not text; send names and values as text")
+        try:
+            size += len(name.encode()) + len(value.encode())
+        except UnicodeEncodeError:
+            raise InvalidInput(
+                f"the header {name!r:.40} holds a lone surrogate; send valid Unicode text"
+            ) from None
+    if size > MAX_HEADER_BYTES:
+        raise TooLarge(f"the headers have {size} bytes; at most {MAX_HEADER_BYTES} are allowed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import lru_cache
 
 from weir.model.names import EnvironmentRef, QueueRef
 
@@ -38,14 +39,9 @@ def shard_of(environment: EnvironmentRef, *, shards: int) -> int:
 
 def shard_finder(shards: int) -> Callable[[QueueRef], int]:
     """Finds the shard of a queue, and remembers it: hashing names is dear in a hot loop."""
-    known: dict[QueueRef, int] = {}
 
+    @lru_cache(maxsize=65_536)
     def find(queue: QueueRef) -> int:
-        shard = known.get(queue)
-        if shard is None:
-            if len(known) > 65_536:
-                known.clear()
-            shard = known[queue] = shard_of(queue.scope, shards=shards)
-        return shard
+        return shard_of(queue.scope, shards=shards)
 
     return find

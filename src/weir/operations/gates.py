@@ -38,16 +38,13 @@ class Reach:
 
     def __init__(self, shards: int) -> None:
         self.shard = shard_finder(shards)
-        self._lost: set[int] = set()
+        self.lost: set[int] = set()
 
     def lose(self, shard: int) -> None:
-        self._lost.add(shard)
+        self.lost.add(shard)
 
     def regain(self, shard: int) -> None:
-        self._lost.discard(shard)
-
-    def reachable(self, shard: int) -> bool:
-        return shard not in self._lost
+        self.lost.discard(shard)
 
 
 def is_unknown(error: WeirError) -> bool:
@@ -122,7 +119,7 @@ class Gates:
     ) -> list[int | None] | None:
         """How many messages of each the broker takes; None if it is out of reach."""
         shard = group[0].shard
-        if not self._reach.reachable(shard):
+        if shard in self._reach.lost:
             return None
         try:
             async with asyncio.timeout(self._timeout_s):

@@ -35,8 +35,7 @@ from weir.deadletters.copier import DeadLetterCopier
 from weir.deadletters.mover import Mover
 from weir.deadletters.retention import DeadLetterRetention
 from weir.deadletters.services import open_dead_letters
-from weir.exchange.attempt import DirectPusher
-from weir.exchange.coalesce import CoalescingPusher, CoalescingSettler
+from weir.exchange.attempt import CoalescingPusher, CoalescingSettler, DirectPusher
 from weir.exchange.metrics import operation_families
 from weir.exchange.seam import Pusher, Settler
 from weir.exchange.service import OperationService

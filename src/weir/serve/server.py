@@ -15,7 +15,7 @@ from weir.api.limits import Limits
 from weir.errors import Misconfigured
 from weir.serve.accept import Acceptor
 from weir.serve.protocol import LimitedProtocol
-from weir.serve.shedding import SheddingProtocol
+from weir.serve.shedding import SheddingProtocol, shedder_of
 from weir.serve.unfinished import UnfinishedRequests
 
 GRACE_S = 20
@@ -32,6 +32,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(config)
         self._limits = limits
         self.unfinished = UnfinishedRequests(limits)
+        self._shedder = shedder_of(config.app)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])
@@ -54,6 +55,7 @@ class HttpServer(uvicorn.Server):
             app_state=self.lifespan.state,
             limits=self._limits,
             unfinished=self.unfinished,
+            shedder=self._shedder,
         )
 
     def _relieve(self, count: int) -> None:

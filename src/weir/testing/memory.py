@@ -40,6 +40,7 @@ from weir.model.message import (
     NewMessage,
     QueueState,
     Settlement,
+    check_messages,
 )
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
@@ -144,7 +145,7 @@ class MemoryBroker:
         *,
         entry: Entry = GateRule.OBEY,
     ) -> list[Enqueued]:
-        checks.check_messages(messages, max_payload=self._max_payload)
+        check_messages(messages, max_payload=self._max_payload)
         shard, now = self._shard(queue.scope), self._clock.now_ms()
         call = entry if isinstance(entry, NamedCall) else None
         if call is not None and (known := self._gates.repeated(shard, call, messages)) is not None:

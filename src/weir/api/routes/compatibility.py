@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response, status
 
 from weir.api.auth import Access, App, Caller, authenticate
 from weir.api.hot import HotRoute
-from weir.api.idempotency import header_key
+from weir.api.idempotency import KEY_HEADER, header_key
 from weir.api.previews import preview_of
 from weir.api.responses import problems
 from weir.api.routes import hooks
@@ -275,9 +275,9 @@ async def publish_message(
 def _publication(request: Request, payload: bytes, key: str | None) -> Publication:
     content_type = request.headers.get("content-type")
     headers = {} if content_type is None else {"content-type": content_type}
-    chosen = header_key(request.headers)
-    if chosen is None:
+    if KEY_HEADER not in request.headers:
         return Publication(payload=payload, headers=headers, key=key)
+    chosen = header_key(request.headers)
     return Publication(payload=payload, headers=headers, key=key, idempotency_key=chosen)
 
 

@@ -13,7 +13,6 @@ from weir.admission.kinds import OperationType
 from weir.api.auth import Access, queue_ref
 from weir.api.bodies import JSON_TYPES, Fields, query_document
 from weir.api.hot import HotRequest, HotRoute
-from weir.api.services import admit
 from weir.api.wire import Reply
 from weir.broker.broker import Source
 from weir.control.principals import Role
@@ -30,7 +29,7 @@ _NUMBERS = ("limit", "wait_ms", "lease_ms")
 async def pop_by_query(call: HotRequest) -> Reply:
     """`GET /api/v1/pop`: what to pop stands in the query."""
     access = await call.access(Role.WRITE)
-    admit(call.services, OperationType.POP)
+    call.admit(OperationType.POP)
     call.enter()
     return await _popped(call, access, Fields(query_document(call.query(), numbers=_NUMBERS), "query"))
 
@@ -38,7 +37,7 @@ async def pop_by_query(call: HotRequest) -> Reply:
 async def pop(call: HotRequest) -> Reply:
     """`POST /api/v1/pop`: what to pop stands in the body."""
     access = await call.access(Role.WRITE)
-    admit(call.services, OperationType.POP)
+    call.admit(OperationType.POP)
     _, document = await call.json_body()
     return await _popped(call, access, Fields(document))
 

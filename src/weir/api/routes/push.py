@@ -10,9 +10,7 @@ from weir.admission.kinds import OperationType
 from weir.api.auth import Access, queue_ref
 from weir.api.bodies import JSON_TYPES, Fields, check_depth, cut_payloads, parse_json, query_document
 from weir.api.hot import HotRequest, HotRoute, decoded
-from weir.api.idempotency import header_key
 from weir.api.problems import problem
-from weir.api.services import admit
 from weir.api.wire import Reply
 from weir.control.principals import Role
 from weir.errors import InvalidInput, WeirError
@@ -26,8 +24,8 @@ BINARY = "application/octet-stream"
 async def push(call: HotRequest) -> Reply:
     """`POST /api/v1/push`: a mixed batch."""
     access = await call.access(Role.WRITE)
-    admit(call.services, OperationType.PUSH)
-    key = header_key(call.headers)
+    call.admit(OperationType.PUSH)
+    key = call.idempotency_key()
     body, document = await call.json_body()
     fields = Fields(document)
     entries = fields.array("items", most=MAX_BATCH)
@@ -43,8 +41,8 @@ async def push(call: HotRequest) -> Reply:
 async def push_raw(call: HotRequest) -> Reply:
     """`POST /api/v1/queues/{queue}/messages`: the body is the payload, byte for byte."""
     access = await call.access(Role.WRITE)
-    admit(call.services, OperationType.PUSH)
-    key = header_key(call.headers)
+    call.admit(OperationType.PUSH)
+    key = call.idempotency_key()
     kind = call.headers.get("content-type", BINARY).partition(";")[0].strip().lower()
     options = Fields(
         query_document(call.query(), numbers=("priority", "deliver_at_ms", "delay_ms", "ttl_ms")), "query"

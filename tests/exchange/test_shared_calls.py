@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from weir.errors import InvalidInput
-from weir.exchange.attempt import DirectPusher
-from weir.exchange.coalesce import SHARED, CoalescingPusher, RequestCoalescer
+from weir.exchange.attempt import SHARED, CoalescingPusher, DirectPusher, RequestCoalescer
 from weir.exchange.seam import Pushed, PushItem, Refused
 from weir.model.holders import HOLDER
 from weir.model.message import NewMessage
