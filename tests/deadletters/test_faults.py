@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from support.servers import RunningServer
+from support.urls import with_database
 from support.waiting import until
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
@@ -36,6 +37,12 @@ SELECT (SELECT count(*) FROM weir.dead_letters) AS letters,
        (SELECT sum(dead_count) FROM weir.dlq_summary)::bigint AS summary,
        (SELECT sum(total_count) FROM weir.dead_letter_groups)::bigint AS groups
 """
+
+
+@pytest.fixture
+def own_redis(redis_url: str) -> str:
+    """A database that no other test uses: movers take everything that is dead in it."""
+    return with_database(redis_url, "6")
 
 
 @asynccontextmanager
@@ -63,9 +70,9 @@ async def kill_messages(broker: RedisBroker, queue: QueueRef, count: int) -> set
 
 @pytest.mark.fault
 def test_messages_that_die_while_postgresql_is_down_for_a_minute_are_all_moved_once(
-    postgres: RunningServer, redis_url: str, environment: EnvironmentRef
+    postgres: RunningServer, own_redis: str, environment: EnvironmentRef
 ) -> None:
-    asyncio.run(_outage(postgres, redis_url, environment))
+    asyncio.run(_outage(postgres, own_redis, environment))
 
 
 async def _outage(postgres: RunningServer, redis_url: str, environment: EnvironmentRef) -> None:
@@ -100,9 +107,9 @@ async def _outage(postgres: RunningServer, redis_url: str, environment: Environm
 
 @pytest.mark.fault
 def test_a_redrive_process_that_is_killed_is_finished_by_another_without_sending_anything_twice(
-    postgres: RunningServer, redis_url: str, environment: EnvironmentRef, tmp_path: Path
+    postgres: RunningServer, own_redis: str, environment: EnvironmentRef, tmp_path: Path
 ) -> None:
-    asyncio.run(_killed_redrives(postgres, redis_url, environment, tmp_path))
+    asyncio.run(_killed_redrives(postgres, own_redis, environment, tmp_path))
 
 
 async def _killed_redrives(
