@@ -12,8 +12,10 @@ ON CONFLICT DO NOTHING
 
 -- name: ensure_environment
 -- Create an environment unless it exists.
+-- It is looked for first, because ON CONFLICT waits for whoever changes the row, and that may wait for Redis.
 INSERT INTO weir.environments (organization, project, environment, created_at_ms)
-VALUES (%(organization)s, %(project)s, %(environment)s, %(now_ms)s)
+SELECT %(organization)s, %(project)s, %(environment)s, %(now_ms)s
+WHERE NOT EXISTS (SELECT FROM weir.environments WHERE $ENVIRONMENT)
 ON CONFLICT DO NOTHING
 
 -- name: limit_environment
