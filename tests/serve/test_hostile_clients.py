@@ -45,7 +45,7 @@ SECONDS = 60.0
 HALF = SECONDS / 2
 QUEUES = [f"queue {number}" for number in range(1_000)]
 LINE = b"x-filler: " + b"y" * 200 + b"\r\n"
-GROWTH_MIB = 64
+GROWTH_MIB = 24
 """What memory may vary by while the process is busy: buffers of the allocator, not what was sent."""
 
 

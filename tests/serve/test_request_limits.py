@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import replace
 
 import pytest
+
+from support.waiting import until
+from weir.serve.protocol import LimitedProtocol
 
 from .wire import (
     LIMITS,
@@ -237,3 +241,31 @@ async def test_a_client_that_takes_its_answer_slowly_gets_all_of_it() -> None:
             while not site.sent_all.is_set():
                 assert await reader.read(2_000_000)
                 await asyncio.sleep(0.02)
+
+
+_ENDS = {
+    "headers too large": head(2, headers="x: " + "y" * OVER + "\r\n"),
+    "answered": head(2) + b"{}",
+    "refused": head(2, path="/refused") + b"{}",
+    "trailers too large": chunked_head() + b"2\r\n{}\r\n0\r\n" + LINE * 1_000,
+    "given up by the client": head(90_000) + b"z",
+}
+
+
+@pytest.mark.parametrize("sent", _ENDS.values(), ids=_ENDS.keys())
+async def test_nothing_of_an_ended_connection_waits_for_the_garbage_collector(sent: bytes) -> None:
+    async with serving(PATIENT) as port:
+        gc.disable()
+        try:
+            for _ in range(10):
+                async with connected(port) as (reader, writer):
+                    writer.write(sent)
+                    if not sent.endswith(b"z"):
+                        await answer(reader)
+            await until(lambda: not _protocols(), within_s=5)
+        finally:
+            gc.enable()
+
+
+def _protocols() -> int:
+    return sum(isinstance(one, LimitedProtocol) for one in gc.get_objects())

@@ -108,6 +108,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._running.message_event.set()
         self._phase = Phase.ENDED
         super().connection_lost(exc)
+        self._let_go()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -192,6 +193,16 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_complete()
         if not self.cycle.response_started:
             self.cycle.keep_alive = self._keep_alive
+
+    def _let_go(self) -> None:
+        """Break the reference cycles of a lost connection; its application holds what it still needs.
+
+        The garbage collector runs so seldom (`serve.run.calm_collector`) that clients who come and go would
+        cost 6 KB per connection until it does: 76 MiB after 13,000 connections.
+        """
+        self.pipeline.clear()
+        self.scope = None  # type: ignore[assignment]
+        self.cycle = self._running = None  # type: ignore[assignment]
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle

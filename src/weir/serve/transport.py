@@ -11,6 +11,10 @@ LINGER_BYTES = 8 * 1_048_576
 closed, the kernel would answer with a reset, and the client might never see the refusal."""
 
 
+def _never() -> bool:
+    return False
+
+
 class PoliteTransport:
     """An asyncio transport whose `close` reads past the rest of an unfinished request.
 
@@ -88,7 +92,8 @@ class PoliteTransport:
             self._stalled = None
 
     def lost(self) -> None:
-        """The connection is gone; so are its timers."""
+        """The connection is gone; so are its timers, and nobody asks its protocol any more."""
+        self._unfinished = _never
         self.stop_watching()
         if self._linger is not None:
             self._linger.cancel()
