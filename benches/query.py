@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from weir.embedded.supervised import Supervised
 from weir.model.durations import DAY_MS
 from weir.model.names import EnvironmentRef
 from weir.serve.run import calm_collector
+from weir.telemetry.switch import ShardSwitch
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import migrate_warehouse
 from weir.warehouse.queries import load_warehouse_queries
@@ -67,8 +68,8 @@ class IdleTails:
     async def tails(self, metric: str) -> Mapping[int, Position]:
         return {}
 
-    async def switched_off(self, metric: str) -> bool:
-        return False
+    async def switches(self) -> Sequence[ShardSwitch]:
+        return []
 
 
 def run(*, quick: bool, **_: Any) -> dict[str, Any]:

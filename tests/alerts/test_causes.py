@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -24,6 +25,7 @@ from weir.alerts.rule import draft_of
 from weir.alerts.rules import AlertRules
 from weir.alerts.situations import DefinedLifetimes, Situations
 from weir.alerts.verdict import Cause, Verdict
+from weir.broker.metrics_switch import MetricsSwitch
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
@@ -39,7 +41,7 @@ from weir.spec.ir import DeliverTo, DeliveryPolicy, MapToCommand, QueueSpec
 from weir.telemetry.codec import unpack
 from weir.telemetry.events import QUEUE, QUEUE_COUNTERS, STREAM_FIELD
 from weir.telemetry.live_workers import AliveSignal, LiveWorker, LiveWorkers, QueueLoad
-from weir.telemetry.streams import METRICS_SWITCH, stream_key
+from weir.telemetry.streams import stream_key, switch_key
 from weir.telemetry.tails import RedisTails
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
@@ -61,10 +63,18 @@ class House:
     """A queue on real stores, and telemetry that is carried by hand."""
 
     def __init__(
-        self, broker: RedisBroker, redis: Redis, database: Database, warehouse: Warehouse, url: str
+        self,
+        broker: RedisBroker,
+        redis: Redis,
+        database: Database,
+        warehouse: Warehouse,
+        *,
+        redis_url: str,
+        clickhouse_url: str,
     ) -> None:
+        self.redis_url = redis_url
         self.broker, self.redis, self.database, self.warehouse = broker, redis, database, warehouse
-        self.connection = ClickHouseConnection(url)
+        self.connection = ClickHouseConnection(clickhouse_url)
         # The servers are shared, so the tenant must fall into a shard that no other test writes to.
         self.environment = next(
             environment
@@ -118,6 +128,17 @@ class House:
         """Lose the telemetry that was written so far."""
         entries = await self.redis.xrange(stream_key("queue", 3), min=self._read)
         self._read = b"(" + entries[-1][0]
+
+    @asynccontextmanager
+    async def metrics_off(self) -> AsyncIterator[None]:
+        switch = MetricsSwitch(RedisConnection(url=self.redis_url), shards=SHARDS)
+        try:
+            await switch.switch(on=False, by="a test", reason="to see what happens")
+            yield
+        finally:
+            await switch.switch(on=True, by="a test", reason="")
+            await self.redis.delete(*(switch_key(shard) for shard in range(SHARDS)))
+            await switch.aclose()
 
     def evaluator(self) -> Evaluator:
         return Evaluator(
@@ -203,7 +224,7 @@ async def house_on(redis_url: str, database: Database, url: str) -> AsyncIterato
     redis = connect(redis_url)
     tails = RedisTails(redis, shards=SHARDS)
     warehouse = open_warehouse(url, tails=tails, shards=SHARDS, freshness_max_age_ms=0)
-    house = House(broker, redis, database, warehouse, url)
+    house = House(broker, redis, database, warehouse, redis_url=redis_url, clickhouse_url=url)
     await redis.delete(stream_key("queue", 3))
     yield house
     house.connection.close()
@@ -460,11 +481,8 @@ async def test_telemetry_that_is_switched_off_is_said_to_be(lone_house: House) -
     await lone_house.define()
     await lone_house.push(5)
     await lone_house.land()
-    await lone_house.redis.set(METRICS_SWITCH, b"0")
-    try:
+    async with lone_house.metrics_off():
         verdict = await lone_house.explain()
-    finally:
-        await lone_house.redis.delete(METRICS_SWITCH)
     assert verdict.cause is Cause.TELEMETRY_STALE
     assert "switched off" in verdict.summary
 
@@ -546,11 +564,8 @@ async def test_rules_are_unknown_and_never_calm_while_telemetry_is_switched_off(
     await house.land(ago_ms=70_000)
     await house.push(1)
     await house.land(ago_ms=61_000)
-    await house.redis.set(METRICS_SWITCH, b"0")
     draft = draft_of(name="deep", metric="backlog", operator=">", threshold=10, queue="q", window_ms=5_000)
     rule = await AlertRules(house.database).create(house.environment, draft)
-    try:
+    async with house.metrics_off():
         await house.evaluator().evaluate_once()
-    finally:
-        await house.redis.delete(METRICS_SWITCH)
     assert (await load_memories(house.database))[rule.id, "q"].memory.status is AlertStatus.UNKNOWN

@@ -22,7 +22,7 @@ from weir.model.shards import shard_of
 from weir.spec.ir import DeliveryPolicy, QueueSpec
 from weir.telemetry.codec import unpack
 from weir.telemetry.events import QUEUE, STREAM_FIELD, QueueOperation
-from weir.telemetry.streams import METRICS_SWITCH, stream_key
+from weir.telemetry.streams import stream_key, switch_key
 from weir.testing.clocks import ManualClock
 from weir.testing.ledger import Ledger
 
@@ -188,8 +188,7 @@ async def test_whatever_happens_to_metrics_the_queue_answers_the_same(
     elif broken == "missing":
         await client.execute_command("DEL", stream)
     else:
-        await client.execute_command("SET", METRICS_SWITCH, "0")
-        broker._runner._switch_read_at = 0.0
+        await client.execute_command("HSET", switch_key(shard), "state", "off")
     (accepted,) = await broker.enqueue(queue, [NewMessage(payload=b"x")])
     (got,) = await broker.dequeue(queue, consumer="c")
     assert accepted.outcome is Enqueue.ACCEPTED

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from weir.telemetry.switch import ShardSwitch
 from weir.testing.clocks import ManualClock
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.reading.freshness import Position
@@ -20,13 +21,14 @@ class FixedTails:
 
     def __init__(self) -> None:
         self.by_shard: dict[int, Position] = {}
-        self.off = False
+        self.off_since_ms: int | None = None
 
     async def tails(self, metric: str) -> Mapping[int, Position]:
         return self.by_shard
 
-    async def switched_off(self, metric: str) -> bool:
-        return self.off
+    async def switches(self) -> Sequence[ShardSwitch]:
+        off_ms = self.off_since_ms
+        return [] if off_ms is None else [ShardSwitch(shard=0, off=True, since_ms=off_ms, by="a test")]
 
 
 class WarehouseRig:

@@ -14,7 +14,7 @@ from weir.telemetry.codec import MetricEvent, unpack
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.events import WORKER
 from weir.telemetry.sampler import Probes, ProcessIdentity, ProcessSampler
-from weir.telemetry.streams import stream_key
+from weir.telemetry.streams import stream_key, switch_key
 
 
 @pytest.fixture
@@ -64,6 +64,22 @@ async def test_a_full_buffer_drops_the_oldest_and_counts_them(redis: Redis) -> N
     await emitter.flush()
     assert [item.values["jobs_done"] for item in await sent(redis, 1)] == list(range(15, 25))
     assert emitter.counts.dropped == 15
+
+
+async def test_events_for_a_shard_that_is_off_are_not_sent(redis: Redis) -> None:
+    emitter = MetricsEmitter(redis, shards=2)
+    await redis.hset(switch_key(0), "state", "off")
+    for worker in range(50):
+        emitter.emit(WORKER, event(str(worker), jobs_done=worker))
+    await emitter.flush()
+    lengths = [await redis.xlen(stream_key("worker", shard)) for shard in range(2)]
+    assert lengths[0] == 0
+    assert 0 < lengths[1] < 50
+    assert (emitter.counts.sent, emitter.counts.switched_off) == (lengths[1], 50 - lengths[1])
+    await redis.hset(switch_key(0), "state", "on")
+    emitter.emit(WORKER, event("0", jobs_done=1))
+    await emitter.flush()
+    assert emitter.counts.sent == lengths[1] + 1
 
 
 async def test_events_wait_while_redis_is_away(redis: Redis, redis_url: str) -> None:

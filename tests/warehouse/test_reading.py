@@ -127,10 +127,10 @@ async def test_events_on_their_way_make_the_newest_points_unknown(lone: Rig, que
 async def test_what_came_after_telemetry_was_switched_off_is_unknown(lone: Rig, queue: QueueRef) -> None:
     land_moments(lone.connection, [Moment(queue=queue, at_ms=NOW_MS - 600_000, gauges={"queue_length": 3})])
     lone.tails.by_shard = {0: (NOW_MS - 600_000, 0)}
-    lone.tails.off = True
+    lone.tails.off_since_ms = NOW_MS - 20_000
     off = await lone.warehouse.history.of_queue(queue, lone.last(30 * MINUTE_MS))
-    assert off.complete_until_ms == NOW_MS - 600_000
-    assert off.series.kinds[-3:] == [PointKind.UNKNOWN] * 3
+    assert off.complete_until_ms == NOW_MS - 20_000
+    assert off.series.kinds[-5:] == [PointKind.CARRIED] + [PointKind.UNKNOWN] * 4
 
 
 async def test_an_environment_adds_its_queues_up(rig: Rig, environment: EnvironmentRef) -> None:

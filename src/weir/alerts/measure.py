@@ -134,7 +134,8 @@ class Measured:
         if self.blind:
             return Trustworthiness(stale=True, lossy=False)
         if source_of(metric) is MeasurementSource.WORKERS:
-            stale = any(map(self.worker_freshness.is_stale, self.worker_freshness.behind))
+            shards = {*self.worker_freshness.behind, *self.worker_freshness.off}
+            stale = any(map(self.worker_freshness.is_stale, shards))
             return Trustworthiness(stale=stale, lossy=self.workers.get(rule.draft.window_ms) is None)
         shard = shard_of(rule.environment, shards=self.shards)
         frame = self.frames[rule.draft.window_ms]

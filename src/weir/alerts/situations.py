@@ -111,7 +111,7 @@ class Situations:
     ) -> _Around:
         shard = shard_of(environment, shards=self._warehouse.shards)
         fresh, now_ms = await asyncio.gather(self._warehouse.freshness.of("queue"), self._now_ms(environment))
-        complete_ms = min(fresh.behind.get(shard, now_ms), now_ms)
+        complete_ms = fresh.complete_until_ms(shard, now_ms=now_ms)
         cuts = cuts_for(end_ms=now_ms, complete_ms=complete_ms, recent_ms=recent_ms)
         names = [queue.queue for queue in queues]
         states, alive, flows, stored = await asyncio.gather(
@@ -124,7 +124,7 @@ class Situations:
             cuts=cuts,
             lag_ms=fresh.lag_ms(shard),
             complete_ms=complete_ms,
-            telemetry_off=fresh.switched_off,
+            telemetry_off=fresh.is_off(shard),
             states=states,
             flows=flows,
             alive=alive,

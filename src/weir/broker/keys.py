@@ -4,7 +4,8 @@
     weir:{shard-3}:active                zset    environments that may be served -> their turn
     weir:{shard-3}:turn                  string  the last turn that was given
     weir:{shard-3}:timers                zset    queues -> when time alone next changes them, or earlier
-    weir:{shard-3}:touched               zset    non-empty queues -> when they last emitted an event
+    weir:{shard-3}:touched               zset    non-empty queues -> when they last emitted an event;
+                                                 those that changed while metrics were off -> when
     weir:{shard-3}:outbox                zset    ids of dead messages -> when they died
     weir:{shard-3}:dead                  hash    id -> packed dead message
     weir:{shard-3}:calls                 hash    slot of a named call -> packed time, id and outcome
@@ -12,6 +13,8 @@
     weir:{shard-3}:direct                string  until when enqueue may go direct; absent: always
     weir:{shard-3}:gate_times            zset    closed gates (queue, operation, partition) -> since when
     weir:{shard-3}:layouts               hash    layout -> newest version that was announced here
+    weir:{shard-3}:metrics_switch        hash    whether metrics are off, since when, who and why; see
+                                                 `telemetry.switch`
     weir:{shard-3}:voided                zset    operations that shall never run -> when that was said
     weir:{shard-3}:wake                  channel queues or environments that became servable
     weir:{shard-3}:op:SLOT               string  number and reply of the last call in a slot
@@ -46,7 +49,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.telemetry.streams import LAYOUTS, hash_tag
+from weir.telemetry.streams import LAYOUTS, SWITCH, hash_tag
 
 EPOCH = b"weir:epoch"
 EVERY_WAKE = f"weir:{hash_tag(0).replace('0', '*')}:wake".encode()
@@ -64,6 +67,7 @@ SHARD_PARTS = (
     "direct",
     "gate_times",
     LAYOUTS,
+    SWITCH,
     "voided",
     "wake",
 )

@@ -32,7 +32,7 @@ def lua_block() -> str:
     """`emit(q, operation, counts, waits, now)`: append one event; whatever happens, the script goes on."""
     block = emit_block(
         QUEUE,
-        enabled="METRICS_ON",
+        enabled="emits()",
         stream="STREAM_KEY",
         max_length="STREAM_LENGTH",
         dimensions=("organization", "project", "environment", "queue"),
@@ -50,7 +50,11 @@ def lua_block() -> str:
 --- include "keys"
 --- include "depth"
 --- include "oldest"
+--- include "switched_off"
 local OPERATIONS = {{{codes}}}
+local function emits()
+  return METRICS_ON == '1' and not switched_off() and '1' or '0'
+end
 local function emit(q, operation, counts, waits, now)
 {block}
 end

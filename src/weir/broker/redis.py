@@ -302,11 +302,11 @@ class RedisBroker:
     async def heartbeat(self, shard: int, *, limit: int = 1_000) -> int:
         checks.check_shard(shard, shards=self._shards)
         emitted = 0
-        while emitted < limit:
+        for _ in range(-(-limit // _HEARTBEAT_STEP)):
             step = min(limit - emitted, _HEARTBEAT_STEP)
-            some: int = (await self._runner.run("heartbeat", shard, HEARTBEAT_MS, step))[1]
+            _, some, more = await self._runner.run("heartbeat", shard, HEARTBEAT_MS, step)
             emitted += some
-            if some < step:
+            if more == b"0":
                 break
         return emitted
 

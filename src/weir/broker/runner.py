@@ -9,9 +9,7 @@ never used again. Named calls take none: the name does the same for longer (see 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,12 +28,10 @@ from weir.errors import BrokerUnavailable
 from weir.model.clock import Clock
 from weir.redis_client import DRIVER_ERRORS
 from weir.telemetry.events import QUEUE
-from weir.telemetry.streams import DEFAULT_MAX_LENGTH, METRICS_SWITCH, stream_key
+from weir.telemetry.streams import DEFAULT_MAX_LENGTH, stream_key
 
 KEEP_REPLY_MS = 60_000
 """How long a reply slot keeps its reply. All tries of a call end within `patience_s`, 4 s by default."""
-_SWITCH_PERIOD_S = 10.0
-"""How often the switch of the scripts' events in Redis is read; 0 there stops them."""
 _RETRY_DELAYS_S = (0.02, 0.2)
 
 Client = Redis | RedisCluster
@@ -105,9 +101,7 @@ class ScriptRunner:
         self.client = client
         self._patience_s = patience_s
         self._clock = clock
-        self._metrics = metrics
-        self._metrics_seen = metrics
-        self._switch_read_at = 0.0
+        self._metrics = b"1" if metrics else b"0"
         self._stream_length = str(stream_length).encode()
         self._process = os.urandom(9).hex().encode()
         self._slots: list[ReplySlot] = []
@@ -176,10 +170,9 @@ class ScriptRunner:
     ) -> list[Any]:
         timers, stream, prefix = self._head(shard)
         now = b"" if self._clock is None else self._clock.now_ms()
-        metrics = await self._metrics_flag()
         call: tuple[Any, ...] = (
             3, timers, stream, keys.slot_key(shard, slot),
-            prefix, now, metrics, self._stream_length, number, keep_ms, *args,
+            prefix, now, self._metrics, self._stream_length, number, keep_ms, *args,
         )  # fmt: skip
         for delay in _RETRY_DELAYS_S:
             try:
@@ -205,15 +198,6 @@ class ScriptRunner:
             stream = stream_key(QUEUE.name, shard).encode()
             head = self._heads[shard] = (keys.shard_key(shard, "timers"), stream, keys.prefix(shard))
         return head
-
-    async def _metrics_flag(self) -> bytes:
-        """Whether scripts emit events: the switch in Redis, read every 10 s."""
-        now = time.monotonic()
-        if self._metrics and now - self._switch_read_at >= _SWITCH_PERIOD_S:
-            self._switch_read_at = now
-            with contextlib.suppress(*DRIVER_ERRORS):
-                self._metrics_seen = await self.client.execute_command("GET", METRICS_SWITCH) != b"0"
-        return b"1" if self._metrics and self._metrics_seen else b"0"
 
     async def aclose(self) -> None:
         with translated():

@@ -58,6 +58,7 @@ VERBS = (
     "stale_gates",
     "state",
     "sweep",
+    "switch_metrics",
     "take_dead",
     "void_gates",
 )

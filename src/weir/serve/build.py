@@ -18,7 +18,9 @@ from weir.alerts.exposition import alert_families
 from weir.api.limits import Limits
 from weir.api.services import Services
 from weir.broker.broker import Broker
+from weir.broker.metrics_switch import MetricsSwitch
 from weir.broker.observed import Observed, PrometheusObserver
+from weir.broker.runner import RedisConnection
 from weir.channels.channels import Channels
 from weir.control.audit_log import AuditLog
 from weir.control.authentication import CachedAuthenticator
@@ -101,6 +103,9 @@ async def open_process(
         broker = Observed(stores.broker, observer)
         definitions, tenants = QueueDefinitions(database), Tenants(database)
         await restore(broker, definitions=definitions, tenants=tenants)
+        switch = MetricsSwitch(RedisConnection(url=urls.redis), shards=settings.shards)
+        stack.push_async_callback(switch.aclose)
+        await switch.take_over()
         emitter = MetricsEmitter(redis, shards=settings.shards)
         identity = ProcessIdentity(role="api")
         presence = Presence(redis, worker_id=identity.worker_id)

@@ -2,7 +2,7 @@
 
 The broker's scripts append their own events. Other processes use this: `emit` packs an event into a bounded
 buffer and returns, and `run` sends the buffer to Redis. While Redis does not answer, the buffer fills; then
-the oldest events are dropped. Both are counted.
+the oldest events are dropped. Both are counted. Events for a shard whose metrics are off are not sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from weir.model.write_buffer import WriteBuffer
 from weir.redis_client import DRIVER_ERRORS
 from weir.telemetry.codec import MetricEvent, pack
 from weir.telemetry.events import STREAM_FIELD, EventKind
-from weir.telemetry.streams import DEFAULT_MAX_LENGTH, stream_key
+from weir.telemetry.streams import DEFAULT_MAX_LENGTH, stream_key, switch_key
+from weir.telemetry.switch import OFF
 
 _log = structlog.get_logger(__name__)
 
@@ -35,6 +36,8 @@ class EmitterCounts:
     sent: int = 0
     dropped: int = 0
     """Pushed out of the full buffer, or impossible to pack."""
+    switched_off: int = 0
+    """Not sent, because the metrics of their shard were off."""
     failed_flushes: int = 0
 
 
@@ -69,7 +72,7 @@ class MetricsEmitter:
             self.counts.dropped += 1
             _log.warning("event cannot be packed", metric=kind.name, error=str(error))
             return
-        self.counts.dropped += self._buffer.add((stream_key(kind.name, shard), packed))
+        self.counts.dropped += self._buffer.add((shard, stream_key(kind.name, shard), packed))
 
     async def flush(self) -> None:
         """Send the buffer; after a failure the events stay for the next time."""
@@ -80,15 +83,27 @@ class MetricsEmitter:
         """Flush for ever, and once more at the end."""
         await self._buffer.run(every_s=self._interval_s, errors=DRIVER_ERRORS)
 
-    async def _append(self, batch: list[tuple[str, bytes]]) -> None:
-        pipeline = self._redis.pipeline(transaction=False)
-        for key, packed in batch:
-            # Redis trims whole nodes with `approximate`, which costs less than an exact length.
-            pipeline.xadd(key, {STREAM_FIELD: packed}, maxlen=self._max_length, approximate=True)
+    async def _append(self, batch: list[tuple[int, str, bytes]]) -> None:
         try:
-            await pipeline.execute()
+            off = await self._off_shards({shard for shard, _, _ in batch})
+            pipeline = self._redis.pipeline(transaction=False)
+            for shard, key, packed in batch:
+                if shard not in off:
+                    # Redis trims whole nodes with `approximate`, which costs less than an exact length.
+                    pipeline.xadd(key, {STREAM_FIELD: packed}, maxlen=self._max_length, approximate=True)
+            sent = len(await pipeline.execute())
         except DRIVER_ERRORS as error:
             self.counts.failed_flushes += 1
             _log.warning("events stay in the buffer", waiting=len(self._buffer), error=str(error))
             raise
-        self.counts.sent += len(batch)
+        self.counts.sent += sent
+        self.counts.switched_off += len(batch) - sent
+
+    async def _off_shards(self, shards: set[int]) -> set[int]:
+        """Those of these shards whose metrics are off."""
+        # Once per flush: an event that a switch overtakes lands at the edge of the gap, which harms nobody.
+        pipeline = self._redis.pipeline(transaction=False)
+        for shard in sorted(shards):
+            pipeline.hget(switch_key(shard), "state")
+        states = await pipeline.execute()
+        return {shard for shard, state in zip(sorted(shards), states, strict=True) if state == OFF}

@@ -23,7 +23,8 @@ from weir.errors import BrokerUnavailable
 from weir.redis_client import DRIVER_ERRORS, is_cluster, node_url
 from weir.telemetry.entries import Entries, entries_of
 from weir.telemetry.stream_ids import ORIGIN, is_after
-from weir.telemetry.streams import GROUP, layouts_key
+from weir.telemetry.streams import GROUP, layouts_key, switch_key
+from weir.telemetry.switch import ShardSwitch, switch_of
 
 # Entries per read. Larger replies keep Redis busy for longer than a queue's clients should wait.
 CHUNK = 5_000
@@ -113,6 +114,14 @@ class StreamStore:
                 pipeline.hmget(layouts_key(shard), list(layouts))
             found = pipeline.execute()
         return {name: max(int(versions[at] or 0) for versions in found) for at, name in enumerate(layouts)}
+
+    def read_switches(self, *, shards: int) -> list[ShardSwitch]:
+        """The switch of every shard."""
+        with _translating():
+            pipeline = self._redis.pipeline(transaction=False)
+            for shard in range(shards):
+                pipeline.hgetall(switch_key(shard))
+            return [switch_of(shard, stored) for shard, stored in enumerate(pipeline.execute())]
 
     def settle(self, positions: Mapping[str, str]) -> None:
         """Trim all entries before these positions, and publish the positions as those of the consumer group.

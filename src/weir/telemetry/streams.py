@@ -2,7 +2,7 @@
 
     weir:{shard-3}:metrics:queue     events of the metric `queue`, shard 3
     weir:{shard-3}:metrics:worker    events of the metric `worker`, shard 3
-    weir:metrics                     `0` while the scripts emit no events of queues
+    weir:{shard-3}:metrics_switch    whether metrics are off in shard 3; see `switch`
 
 The braces are Redis Cluster's hash tag. With it a script may append to the stream of the shard that it
 changes.
@@ -13,8 +13,8 @@ from __future__ import annotations
 GROUP = "weir-pipeline"
 """The consumer group whose position says how far the pipeline has read."""
 
-METRICS_SWITCH = b"weir:metrics"
-"""A key that switches the events of queues off while it holds `0`."""
+SWITCH = "metrics_switch"
+"""The last part of the key under which a shard keeps whether its metrics are off."""
 
 DEFAULT_MAX_LENGTH = 1_000_000
 """Entries that a stream may hold before Redis drops the oldest; a running pipeline trims long before that."""
@@ -34,6 +34,11 @@ def hash_tag(shard: int) -> str:
 def stream_key(metric: str, shard: int) -> str:
     """The stream that holds the events of one metric and shard."""
     return f"weir:{hash_tag(shard)}:metrics:{metric}"
+
+
+def switch_key(shard: int) -> str:
+    """The hash that says whether the metrics of a shard are off."""
+    return f"weir:{hash_tag(shard)}:{SWITCH}"
 
 
 def layouts_key(shard: int) -> str:

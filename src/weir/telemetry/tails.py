@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
@@ -11,8 +12,8 @@ from redis.exceptions import ResponseError
 
 from weir.errors import BrokerUnavailable
 from weir.redis_client import DRIVER_ERRORS
-from weir.telemetry.events import QUEUE
-from weir.telemetry.streams import METRICS_SWITCH, stream_key
+from weir.telemetry.streams import stream_key, switch_key
+from weir.telemetry.switch import ShardSwitch, switch_of
 
 
 class RedisTails:
@@ -27,12 +28,13 @@ class RedisTails:
         found = await asyncio.gather(*(self._tail(metric, shard) for shard in range(self._shards)))
         return {shard: tail for shard, tail in enumerate(found) if tail is not None}
 
-    async def switched_off(self, metric: str) -> bool:
-        """Whether somebody switched off the events of this metric."""
-        if metric != QUEUE.name:
-            return False
+    async def switches(self) -> Sequence[ShardSwitch]:
+        """The switch of every shard."""
+        return await asyncio.gather(*(self._switch(shard) for shard in range(self._shards)))
+
+    async def _switch(self, shard: int) -> ShardSwitch:
         try:
-            return bool(await self._client.get(METRICS_SWITCH) == b"0")
+            return switch_of(shard, await cast(Any, self._client.hgetall(switch_key(shard))))
         except DRIVER_ERRORS as error:
             raise BrokerUnavailable(f"Redis does not answer ({error}); try again", retry_after_s=1) from error
 

@@ -8,10 +8,15 @@ while ARGV[at] do
   mine[ARGV[at]], at = tonumber(ARGV[at + 1]), at + 2
 end
 local announced = redis.call('HGETALL', shard_key.layouts)
+local known = {}
 for i = 1, #announced, 2 do
-  if tonumber(announced[i + 1]) > (mine[announced[i]] or -1) then
+  known[announced[i]] = tonumber(announced[i + 1])
+  if known[announced[i]] > (mine[announced[i]] or -1) then
     return {'newer', announced[i], announced[i + 1]}
   end
 end
-for name, version in pairs(mine) do redis.call('HSET', shard_key.layouts, name, version) end
+-- Nothing is written twice, so that a process can begin on a server that is out of memory.
+for name, version in pairs(mine) do
+  if known[name] ~= version then redis.call('HSET', shard_key.layouts, name, version) end
+end
 return {'ok'}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from weir.model.clock import Clock
+from weir.telemetry.switch import OffSpan, ShardSwitch
 from weir.warehouse.reading.questions import ask_operator
 from weir.warehouse.reading.reader import Reader
 from weir.warehouse.reading.series import TimeSpan
@@ -25,8 +26,8 @@ class Tails(Protocol):
     async def tails(self, metric: str) -> Mapping[int, Position]:
         """The newest id ever written, by shard; shards without any event are left out."""
 
-    async def switched_off(self, metric: str) -> bool:
-        """Whether somebody switched off the writing of events."""
+    async def switches(self) -> Sequence[ShardSwitch]:
+        """The switch of every shard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,17 +37,31 @@ class Freshness:
     now_ms: int
     behind: Mapping[int, int]
     """For shards whose newest events have not landed: the time up to which they have."""
-    switched_off: bool = False
-    """No events are written at present, so nothing is known after the newest landed event of a shard."""
+    off: Mapping[int, OffSpan] = field(default_factory=dict)
+    """For shards whose metrics are off: the span that has not ended. Nothing is known after its start."""
 
-    def complete_until_ms(self, shard: int) -> int:
-        return self.behind.get(shard, self.now_ms)
+    def complete_until_ms(self, shard: int, *, now_ms: int | None = None) -> int:
+        """Until when a shard is complete: `now_ms` at most, if given, else when this was read."""
+        end_ms = self.now_ms if now_ms is None else now_ms
+        if shard in self.off:
+            end_ms = min(self.off[shard].from_ms, end_ms)
+        return min(self.behind.get(shard, end_ms), end_ms)
+
+    @property
+    def all_complete_until_ms(self) -> int:
+        """Until when every shard is complete."""
+        shards = {*self.behind, *self.off}
+        return min(map(self.complete_until_ms, shards), default=self.now_ms)
 
     def lag_ms(self, shard: int) -> int:
-        return self.now_ms - self.complete_until_ms(shard)
+        """How far the pipeline is behind; a shard whose metrics are off has nothing to land."""
+        return self.now_ms - self.behind.get(shard, self.now_ms)
+
+    def is_off(self, shard: int) -> bool:
+        return shard in self.off
 
     def is_stale(self, shard: int) -> bool:
-        return self.lag_ms(shard) > STALE_AFTER_MS
+        return self.is_off(shard) or self.lag_ms(shard) > STALE_AFTER_MS
 
 
 def freshness_of(
@@ -54,20 +69,21 @@ def freshness_of(
     now_ms: int,
     landed: Mapping[int, Position],
     tails: Mapping[int, Position],
-    switched_off: bool = False,
+    switches: Sequence[ShardSwitch] = (),
 ) -> Freshness:
     """Compare the landed positions with the ends of the streams.
 
-    A shard whose newest event has landed is complete until now, however long it has been idle. A shard that
-    is behind is complete up to its newest landed event, and so is every shard while events are switched off.
-    If nothing has landed, nothing is known.
+    A shard whose newest event has landed is complete until now, however long it has been idle, or until its
+    metrics were switched off. A shard that is behind is complete up to its newest landed event. If nothing
+    has landed, nothing is known.
     """
     behind = {
         shard: min(landed[shard][0], now_ms) if shard in landed else 0
         for shard, tail in tails.items()
-        if switched_off or landed.get(shard, (-1, -1)) < tail
+        if landed.get(shard, (-1, -1)) < tail
     }
-    return Freshness(now_ms=now_ms, behind=behind, switched_off=switched_off)
+    off = {switch.shard: switch.open_span for switch in switches if switch.open_span is not None}
+    return Freshness(now_ms=now_ms, behind=behind, off=off)
 
 
 class FreshnessReader:
@@ -87,7 +103,7 @@ class FreshnessReader:
             return known
         # Read the tails before the landed positions. In the other order a shard that wrote in between would
         # look behind although everything up to `now_ms` has landed.
-        switched_off = await self._tails.switched_off(metric)
+        switches = await self._tails.switches()
         tails = await self._tails.tails(metric)
         rows = await self._reader.ask(ask_operator("landed"))
         landed = {
@@ -95,9 +111,7 @@ class FreshnessReader:
             for row in rows
             if row["metric"] == metric
         }
-        self._known[metric] = freshness_of(
-            now_ms=now_ms, landed=landed, tails=tails, switched_off=switched_off
-        )
+        self._known[metric] = freshness_of(now_ms=now_ms, landed=landed, tails=tails, switches=switches)
         return self._known[metric]
 
 

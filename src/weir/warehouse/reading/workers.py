@@ -89,8 +89,7 @@ class WorkerReader:
             ),
             self._freshness.of("worker"),
         )
-        complete_ms = min((fresh.complete_until_ms(shard) for shard in fresh.behind), default=fresh.now_ms)
-        return [_summary(row, window=window, complete_until_ms=complete_ms) for row in rows]
+        return [_summary(row, window=window, complete_until_ms=fresh.all_complete_until_ms) for row in rows]
 
     async def series(
         self, window: Window, *, worker_ids: Sequence[str], uncounted_ids: Sequence[str] = ()
@@ -113,7 +112,7 @@ class WorkerReader:
             ),
             self._freshness.of("worker"),
         )
-        until_ms = min((fresh.complete_until_ms(shard) for shard in fresh.behind), default=fresh.now_ms)
+        until_ms = fresh.all_complete_until_ms
         series = build_series(
             window, shape=_SHAPE, found=_columns(rows), known=TimeSpan(start_ms=0, end_ms=until_ms)
         )

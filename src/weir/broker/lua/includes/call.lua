@@ -1,6 +1,6 @@
 -- What every script is called with, as named locals.
 --   KEYS  1 the shard's timers (routes the call to its slot), 2 the metric stream, 3 the caller's slot
---   ARGV  1 key prefix of the shard, 2 the time in ms ('' outside tests: the server's), 3 '1' if metrics are on,
+--   ARGV  1 key prefix of the shard, 2 the time in ms ('' outside tests: the server's), 3 '1' if the caller wants events,
 --         4 maximal length of the stream, 5 number of the call in its slot (0: not recorded),
 --         6 how long the reply is kept in ms, 7… the script's own
 local STREAM_KEY, SLOT_KEY = KEYS[2], KEYS[3]

@@ -4,6 +4,7 @@
 --- include "depth"
 --- include "refresh"
 --- include "upgrade_queue"
+--- include "switched_off"
 local TOUCH_MS = 1000
 -- Write a queue back: state, environment totals, timer and rotation. Remembers the environment's
 -- limit, depth and running for the event. What did not change is not written again.
@@ -16,7 +17,8 @@ local function save_queue(q, now)
     end
     q.alarm = nil
   end
-  if METRICS_ON == '1' and holds + q.running > 0 and math.abs(now - q.touched) >= TOUCH_MS then
+  -- While metrics are off, empty queues are noted too: each that changes then emits an event afterwards.
+  if math.abs(now - q.touched) >= TOUCH_MS and (holds + q.running > 0 or switched_off()) then
     redis.call('ZADD', shard_key.touched, now, q.ident)
     q.touched = now
   end
