@@ -150,3 +150,55 @@ def test_a_queue_that_was_silent_since_the_gap_is_not_called_lost(
     live = {silent: tuple(other.odometers[silent][name] for name in QUEUE_COUNTERS)}
     assert audit(options, warehouse, live).drift == 0
     other.redis.close()
+
+
+def test_a_gap_does_not_explain_drift_that_was_reported_before_it(
+    options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection, flow: Flow
+) -> None:
+    emission.emit(400)
+    drop_from_the_middle(emission, 20)
+    flow.move()
+    reported = audit(options, warehouse).drift
+    assert reported > 0
+
+    before = dict(emission.counted)
+    emission.emit(150)
+    lost = {name: emission.counted[name] - before[name] for name in ("enqueued", "dequeued", "acked")}
+    drop(emission)
+    emission.emit(600)
+    flow.move()
+    report = audit(options, warehouse)
+    assert report.drift == reported
+    assert {name: report.lost[name] for name in lost} == lost
+    assert audit(options, warehouse).drift == reported
+
+
+@pytest.mark.parametrize("gaps", [1, 2])
+def test_a_gap_does_not_explain_a_loss_before_it_although_no_audit_saw_the_loss(
+    options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection, flow: Flow, gaps: int
+) -> None:
+    for _ in range(gaps):
+        emission.emit(400)
+        flow.move()
+        emission.emit(100)
+        drop(emission)
+    emission.emit(400)
+    flow.move()
+    assert audit(options, warehouse).drift == 0
+    emission.emit(400)
+    drop_from_the_middle(emission, 20)
+    flow.move()
+    silent = sum(emission.counted.values()) - counted_and_lost(warehouse)
+    for _ in range(gaps):
+        emission.emit(150)
+        drop(emission)
+        emission.emit(400)
+        flow.move()
+    assert silent > 0
+    assert audit(options, warehouse).drift == silent
+
+
+def counted_and_lost(warehouse: ClickHouseConnection) -> int:
+    columns = " + ".join(f"sum({name})" for name in QUEUE_COUNTERS)
+    tables = ("queue_ledger", "queue_losses")
+    return sum(warehouse.rows(f"SELECT {columns} AS n FROM {table}")[0]["n"] for table in tables)

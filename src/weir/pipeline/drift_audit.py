@@ -15,11 +15,12 @@ from typing import Any
 
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
+from weir.pipeline.gap_losses import gaps_by_shard, losses_in_gaps
 from weir.pipeline.quiet import quiet, wait_for_landing
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
-from weir.telemetry.stream_ids import parse_id
-from weir.warehouse.audit_reader import AuditReader, Counts, GapReport, ShardQueue, TierSums, named
+from weir.warehouse.audit_history import AuditHistory, AuditRecord, QueueDrift
+from weir.warehouse.audit_reader import AuditReader, Counts, DriftingQueue, GapReport, TierSums, named
 from weir.warehouse.connection import ClickHouseConnection
 
 HOUR_S = 3_600
@@ -64,6 +65,7 @@ class PipelineAuditor:
     ) -> None:
         self._store = store
         self._reader = AuditReader(connection)
+        self._history = AuditHistory(connection)
         self._metrics = metrics
         self._shards = shards
         # Two hours less than the finest tier keeps: whole hours are compared, and none may have begun to
@@ -76,15 +78,20 @@ class PipelineAuditor:
 
     def audit(self, live: Live, *, wait_s: float = 30) -> AuditReport:
         """Audit everything. `live` was read before this call, so everything that it counts must land."""
+        began_ms = time.time_ns() // 1_000_000
         # First everything must land; a pause before that would keep the events in the streams.
         landed = wait_for_landing(self._store, metrics=self._metrics, shards=self._shards, wait_s=wait_s)
         with quiet(self._store) as still:
             behind = self._behind(live) if landed else {}
-            # Record losses before the report, so that it shows them as explained.
-            self._explain()
-            return self._report(behind if landed else {}, complete=landed and still)
+            if still:
+                # Record losses before the report, so that it shows them as explained.
+                self._explain()
+            report, drifting = self._report(behind if landed else {}, complete=landed and still)
+        if report.complete:
+            self._remember(report, drifting, began_ms=began_ms)
+        return report
 
-    def _report(self, behind: Live, *, complete: bool) -> AuditReport:
+    def _report(self, behind: Live, *, complete: bool) -> tuple[AuditReport, list[QueueDrift]]:
         start_s = (int(time.time()) - self._kept_s) // HOUR_S * HOUR_S
         tiers = self._reader.tier_sums(start_s=start_s)
         differences = self._reader.tier_differences(start_s=start_s)
@@ -92,7 +99,7 @@ class PipelineAuditor:
         accounts = self._reader.disagreeing()
         unseen = self._unexplained(behind, gaps)
         tier_drift = _tier_drift(tiers) + len(differences)
-        return AuditReport(
+        report = AuditReport(
             drift=sum(_size(account.drift) for account in accounts)
             + tier_drift
             + sum(map(_size, unseen.values())),
@@ -107,6 +114,25 @@ class PipelineAuditor:
             queue_drift=[_shown(account.queue, account.drift) for account in accounts[:100]],
             live_drift=[_shown(queue, counts) for queue, counts in list(unseen.items())[:100]],
         )
+        return report, _drifting(accounts, unseen)
+
+    def _remember(self, report: AuditReport, drifting: Sequence[QueueDrift], *, began_ms: int) -> None:
+        """Add the audit to the history, and note the drift of each queue for later gaps."""
+        record = AuditRecord(
+            number=self._history.next_number(),
+            started_ms=began_ms,
+            drift=report.drift,
+            reason="",
+            ledger_drift=sum(_size(one.ledger_drift) for one in drifting),
+            tier_drift=report.tier_drift,
+            live_drift=sum(one.live_drift for one in drifting),
+            queues=report.queues,
+            events=report.events,
+            held_ms=0,
+            took_ms=time.time_ns() // 1_000_000 - began_ms,
+        )
+        self._history.record_drift(record, drifting)
+        self._history.record(record)
 
     def _behind(self, live: Live) -> dict[QueueRef, Counts]:
         """How far each live odometer is ahead of the landed one."""
@@ -123,19 +149,19 @@ class PipelineAuditor:
 
     def _explain(self) -> None:
         """Record, once per queue and gap, what each queue lost in the gaps before its newest event."""
-        gaps = _by_shard(self._reader.gaps(limit=1_000))
-        losses = []
-        for one in self._reader.queues_of_shards(list(gaps)) if gaps else ():
-            gap = _gap_to_settle(one, gaps[one.shard])
-            # Negative drift means that events were counted twice, and a gap cannot explain that.
-            if gap is not None and min(one.drift) >= 0:
-                losses.append((one.queue, one.shard, gap.from_id, one.drift))
+        gaps = gaps_by_shard(self._reader.gaps(limit=1_000))
+        if not gaps:
+            return
+        queues = self._reader.queues_after_gaps([gap for mine in gaps.values() for gap in mine])
+        losses = [
+            (queue.queue, queue.shard, gap.from_id, lost) for queue, gap, lost in losses_in_gaps(queues, gaps)
+        ]
         if losses:
             self._reader.attribute(losses, token=_token_of(losses))
 
     def _unexplained(self, behind: Live, gaps: Sequence[GapReport]) -> dict[QueueRef, Counts]:
         """Live odometers that are ahead although everything landed, and that no later gap explains."""
-        latest = {shard: max(gap.to_ms for gap in mine) for shard, mine in _by_shard(gaps).items()}
+        latest = {shard: max(gap.to_ms for gap in mine) for shard, mine in gaps_by_shard(gaps).items()}
         found = {}
         for queue, ahead in behind.items():
             last_ms, _ = self._reader.odometers(queue.scope).get(queue.queue, (0, ()))
@@ -145,23 +171,18 @@ class PipelineAuditor:
         return found
 
 
-def _by_shard(gaps: Sequence[GapReport]) -> dict[int, list[GapReport]]:
-    found: dict[int, list[GapReport]] = {}
-    for gap in gaps:
-        if gap.metric == "queue":
-            found.setdefault(gap.shard, []).append(gap)
-    return found
-
-
-def _gap_to_settle(queue: ShardQueue, gaps: Sequence[GapReport]) -> GapReport | None:
-    """The newest gap before a queue's newest event, unless its losses are known already.
-
-    The queue's first event after a gap tells all that it lost in the gap. A later difference does not come
-    from that gap, so each gap is settled once per queue, even if nothing was lost.
-    """
-    known = max(map(parse_id, queue.settled), default=(0, 0))
-    due = [gap for gap in gaps if gap.to_ms <= queue.last_ms and parse_id(gap.from_id) > known]
-    return max(due, key=lambda gap: parse_id(gap.from_id), default=None)
+def _drifting(accounts: Sequence[DriftingQueue], unseen: Live) -> list[QueueDrift]:
+    """Every queue with drift, of the ledger or of the live odometers."""
+    ledger = {account.queue: account for account in accounts}
+    return [
+        QueueDrift(
+            queue=queue,
+            last_ms=ledger[queue].last_ms if queue in ledger else 0,
+            ledger_drift=ledger[queue].drift if queue in ledger else (),
+            live_drift=_size(unseen.get(queue, ())),
+        )
+        for queue in {**ledger, **unseen}
+    ]
 
 
 def _token_of(losses: Sequence[tuple[QueueRef, int, str, Counts]]) -> str:

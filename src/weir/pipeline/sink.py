@@ -25,6 +25,7 @@ from weir.pipeline.definition import MetricDefinition
 from weir.pipeline.landing import landing_rows
 from weir.pipeline.segments import Segment, segments_in
 from weir.pipeline.worker_gc import freeze_imports
+from weir.warehouse.audit_history import remember_drift
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.ingest import GapRow, RejectRow, insert_gaps, insert_rejects
 
@@ -151,6 +152,9 @@ def _store(mine: _Collected, options: SinkOptions) -> dict[str, object]:
     # The archive before the insert: what the warehouse counts must be there for a rebuild.
     for written in mine.archiving:
         written.result()
+    if mine.gaps:
+        # Before the insert: the drift of a queue that has spoken since the gap includes its loss in the gap.
+        remember_drift(connection(options.clickhouse_url), mine.gaps)
     landing = pa.concat_tables(mine.landing) if mine.landing else None
     rows = landing.num_rows if landing is not None else 0
     for start in range(0, rows, SLICE_ROWS):

@@ -26,6 +26,7 @@ class DriftingQueue:
 
     queue: QueueRef
     shard: int
+    last_ms: int
     counted: Counts
     totals: Counts
     lost: Counts
@@ -34,7 +35,7 @@ class DriftingQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardQueue:
-    """A queue in a shard that has gaps."""
+    """A queue that sent an event after a gap of its shard."""
 
     queue: QueueRef
     shard: int
@@ -43,6 +44,8 @@ class ShardQueue:
     settled: Sequence[str]
     """The first ids of the gaps for which its losses are known, even if the loss is zero."""
     drift: Counts
+    known: Counts
+    """The drift that was known before the gap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +86,19 @@ class AuditReader:
             DriftingQueue(
                 queue=QueueRef(**{name: row[name] for name in tables.QUEUES.dimensions}),
                 shard=row["shard"],
+                last_ms=row["last_ms"],
                 **{name: tuple(row[name]) for name in ("counted", "totals", "lost", "drift")},
             )
             for row in self._ask("accounts", limit=MAX_ROWS)
         ]
 
-    def queues_of_shards(self, shards: Sequence[int]) -> list[ShardQueue]:
+    def queues_after_gaps(self, gaps: Sequence[GapReport]) -> list[ShardQueue]:
+        """The queues that sent an event after one of these gaps, if their losses in it are not known."""
+        spans = {
+            "shards": [gap.shard for gap in gaps],
+            "gaps": [gap.from_id for gap in gaps],
+            "ends_ms": [gap.to_ms for gap in gaps],
+        }
         return [
             ShardQueue(
                 queue=QueueRef(**{name: row[name] for name in tables.QUEUES.dimensions}),
@@ -96,8 +106,9 @@ class AuditReader:
                 last_ms=row["last_ms"],
                 settled=row["settled"],
                 drift=tuple(row["drift"]),
+                known=tuple(row["known"]),
             )
-            for row in self._ask("queues_of_shards", shards=list(shards))
+            for row in self._ask("queues_after_gaps", **spans)
         ]
 
     def environments(self) -> list[EnvironmentRef]:
@@ -140,9 +151,11 @@ class AuditReader:
         return TierSums(table=table, events=row["events"], waits=row["waits"], counted=tuple(row["counted"]))
 
     def _ask(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
-        return self._connection.rows(
-            load_warehouse_queries("weir.warehouse", "audit_reader.sql")[name].text, parameters
-        )
+        return self._connection.rows(audit_query(name), parameters)
+
+
+def audit_query(name: str) -> str:
+    return load_warehouse_queries("weir.warehouse", "audit_reader.sql")[name].text
 
 
 def named(counts: Sequence[int]) -> dict[str, int]:

@@ -78,6 +78,9 @@ LOSSES = "queue_losses"
 OFFSETS = "ingest_offsets"
 GAPS = "metric_gaps"
 REJECTS = "metric_rejects"
+AUDITS = "metric_audits"
+QUEUE_DRIFT = "queue_drift"
+ENVIRONMENT_DRIFT = "environment_drift"
 
 DEDUPLICATION_WINDOW = 10_000
 """How many past inserts every table remembers by token; a test compares it with the migrations."""

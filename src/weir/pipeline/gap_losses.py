@@ -1,0 +1,49 @@
+"""Decides how much of a queue's drift a gap explains. Pure.
+
+The first event that a queue sends after a gap tells everything that the queue lost until then. So a gap
+explains the drift that was added since the newest one that is known from before it, and nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from weir.telemetry.stream_ids import parse_id
+from weir.warehouse.audit_reader import Counts, GapReport, ShardQueue
+
+
+def gaps_by_shard(gaps: Sequence[GapReport]) -> dict[int, list[GapReport]]:
+    """The gaps in the events of queues."""
+    found: dict[int, list[GapReport]] = {}
+    for gap in gaps:
+        if gap.metric == "queue":
+            found.setdefault(gap.shard, []).append(gap)
+    return found
+
+
+def losses_in_gaps(
+    queues: Sequence[ShardQueue], gaps: Mapping[int, Sequence[GapReport]]
+) -> list[tuple[ShardQueue, GapReport, Counts]]:
+    """What each queue lost in the newest gap before its newest event, if that is not settled yet."""
+    found = []
+    for queue in queues:
+        gap = _gap_to_settle(queue, gaps.get(queue.shard, ()))
+        if gap is not None:
+            found.append((queue, gap, _loss(queue)))
+    return found
+
+
+def _gap_to_settle(queue: ShardQueue, gaps: Sequence[GapReport]) -> GapReport | None:
+    """The newest gap before a queue's newest event, unless its losses are known already.
+
+    A difference that comes later does not come from that gap, so each gap is settled once per queue, even if
+    nothing was lost.
+    """
+    known = max(map(parse_id, queue.settled), default=(0, 0))
+    due = [gap for gap in gaps if gap.to_ms <= queue.last_ms and parse_id(gap.from_id) > known]
+    return max(due, key=lambda gap: parse_id(gap.from_id), default=None)
+
+
+def _loss(queue: ShardQueue) -> Counts:
+    # Less drift than before means that events were counted twice, and a gap cannot explain that.
+    return tuple(max(now - before, 0) for now, before in zip(queue.drift, queue.known, strict=True))
