@@ -9,10 +9,14 @@ from redis.asyncio import Redis
 
 from support.tcp_proxy import TcpProxy
 from support.urls import with_database
+from weir.model.ids import new_message_id
+from weir.model.message import Delivery, LeaseRef
+from weir.model.names import QueueRef
 from weir.redis_client import connect
 from weir.telemetry.codec import MetricEvent, unpack
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.events import WORKER
+from weir.telemetry.process_counts import ProcessCounts
 from weir.telemetry.sampler import Probes, ProcessIdentity, ProcessSampler
 from weir.telemetry.streams import stream_key, switch_key
 
@@ -28,6 +32,22 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 
 def event(worker: str = "0", **values: int) -> MetricEvent:
     return MetricEvent(dimensions=("api", "host", worker, "1"), values=values)
+
+
+def delivery(queue: str, *, wait_ms: int) -> Delivery:
+    ref = QueueRef(organization="o", project="p", environment="e", queue=queue)
+    return Delivery(
+        lease=LeaseRef(queue=ref, message_id=new_message_id(), token="t"),
+        payload=b"",
+        headers={},
+        key=None,
+        priority=4,
+        attempt=1,
+        enqueued_at_ms=0,
+        available_at_ms=0,
+        lease_until_ms=0,
+        wait_ms=wait_ms,
+    )
 
 
 async def sent(redis: Redis, shards: int) -> list[MetricEvent]:
@@ -111,11 +131,13 @@ async def test_a_process_reports_weighted_samples_and_its_counts(redis: Redis) -
     free = iter([5, 2, 9])
     probes = Probes(free_slots=lambda: next(free), pool_size=lambda: 10, internal_queue=lambda: 4)
     identity = ProcessIdentity(role="worker", hostname="h", worker_id="w1", pid=7)
-    sampler = ProcessSampler(identity, emitter, probes=probes)
-    sampler.count_pushes(3)
-    sampler.count_pop(lags_ms=[0, 40])
-    sampler.count_acks()
-    sampler.count_error()
+    counts = ProcessCounts()
+    sampler = ProcessSampler(identity, emitter, counts, probes=probes)
+    counts.count_pushes(3)
+    counts.count_pops([delivery("a", wait_ms=0), delivery("a", wait_ms=40), delivery("b", wait_ms=7)])
+    counts.count_acks(1)
+    counts.count_error()
+    counts.count_retries([60_000, 0])
     for lag_s in (0.001, 0.004, 0.002):
         sampler.sample(lag_s=lag_s)
     sampler.flush()
@@ -124,8 +146,8 @@ async def test_a_process_reports_weighted_samples_and_its_counts(redis: Redis) -
     (event,) = await sent(redis, 1)
     expected = {
         "samples": 3, "event_loop_lag_us_sum": 7_000, "event_loop_lag_us_max": 4_000, "free_slots_sum": 16,
-        "free_slots_min": 2, "pool_size": 10, "internal_queue_sum": 12, "pushes": 3, "pops": 1, "acks": 1,
-        "errors": 1, "lag_count": 2, "lag_ms_sum": 40, "lag_ms_max": 40,
+        "free_slots_min": 2, "pool_size": 10, "internal_queue_sum": 12, "pushes": 3, "pops": 3, "acks": 1,
+        "errors": 1, "lag_count": 3, "lag_ms_sum": 47, "lag_ms_max": 40, "backoff_sum": 3, "backoff_max": 1,
     }  # fmt: skip
     assert {name: event.values[name] for name in expected} == expected
     assert event.dimensions == ("worker", "h", "w1", "7")
@@ -144,10 +166,11 @@ async def test_a_sampler_measures_how_late_the_loop_is_and_flushes_on_the_way_ou
         if now[0] > 102:
             raise Leaving
 
-    sampler = ProcessSampler(ProcessIdentity(role="api"), emitter, monotonic=lambda: now[0], sleep=sleep)
+    sampler = ProcessSampler(
+        ProcessIdentity(role="api"), emitter, ProcessCounts(), monotonic=lambda: now[0], sleep=sleep
+    )
     with pytest.raises(Leaving):
         await sampler.run()
-    await emitter.flush()
     (event,) = await sent(redis, 1)
     assert event.values["samples"] == 1
     assert 249_000 <= event.values["event_loop_lag_us_max"] <= 251_000

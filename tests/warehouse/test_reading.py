@@ -12,6 +12,7 @@ from support.warehouse import WarehouseRig as Rig
 from weir.errors import InvalidInput, WarehouseUnavailable
 from weir.model.durations import HOUR_MS, MINUTE_MS
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.telemetry.process_counts import ProcessCounts
 from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant, operator_queries, tenant_queries
 from weir.warehouse.reading.reader import Question, Reader
@@ -319,10 +320,12 @@ async def test_a_process_is_not_called_silent_when_telemetry_is_behind(lone: Rig
 
 
 async def test_a_warehouse_out_of_reach_is_an_error_of_the_tree(environment: EnvironmentRef) -> None:
-    reader = Reader("http://127.0.0.1:9/weir")
+    counts = ProcessCounts()
+    reader = Reader("http://127.0.0.1:9/weir", activity=counts)
     with pytest.raises(WarehouseUnavailable):
         await reader.ask(Question(sql="SELECT 1", parameters={}))
     await reader.aclose()
+    assert counts.take().values == {"errors": 1}
 
 
 def test_windows_stand_on_their_buckets() -> None:

@@ -64,8 +64,8 @@ def access(principal: Principal, headers: Mapping[str, str], services: Services,
 
 def note_served(services: Services, environment: EnvironmentRef) -> None:
     """Note that this process served the environment: a tenant sees the processes that served it."""
-    if services.activity is not None:
-        services.activity.note_served(environment)
+    if services.presence is not None:
+        services.presence.note_served(environment)
 
 
 @lru_cache(maxsize=4_096)

@@ -177,8 +177,6 @@ class Edge:
 
     def _finish(self, scope: Scope, route: str, status: int, took_s: float, *, hot: bool) -> None:
         self.instruments.observe(method=scope["method"], route=route, status=status, took_s=took_s)
-        if status >= 500 and self.services.activity is not None:
-            self.services.activity.count_error()
         if not hot or status >= 500 or (took_s > _SLOW_S and status >= 400):
             log.info(
                 "request",

@@ -34,7 +34,7 @@ from weir.ingress.receive import Receiver
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef
 from weir.pipeline.status import PipelineView
-from weir.telemetry.presence import ServingProcess
+from weir.telemetry.presence import Presence, ServingProcess
 from weir.warehouse.reading.warehouse import Warehouse
 from weir.workers.timeline import Timelines
 
@@ -42,22 +42,6 @@ T = TypeVar("T")
 
 MetricSource = Callable[[], AsyncIterator[Metric]]
 """Metric families that are computed when Prometheus asks."""
-
-
-class ProcessActivity(Protocol):
-    """Counts what a process does; `telemetry.sampler` implements it."""
-
-    def note_served(self, environment: EnvironmentRef) -> None: ...
-
-    def count_pushes(self, count: int = 1) -> None: ...
-
-    def count_pop(self, *, lags_ms: list[int] | None = None) -> None: ...
-
-    def count_acks(self, count: int = 1) -> None: ...
-
-    def count_error(self) -> None: ...
-
-    def count_deaths(self, count: int) -> None: ...
 
 
 class Servers(Protocol):
@@ -101,7 +85,7 @@ class Services:
     receiver: Receiver | None = None
     specs: SpecRegister | None = None
     timelines: Timelines | None = None
-    activity: ProcessActivity | None = None
+    presence: Presence | None = None
     servers: Servers | None = None
     probes: tuple[ReadinessProbe, ...] = ()
     metric_sources: tuple[MetricSource, ...] = ()

@@ -120,6 +120,22 @@ class CallAnswer:
         return self.outcome not in (Enqueue.FULL, Enqueue.GATED)
 
 
+class BrokerActivity(Protocol):
+    """Counts what a process does with messages; `telemetry.process_counts` implements it."""
+
+    def count_pushes(self, count: int) -> None: ...
+
+    def count_pops(self, deliveries: Sequence[Delivery]) -> None: ...
+
+    def count_acks(self, count: int) -> None: ...
+
+    def count_deaths(self, count: int) -> None: ...
+
+    def count_retries(self, delays_ms: Sequence[int]) -> None: ...
+
+    def count_error(self) -> None: ...
+
+
 class Broker(Protocol):
     """Batch-first: one call moves up to `MAX_BATCH` messages and answers for each in order."""
 

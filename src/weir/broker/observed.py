@@ -3,10 +3,13 @@
 weir_broker_call_duration_seconds{verb}    how long a call took, waiting for messages excepted
 weir_broker_messages_total{verb}           messages, leases or queues that calls were about
 weir_broker_errors_total{verb, code}       calls that failed, by the code of the error
+
+A `BrokerActivity` is told what became of messages, for the metrics of the process.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,13 +18,24 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.metrics_core import Metric
 
-from weir.broker.broker import Broker, CallAnswer, Entry, Gated, GateRule, NamedCall, Source, Swept
-from weir.errors import WeirError
+from weir.broker.broker import (
+    Broker,
+    BrokerActivity,
+    CallAnswer,
+    Entry,
+    Gated,
+    GateRule,
+    NamedCall,
+    Source,
+    Swept,
+)
+from weir.errors import Unavailable, WeirError
 from weir.model.ids import MessageId
 from weir.model.limits import MAX_BATCH
 from weir.model.message import (
     DeadMessage,
     Delivery,
+    Enqueue,
     Enqueued,
     Failure,
     LeaseRef,
@@ -33,6 +47,9 @@ from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import QueueSpec
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+# Callers end these by a deadline of their own, so a cancelled one had no answer in time.
+_WITH_DEADLINES = frozenset({"enqueue", "ack", "nack", "dead_letter", "settle_call"})
 
 
 class Observer(Protocol):
@@ -79,9 +96,12 @@ class PrometheusObserver:
 class Observed:
     """A broker whose calls are heard of."""
 
-    def __init__(self, inner: Broker, observer: Observer) -> None:
+    def __init__(
+        self, inner: Broker, observer: Observer | None = None, *, activity: BrokerActivity | None = None
+    ) -> None:
         self.inner = inner
         self._observer = observer
+        self._activity = activity
 
     @contextmanager
     def _heard(self, verb: str, items: int) -> Iterator[list[int]]:
@@ -91,9 +111,13 @@ class Observed:
             yield count
         except BaseException as error:
             code = error.code if isinstance(error, WeirError) else type(error).__name__
-            self._observer.failed(verb, seconds=time.perf_counter() - started, code=code)
+            if self._observer is not None:
+                self._observer.failed(verb, seconds=time.perf_counter() - started, code=code)
+            if self._activity is not None and _is_failure(verb, error):
+                self._activity.count_error()
             raise
-        self._observer.done(verb, seconds=time.perf_counter() - started, items=count[0])
+        if self._observer is not None:
+            self._observer.done(verb, seconds=time.perf_counter() - started, items=count[0])
 
     @property
     def shards(self) -> int:
@@ -119,7 +143,13 @@ class Observed:
         entry: Entry = GateRule.OBEY,
     ) -> list[Enqueued]:
         with self._heard("enqueue", len(messages)):
-            return await self.inner.enqueue(queue, messages, entry=entry)
+            answers = await self.inner.enqueue(queue, messages, entry=entry)
+        self._count_pushes(answers)
+        return answers
+
+    def _count_pushes(self, answers: Sequence[Enqueued] | Sequence[CallAnswer]) -> None:
+        if self._activity is not None:
+            self._activity.count_pushes(sum(one.outcome is Enqueue.ACCEPTED for one in answers))
 
     async def dequeue(
         self,
@@ -136,15 +166,23 @@ class Observed:
                 source, consumer=consumer, limit=limit, lease_ms=lease_ms, wait_ms=wait_ms
             )
             count[0] = len(deliveries)
-            return deliveries
+        if self._activity is not None:
+            self._activity.count_pops(deliveries)
+        return deliveries
 
     async def ack(self, leases: Sequence[LeaseRef]) -> list[Settlement]:
         with self._heard("ack", len(leases)):
-            return await self.inner.ack(leases)
+            answers = await self.inner.ack(leases)
+        if self._activity is not None:
+            self._activity.count_acks(answers.count(Settlement.DONE))
+        return answers
 
     async def nack(self, failures: Sequence[Failure]) -> list[Settlement]:
         with self._heard("nack", len(failures)):
-            return await self.inner.nack(failures)
+            answers = await self.inner.nack(failures)
+        if self._activity is not None:
+            self._activity.count_deaths(answers.count(Settlement.DEAD))
+        return answers
 
     async def extend(self, leases: Sequence[LeaseRef], *, lease_ms: int) -> list[Settlement]:
         with self._heard("extend", len(leases)):
@@ -152,7 +190,10 @@ class Observed:
 
     async def dead_letter(self, failures: Sequence[Failure]) -> list[Settlement]:
         with self._heard("dead_letter", len(failures)):
-            return await self.inner.dead_letter(failures)
+            answers = await self.inner.dead_letter(failures)
+        if self._activity is not None:
+            self._activity.count_deaths(len(answers) - answers.count(Settlement.LAPSED))
+        return answers
 
     async def pause(self, queue: QueueRef) -> None:
         with self._heard("pause", 1):
@@ -164,7 +205,10 @@ class Observed:
 
     async def sweep(self, shard: int, *, limit: int = 1_000) -> Swept:
         with self._heard("sweep", 1):
-            return await self.inner.sweep(shard, limit=limit)
+            swept = await self.inner.sweep(shard, limit=limit)
+        if self._activity is not None:
+            self._activity.count_deaths(swept.dead + swept.expired)
+        return swept
 
     async def heartbeat(self, shard: int, *, limit: int = 1_000) -> int:
         with self._heard("heartbeat", 1):
@@ -220,7 +264,10 @@ class Observed:
 
     async def settle_call(self, queue: QueueRef, call: NamedCall) -> list[CallAnswer]:
         with self._heard("settle_call", 1):
-            return await self.inner.settle_call(queue, call)
+            answers = await self.inner.settle_call(queue, call)
+        # Its enqueue had no answer, so its messages were not counted before.
+        self._count_pushes(answers)
+        return answers
 
     async def idle_calls(self, shard: int, *, idle_ms: int) -> list[str]:
         with self._heard("idle_calls", 1):
@@ -240,3 +287,12 @@ class Observed:
 
     async def aclose(self) -> None:
         await self.inner.aclose()
+
+
+def _is_failure(verb: str, error: BaseException) -> bool:
+    """Whether the store failed. A refusal, such as NotFound, is an answer."""
+    if isinstance(error, asyncio.CancelledError):
+        return verb in _WITH_DEADLINES
+    if isinstance(error, WeirError):
+        return isinstance(error, Unavailable)
+    return isinstance(error, Exception)

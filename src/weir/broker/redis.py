@@ -10,7 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weir.broker import checks, grouping, keys, layout, replies
-from weir.broker.broker import CallAnswer, Entry, ForOperations, Gated, GateRule, NamedCall, Source, Swept
+from weir.broker.broker import (
+    BrokerActivity,
+    CallAnswer,
+    Entry,
+    ForOperations,
+    Gated,
+    GateRule,
+    NamedCall,
+    Source,
+    Swept,
+)
 from weir.broker.failures import translated
 from weir.broker.layout import EntryMode
 from weir.broker.runner import RedisConnection, ScriptRunner, connect
@@ -51,7 +61,8 @@ _CALLS_STEP = 500
 class RedisBroker:
     """A `Broker` on Redis or Valkey 6.2+, standalone or Cluster.
 
-    `clock` replaces the server's time in tests; `chance` draws the random part of back-off delays.
+    `clock` replaces the server's time in tests; `chance` draws the random part of back-off delays. `activity`
+    hears what replies tell besides the answer: deaths that a dequeue found, and the delays of retries.
     """
 
     def __init__(
@@ -64,11 +75,13 @@ class RedisBroker:
         max_payload: int = MAX_PAYLOAD_BYTES,
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
+        activity: BrokerActivity | None = None,
     ) -> None:
         check_number(shards, what="the number of shards", least=1, most=4_096)
         self._shards = shards
         self._max_payload = max_payload
         self._chance = chance
+        self._activity = activity
         self._runner = ScriptRunner(
             connect(connection),
             patience_s=connection.patience_s,
@@ -215,6 +228,8 @@ class RedisBroker:
         reply = await self._runner.change("dequeue", shard, kind, ident, limit, lease_ms, token, consumer)
         name = source.queue if isinstance(source, QueueRef) else ""
         replies.check(reply, queue=name)
+        if reply[3] and self._activity is not None:
+            self._activity.count_deaths(reply[3])
         return replies.deliveries(reply, token=token.hex()), reply[1]
 
     async def _wait(
@@ -280,7 +295,10 @@ class RedisBroker:
 
         async def settle(shard: int, group: list[tuple[QueueRef, list[int]]]) -> list[Settlement]:
             reply = await self._runner.change(verb, shard, *arguments(group))
-            return replies.settlements(replies.check(reply)[1])
+            replies.check(reply)
+            if len(reply) > 2 and self._activity is not None:
+                self._activity.count_retries(reply[2:])
+            return replies.settlements(reply[1])
 
         shards = list(groups.shards.items())
         if len(shards) == 1:

@@ -123,7 +123,7 @@ def gates(reply: Sequence[Any]) -> list[tuple[QueueRef, Gated]]:
 def deliveries(reply: Sequence[Any], *, token: str) -> list[Delivery]:
     """The messages of a dequeue reply, queue by queue."""
     results: list[Delivery] = []
-    now, at = reply[2], 3
+    now, at = reply[2], 4
     while at < len(reply):
         queue, count, deadline = queue_of(reply[at]), reply[at + 1], reply[at + 2]
         at += 3

@@ -12,6 +12,7 @@ import structlog
 import typer
 
 from weir.api.logs import configure_logs
+from weir.broker.observed import Observed
 from weir.cli.options import DataDirOption, settings_with
 from weir.cli.running import run_until_done
 from weir.control.database import Database
@@ -25,6 +26,7 @@ from weir.stores.urls import resolve_urls
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.live_workers import AliveSignal
 from weir.telemetry.presence import Presence
+from weir.telemetry.process_counts import ProcessCounts
 from weir.telemetry.sampler import Probes, ProcessIdentity, ProcessSampler
 from weir.workers.worker import WorkerOptions
 
@@ -70,8 +72,12 @@ def worker(
 async def work(settings: Settings, urls: StoreUrls, options: WorkerOptions) -> None:
     """Work until cancelled, with everything that a worker needs around it."""
     async with AsyncExitStack() as stack:
-        database = Database(urls.postgres, name="weir-worker", max_size=4)
-        stores = await open_stores(stack, urls, database=database, shards=settings.shards, say=log.warning)
+        counts = ProcessCounts()
+        database = Database(urls.postgres, name="weir-worker", max_size=4, activity=counts)
+        stores = await open_stores(
+            stack, urls, database=database, shards=settings.shards, say=log.warning, activity=counts
+        )
+        broker = Observed(stores.broker, activity=counts)
         emitter = MetricsEmitter(stores.redis, shards=settings.shards)
         identity = ProcessIdentity(role="worker")
         presence = Presence(stores.redis, worker_id=identity.worker_id)
@@ -80,9 +86,9 @@ async def work(settings: Settings, urls: StoreUrls, options: WorkerOptions) -> N
             pool_size=lambda: options.concurrency,
             internal_queue=lambda: running.fetched_ahead,
         )
-        sampler = ProcessSampler(identity, emitter, probes=probes, presence=presence)
+        sampler = ProcessSampler(identity, emitter, counts, probes=probes)
         running, loops = await open_worker(
-            stack, database, stores.broker, settings.worker, options, activity=sampler
+            stack, database, broker, settings.worker, options, presence=presence, count_job=counts.count_job
         )
         alive = AliveSignal(stores.redis, worker_id=identity.worker_id, look=running.described)
         reporting = {

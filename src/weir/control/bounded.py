@@ -14,9 +14,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from psycopg import AsyncConnection, OperationalError, waiting
 from psycopg.abc import PQGen
@@ -61,9 +62,18 @@ class ClockReading:
         return self.server_ms + int((moment_s - self.at_s) * 1_000)
 
 
+class DatabaseActivity(Protocol):
+    """Counts how a process uses PostgreSQL; `telemetry.process_counts` implements it."""
+
+    def count_transaction(self) -> None: ...
+
+    def count_error(self) -> None: ...
+
+
 class BoundedConnection(AsyncConnection[DictRow]):
     """A connection with deadlines. The pool of a `Database` makes it."""
 
+    activity: DatabaseActivity | None = None
     answer_s: float = DEFAULT_ANSWER_S
     """How long an answer may take."""
     until_s: float = math.inf
@@ -74,6 +84,16 @@ class BoundedConnection(AsyncConnection[DictRow]):
     def knows_clock(self) -> bool:
         """Whether the reading of the clock is fresh enough for the deadline of a commit."""
         return self._clock is not None and time.monotonic() - self._clock.at_s < CLOCK_FRESH_S
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count the block as a transaction, unless it is part of one or its connection broke."""
+        alone = self.pgconn.transaction_status == TransactionStatus.IDLE
+        try:
+            yield
+        finally:
+            if alone and self.activity is not None and not self.closed:
+                self.activity.count_transaction()
 
     async def wait(self, gen: PQGen[T], interval: float = _INTERVAL_S, timeout: float | None = None) -> T:
         """Wait for the server. psycopg sends every exchange through here; it handles its own `timeout`."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +17,14 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from weir.control.bounded import DEFAULT_ANSWER_S, DEFAULT_IDLE_S, AnswerTimeout, BoundedConnection
-from weir.control.errors import translating
+from weir.control.bounded import (
+    DEFAULT_ANSWER_S,
+    DEFAULT_IDLE_S,
+    AnswerTimeout,
+    BoundedConnection,
+    DatabaseActivity,
+)
+from weir.control.errors import failed, translating
 from weir.control.sql import NamedQuery
 from weir.control.sql import Row as Row
 
@@ -69,8 +75,10 @@ class Database:
         max_waiting: int = 0,
         trusted_s: float = 0.0,
         name: str = "weir",
+        activity: DatabaseActivity | None = None,
     ) -> None:
         self.url = url
+        self._activity = activity
         self._timeout_s = timeout_s
         self._answer_s = answer_s
         self._trusted_s = trusted_s
@@ -121,7 +129,7 @@ class Database:
         if (joined := self._joined()) is not None:
             yield joined
             return
-        with translating():
+        with self._heard():
             async with self._lent(answer_s, within_s) as connection:
                 if answer_s is None:
                     yield connection
@@ -142,15 +150,16 @@ class Database:
             return
         if answer_s is not None:
             idle_s = idle_s or DEFAULT_IDLE_S
-        with translating():
+        with self._heard():
             async with self._lent(answer_s) as connection:
-                await connection.begin(idle_s=idle_s)
-                try:
-                    yield connection
-                except BaseException:
-                    await _roll_back(connection)
-                    raise
-                await connection.commit_in_time()
+                with connection.counted():
+                    await connection.begin(idle_s=idle_s)
+                    try:
+                        yield connection
+                    except BaseException:
+                        await _roll_back(connection)
+                        raise
+                    await connection.commit_in_time()
 
     @asynccontextmanager
     async def together(
@@ -163,6 +172,17 @@ class Database:
                 yield
             finally:
                 self._together.reset(token)
+
+    @contextmanager
+    def _heard(self) -> Iterator[None]:
+        """Translate exceptions of psycopg, and count those that mean that PostgreSQL failed."""
+        with translating():
+            try:
+                yield
+            except psycopg.Error as error:
+                if self._activity is not None and failed(error):
+                    self._activity.count_error()
+                raise
 
     def _joined(self) -> Connection | None:
         """The connection of `together`. An asyncio task that was started inside the block has its own."""
@@ -229,7 +249,7 @@ class Database:
                 await connection.prepare_session()
 
     async def _prepare(self, connection: Connection) -> None:
-        connection.answer_s = self._answer_s
+        connection.answer_s, connection.activity = self._answer_s, self._activity
         await connection.prepare_session()
 
     def _fail_fast(self) -> None:
@@ -262,11 +282,12 @@ class Database:
 
 async def fetch(connection: Connection, query: NamedQuery, **parameters: Any) -> list[Row]:
     """Run one query on a given connection; all of its rows."""
-    if _stands_alone(connection, query):
-        rows, _ = await connection.write(query, parameters)
-        return rows
-    cursor = await connection.execute(query.text, parameters)
-    return list(await cursor.fetchall())
+    with connection.counted():
+        if _stands_alone(connection, query):
+            rows, _ = await connection.write(query, parameters)
+            return rows
+        cursor = await connection.execute(query.text, parameters)
+        return list(await cursor.fetchall())
 
 
 async def fetch_one(connection: Connection, query: NamedQuery, **parameters: Any) -> Row | None:
@@ -276,11 +297,12 @@ async def fetch_one(connection: Connection, query: NamedQuery, **parameters: Any
 
 async def execute(connection: Connection, query: NamedQuery, **parameters: Any) -> int:
     """Run one statement on a given connection; how many rows it touched."""
-    if _stands_alone(connection, query):
-        _, touched = await connection.write(query, parameters)
-        return touched
-    cursor = await connection.execute(query.text, parameters)
-    return cursor.rowcount
+    with connection.counted():
+        if _stands_alone(connection, query):
+            _, touched = await connection.write(query, parameters)
+            return touched
+        cursor = await connection.execute(query.text, parameters)
+        return cursor.rowcount
 
 
 async def execute_many(

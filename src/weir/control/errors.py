@@ -40,6 +40,11 @@ def translated(error: psycopg.Error) -> WeirError:
     return WeirError(f"PostgreSQL failed ({text})")
 
 
+def failed(error: psycopg.Error) -> bool:
+    """Whether PostgreSQL failed. A value or a change that it refuses is an answer."""
+    return not isinstance(error, (psycopg.IntegrityError, psycopg.DataError))
+
+
 @contextmanager
 def translating() -> Iterator[None]:
     """Replace exceptions of psycopg that leave the block by errors of the tree."""

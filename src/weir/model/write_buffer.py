@@ -27,6 +27,7 @@ class WriteBuffer(Generic[Record]):
         self._write = write
         self._batch = batch
         self._waiting: deque[Record] = deque(maxlen=capacity)
+        self._flushing = asyncio.Lock()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -39,13 +40,15 @@ class WriteBuffer(Generic[Record]):
 
     async def flush(self) -> None:
         """Write everything that waits. Records stay until they are written; an error is raised."""
-        while self._waiting:
-            batch = list(islice(self._waiting, self._batch))
-            await self._write(batch)
-            for record in batch:
-                # The full buffer may have pushed some of them out meanwhile.
-                if self._waiting and self._waiting[0] is record:
-                    self._waiting.popleft()
+        # One at a time, because two flushes would write the same records.
+        async with self._flushing:
+            while self._waiting:
+                batch = list(islice(self._waiting, self._batch))
+                await self._write(batch)
+                for record in batch:
+                    # The full buffer may have pushed some of them out meanwhile.
+                    if self._waiting and self._waiting[0] is record:
+                        self._waiting.popleft()
 
     async def run(
         self,

@@ -24,6 +24,7 @@ from weir.broker.runner import RedisConnection
 from weir.channels.channels import Channels
 from weir.control.audit_log import AuditLog
 from weir.control.authentication import CachedAuthenticator
+from weir.control.bounded import DatabaseActivity
 from weir.control.database import Database
 from weir.control.epochs import Epochs
 from weir.control.queue_definitions import QueueDefinitions
@@ -56,6 +57,7 @@ from weir.stores.open import open_stores, start_database
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.live_workers import LiveWorkers
 from weir.telemetry.presence import Presence, ServingProcesses
+from weir.telemetry.process_counts import ProcessCounts
 from weir.telemetry.sampler import Probes as SamplerProbes
 from weir.telemetry.sampler import ProcessIdentity, ProcessSampler
 from weir.telemetry.tails import RedisTails
@@ -85,13 +87,17 @@ async def open_process(
 ) -> AsyncIterator[Process]:
     """Connect everything that the settings describe, and restore in Redis what PostgreSQL knows."""
     async with AsyncExitStack() as stack:
+        counts = ProcessCounts()
         database = Database(
             urls.postgres,
             max_size=settings.api.postgres_connections,
             timeout_s=CONTROL_WAIT_S,
             name="weir-api",
+            activity=counts,
         )
-        stores = await open_stores(stack, urls, database=database, shards=settings.shards, say=log.warning)
+        stores = await open_stores(
+            stack, urls, database=database, shards=settings.shards, say=log.warning, activity=counts
+        )
         redis = stores.redis
         clock = StoreClock(database)
         # Windows and schedules follow the time of PostgreSQL from the first request on.
@@ -100,7 +106,7 @@ async def open_process(
         epochs = Epochs(database, stores.broker)
         await epochs.agree(accept_loss=accept_loss)
         observer = PrometheusObserver(CollectorRegistry())
-        broker = Observed(stores.broker, observer)
+        broker = Observed(stores.broker, observer, activity=counts)
         definitions, tenants = QueueDefinitions(database), Tenants(database)
         await restore(broker, definitions=definitions, tenants=tenants)
         switch = MetricsSwitch(RedisConnection(url=urls.redis), shards=settings.shards)
@@ -109,19 +115,22 @@ async def open_process(
         emitter = MetricsEmitter(redis, shards=settings.shards)
         identity = ProcessIdentity(role="api")
         presence = Presence(redis, worker_id=identity.worker_id)
-        sampler = ProcessSampler(identity, emitter, probes=_pool_probes(database), presence=presence)
+        sampler = ProcessSampler(identity, emitter, counts, probes=_pool_probes(database))
         warehouse = open_warehouse(
             urls.clickhouse,
             tails=RedisTails(redis, shards=settings.shards),
             shards=settings.shards,
             retention_ms=retention_by_resolution(settings.warehouse.retention),
+            activity=counts,
         )
         stack.push_async_callback(warehouse.aclose)
         tokens = Tokens(database)
         authenticator = CachedAuthenticator(
             tokens, fresh_s=settings.api.token_fresh_s, stale_s=settings.api.token_stale_s
         )
-        operations, events = await _open_operations(stack, settings, urls, broker, definitions)
+        operations, events = await _open_operations(
+            stack, settings, urls, broker, definitions, activity=counts
+        )
         pusher, settler = _exchange(settings.load, operations, broker)
         # Webhooks share calls in the room that receives them, queue by queue and in order.
         front = operations.counted(operations.front() if settings.load.admission else DirectPusher(broker))
@@ -174,7 +183,7 @@ async def open_process(
             receiver=hooks.receiver,
             specs=hooks.specs,
             timelines=Timelines(database, broker),
-            activity=sampler,
+            presence=presence,
             servers=ServingProcesses(redis),
             probes=(
                 redis_probe(broker),
@@ -196,7 +205,13 @@ async def open_process(
 
 
 async def _open_operations(
-    stack: AsyncExitStack, settings: Settings, urls: StoreUrls, broker: Broker, definitions: QueueDefinitions
+    stack: AsyncExitStack,
+    settings: Settings,
+    urls: StoreUrls,
+    broker: Broker,
+    definitions: QueueDefinitions,
+    *,
+    activity: DatabaseActivity,
 ) -> tuple[OperationService, SystemEvents]:
     """The operation queue, on connections of its own, for which nothing waits long."""
     load = settings.load
@@ -208,6 +223,7 @@ async def _open_operations(
         answer_s=OPERATION_ANSWER_S,
         trusted_s=1.0,
         name="weir-operations",
+        activity=activity,
     )
     await start_database(stack, reserved)
     limit = AdaptiveLimit(

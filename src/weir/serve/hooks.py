@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -23,12 +24,13 @@ from weir.outbound.addresses import parse_networks
 from weir.outbound.delivery_log import PostgresDeliveryLog
 from weir.serve.loops import Loop
 from weir.settings import WorkerSettings, secret
+from weir.telemetry.presence import Presence
 from weir.workers.commands import Commands, load_commands
 from weir.workers.hook_keys import PostgresHookKeys
 from weir.workers.journal import PostgresJournal
 from weir.workers.run_message import Tools
 from weir.workers.threads import DaemonThreads
-from weir.workers.worker import Worker, WorkerActivity, WorkerOptions
+from weir.workers.worker import Worker, WorkerOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,8 @@ async def open_worker(
     settings: WorkerSettings,
     options: WorkerOptions,
     *,
-    activity: WorkerActivity | None = None,
+    presence: Presence,
+    count_job: Callable[[], None],
 ) -> tuple[Worker, tuple[Loop, ...]]:
     """A worker over real stores, and the loops that it needs beside it."""
     registry = CurrentSpecs(database)
@@ -116,4 +119,4 @@ async def open_worker(
         Loop(name="delivery-log", run=log.run),
         Loop(name="journal", run=journal.run),
     )
-    return Worker(tools, registry, journal, options, activity=activity), loops
+    return Worker(tools, registry, journal, options, presence=presence, count_job=count_job), loops

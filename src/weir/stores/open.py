@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from weir.broker.broker import BrokerActivity
 from weir.broker.preflight import check_redis
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Client, RedisConnection
@@ -30,14 +31,20 @@ class Stores:
 
 
 async def open_stores(
-    stack: AsyncExitStack, urls: StoreUrls, *, database: Database, shards: int, say: Say
+    stack: AsyncExitStack,
+    urls: StoreUrls,
+    *,
+    database: Database,
+    shards: int,
+    say: Say,
+    activity: BrokerActivity | None = None,
 ) -> Stores:
     """Open `database` and connect to Redis, unless one of them would lose messages or is not migrated."""
     await stores_ready(urls, say=say)
     await check_redis(urls.redis)
     await start_database(stack, database)
     await verify_postgres(database)
-    broker = RedisBroker(RedisConnection(url=urls.redis), shards=shards)
+    broker = RedisBroker(RedisConnection(url=urls.redis), shards=shards, activity=activity)
     stack.push_async_callback(broker.aclose)
     redis = connect(urls.redis)
     stack.push_async_callback(redis.aclose)

@@ -1,4 +1,4 @@
-"""Measures its own process: one sample per second, counts as they happen, one event every five seconds.
+"""Measures its own process: one sample per second, and one event with the samples and counts of five seconds.
 
 An event holds sums and the number of samples in them, so that sums of several events weigh correctly. A crash
 loses at most the current five seconds.
@@ -14,11 +14,10 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from weir.model.names import EnvironmentRef
 from weir.telemetry.codec import MetricEvent
 from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.events import WORKER
-from weir.telemetry.presence import Presence
+from weir.telemetry.process_counts import ProcessCounts
 
 SAMPLE_S = 1.0
 # One report every five seconds, the width of the finest bucket.
@@ -36,7 +35,6 @@ class Probes:
     free_slots: Callable[[], int] = _nothing
     pool_size: Callable[[], int] = _nothing
     internal_queue: Callable[[], int] = _nothing
-    backoff: Callable[[], int] = _nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,77 +53,46 @@ class ProcessIdentity:
 
 
 class ProcessSampler:
-    """Collects counts and samples of one process; `run` emits them."""
+    """Samples one process; `run` emits the samples with the counts."""
 
     def __init__(
         self,
         identity: ProcessIdentity,
         emitter: MetricsEmitter,
+        counts: ProcessCounts,
         *,
         probes: Probes | None = None,
-        presence: Presence | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._identity = identity
         self._emitter = emitter
         self._probes = probes or Probes()
-        self._presence = presence
+        self._counts = counts
         self._monotonic = monotonic
         self._sleep = sleep
         self._values: dict[str, int] = {}
 
-    def note_served(self, environment: EnvironmentRef) -> None:
-        """Note that the process does something for an environment."""
-        if self._presence is not None:
-            self._presence.note_served(environment)
-
-    def count_pushes(self, count: int = 1) -> None:
-        self._add("pushes", count)
-
-    def count_pop(self, *, lags_ms: list[int] | None = None) -> None:
-        """Count one pop with the lag of each message that it handed out."""
-        self._add("pops", 1)
-        for lag_ms in lags_ms or ():
-            self._add("lag_count", 1)
-            self._add("lag_ms_sum", lag_ms)
-            self._raise("lag_ms_max", lag_ms)
-
-    def count_acks(self, count: int = 1) -> None:
-        self._add("acks", count)
-
-    def count_transaction(self) -> None:
-        self._add("transactions", 1)
-
-    def count_jobs(self, jobs: int = 1) -> None:
-        self._add("jobs_done", jobs)
-
-    def count_error(self) -> None:
-        """Count a store operation that failed."""
-        self._add("errors", 1)
-
-    def count_deaths(self, count: int) -> None:
-        self._add("deaths", count)
-
     def sample(self, *, lag_s: float) -> None:
         """Read all gauges once."""
         lag_us, free = max(int(lag_s * 1_000_000), 0), self._probes.free_slots()
-        least = free if not self._values.get("samples") else min(free, self._values["free_slots_min"])
+        least = free if not self._values else min(free, self._values["free_slots_min"])
         self._add("samples", 1)
         self._add_sampled("event_loop_lag_us", lag_us)
         self._add("free_slots_sum", free)
         self._values["free_slots_min"] = least
         self._values["pool_size"] = self._probes.pool_size()
         self._add_sampled("internal_queue", self._probes.internal_queue())
-        self._add_sampled("backoff", self._probes.backoff())
+        self._add_sampled("backoff", self._counts.backoff())
 
     def flush(self) -> None:
         """Emit the current five seconds and begin again."""
-        if self._values:
+        counted = self._counts.take()
+        if self._values or counted.values:
             # An event without a sample would have no weight, so a flush that comes early takes one.
-            if not self._values.get("samples"):
+            if not self._values:
                 self.sample(lag_s=0)
-            values, self._values = self._values, {}
+            values, self._values = {**self._values, **counted.values}, {}
             self._emitter.emit(WORKER, MetricEvent(dimensions=self._identity.dimensions, values=values))
 
     async def run(self) -> None:
@@ -139,6 +106,8 @@ class ProcessSampler:
                 self.flush()
         finally:
             self.flush()
+            # The loop of the emitter may have ended before this one.
+            await self._emitter.flush()
 
     def _add(self, name: str, amount: int) -> None:
         self._values[name] = self._values.get(name, 0) + amount

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import structlog
 
@@ -17,6 +17,7 @@ from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import DeliverTo, QueueSpec
 from weir.spec.snapshot import SpecReader
 from weir.telemetry.live_workers import LiveWorker, QueueLoad, is_served
+from weir.telemetry.presence import Presence
 from weir.workers.claim import WAIT_MS, Claimer, FreeSlots
 from weir.workers.journal import AttemptJournal, AttemptRecord
 from weir.workers.outcome import Ending, HandlerOutcome, failed
@@ -32,22 +33,6 @@ LOOK_EVERY_S = 0.2
 # How long the last settlements may take at the end of a drain; afterwards their leases lapse.
 LAST_SETTLE_S = 3.0
 LEASE_LOST = "lease lost"
-
-
-class WorkerActivity(Protocol):
-    """Counts the work of a process."""
-
-    def note_served(self, environment: EnvironmentRef) -> None: ...
-
-    def count_pop(self, *, lags_ms: list[int] | None = None) -> None: ...
-
-    def count_acks(self, count: int = 1) -> None: ...
-
-    def count_jobs(self, jobs: int = 1) -> None: ...
-
-    def count_error(self) -> None: ...
-
-    def count_deaths(self, count: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +61,15 @@ class Worker:
         journal: AttemptJournal,
         options: WorkerOptions,
         *,
-        activity: WorkerActivity | None = None,
+        presence: Presence | None = None,
+        count_job: Callable[[], None] = lambda: None,
     ) -> None:
         self._tools = tools
         self._specs = specs
         self._journal = journal
         self._options = options
-        self._activity = activity
+        self._presence = presence
+        self._count_job = count_job
         self._capacity = FreeSlots(options.concurrency + options.prefetch)
         self._slots = asyncio.Semaphore(options.concurrency)
         self._renewer = Renewer(tools.broker)
@@ -175,9 +162,8 @@ class Worker:
         self._held[delivery.lease] = None
         # From now on and not only while the handler runs: the wait for a slot may be longer than the lease.
         self._renewer.hold(delivery, lease_ms=spec.delivery.lease_ms, on_lost=partial(_lose, task))
-        if self._activity is not None:
-            self._activity.note_served(delivery.queue.scope)
-            self._activity.count_pop(lags_ms=[delivery.wait_ms])
+        if self._presence is not None:
+            self._presence.note_served(delivery.queue.scope)
 
     async def _work(self, delivery: Delivery, spec: QueueSpec) -> None:
         try:
@@ -213,19 +199,9 @@ class Worker:
             return
         dead = settlement is Settlement.DEAD or outcome.ending is Ending.REJECTED
         self._record(delivery, outcome, "dead" if dead else outcome.ending.value)
-        self.processed += outcome.ending is Ending.DONE
-        if self._activity is not None:
-            self._count(outcome, dead=dead)
-
-    def _count(self, outcome: HandlerOutcome, *, dead: bool) -> None:
-        assert self._activity is not None
         if outcome.ending is Ending.DONE:
-            self._activity.count_acks()
-            self._activity.count_jobs()
-        else:
-            self._activity.count_error()
-        if dead:
-            self._activity.count_deaths(1)
+            self.processed += 1
+            self._count_job()
 
     def _record(self, delivery: Delivery, outcome: HandlerOutcome, ending: str) -> None:
         self._journal.record(

@@ -55,8 +55,6 @@ async def _popped(call: HotRequest, access: Access, fields: Fields) -> Reply:
         source, consumer=consumer, limit=limit, lease_ms=lease_ms, wait_ms=wait_ms
     )
     deliveries = await (_waited(call, taking) if wait_ms else taking)
-    if call.services.activity is not None:
-        call.services.activity.count_pop(lags_ms=[one.wait_ms for one in deliveries])
     return Reply.json({"messages": [delivery_document(one, as_base64=as_base64) for one in deliveries]})
 
 

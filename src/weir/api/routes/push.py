@@ -152,8 +152,6 @@ async def _executed(call: HotRequest, items: Sequence[PushItem], *, single: bool
     failed = uniform_error(answers)
     if failed is not None:
         raise failed
-    if call.services.activity is not None:
-        call.services.activity.count_pushes(len(items))
     documents = [answer_document(answer) for answer in answers]
     queued = [answer for answer in answers if isinstance(answer, Queued)]
     return Reply.json(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from weir.api.auth import Access, queue_ref
@@ -48,7 +48,6 @@ async def ack_batch(call: HotRequest) -> Reply:
     failed = uniform_error(answers)
     if failed is not None:
         raise failed
-    _count(call, answers)
     status = 202 if any(isinstance(answer, Queued) for answer in answers) else 200
     documents = [settled_document(item, answer) for item, answer in zip(items, answers, strict=True)]
     return Reply.json({"items": documents}, status=status)
@@ -84,16 +83,8 @@ async def _single(call: HotRequest, read: ItemReader) -> Reply:
             raise answer.error
         case Settled(outcome=Settlement.LAPSED):
             raise lost(item.lease)
-    _count(call, [answer])
     status = 202 if isinstance(answer, Queued) else 200
     return Reply.json(settled_document(item, answer), status=status)
-
-
-def _count(call: HotRequest, answers: Sequence[SettleAnswer]) -> None:
-    activity = call.services.activity
-    if activity is not None:
-        activity.count_acks(len(answers))
-        activity.count_deaths(sum(answer == Settled(outcome=Settlement.DEAD) for answer in answers))
 
 
 def _acknowledgment(access: Access, fields: Fields) -> SettleItem:

@@ -1,8 +1,9 @@
 -- dequeue: hand out messages under leases, fairly, after letting time act on what is due.
 -- ARGV  7 'queue', 'environment' or 'shard', 8 ident ('' for a shard), 9 limit, 10 lease in ms (0: the
 --       queue's own), 11 token (16 bytes), 12 consumer
--- Reply {'ok', ms until time alone changes something (-1: nothing will), the time now, then for each
---       queue that gave something its ident, how many, the end of the leases and the packed messages}
+-- Reply {'ok', ms until time alone changes something (-1: nothing will), the time now, how many
+--       messages died because time acted on them, then for each queue that gave something its ident, how
+--       many, the end of the leases and the packed messages}
 --       | {'unknown'} | {'stale'}
 --- include "call"
 --- include "clock"
@@ -12,6 +13,7 @@
 --- include "allow_draining"
 --- include "load_queue"
 --- include "tend"
+--- include "bury"
 --- include "serve"
 --- include "serve_environment"
 --- include "rotate"
@@ -38,7 +40,7 @@ else
     if q then tend(q, now, 100) else redis.call('ZREM', shard_key.timers, due) end
   end
 end
-local reply, handed = {'ok', -1, now}, {count = 0}
+local reply, handed = {'ok', -1, now, 0}, {count = 0}
 local function serve_one(q, share)
   return serve(q, now, share, lease_ms, token, consumer, reply, handed)
 end
@@ -73,7 +75,7 @@ if handed.count == 0 then
   if timer then reply[2] = math.max(0, tonumber(timer) - now) end
 else
   local summary = {}
-  local at = 4
+  local at = 5
   while reply[at] do
     local ids = {}
     for i = 1, reply[at + 1] do ids[i] = string.sub(reply[at + 2 + i], 9, 24) end
@@ -82,4 +84,5 @@ else
   end
   record(table.concat(summary))
 end
+reply[4] = deaths.count
 return reply

@@ -1,6 +1,7 @@
 -- nack: failed; wait for the next attempt, or die after the last one.
 -- ARGV  7… for each queue its ident, the failures and their errors (see `failures`)
--- Reply {'ok', one letter a failure: d done, x dead, l lapsed} | {'stale'}
+-- Reply {'ok', one letter a failure: d done, x dead, l lapsed, then for each d the ms until its retry} | {'stale'}
+--       (a call that ran before is answered without the ms)
 --- include "call"
 --- include "clock"
 --- include "layout"
@@ -17,6 +18,7 @@ if before == 'stale' then return {'stale'} end
 if before then return {'ok', before} end
 local now = clock()
 allow_draining()
+local delays = {}
 local function step(q, lease, error, delay, chance, counts)
   local _, _, name, start = struct.unpack(LEASE, lease)
   local sequence, id, attempts, enqueued, _, expires, priority, rest = struct.unpack(MEMBER, lease, start + name)
@@ -34,8 +36,9 @@ local function step(q, lease, error, delay, chance, counts)
   if error ~= '' then redis.call('HSET', q.key.errors, id, error) end
   postpone(q, sequence, id, attempts, enqueued, now + delay, expires, priority, order_key)
   tally(q, counts, 'nacked', 1)
+  delays[#delays + 1] = delay
   return 'd'
 end
 local reply = failures(FIRST_ARGUMENT, now, 'nack', step)
 record(reply)
-return {'ok', reply}
+return {'ok', reply, unpack(delays)}

@@ -13,6 +13,7 @@ SELECT
     max(t.max_pool_size) AS pool_size_max,
     sum(t.internal_queue_sum) AS internal_queue_sum,
     max(t.internal_queue_max) AS internal_queue_max,
+    sum(t.samples) AS counted_samples,
     sum(t.backoff_sum) AS backoff_sum,
     max(t.backoff_max) AS backoff_max,
     sum(t.jobs_done) AS jobs_done,
@@ -35,7 +36,7 @@ LIMIT {limit:UInt32}
 
 -- name: worker_series
 -- The buckets in which any of the named processes has rows, summed over them. Those in `uncounted_ids` give
--- their gauges, but not their counters and lags.
+-- their gauges, but not what they did for tenants.
 WITH NOT has({uncounted_ids:Array(String)}, t.worker_id) AS counted
 SELECT
     intDiv(toUnixTimestamp(t.bucket_start), {step_s:UInt32}) * {step_s:UInt32} * 1000 AS bucket_ms,
@@ -48,8 +49,9 @@ SELECT
     max(t.max_pool_size) AS pool_size_max,
     sum(t.internal_queue_sum) AS internal_queue_sum,
     max(t.internal_queue_max) AS internal_queue_max,
-    sum(t.backoff_sum) AS backoff_sum,
-    max(t.backoff_max) AS backoff_max,
+    sumIf(t.samples, counted) AS counted_samples,
+    sumIf(t.backoff_sum, counted) AS backoff_sum,
+    maxIf(t.backoff_max, counted) AS backoff_max,
     sumIf(t.jobs_done, counted) AS jobs_done,
     sumIf(t.pushes, counted) AS pushes,
     sumIf(t.pops, counted) AS pops,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from weir.errors import WarehouseUnavailable
+from weir.errors import InvalidInput, WarehouseUnavailable, WeirError
 from weir.model.bounded_threads import BoundedThreads
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.reading.series import Columns
@@ -31,6 +31,12 @@ class Question:
     parameters: Mapping[str, Any]
 
 
+class ReaderActivity(Protocol):
+    """Counts questions without an answer; `telemetry.process_counts` implements it."""
+
+    def count_error(self) -> None: ...
+
+
 class Reader:
     """Asks one warehouse; it connects at the first question and again after an outage.
 
@@ -38,8 +44,11 @@ class Reader:
     is thread-safe and keeps its own pool of sockets.
     """
 
-    def __init__(self, url: str, *, answer_s: float = ANSWER_S) -> None:
+    def __init__(
+        self, url: str, *, answer_s: float = ANSWER_S, activity: ReaderActivity | None = None
+    ) -> None:
         self._url = url
+        self._activity = activity
         self._answer_s = answer_s
         self._threads = BoundedThreads(THREADS, patience_s=answer_s, name="weir-warehouse")
         self._lock = Lock()
@@ -62,9 +71,19 @@ class Reader:
         try:
             return await self._threads.run(work, question)
         except TimeoutError as error:
+            self._count_error()
             raise WarehouseUnavailable(
                 f"ClickHouse does not answer ({error}); try again", retry_after_s=1
             ) from None
+        except InvalidInput:
+            raise
+        except WeirError:
+            self._count_error()
+            raise
+
+    def _count_error(self) -> None:
+        if self._activity is not None:
+            self._activity.count_error()
 
     def _rows(self, question: Question) -> Answer:
         return self._connect().rows(question.sql, question.parameters)

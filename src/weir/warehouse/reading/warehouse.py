@@ -11,7 +11,7 @@ from weir.warehouse.reading.freshness import FreshnessReader, GapReader, Tails, 
 from weir.warehouse.reading.periods import DEFAULT_RETENTION_MS, Resolution
 from weir.warehouse.reading.queues import HistoryReader
 from weir.warehouse.reading.rates import RateReader
-from weir.warehouse.reading.reader import Reader
+from weir.warehouse.reading.reader import Reader, ReaderActivity
 from weir.warehouse.reading.sparklines import SparklineReader
 from weir.warehouse.reading.top import TopReader
 from weir.warehouse.reading.windows import WindowReader
@@ -48,10 +48,11 @@ def open_warehouse(
     clock: Clock | None = None,
     retention_ms: Mapping[Resolution, int] = DEFAULT_RETENTION_MS,
     freshness_max_age_ms: int = 500,
+    activity: ReaderActivity | None = None,
 ) -> Warehouse:
     """A warehouse by URL; nothing is connected before the first question."""
     clock = clock or SystemClock()
-    reader = Reader(url)
+    reader = Reader(url, activity=activity)
     freshness = FreshnessReader(reader, tails, clock=clock, max_age_ms=freshness_max_age_ms)
     # Gaps are recorded seldom, so every five seconds is often enough (0041).
     gaps = GapReader(reader, clock=clock, max_age_ms=10 * freshness_max_age_ms)

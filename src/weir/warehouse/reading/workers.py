@@ -25,7 +25,16 @@ SILENT_AFTER_MS = 20_000
 STRUGGLING_LAG_MS = 100.0
 
 COUNTERS = ("jobs_done", "pushes", "pops", "acks", "transactions", "errors", "deaths")
-OF_TENANTS = frozenset((*COUNTERS, *(f"{name}_per_s" for name in COUNTERS), "lag_mean_ms", "lag_max_ms"))
+OF_TENANTS = frozenset(
+    (
+        *COUNTERS,
+        *(f"{name}_per_s" for name in COUNTERS),
+        "lag_mean_ms",
+        "lag_max_ms",
+        "backoff_mean",
+        "backoff_max",
+    )
+)
 """Figures that follow from what tenants did; the others describe the process itself."""
 _MEASURES = (
     "workers",
@@ -159,8 +168,8 @@ def _figures(row: dict[str, Any]) -> dict[str, float | int | None]:
         "free_slots_min": row["free_slots_min"] if samples else None,
         "internal_queue_mean": mean(row["internal_queue_sum"], samples),
         "internal_queue_max": row["internal_queue_max"] if samples else None,
-        "backoff_mean": mean(row["backoff_sum"], samples),
-        "backoff_max": row["backoff_max"] if samples else None,
+        "backoff_mean": mean(row["backoff_sum"], row["counted_samples"]),
+        "backoff_max": row["backoff_max"] if row["counted_samples"] else None,
         "lag_mean_ms": mean(row["lag_ms_sum"], row["lag_count"]),
         "lag_max_ms": row["lag_ms_max"] if row["lag_count"] else None,
     }

@@ -1,6 +1,8 @@
 --- include "keys"
 --- include "death_reasons"
 --- include "dead_record"
+-- How many messages died in this call.
+local deaths = {count = 0}
 -- Write a message to the shard's outbox of the dead, then remove what is left of it in the queue.
 -- `reason` is one of `DIED`.
 local function bury(q, now, id, attempts, enqueued, priority, reason, error)
@@ -13,4 +15,5 @@ local function bury(q, now, id, attempts, enqueued, priority, reason, error)
   redis.call('ZADD', shard_key.outbox, now, id)
   redis.call('HDEL', q.key.bodies, id)
   redis.call('HDEL', q.key.errors, id)
+  deaths.count = deaths.count + 1
 end

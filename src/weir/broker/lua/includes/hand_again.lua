@@ -3,7 +3,7 @@
 -- The reply of a dequeue that already ran and whose reply was lost: the same messages, as far as their
 -- leases still hold.
 local function hand_again(summary, now, token)
-  local reply, from = {'ok', 0, now}, 1
+  local reply, from = {'ok', 0, now, 0}, 1
   while from <= #summary do
     local size, count, start = struct.unpack('>I2I2', summary, from)
     local q = load_queue(string.sub(summary, start, start + size - 1))
