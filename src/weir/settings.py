@@ -168,6 +168,9 @@ class PipelineSettings(SettingsSection):
     metrics_port: Port | None = Field(
         default=None, description="port of the pipeline's own /metrics; unset: none"
     )
+    metrics: str | None = Field(
+        default=None, description="further metrics as `module:definitions`, several separated by commas"
+    )
 
 
 class WarehouseSettings(SettingsSection):

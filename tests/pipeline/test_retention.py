@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weir.pipeline.definition import DEFINITIONS
+from weir.pipeline.metric_tables import kept_days
 from weir.warehouse import tables
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.retention import apply_retention
@@ -14,12 +16,16 @@ def ttl(warehouse: ClickHouseConnection, table: str) -> str:
 
 
 def test_only_tiers_that_keep_something_else_are_changed(warehouse: ClickHouseConnection) -> None:
-    assert apply_retention(warehouse, TierRetention()) == []
-    changed = apply_retention(warehouse, TierRetention(minute_days=7))
-    assert changed == [each.tiers[1].table for each in tables.TIER_SETS]
+    def applied(retention: TierRetention) -> list[str]:
+        kept = (kept_days(definition, retention) for definition in DEFINITIONS)
+        return [table for each in kept for table in apply_retention(warehouse, each)]
+
+    assert applied(TierRetention()) == []
+    changed = applied(TierRetention(minute_days=7))
+    assert changed == [each.tiers[1].table for one in DEFINITIONS for each in one.tier_sets]
     assert ttl(warehouse, "queue_metrics_1m") == "bucket_start + toIntervalDay(7)"
     assert ttl(warehouse, "queue_metrics_1h") == "bucket_start + toIntervalDay(400)"
-    assert apply_retention(warehouse, TierRetention(minute_days=7)) == []
+    assert applied(TierRetention(minute_days=7)) == []
 
 
 def test_every_table_of_the_chain_remembers_tokens_long_enough(warehouse: ClickHouseConnection) -> None:

@@ -11,14 +11,12 @@ from pyspark.sql import SparkSession
 from tests.pipeline.emission import Emission
 
 from weir.pipeline.checkpoint import repair_checkpoint
-from weir.pipeline.definition import DEFINITIONS, MetricDefinition
+from weir.pipeline.definition import DEFINITIONS
 from weir.pipeline.drift_audit import PipelineAuditor
 from weir.pipeline.job import Landed, PipelineOptions, drain
 from weir.pipeline.rebuild import clear, rebuild
-from weir.telemetry.codec import MetricEvent, pack
-from weir.telemetry.events import QUEUE_COUNTERS, Aggregate, EventKind, Field
+from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
-from weir.telemetry.streams import stream_key
 from weir.warehouse.connection import ClickHouseConnection
 
 TIERS = ("queue_metrics_5s", "queue_metrics_1m", "queue_metrics_1h", "environment_metrics_1h", "queue_ledger")
@@ -106,40 +104,6 @@ def test_what_redis_drops_before_it_is_read_is_a_gap_counted_by_odometer(
     assert (report.drift, report.events) == (0, 200)
     assert auditor(options, warehouse).audit({}, wait_s=1).lost == lost
     emission.redis.close()
-
-
-def test_a_third_metric_takes_a_table_a_definition_and_emission(
-    spark: SparkSession, options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection
-) -> None:
-    kind = EventKind(
-        name="mail",
-        dimensions=("sender", "domain"),
-        fields=(
-            Field(name="sent", width=4, aggregates=(Aggregate.SUM,), doc="Mails."),
-            Field(name="size", width=4, aggregates=(Aggregate.MIN, Aggregate.MAX), doc="Bytes."),
-        ),
-        samples="delay_ms",
-    )
-    warehouse.command(
-        "CREATE TABLE mail_landing (sender String, domain String, bucket_start DateTime('UTC'), "
-        "shard UInt16, rebuilt UInt8, last_at DateTime64(3, 'UTC'), last_sequence UInt32, events UInt64, "
-        "sent UInt64, min_size UInt32, max_size UInt32, delay_ms Array(UInt32)) "
-        "ENGINE = MergeTree ORDER BY sender SETTINGS non_replicated_deduplication_window = 100"
-    )
-    mail = MetricDefinition(kind=kind, landing="mail_landing", tiers=("mail_landing",), bucket_ms=60_000)
-    for number in range(30):
-        event = MetricEvent(
-            dimensions=("me", "x.org"), values={"sent": 1, "size": 100 + number}, samples=(number,)
-        )
-        emission.redis.xadd(stream_key("mail", number % 2), {"e": pack(kind, event)})
-    emission.emit(10)
-    moved(spark, replace(options, definitions=(*DEFINITIONS, mail)))
-    (row,) = warehouse.rows(
-        "SELECT sum(sent) AS sent, min(min_size) AS least, max(max_size) AS most, "
-        "sum(length(delay_ms)) AS delays FROM mail_landing"
-    )
-    assert row == {"sent": 30, "least": 100, "most": 129, "delays": 30}
-    check(warehouse, emission)
 
 
 @pytest.mark.slow

@@ -11,9 +11,10 @@ from uuid import uuid4
 import pyarrow as pa
 
 from weir.model.names import QueueRef
+from weir.pipeline.definition import QUEUE_METRIC, WORKER_METRIC
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse.connection import ClickHouseConnection
-from weir.warehouse.tables import BUCKET_MS, GAPS, QUEUE_LANDING, WORKER_LANDING
+from weir.warehouse.tables import BUCKET_MS, GAPS
 
 _GAUGES = (
     "queue_length",
@@ -70,7 +71,9 @@ def land_moments(connection: ClickHouseConnection, moments: Sequence[Moment], *,
     """Put moments into the tiers, in one insert."""
     rows = [_landing_row(moment, shard=shard, sequence=number) for number, moment in enumerate(moments)]
     if rows:
-        connection.insert(QUEUE_LANDING, pa.Table.from_pylist(rows, schema=_schema(rows)), token=uuid4().hex)
+        connection.insert(
+            QUEUE_METRIC.landing, pa.Table.from_pylist(rows, schema=_schema(rows)), token=uuid4().hex
+        )
 
 
 def land_worker(
@@ -92,7 +95,7 @@ def land_worker(
         **dict.fromkeys(_WORKER_NUMBERS, 0),
         **numbers,
     }
-    connection.insert(WORKER_LANDING, pa.Table.from_pylist([row]), token=uuid4().hex)
+    connection.insert(WORKER_METRIC.landing, pa.Table.from_pylist([row]), token=uuid4().hex)
 
 
 def land_gap(

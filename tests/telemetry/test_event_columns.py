@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weir.telemetry.codec import MetricEvent, Undecodable, pack, unpack
-from weir.telemetry.entries import MAX_EVENT_BYTES, Entries, entries_of
+from weir.telemetry.entries import Entries, entries_of
 from weir.telemetry.event_columns import REASONS, decode
-from weir.telemetry.events import QUEUE, WORKER, Aggregate, EventKind, Field
+from weir.telemetry.events import MAX_EVENT_BYTES, QUEUE, WORKER, Aggregate, EventKind, Field
 
 NAMES = st.text(min_size=1, max_size=40).filter(lambda text: 0 < len(text.encode(errors="ignore")) <= 255)
 TEXTS = NAMES.filter(lambda text: not any("\ud800" <= char <= "\udfff" for char in text))

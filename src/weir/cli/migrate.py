@@ -7,8 +7,8 @@ import json
 import typer
 
 from weir.cli.options import DataDirOption, JsonOption, settings_with
-from weir.cli.running import run_until_done, say
-from weir.stores.migrations import migrate_stores
+from weir.cli.running import import_from_here, run_until_done, say
+from weir.stores.migrations import RegisteredMetrics, migrate_stores
 from weir.stores.urls import resolve_urls
 
 app = typer.Typer()
@@ -17,8 +17,10 @@ app = typer.Typer()
 @app.command()
 def migrate(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
     """Apply the migrations that are missing; safe to run twice and by two processes at once."""
-    urls = resolve_urls(settings_with(data_dir))
-    applied = run_until_done(migrate_stores(urls, say=say)) or {}
+    settings = settings_with(data_dir)
+    import_from_here()
+    metrics, urls = RegisteredMetrics.of(settings), resolve_urls(settings)
+    applied = run_until_done(migrate_stores(urls, metrics=metrics, say=say)) or {}
     if as_json:
         typer.echo(json.dumps(applied))
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from weir.cli.options import DataDirOption, JsonOption, settings_with
-from weir.cli.running import run_until_done, say
+from weir.cli.running import import_from_here, run_until_done, say
 from weir.embedded.java import find_java
 from weir.errors import InvalidInput
 from weir.settings import Settings
@@ -44,6 +45,26 @@ def run(
         available_now=drain,
         on_started=lambda: say("the pipeline runs"),
     )
+
+
+@app.command()
+def tables(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(help="Definitions as `module:definitions`; left out: all that are registered."),
+    ] = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Print the SQL that makes the tables and views of further metrics; `weir migrate` runs it."""
+    from weir.pipeline.metric_tables import statements
+    from weir.pipeline.registry import load_definitions, registered, with_registered
+
+    settings = settings_with(data_dir)
+    import_from_here()
+    found = with_registered(targets) if targets else load_definitions(settings.pipeline.metrics)
+    for definition in registered(found):
+        for statement in statements(definition, settings.warehouse.retention):
+            typer.echo(f"{statement};\n")
 
 
 @app.command()
@@ -88,16 +109,20 @@ def rebuild(
     as_json: JsonOption = False,
 ) -> None:
     """Replace a span of time in every tier, from the archive."""
+    from weir.pipeline.metric_migration import require_tables
     from weir.pipeline.rebuild import rebuild as rebuild_span
     from weir.pipeline.rebuild import whole_hours
     from weir.pipeline.session import open_session
     from weir.serve.pipeline import session_options
+    from weir.warehouse.connection import ClickHouseConnection
 
     span = {"from_ms": _time_ms(from_), "to_ms": _time_ms(to)}
     whole_hours(**span)
     run_until_done(find_java())
     settings = settings_with(data_dir)
     options = _options(settings)
+    with closing(ClickHouseConnection(options.clickhouse_url)) as connection:
+        require_tables(connection, options.definitions)
     spark = open_session(session_options(settings, master=master))
     try:
         done = rebuild_span(spark, options, **span, metrics=tuple(metric or ()), force=force)
@@ -156,6 +181,7 @@ def _options(settings: Settings) -> Any:
     from weir.serve.pipeline import pipeline_options
     from weir.stores.ready import redis_ready
 
+    import_from_here()
     urls = resolve_urls(settings)
     run_until_done(redis_ready(urls.redis, say=say))
     return pipeline_options(settings, urls)

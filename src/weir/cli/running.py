@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar, cast
@@ -25,6 +26,12 @@ def run_until_done(work: Coroutine[Any, Any, Result], *, fast: bool = False) -> 
 def say(text: str) -> None:
     """Tell whoever runs the command, beside what it prints."""
     typer.echo(f"weir: {text}", err=True)
+
+
+def import_from_here() -> None:
+    """Let modules that settings and options name be found in the current folder, as `python -m` does it."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
 
 
 def _uvloop() -> asyncio.AbstractEventLoop:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from enum import StrEnum
@@ -13,7 +15,7 @@ import typer
 
 from weir.api.logs import configure_logs
 from weir.cli.options import DataDirOption, JsonOption, settings_with
-from weir.cli.running import run_until_done, say
+from weir.cli.running import import_from_here, run_until_done, say
 from weir.embedded.java import find_java
 from weir.embedded.open import stack_from
 from weir.model.masking import masked_url
@@ -47,6 +49,7 @@ def up(
 ) -> None:
     """Start Redis, PostgreSQL, ClickHouse, the API and the pipeline; Ctrl-C stops them all."""
     settings = settings_with(data_dir)
+    import_from_here()
     configure_logs(level=settings.api.log_level)
     if only is OnlyPart.SERVERS:
         run_until_done(_servers(settings, as_json=as_json))
@@ -73,9 +76,16 @@ async def _system(settings: Settings, *, pipeline: bool, as_json: bool) -> None:
         system = await stack.enter_async_context(running_api(settings, report=say))
         folder = system.stack.data_dir.path
         commands = {"pipeline": pipeline_command(folder)} if pipeline else {}
-        await stack.enter_async_context(running_children(system, commands))
+        await stack.enter_async_context(running_children(system, commands, environment=_paths(settings)))
         typer.echo(_document(system, folder) if as_json else _welcome(system, folder))
         await first_ending(system.endings())
+
+
+def _paths(settings: Settings) -> dict[str, str]:
+    """Lets the pipeline, which runs in the data directory, import the metrics that are found from here."""
+    if settings.pipeline.metrics is None:
+        return {}
+    return {"PYTHONPATH": os.pathsep.join(str(Path(one).absolute()) for one in sys.path)}
 
 
 def _shown(urls: StoreUrls) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from contextlib import AsyncExitStack
 from typing import Annotated
 
@@ -14,7 +13,7 @@ import typer
 from weir.api.logs import configure_logs
 from weir.broker.observed import Observed
 from weir.cli.options import DataDirOption, settings_with
-from weir.cli.running import run_until_done
+from weir.cli.running import import_from_here, run_until_done
 from weir.control.database import Database
 from weir.errors import InvalidInput
 from weir.model.names import EnvironmentRef
@@ -55,8 +54,7 @@ def worker(
     given = {"app": app_target, "concurrency": concurrency, "prefetch": prefetch}
     chosen = {name: value for name, value in given.items() if value is not None}
     settings = settings.model_copy(update={"worker": settings.worker.model_copy(update=chosen)})
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+    import_from_here()
     configure_logs(level=settings.api.log_level)
     options = WorkerOptions(
         name=f"{socket.gethostname()}:{os.getpid()}",

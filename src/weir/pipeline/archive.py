@@ -206,7 +206,7 @@ def _wide_integers(events: pa.Table) -> list[str]:
 
 
 def _as_now(kind: EventKind, events: pa.Table) -> pa.Table:
-    """Events of any version in today's columns; a field that a file lacks is 0."""
+    """Events of any version in today's columns; a field that a file lacks is 0, a text is empty."""
     for field in kind.fields:
         number = pa.from_numpy_dtype(np.dtype(f"u{field.width}"))
         if field.name not in events.column_names:
@@ -214,8 +214,13 @@ def _as_now(kind: EventKind, events: pa.Table) -> pa.Table:
         elif events.schema.field(field.name).type != number:
             at = events.column_names.index(field.name)
             events = events.set_column(at, field.name, events[field.name].cast(number))
+    for text in kind.texts:
+        if text.name not in events.column_names:
+            content = pa.binary() if text.binary else pa.string()
+            events = events.append_column(text.name, pa.array([b""] * events.num_rows, content))
     positions = ("stream_ms", "stream_sequence", "at_ms", "shard")
-    names = (*positions, *kind.dimensions, *(field.name for field in kind.fields), kind.samples)
+    fields = (field.name for field in kind.fields_and_texts)
+    names = (*positions, *kind.dimensions, *fields, kind.samples)
     return events.select([name for name in names if name in events.column_names])
 
 

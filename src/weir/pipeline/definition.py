@@ -1,31 +1,82 @@
-"""Describes a metric as data: the layout of its events, how they add up, and the tables that take the sums.
+"""Describes a metric as data: the layout of its events, how they become rows, and the tables that take them.
 
-A new metric needs a landing table with its views, a definition here and code that emits its events. The code
-of the pipeline does not change.
+A new metric needs a definition, its tables (`pipeline.metric_tables` writes their SQL) and code that emits
+its events. The code of the pipeline does not change.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from weir.errors import Misconfigured
-from weir.telemetry.events import QUEUE, WORKER, Aggregate, EventKind, Field
+from weir.model.limits import MAX_NAME_BYTES
+from weir.telemetry.events import (
+    MAX_EVENT_BYTES,
+    QUEUE,
+    WORKER,
+    Aggregate,
+    EventKind,
+    Field,
+)
 from weir.warehouse import tables
+
+RESERVED = frozenset(
+    {"at_ms", "bucket_start", "events", "last", "last_at", "last_sequence", "rebuilt", "shard", "stream_at"}
+    | {"stream_ms", "stream_sequence"}
+)
+"""Columns that every metric has, and that no dimension, field, text or list of samples may be called."""
+# Names become columns, tables, keys and folders.
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_WIDTHS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricDefinition:
+    """A metric: its events, and whether they are summed in buckets or kept as plain rows."""
+
     kind: EventKind
-    landing: str
-    """The table that takes the partial sums; views copy them to the tiers."""
-    tiers: tuple[str, ...]
-    """Every table that a rebuild of a time range replaces."""
-    bucket_ms: int = tables.BUCKET_MS
+    plain: bool = False
+    """One row per event in one table, with texts and without sums, instead of sums in tiers."""
+    derived: tuple[tables.TierSet, ...] = ()
+    """Further tiers that views fill from the landing table."""
 
     @property
     def name(self) -> str:
         return self.kind.name
+
+    @property
+    def landing(self) -> str:
+        """The table that takes the inserts and stores nothing; views copy the rows to the other tables."""
+        return f"{self.name}_events_landing"
+
+    @property
+    def offsets_view(self) -> str:
+        """The view that notes how far each stream has landed, with the same insert as the rows."""
+        return f"{self.name}_ingest_offsets_view"
+
+    @property
+    def tier_sets(self) -> tuple[tables.TierSet, ...]:
+        """The tiers of the sums; none if the rows are plain."""
+        own = () if self.plain else (tables.tier_set(f"{self.name}_metrics", *self.kind.dimensions),)
+        return (*own, *self.derived)
+
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        """Every table that a rebuild of a time range replaces."""
+        summed = tuple(tier.table for each in self.tier_sets for tier in each.tiers)
+        return (*summed, *((self.plain_table,) if self.plain else ()))
+
+    @property
+    def plain_table(self) -> str:
+        """The table of plain rows."""
+        return f"{self.name}_rows"
+
+    @property
+    def bucket_ms(self) -> int:
+        """The width of a landing row's bucket."""
+        return tables.BUCKET_MS
 
 
 def column_of(field: Field, aggregate: Aggregate) -> str:
@@ -33,22 +84,73 @@ def column_of(field: Field, aggregate: Aggregate) -> str:
     return field.name if len(field.aggregates) == 1 else f"{aggregate}_{field.name}"
 
 
-def _tables(*sets: tables.TierSet) -> tuple[str, ...]:
-    return tuple(tier.table for each in sets for tier in each.tiers)
-
-
-QUEUE_METRIC = MetricDefinition(
-    kind=QUEUE, landing=tables.QUEUE_LANDING, tiers=_tables(tables.QUEUES, tables.ENVIRONMENTS)
-)
-WORKER_METRIC = MetricDefinition(kind=WORKER, landing=tables.WORKER_LANDING, tiers=_tables(tables.WORKERS))
+QUEUE_METRIC = MetricDefinition(kind=QUEUE, derived=(tables.ENVIRONMENTS,))
+WORKER_METRIC = MetricDefinition(kind=WORKER)
 DEFINITIONS: tuple[MetricDefinition, ...] = (QUEUE_METRIC, WORKER_METRIC)
 
 
 def by_name(definitions: Iterable[MetricDefinition]) -> dict[str, MetricDefinition]:
-    """The definitions by name; two with the same name are refused."""
+    """The definitions by name; invalid ones, and two with the same name or table, are refused."""
     found: dict[str, MetricDefinition] = {}
+    owners: dict[str, str] = {}
     for definition in definitions:
+        require_valid(definition)
         if definition.name in found:
             raise Misconfigured(f"metric `{definition.name}` is defined twice; rename one of them")
+        for table in (definition.landing, *definition.tiers):
+            if table in owners:
+                raise Misconfigured(
+                    f"metrics `{owners[table]}` and `{definition.name}` would share the table `{table}`; "
+                    "rename one of them"
+                )
+            owners[table] = definition.name
         found[definition.name] = definition
     return found
+
+
+def require_valid(definition: MetricDefinition) -> None:
+    """Refuse a definition whose events or tables cannot be made."""
+    for problem in _problems(definition):
+        raise Misconfigured(f"metric `{definition.name!s:.60}`: {problem}")
+
+
+def _problems(definition: MetricDefinition) -> Iterable[str]:
+    kind = definition.kind
+    names = [*kind.dimensions, *(field.name for field in kind.fields_and_texts)]
+    names += [kind.samples] if kind.samples else []
+    for name in (kind.name, *names):
+        if not _NAME.fullmatch(name):
+            yield (
+                f"`{name!s:.60}` is not a valid name; use at most 40 lower-case letters, digits and "
+                "underscores, and begin with a letter"
+            )
+    for name in names:
+        if name in RESERVED:
+            yield f"`{name}` is a column of every metric; choose another name"
+        if names.count(name) > 1:
+            yield f"`{name}` stands for two things; rename one of them"
+    yield from _kind_problems(kind)
+    if definition.plain and kind.samples:
+        yield "plain rows have no samples; use a field, or sum the events"
+    if not definition.plain and kind.texts:
+        yield "texts cannot be summed; remove them, or set `plain=True`"
+    if not definition.plain and not any(field.aggregates for field in kind.fields) and not kind.samples:
+        yield "no field has an aggregate, so nothing would be summed; name one, or set `plain=True`"
+
+
+def _kind_problems(kind: EventKind) -> Iterable[str]:
+    if not kind.dimensions:
+        yield "there are no dimensions; name at least one"
+    for layout in kind.layouts:
+        for field in layout.fields:
+            if field.width not in _WIDTHS:
+                yield f"field `{field.name}` has the width {field.width}; use 1, 2, 4 or 8 bytes"
+        for text in layout.texts:
+            if not 1 <= text.max_bytes <= MAX_EVENT_BYTES:
+                yield f"text `{text.name}` may have 1 to {MAX_EVENT_BYTES} bytes, not {text.max_bytes}"
+        longest = layout.header_size + len(kind.dimensions) * MAX_NAME_BYTES
+        longest += sum(text.max_bytes for text in layout.texts)
+        if longest > MAX_EVENT_BYTES:
+            yield f"its longest event has {longest} bytes, and {MAX_EVENT_BYTES} fit; shorten its texts"
+    if kind.version > 255:
+        yield "it has more than 255 versions; drop the earliest, whose events are long gone"

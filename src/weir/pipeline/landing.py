@@ -32,16 +32,24 @@ def landing_rows(definition: MetricDefinition, events: pa.Table, *, rebuilt: boo
     columns["bucket_start"] = pa.array((buckets // 1_000).astype(np.uint32))
     columns["shard"] = pa.array(_numbers(events, "shard")[groups.lasts].astype(np.uint16))
     columns["rebuilt"] = pa.array(np.full(len(groups), rebuilt, np.uint8))
-    last_ms = np.minimum(_numbers(events, "stream_ms")[groups.lasts], _MAX_STORED_MS)
-    columns["last_at"] = pa.array(last_ms.astype(np.int64)).cast(pa.timestamp("ms", tz="UTC"))
-    last_sequence = np.minimum(_numbers(events, "stream_sequence")[groups.lasts], _MAX_SEQUENCE)
-    columns["last_sequence"] = pa.array(last_sequence.astype(np.uint32))
+    columns["last_at"] = stored_at(_numbers(events, "stream_ms")[groups.lasts])
+    columns["last_sequence"] = stored_sequence(_numbers(events, "stream_sequence")[groups.lasts])
     columns["events"] = pa.array(groups.sizes.astype(np.uint64))
     for field in kind.fields:
         columns |= _field_columns(field, events, groups)
     if kind.samples is not None:
         columns[kind.samples] = _gathered(events[kind.samples].combine_chunks(), groups)
     return pa.table(columns)
+
+
+def stored_at(stream_ms: NDArray[np.uint64]) -> pa.Array:
+    """The times of stream ids as ClickHouse can hold them."""
+    return pa.array(np.minimum(stream_ms, _MAX_STORED_MS).astype(np.int64)).cast(pa.timestamp("ms", tz="UTC"))
+
+
+def stored_sequence(sequences: NDArray[np.uint64]) -> pa.Array:
+    """The sequences of stream ids as ClickHouse can hold them."""
+    return pa.array(np.minimum(sequences, _MAX_SEQUENCE).astype(np.uint32))
 
 
 class _Groups:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, cast
 
 import structlog
@@ -19,6 +19,8 @@ from pyspark.sql import SparkSession
 
 from weir.errors import WarehouseUnavailable, WeirError
 from weir.pipeline.job import Landed, Observe, PipelineOptions, start
+from weir.pipeline.metric_migration import require_tables
+from weir.pipeline.metric_tables import kept_days
 from weir.pipeline.ownership import owned_checkpoint
 from weir.pipeline.pipeline_metrics import PipelineMetrics
 from weir.pipeline.session import SessionOptions, open_session
@@ -122,7 +124,7 @@ def _start(
     spark: SparkSession, options: PipelineOptions, observe: Observe, available_now: bool
 ) -> StreamingQuery:
     try:
-        _apply_retention(options)
+        _prepare_tables(options)
         query: Any = start(spark, options, observe=observe, available_now=available_now)
         return cast(StreamingQuery, query)
     except (Py4JError, ConnectionError) as error:
@@ -134,14 +136,16 @@ def _require_tables(options: PipelineOptions) -> None:
     """Refuse a warehouse that was not migrated; a warehouse that does not answer may come back."""
     with suppress(WarehouseUnavailable):
         asyncio.run(verify_warehouse(options.clickhouse_url))
+        with closing(ClickHouseConnection(options.clickhouse_url)) as connection:
+            require_tables(connection, options.definitions)
 
 
-def _apply_retention(options: PipelineOptions) -> None:
-    connection = ClickHouseConnection(options.clickhouse_url)
-    try:
-        apply_retention(connection, options.retention)
-    finally:
-        connection.close()
+def _prepare_tables(options: PipelineOptions) -> None:
+    """Check the tables again, since ClickHouse may have been away before, and set how long they keep rows."""
+    with closing(ClickHouseConnection(options.clickhouse_url)) as connection:
+        require_tables(connection, options.definitions)
+        for definition in options.definitions:
+            apply_retention(connection, kept_days(definition, options.retention))
 
 
 def _publish(

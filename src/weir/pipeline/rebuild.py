@@ -22,7 +22,7 @@ from weir.pipeline.archive import Archive, ArchiveFile, ShardRange, covered_once
 from weir.pipeline.coverage import require_coverage
 from weir.pipeline.definition import MetricDefinition
 from weir.pipeline.job import PipelineOptions
-from weir.pipeline.landing import landing_rows
+from weir.pipeline.plain_rows import rows_of
 from weir.pipeline.quiet import quiet
 from weir.pipeline.sink import SLICE_ROWS, SinkOptions, connection
 from weir.pipeline.upkeep import LEASE_S, Prolong, archive_lease
@@ -169,7 +169,7 @@ def _land(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Iterator[p
                     for path, ranges in json.loads(task["pieces"])
                 ]
             )
-            rows = landing_rows(definition, events, rebuilt=True)
+            rows = rows_of(definition, events, rebuilt=True)
             for start in range(0, rows.num_rows, SLICE_ROWS):
                 part = rows.slice(start, SLICE_ROWS)
                 connection(options.clickhouse_url).insert(

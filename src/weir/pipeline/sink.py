@@ -22,7 +22,7 @@ from weir.model.backoff import Backoff
 from weir.pipeline.archive import Archive, ShardRange
 from weir.pipeline.decoding import Ages, events_of
 from weir.pipeline.definition import MetricDefinition
-from weir.pipeline.landing import landing_rows
+from weir.pipeline.plain_rows import rows_of
 from weir.pipeline.segments import Segment, segments_in
 from weir.pipeline.worker_gc import freeze_imports
 from weir.warehouse.audit_history import remember_drift
@@ -142,7 +142,7 @@ def _add_up(mine: _Collected, options: SinkOptions, writer: Executor) -> None:
                     Archive(options.archive).write, mine.definition, events, token=name, ranges=ranges
                 )
             )
-        mine.landing.append(landing_rows(mine.definition, events))
+        mine.landing.append(rows_of(mine.definition, events))
         mine.events += events.num_rows
         mine.newest_ms = max(mine.newest_ms, int(events["at_ms"].to_numpy().max()))
     mine.tables, mine.ranges = [], {}

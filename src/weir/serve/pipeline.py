@@ -11,6 +11,7 @@ from weir.broker.runner import RedisConnection
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.pipeline.drift_audit import AuditReport, PipelineAuditor
 from weir.pipeline.job import PipelineOptions
+from weir.pipeline.registry import load_definitions
 from weir.pipeline.session import SessionOptions
 from weir.settings import Settings, StoreUrls
 from weir.telemetry.events import QUEUE_COUNTERS
@@ -26,6 +27,7 @@ def pipeline_options(settings: Settings, urls: StoreUrls) -> PipelineOptions:
         checkpoint=checkpoint_folder(settings),
         archive=chosen.archive or str(_folder(settings) / "archive"),
         shards=settings.shards,
+        definitions=load_definitions(chosen.metrics),
         trigger_ms=chosen.trigger_ms,
         max_events=chosen.max_events,
         max_read_tasks=chosen.max_read_tasks,

@@ -18,7 +18,7 @@ from weir.errors import WeirError
 from weir.serve.run import served
 from weir.serve.server import bind
 from weir.settings import PREFIX, Settings
-from weir.stores.migrations import migrate_stores
+from weir.stores.migrations import RegisteredMetrics, migrate_stores
 
 _PASSED_ON = ("JAVA_HOME", "LANG", "USER", "XDG_RUNTIME_DIR")
 _STORES = frozenset({"WEIR_REDIS_URL", "WEIR_POSTGRES_URL", "WEIR_CLICKHOUSE_URL"})
@@ -48,7 +48,7 @@ async def running_api(settings: Settings, *, report: Callable[[str], None]) -> A
     """The embedded servers, migrated, and the API over them, while the block runs."""
     settings = with_free_port(settings)
     async with stack_from(settings, report=report) as stack:
-        await migrate_stores(stack.urls)
+        await migrate_stores(stack.urls, metrics=RegisteredMetrics.of(settings))
         async with served(settings, stack.urls, token_dir=stack.data_dir.path) as url:
             yield System(stack=stack, url=url, children={})
 

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from weir.telemetry.events import STREAM_FIELD
-
-# No event is longer: 1,000 samples, four names of 255 bytes and the header take 5.2 kB.
-MAX_EVENT_BYTES = 16_384
+from weir.telemetry.events import MAX_EVENT_BYTES, STREAM_FIELD
 
 # These stand for an entry that is not an event. They cannot be one, because no layout version is 0.
 MISSING, OVERSIZED = b"\x00\x01", b"\x00\x02"

@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from weir.telemetry.entries import MISSING, OVERSIZED, Entries
-from weir.telemetry.events import EventKind, EventLayout, Field
+from weir.telemetry.events import EventKind, EventLayout, Field, TextField
 
 REASONS = (
     "",
@@ -38,7 +38,7 @@ class Decoded:
     """The events of a run of entries as columns, and a fault code for every entry."""
 
     events: pa.RecordBatch
-    """`stream_ms`, `stream_sequence`, the dimensions (dictionaries), the fields and the samples."""
+    """`stream_ms`, `stream_sequence`, the dimensions (dictionaries), the fields, texts and samples."""
     codes: NDArray[np.uint8]
 
 
@@ -93,9 +93,12 @@ def _decode_version(
         **subjects.columns(good),
         **{field.name: pa.array(_numbers(field, headers)) for field in kind.fields},
     }
+    texts_at = starts[kept] + layout.header_size + _name_bytes(headers)
+    if kind.texts:
+        found = _texts(layout, entries.data, texts_at, headers)
+        columns |= {text.name: _text_column(text, found.get(text.name), len(kept)) for text in kind.texts}
     if kind.samples is not None:
-        samples_at = starts[kept] + layout.header_size + _name_bytes(headers)
-        columns[kind.samples] = _samples(raw, samples_at, headers["#samples"])
+        columns[kind.samples] = _samples(raw, texts_at + _text_bytes(headers), headers["#samples"])
     return kept, pa.RecordBatch.from_pydict(columns)
 
 
@@ -130,12 +133,18 @@ def _good(
 def _faults(
     layout: EventLayout, headers: NDArray[np.void], lengths: NDArray[np.uint32]
 ) -> NDArray[np.integer]:
-    expected = layout.header_size + _name_bytes(headers) + 4 * headers["#samples"].astype(np.int64)
+    expected = layout.header_size + _name_bytes(headers) + _text_bytes(headers)
+    expected += 4 * headers["#samples"].astype(np.int64)
     return np.where(expected == lengths, _OK, _LENGTH)
 
 
 def _name_bytes(headers: NDArray[np.void]) -> NDArray[np.int64]:
     total: NDArray[np.int64] = headers["#lengths"].sum(axis=1, dtype=np.int64)
+    return total
+
+
+def _text_bytes(headers: NDArray[np.void]) -> NDArray[np.int64]:
+    total: NDArray[np.int64] = headers["#texts"].sum(axis=1, dtype=np.int64)
     return total
 
 
@@ -156,6 +165,8 @@ def _headers(layout: EventLayout, raw: NDArray[np.uint8], starts: NDArray[np.int
             ("#version", "u1"),
             *((field.name, f"<u{field.width}") for field in layout.fields),
             ("#samples", "<u4"),
+            ("#texts", "<u2", (len(layout.texts),)),
+            # Directly before the names: lengths and names together are the key of a subject.
             ("#lengths", "u1", (layout.dimensions,)),
         ]
     )
@@ -216,6 +227,33 @@ def _names(key: bytes, count: int) -> tuple[tuple[str, ...], int]:
             return ("",) * count, _NOT_UTF8
         at += length
     return tuple(names), _OK
+
+
+def _texts(
+    layout: EventLayout, data: bytes, begins: NDArray[np.int64], headers: NDArray[np.void]
+) -> dict[str, list[bytes]]:
+    """The bytes of every text of the layout, by name."""
+    found = {}
+    for position, text in enumerate(layout.texts):
+        ends = begins + headers["#texts"][:, position]
+        # Slices of bytes cost a third of gathering with NumPy, whose indexes take eight bytes per byte.
+        found[text.name] = [
+            data[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+        ]
+        begins = ends
+    return found
+
+
+def _text_column(text: TextField, values: list[bytes] | None, count: int) -> pa.Array:
+    """The values of a text; empty in a version that does not have it."""
+    column = pa.array([b""] * count if values is None else values, pa.binary())
+    if text.binary:
+        return column
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        # Not UTF-8. An event is worth more than a few characters of it.
+        return pa.array([text.read(value) for value in values or ()], pa.string())
 
 
 def _samples(raw: NDArray[np.uint8], starts: NDArray[np.int64], counts: NDArray[np.uint32]) -> pa.Array:

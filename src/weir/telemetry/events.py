@@ -4,7 +4,8 @@ An `EventKind` is data. The Lua block of the broker's scripts (`telemetry.lua`),
 (`telemetry.codec`) and the pipeline's decoder (`telemetry.event_columns`) all follow from it.
 
 A kind that changes keeps the fields of its earlier versions in `earlier`. Entries and archive files of those
-versions stay readable: a field that they lack is 0, and a field that the kind no longer has is left out.
+versions stay readable: a field that they lack is 0, a text is empty, and what the kind no longer has is left
+out.
 
 Counts are summed. Gauges are the state right after the call; a bucket keeps their maximum and their
 last value. Odometers are lifetime totals kept by the same script: they only grow, and the sum of the
@@ -18,6 +19,9 @@ from enum import StrEnum
 
 STREAM_FIELD = "e"
 """The one field of a stream entry; its value is the packed event."""
+
+MAX_EVENT_BYTES = 16_384
+"""No event is longer: 1,000 samples, four names of 255 bytes and the header of a queue event take 5.2 kB."""
 
 
 class Aggregate(StrEnum):
@@ -34,8 +38,32 @@ class Field:
 
     name: str
     width: int
-    aggregates: tuple[Aggregate, ...]
-    doc: str
+    aggregates: tuple[Aggregate, ...] = ()
+    """None of them: the field is not part of the sums."""
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextField:
+    """One text of an event, in UTF-8, or with `binary` any bytes; what is longer than `max_bytes` is cut."""
+
+    name: str
+    max_bytes: int
+    binary: bool = False
+    doc: str = ""
+
+    def cut(self, value: str | bytes) -> bytes:
+        """The value in at most `max_bytes` bytes; a text is cut between two characters."""
+        data = value.encode(errors="replace") if isinstance(value, str) else bytes(value)
+        end = min(len(data), self.max_bytes)
+        # A byte of the form 10xxxxxx continues a character. No character has more than three of them.
+        while not self.binary and max(self.max_bytes - 3, 0) < end < len(data) and data[end] & 0xC0 == 0x80:
+            end -= 1
+        return data[:end]
+
+    def read(self, data: bytes) -> str | bytes:
+        """The value that was packed; bytes that are not UTF-8 become the replacement character."""
+        return data if self.binary else data.decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,34 +72,42 @@ class EventLayout:
 
     version: int
     fields: tuple[Field, ...]
+    texts: tuple[TextField, ...]
     dimensions: int
-    """How many texts follow the header."""
+    """How many names follow the header."""
 
     @property
     def struct_format(self) -> str:
-        """The fixed header: version, fields, sample count, one length byte per dimension."""
+        """The fixed header: version, fields, sample count, two length bytes per text, one per dimension."""
         codes = {1: "B", 2: "H", 4: "I", 8: "Q"}
-        return "<B" + "".join(codes[field.width] for field in self.fields) + "I" + "B" * self.dimensions
+        numbers = "".join(codes[field.width] for field in self.fields)
+        return f"<B{numbers}I" + "H" * len(self.texts) + "B" * self.dimensions
 
     @property
     def header_size(self) -> int:
-        return 1 + sum(field.width for field in self.fields) + 4 + self.dimensions
+        return 1 + sum(field.width for field in self.fields) + 4 + 2 * len(self.texts) + self.dimensions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventKind:
-    """One kind of event: its stream, its dimensions, its numbers and its samples."""
+    """One kind of event: its stream, its dimensions, its numbers, its texts and its samples."""
 
     name: str
     dimensions: tuple[str, ...]
-    """Texts of at most 255 bytes each."""
-    fields: tuple[Field, ...]
+    """Names of at most 255 bytes each, which are never empty; together they name the subject of an event."""
+    fields: tuple[Field, ...] = ()
+    texts: tuple[TextField, ...] = ()
+    """Texts and bytes of bounded length; only a metric whose rows are not summed keeps them."""
     samples: str | None = None
     """Name of a list of 32-bit samples that ends the entry, aggregated as a digest."""
     doc: str = ""
 
-    earlier: tuple[tuple[Field, ...], ...] = ()
-    """The fields of the versions before the current one, beginning with version 1."""
+    earlier: tuple[tuple[Field | TextField, ...], ...] = ()
+    """The fields and texts of the versions before the current one, beginning with version 1."""
+
+    @property
+    def fields_and_texts(self) -> tuple[Field | TextField, ...]:
+        return (*self.fields, *self.texts)
 
     @property
     def version(self) -> int:
@@ -82,8 +118,13 @@ class EventKind:
     def layouts(self) -> tuple[EventLayout, ...]:
         """Every version that can be read, the current one last."""
         return tuple(
-            EventLayout(version=number, fields=fields, dimensions=len(self.dimensions))
-            for number, fields in enumerate((*self.earlier, self.fields), start=1)
+            EventLayout(
+                version=number,
+                fields=tuple(one for one in fields if isinstance(one, Field)),
+                texts=tuple(one for one in fields if isinstance(one, TextField)),
+                dimensions=len(self.dimensions),
+            )
+            for number, fields in enumerate((*self.earlier, self.fields_and_texts), start=1)
         )
 
     @property

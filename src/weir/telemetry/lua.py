@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from weir.telemetry.events import STREAM_FIELD, EventKind
 
+_EMPTY = "''"
+
 
 def emit_block(
     kind: EventKind,
@@ -15,35 +17,65 @@ def emit_block(
     max_length: str,
     dimensions: Sequence[str],
     values: Mapping[str, str],
+    texts: Mapping[str, str] | None = None,
     samples: str | None = None,
     prepare: str = "",
 ) -> str:
     """Lua that appends one event of `kind` to `stream`, and whose failure does not fail the script around it.
 
     All arguments are Lua expressions: `enabled` and `max_length` texts, `dimensions` strings in the order of
-    the kind, `values` numbers by field name (0 if absent), `samples` an array of at most 1,000 numbers.
-    `prepare` holds statements that compute the variables of the expressions.
+    the kind, `values` numbers by field name (0 if absent), `texts` strings by name (empty if absent),
+    `samples` an array of at most 1,000 numbers. `prepare` holds statements that compute the variables of the
+    expressions.
     """
-    unknown = set(values) - {field.name for field in kind.fields}
+    given = texts or {}
+    unknown = (set(values) - {field.name for field in kind.fields}) | (
+        set(given) - {text.name for text in kind.texts}
+    )
     if unknown or len(dimensions) != len(kind.dimensions):
         raise ValueError(f"the block does not fit `{kind.name}`: {sorted(unknown) or dimensions}")
-    layout = "<I1" + "".join(f"I{field.width}" for field in kind.fields) + "I4" + "I1" * len(dimensions)
-    numbers = ", ".join(values.get(field.name, "0") for field in kind.fields)
-    lengths = ", ".join(f"#{text}" for text in dimensions)
-    texts = " .. ".join(dimensions)
+    numbers = "".join(f", {values.get(field.name, '0')}" for field in kind.fields)
+    cut = [f"event_texts[{number}]" for number in range(1, len(kind.texts) + 1)]
+    layout = "<I1" + "".join(f"I{field.width}" for field in kind.fields) + "I4" + "I2" * len(cut)
+    layout += "I1" * len(dimensions)
+    lengths = ", ".join(f"#{part}" for part in (*cut, *dimensions))
+    parts = " .. ".join((*dimensions, *cut))
     waits = samples or "{}"
     return f"""
 if {enabled} == '1' then
   pcall(function()
-    {prepare}
+    {prepare}{_cut_texts(kind, given)}
     local event_samples = {waits}
     local event_tail = ''
     if #event_samples > 0 then
       event_tail = struct.pack('<' .. string.rep('I4', #event_samples), unpack(event_samples))
     end
     redis.call('XADD', {stream}, 'MAXLEN', '~', {max_length}, '*', '{STREAM_FIELD}',
-      struct.pack('{layout}', {kind.version}, {numbers}, #event_samples, {lengths})
-      .. {texts} .. event_tail)
+      struct.pack('{layout}', {kind.version}{numbers}, #event_samples, {lengths})
+      .. {parts} .. event_tail)
   end)
 end
 """
+
+
+def _cut_texts(kind: EventKind, texts: Mapping[str, str]) -> str:
+    """Lua that fills `event_texts`, each cut as `TextField.cut` does it."""
+    if not kind.texts:
+        return ""
+    cuts = ", ".join(
+        f"event_cut({texts.get(text.name, _EMPTY)}, {text.max_bytes}, {'true' if text.binary else 'false'})"
+        for text in kind.texts
+    )
+    return f"""
+    local function event_cut(text, most, binary)
+      local last = math.min(#text, most)
+      while not binary and last > math.max(most - 3, 0) and last < #text do
+        local following = string.byte(text, last + 1)
+        if following < 128 or following > 191 then
+          break
+        end
+        last = last - 1
+      end
+      return string.sub(text, 1, last)
+    end
+    local event_texts = {{{cuts}}}"""

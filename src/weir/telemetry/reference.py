@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from weir.telemetry.events import CATALOGUE, STREAM_FIELD, EventKind, Field
+from weir.telemetry.events import CATALOGUE, STREAM_FIELD, EventKind, Field, TextField
 from weir.telemetry.streams import stream_key
 
 
@@ -24,14 +24,17 @@ def _page() -> Iterator[str]:
     yield "1. the layout version of the kind, 1 byte"
     yield "2. the fields below, in order"
     yield "3. the number of samples, 4 bytes"
-    yield "4. one length byte per dimension"
-    yield "5. the dimensions, UTF-8, without separators"
-    yield "6. the samples, 4 bytes each"
+    yield "4. the length of each text, 2 bytes"
+    yield "5. the length of each dimension, 1 byte"
+    yield "6. the dimensions, UTF-8, without separators"
+    yield "7. the texts, UTF-8 or any bytes, without separators"
+    yield "8. the samples, 4 bytes each"
     yield ""
     yield "An event's time is that of its stream id."
     yield ""
-    yield "Entries and archive files of every earlier version are read: a field that they lack is 0. A"
-    yield "pipeline that is older than the events says so and stops, before it reads or trims anything."
+    yield "Entries and archive files of every earlier version are read: a field that they lack is 0, a text"
+    yield "that they lack is empty. A pipeline that is older than the events says so and stops, before it"
+    yield "reads or trims anything."
     for kind in CATALOGUE:
         yield from _section(kind)
 
@@ -44,6 +47,7 @@ def _section(kind: EventKind) -> Iterator[str]:
     yield ""
     yield f"- Stream: `{stream_key(kind.name, 0)}` for shard 0, and so on."
     yield f"- Dimensions: {', '.join(f'`{name}`' for name in kind.dimensions)}."
+    yield from (_text_line(text) for text in kind.texts)
     yield f"- Samples: `{kind.samples}`, kept as a digest." if kind.samples else "- Samples: none."
     yield f"- Layout version: {kind.version}."
     yield f"- Header: {kind.layout.header_size} bytes."
@@ -51,6 +55,11 @@ def _section(kind: EventKind) -> Iterator[str]:
     yield "| field | bytes | a bucket keeps | meaning |"
     yield "|---|---|---|---|"
     yield from map(_row, kind.fields)
+
+
+def _text_line(text: TextField) -> str:
+    content = "any bytes" if text.binary else "UTF-8"
+    return f"- Text `{text.name}`: {content}, at most {text.max_bytes} bytes. {text.doc}"
 
 
 def _row(field: Field) -> str:

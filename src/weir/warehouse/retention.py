@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from weir.warehouse import tables
+from collections.abc import Mapping
+
 from weir.warehouse.connection import ClickHouseConnection
 
 _TTL = """
@@ -12,18 +13,16 @@ WHERE database = currentDatabase() AND name = {name:String}
 """
 
 
-def apply_retention(connection: ClickHouseConnection, retention: tables.TierRetention) -> list[str]:
-    """Set the TTL of every tier that has another one, and return the changed tables."""
+def apply_retention(connection: ClickHouseConnection, kept_days: Mapping[str, int]) -> list[str]:
+    """Set the TTL of every table that has another one, and return the changed tables."""
     changed = []
-    for each in tables.TIER_SETS:
-        for tier, days in zip(each.tiers, retention.by_step, strict=True):
-            (row,) = connection.rows(_TTL, {"name": tier.table})
-            if f"TTL bucket_start + toIntervalDay({days})" not in row["ddl"]:
-                # Without materializing: merges drop old rows later, and a start does not rewrite whole
-                # tables.
-                connection.command(
-                    f"ALTER TABLE {tier.table} MODIFY TTL bucket_start + toIntervalDay({days:d}) "
-                    "SETTINGS materialize_ttl_after_modify = 0"
-                )
-                changed.append(tier.table)
+    for table, days in kept_days.items():
+        (row,) = connection.rows(_TTL, {"name": table})
+        if f"TTL bucket_start + toIntervalDay({days})" not in row["ddl"]:
+            # Without materializing: merges drop old rows later, and a start does not rewrite whole tables.
+            connection.command(
+                f"ALTER TABLE {table} MODIFY TTL bucket_start + toIntervalDay({days:d}) "
+                "SETTINGS materialize_ttl_after_modify = 0"
+            )
+            changed.append(table)
     return changed

@@ -59,21 +59,18 @@ STEPS_MS = {"5s": 5 * SECOND_MS, "1m": MINUTE_MS, "1h": HOUR_MS}
 """The width of a bucket in each tier."""
 
 
-def _tiers(stem: str, *dimensions: str) -> TierSet:
+def tier_set(stem: str, *dimensions: str) -> TierSet:
     first, second, third = (Tier(table=f"{stem}_{name}", step_ms=STEPS_MS[name]) for name in STEPS_MS)
     return TierSet(dimensions=dimensions, tiers=(first, second, third))
 
 
-QUEUES = _tiers("queue_metrics", "organization", "project", "environment", "queue")
-ENVIRONMENTS = _tiers("environment_metrics", "organization", "project", "environment")
-WORKERS = _tiers("worker_metrics", "role", "hostname", "worker_id", "pid")
-TIER_SETS = (QUEUES, ENVIRONMENTS, WORKERS)
+QUEUES = tier_set("queue_metrics", "organization", "project", "environment", "queue")
+ENVIRONMENTS = tier_set("environment_metrics", "organization", "project", "environment")
+WORKERS = tier_set("worker_metrics", "role", "hostname", "worker_id", "pid")
 
 BUCKET_MS = STEPS_MS["5s"]
 """The width of a landing row's bucket: that of the finest tier."""
 
-QUEUE_LANDING = "queue_events_landing"
-WORKER_LANDING = "worker_events_landing"
 LOSSES = "queue_losses"
 OFFSETS = "ingest_offsets"
 GAPS = "metric_gaps"
