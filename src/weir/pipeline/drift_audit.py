@@ -17,6 +17,7 @@ from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.pipeline.gap_losses import gaps_by_shard, losses_in_gaps
 from weir.pipeline.quiet import quiet, wait_for_landing
+from weir.pipeline.switch_gaps import record_switch_gaps
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
 from weir.warehouse.audit_history import AuditHistory, AuditRecord, QueueDrift
@@ -64,6 +65,7 @@ class PipelineAuditor:
         fine_days: int = 2,
     ) -> None:
         self._store = store
+        self._connection = connection
         self._reader = AuditReader(connection)
         self._history = AuditHistory(connection)
         self._metrics = metrics
@@ -85,6 +87,7 @@ class PipelineAuditor:
             behind = self._behind(live) if landed else {}
             if still:
                 # Record losses before the report, so that it shows them as explained.
+                self._record_switches()
                 self._explain()
             report, drifting = self._report(behind if landed else {}, complete=landed and still)
         if report.complete:
@@ -147,9 +150,15 @@ class PipelineAuditor:
                         found[queue] = ahead
         return found
 
+    def _record_switches(self) -> None:
+        """Record the spans in which metrics were off, whose losses are explained like those of any gap."""
+        switches = self._store.read_switches(shards=self._shards)
+        record_switch_gaps(self._connection, switches, metrics=self._metrics)
+
     def _explain(self) -> None:
         """Record, once per queue and gap, what each queue lost in the gaps before its newest event."""
-        gaps = gaps_by_shard(self._reader.gaps(limit=1_000))
+        # What is lost in an open gap is known when it ends.
+        gaps = gaps_by_shard([gap for gap in self._reader.gaps(limit=1_000) if not gap.open])
         if not gaps:
             return
         queues = self._reader.queues_after_gaps([gap for mine in gaps.values() for gap in mine])

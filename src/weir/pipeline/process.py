@@ -26,6 +26,7 @@ from weir.pipeline.pipeline_metrics import PipelineMetrics
 from weir.pipeline.session import SessionOptions, open_session
 from weir.pipeline.source import settle_planned
 from weir.pipeline.supervisor import QuerySupervisor, StreamingQuery
+from weir.pipeline.switch_gaps import SwitchGapRecorder
 from weir.pipeline.upkeep import Upkeep, UpkeepOptions
 from weir.telemetry.progress import publish_status, read_lags
 from weir.telemetry.store import StreamStore
@@ -79,8 +80,16 @@ def _run(
         start_http_server(metrics_port, addr="127.0.0.1", registry=registry)
     spark = open_session(session)
 
+    recorder = SwitchGapRecorder(
+        store,
+        options.clickhouse_url,
+        metrics=[definition.name for definition in options.definitions],
+        shards=options.shards,
+    )
+
     def publish() -> None:
         _publish(spark, store, metrics, options)
+        recorder.record()
 
     def observe(number: int, rows: Sequence[Landed]) -> None:
         metrics.count_batch(number, rows)

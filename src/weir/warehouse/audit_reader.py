@@ -12,6 +12,7 @@ from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse import tables
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.queries import load_warehouse_queries
+from weir.warehouse.tables import GapKind
 
 # The largest installation that is measured has 100,000 queues, so the list is complete even if all of them
 # drift.
@@ -60,10 +61,14 @@ class TierSums:
 class GapReport:
     metric: str
     shard: int
+    kind: GapKind
     from_id: str
     to_id: str
+    """Empty while it is open."""
+    open: bool
     from_ms: int
     to_ms: int
+    """For an open gap, now."""
     reason: str
     entries: int | None
     lost: Mapping[str, int]
@@ -128,7 +133,22 @@ class AuditReader:
         return self._ask("tier_differences", start_s=start_s, limit=limit)
 
     def gaps(self, *, limit: int = 100) -> list[GapReport]:
-        return [GapReport(**{**row, "lost": named(row["lost"])}) for row in self._ask("gaps", limit=limit)]
+        return [
+            GapReport(
+                **{
+                    **row,
+                    "kind": GapKind(row["kind"]),
+                    "open": bool(row["open"]),
+                    "lost": named(row["lost"]),
+                }
+            )
+            for row in self._ask("gaps", limit=limit)
+        ]
+
+    def switch_gaps(self) -> dict[tuple[str, int, str], str]:
+        """The end of each gap of metrics that were switched off, by metric, shard and first id."""
+        rows = self._ask("switch_gaps", kind=GapKind.SWITCHED_OFF.value)
+        return {(row["metric"], row["shard"], row["from_id"]): row["to_id"] for row in rows}
 
     def rejects(self) -> list[dict[str, Any]]:
         return self._ask("rejects")

@@ -154,14 +154,16 @@ FROM {table:Identifier}
 WHERE bucket_start >= toDateTime({start_s:UInt32}, 'UTC')
 
 -- name: gaps
--- The newest gaps, each with the sum of what queues lost in it according to their odometers.
+-- The newest gaps, each with the sum of what queues lost in it according to their odometers. One that is open ends now.
 SELECT
     g.metric AS metric,
     g.shard AS shard,
     g.from_id AS from_id,
+    any(g.kind) AS kind,
     max(g.to_id) AS to_id,
+    max(g.to_id) = '' AS open,
     toUnixTimestamp64Milli(max(g.from_at)) AS from_ms,
-    toUnixTimestamp64Milli(max(g.to_at)) AS to_ms,
+    toUnixTimestamp64Milli(if(open, now64(3), max(g.to_at))) AS to_ms,
     any(g.reason) AS reason,
     max(g.entries) AS entries,
     any(l.lost) AS lost
@@ -175,6 +177,13 @@ LEFT JOIN
 GROUP BY metric, shard, from_id
 ORDER BY from_ms DESC
 LIMIT {limit:UInt32}
+
+-- name: switch_gaps
+-- The gaps of metrics that were switched off: their ends, empty for those that are open.
+SELECT metric, shard, from_id, max(to_id) AS to_id
+FROM metric_gaps
+WHERE kind = {kind:String}
+GROUP BY metric, shard, from_id
 
 -- name: rejects
 -- How many events were corrected or set aside, by metric, reason and action.

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from weir.model.limits import MAX_TIME_MS
 from weir.warehouse import tables
 from weir.warehouse.connection import ClickHouseConnection
+from weir.warehouse.tables import GapKind
 
 Stream = tuple[str, int]
 _POSITIONS = f"""
@@ -20,14 +21,16 @@ GROUP BY metric, shard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapRow:
-    """A span of one stream that was dropped before it was read."""
+    """A span of one stream whose events do not exist."""
 
     metric: str
     shard: int
     from_id: str
     to_id: str
+    """Empty while the gap is open."""
     reason: str
     entries: int | None
+    kind: GapKind = GapKind.DROPPED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +61,9 @@ def insert_gaps(connection: ClickHouseConnection, gaps: Sequence[GapRow], *, tok
             "from_id": gap.from_id,
             "to_id": gap.to_id,
             "from_at": _time(int(gap.from_id.partition("-")[0])),
-            "to_at": _time(int(gap.to_id.partition("-")[0])),
+            "to_at": _time(int((gap.to_id or gap.from_id).partition("-")[0])),
             "reason": gap.reason,
+            "kind": gap.kind.value,
             "entries": gap.entries,
             "detected_at": _time(now_ms),
         }

@@ -14,14 +14,15 @@ ClickHouse merges them, so every query aggregates with GROUP BY.
     wait_max_ms                max
     wait_digest                quantilesTDigestMerge(0.5, 0.95, 0.99)(wait_digest)
 
-`metric_gaps` holds the spans that are unknown, by metric and shard; an environment's shard is
-`model.shards.shard_of`. Environments have counters, waits, `max_environment_*`, `max_oldest_age_ms`
+`metric_gaps` holds the spans that are unknown, by metric and shard, and their kinds; an environment's shard
+is `model.shards.shard_of`. Environments have counters, waits, `max_environment_*`, `max_oldest_age_ms`
 and a `last` of the three environment gauges.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from weir.model.durations import HOUR_MS, MINUTE_MS, SECOND_MS
 
@@ -40,6 +41,15 @@ class TierSet:
 
     dimensions: tuple[str, ...]
     tiers: tuple[Tier, Tier, Tier]
+
+
+class GapKind(StrEnum):
+    """Why a span is unknown."""
+
+    DROPPED = "dropped"
+    """Redis dropped events before they were read."""
+    SWITCHED_OFF = "switched_off"
+    """Somebody switched metrics off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

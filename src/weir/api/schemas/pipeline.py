@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from weir.warehouse.tables import GapKind
+
 
 class StreamView(BaseModel):
     metric: str = Field(examples=["queue"])
@@ -17,14 +19,16 @@ class StreamView(BaseModel):
 
 
 class GapView(BaseModel):
-    """Events that were trimmed before they were read: unknown, and shown so."""
+    """A span without events: they were trimmed before they were read, or metrics were off."""
 
     metric: str
     shard: int
+    kind: GapKind
     from_id: str
-    to_id: str
+    to_id: str = Field(description="Empty while the gap is open.")
+    open: bool
     from_ms: int
-    to_ms: int
+    to_ms: int = Field(description="For an open gap, now.")
     reason: str
     entries: int | None
     lost: dict[str, int]

@@ -1,0 +1,117 @@
+"""Records the spans in which metrics were off as gaps: charts show them as unknown, and the audit explains by
+them what was lost.
+
+Redis knows the spans, because the switch is there. Whoever switches records them at once. The pipeline and
+the audit do it again, in case ClickHouse was away then: recording twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from uuid import uuid4
+
+import structlog
+
+from weir.errors import WeirError
+from weir.telemetry.store import StreamStore
+from weir.telemetry.switch import OffSpan, ShardSwitch
+from weir.warehouse.audit_history import remember_drift
+from weir.warehouse.audit_reader import AuditReader
+from weir.warehouse.connection import ClickHouseConnection
+from weir.warehouse.ingest import GapRow, insert_gaps
+from weir.warehouse.tables import GapKind
+
+_log = structlog.get_logger(__name__)
+
+Ends = Mapping[tuple[str, int, str], str]
+"""The ends of recorded gaps, by metric, shard and first id; empty for an open gap."""
+
+
+def record_switch_gaps(
+    connection: ClickHouseConnection, switches: Sequence[ShardSwitch], *, metrics: Iterable[str]
+) -> int:
+    """Record each span that the warehouse does not know as it is; how many rows that took."""
+    now_ms = time.time_ns() // 1_000_000
+    recorded = AuditReader(connection).switch_gaps()
+    rows = [
+        *_missing(switches, recorded, metrics=list(metrics)),
+        *_forgotten(switches, recorded, now_ms=now_ms),
+    ]
+    if rows:
+        # Before the gaps: they must not explain drift that is older than they are.
+        remember_drift(
+            connection, [row for row in rows if (row.metric, row.shard, row.from_id) not in recorded]
+        )
+        # A row is known by its metric, shard and start, so no token has to protect it from a repetition.
+        insert_gaps(connection, rows, token=uuid4().hex, now_ms=now_ms)
+    return len(rows)
+
+
+def _missing(switches: Sequence[ShardSwitch], recorded: Ends, *, metrics: Sequence[str]) -> Iterator[GapRow]:
+    for switch in switches:
+        for span in switch.spans:
+            for metric in metrics:
+                row = _row(metric, switch.shard, span)
+                if recorded.get((metric, switch.shard, row.from_id)) != row.to_id:
+                    yield row
+
+
+def _forgotten(switches: Sequence[ShardSwitch], recorded: Ends, *, now_ms: int) -> Iterator[GapRow]:
+    """Open gaps of which Redis knows nothing, because it lost its data: metrics are on, so they end now."""
+    known = {(switch.shard, _id(span.from_ms)) for switch in switches for span in switch.spans}
+    for (metric, shard, from_id), to_id in recorded.items():
+        if not to_id and (shard, from_id) not in known:
+            yield GapRow(
+                metric=metric,
+                shard=shard,
+                from_id=from_id,
+                to_id=_id(now_ms),
+                reason="metrics were switched off, and Redis lost its data",
+                entries=None,
+                kind=GapKind.SWITCHED_OFF,
+            )
+
+
+def _row(metric: str, shard: int, span: OffSpan) -> GapRow:
+    return GapRow(
+        metric=metric,
+        shard=shard,
+        from_id=_id(span.from_ms),
+        to_id="" if span.to_ms is None else _id(span.to_ms),
+        reason=f"metrics were switched off by {span.by}: {span.reason}".removesuffix(": "),
+        entries=None,
+        kind=GapKind.SWITCHED_OFF,
+    )
+
+
+def _id(time_ms: int) -> str:
+    """A moment as the id of an entry that would come first in it."""
+    return f"{time_ms}-0"
+
+
+class SwitchGapRecorder:
+    """Records the spans of a running pipeline whenever they changed."""
+
+    def __init__(
+        self, store: StreamStore, clickhouse_url: str, *, metrics: Sequence[str], shards: int
+    ) -> None:
+        self._store = store
+        self._url = clickhouse_url
+        self._metrics = metrics
+        self._shards = shards
+        self._recorded: Sequence[ShardSwitch] | None = None
+
+    def record(self) -> None:
+        """Record what changed since the last time; a failure is logged, and the next call tries again."""
+        try:
+            switches = self._store.read_switches(shards=self._shards)
+            if switches != self._recorded:
+                connection = ClickHouseConnection(self._url, timeout_s=5, connect_timeout_s=5)
+                try:
+                    record_switch_gaps(connection, switches, metrics=self._metrics)
+                finally:
+                    connection.close()
+                self._recorded = switches
+        except WeirError as error:
+            _log.warning("the spans without metrics are not recorded yet", error=str(error))
