@@ -100,3 +100,14 @@ def test_where_redis_counts_what_it_added_the_dropped_are_known() -> None:
 def test_an_unreachable_redis_is_an_error_of_the_tree() -> None:
     with pytest.raises(BrokerUnavailable):
         StreamStore("redis://127.0.0.1:1/0", timeout_s=0.2).is_held()
+
+
+def test_probes_look_up_many_ids_in_one_round_trip(redis: Redis, store: StreamStore) -> None:
+    redis.xtrim(KEY, minid="4-0", approximate=False)
+    assert store.neighbours(KEY, [2, 7, 20]) == [(None, (4, 0)), ((7, 0), (8, 0)), ((20, 0), None)]
+    assert store.windows(KEY, [(1, 5), (6, 20), (30, 40)], limit=3) == [
+        [(4, 0)],
+        [(19, 0), (18, 0), (17, 0)],
+        [],
+    ]
+    assert (store.last_until(KEY, "9-5"), store.last_until(KEY, "3-0")) == ("9-0", None)

@@ -25,7 +25,7 @@ from weir.pipeline.planning import Bounds, fallback_offset, next_offset
 from weir.pipeline.segments import SPARK_SCHEMA, record_batch, segment_of
 from weir.pipeline.worker_gc import freeze_imports, without_collector
 from weir.telemetry.store import StreamStore, Tail
-from weir.telemetry.stream_ids import parse_id
+from weir.telemetry.stream_ids import StreamId, parse_id
 from weir.telemetry.streams import EVENT_LAYOUT, stream_key
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.ingest import landed_positions
@@ -79,6 +79,23 @@ class StreamsDataSource(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
         return StreamsReader(SourceOptions.from_text(self.options["options"]))
+
+
+@dataclass(frozen=True, slots=True)
+class StreamIds:
+    """The ids of one stream in Redis."""
+
+    store: StreamStore
+    key: str
+
+    def neighbours(self, times_ms: Sequence[int]) -> Sequence[tuple[StreamId | None, StreamId | None]]:
+        return self.store.neighbours(self.key, times_ms)
+
+    def windows(self, spans_ms: Sequence[tuple[int, int]], *, limit: int) -> Sequence[Sequence[StreamId]]:
+        return self.store.windows(self.key, spans_ms, limit=limit)
+
+    def last_until(self, position: str) -> str | None:
+        return self.store.last_until(self.key, position)
 
 
 @dataclass
@@ -152,12 +169,6 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         finally:
             store.close()
 
-    def ids_after(self, stream: Stream, position: str, *, count: int) -> list[str]:
-        return self._streams().ids_after(stream_key(*stream), position, count=count)
-
-    def ids_until(self, stream: Stream, position: str, *, count: int) -> list[str]:
-        return self._streams().ids_until(stream_key(*stream), position, count=count)
-
     def _plan(self, start: Offset, bounds: Bounds) -> Offset:
         """The end of the next batch."""
         plan = self._streams().recall(PLAN)
@@ -172,7 +183,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._require_known_layouts()
         if self._target is not None:
             tails = {stream: _capped(tail, self._target.position(stream)) for stream, tail in tails.items()}
-        return next_offset(start, tails, bounds=bounds, probe=self, now_ms=time.time_ns() // 1_000_000)
+        return next_offset(start, tails, bounds=bounds, probe=self._probe, now_ms=time.time_ns() // 1_000_000)
 
     def _require_known_layouts(self) -> None:
         """Stop before events of a newer Weir are read, because they would be set aside and then trimmed.
@@ -198,6 +209,9 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._streams().remember(PLAN, {"start": done, "end": done})
         self._streams().settle({stream_key(*stream): at for stream, at in offset.positions.items()})
         self._settled = offset
+
+    def _probe(self, stream: Stream) -> StreamIds:
+        return StreamIds(self._streams(), stream_key(*stream))
 
     def _tails(self) -> Mapping[Stream, Tail]:
         streams = self._options.streams

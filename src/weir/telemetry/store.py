@@ -22,7 +22,7 @@ from redis.retry import Retry
 from weir.errors import BrokerUnavailable
 from weir.redis_client import DRIVER_ERRORS, is_cluster, node_url
 from weir.telemetry.entries import Entries, entries_of
-from weir.telemetry.stream_ids import ORIGIN, is_after
+from weir.telemetry.stream_ids import ORIGIN, StreamId, is_after, parse_id
 from weir.telemetry.streams import GROUP, layouts_key, switch_key
 from weir.telemetry.switch import ShardSwitch, switch_of
 
@@ -97,14 +97,25 @@ class StreamStore:
             position = reply[-1][0].decode()
             yield entries_of(reply)
 
-    def ids_after(self, key: str, position: str, *, count: int) -> list[str]:
-        """The next few ids."""
-        start = "-" if position == ORIGIN else f"({position}"
-        return [entry[0].decode() for entry in self._call("XRANGE", key, start, "+", "COUNT", count)]
+    def last_until(self, key: str, position: str) -> str | None:
+        """The last id up to and including `position`; None if there is none."""
+        found = self._call("XREVRANGE", key, position, "-", "COUNT", 1)
+        return found[0][0].decode() if found else None
 
-    def ids_until(self, key: str, position: str, *, count: int) -> list[str]:
-        """The few ids up to and including `position`, latest first."""
-        return [entry[0].decode() for entry in self._call("XREVRANGE", key, position, "-", "COUNT", count)]
+    def neighbours(self, key: str, times_ms: Sequence[int]) -> list[tuple[StreamId | None, StreamId | None]]:
+        """For each time, the last id in this millisecond or before it, and the first id after it."""
+        commands: list[tuple[Any, ...]] = []
+        for at_ms in times_ms:
+            commands.append(("XREVRANGE", key, at_ms, "-", "COUNT", 1))
+            commands.append(("XRANGE", key, at_ms + 1, "+", "COUNT", 1))
+        found = [_ids(reply) for reply in self._call_all(key, commands)]
+        firsts = [ids[0] if ids else None for ids in found]
+        return list(zip(firsts[::2], firsts[1::2], strict=True))
+
+    def windows(self, key: str, spans_ms: Sequence[tuple[int, int]], *, limit: int) -> list[list[StreamId]]:
+        """For each span, the ids from its first to before its second millisecond, latest first."""
+        commands = [("XREVRANGE", key, end_ms - 1, begin_ms, "COUNT", limit) for begin_ms, end_ms in spans_ms]
+        return [_ids(reply) for reply in self._call_all(key, commands)]
 
     def read_announced(self, layouts: Sequence[str], *, shards: int) -> dict[str, int]:
         """The newest version of each of these layouts that any program announced in any shard."""
@@ -200,20 +211,24 @@ class StreamStore:
 
     def _call(self, *command: Any) -> list[Any]:
         """Send a command and return the parser's reply."""
+        (reply,) = self._call_all(command[1], [command])
+        return reply
+
+    def _call_all(self, key: str, commands: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+        """Send commands about one stream together and return the parser's replies."""
         # Past the client's own methods, because building their dictionaries would halve the speed.
         with _translating():
-            pool = self._pool_of(command[1])
+            pool = self._pool_of(key)
             connection: Any = pool.get_connection()
             try:
-                connection.send_command(*command)
-                reply: list[Any] = connection.read_response(disable_decoding=True)
+                connection.send_packed_command(connection.pack_commands(commands))
+                return [connection.read_response(disable_decoding=True) for _ in commands]
             except BaseException:
                 connection.disconnect()
                 self._forget_nodes()
                 raise
             finally:
                 pool.release(connection)
-            return reply
 
     def _pool_of(self, key: str) -> ConnectionPool:
         """The connections to the server that holds a stream."""
@@ -244,6 +259,10 @@ class StreamStore:
             tail = _tail(reply)
             if tail is not None and tail.dropped is not None and tail.first_id == position:
                 self.remember(f"read:{key}", {"position": position, "count": tail.dropped + 1})
+
+
+def _ids(reply: Sequence[Any]) -> list[StreamId]:
+    return [parse_id(entry[0].decode()) for entry in reply]
 
 
 def _note_key(name: str) -> str:
