@@ -47,12 +47,14 @@ class Size:
     warm_events: int
     plain_s: float
     fresh_s: float
-    wide_queues: int
-    """How many distinct queues the wide batch has; 0 leaves it out."""
+    many_queues: int
+    """How many queues there are where every event is of another queue."""
+    task_rounds: int
+    """How often the pipeline runs with one read task and with two, in turns."""
 
 
-FULL = Size(events=1_000_000, warm_events=400_000, plain_s=15, fresh_s=30, wide_queues=100_000)
-QUICK = Size(events=200_000, warm_events=100_000, plain_s=4, fresh_s=8, wide_queues=0)
+FULL = Size(events=1_000_000, warm_events=400_000, plain_s=15, fresh_s=30, many_queues=100_000, task_rounds=3)
+QUICK = Size(events=200_000, warm_events=100_000, plain_s=4, fresh_s=8, many_queues=20_000, task_rounds=1)
 
 
 def run(*, quick: bool, events: int | None = None, **_: Any) -> dict[str, Any]:
@@ -68,10 +70,9 @@ async def _measure(size: Size) -> dict[str, Any]:
         async with _servers(Path(folder)) as (redis_url, clickhouse_url):
             bench = _Bench(redis_url=redis_url, clickhouse_url=clickhouse_url, folder=Path(folder), size=size)
             plain = await asyncio.to_thread(bench.plain)
-            async with child(
-                "-m", "weir.cli", "pipeline", "run", folder=Path(folder), **bench.settings()
-            ) as one:
-                return await asyncio.to_thread(bench.run, one.pid, plain)
+            async with bench.pipeline() as pid:
+                figures = await asyncio.to_thread(bench.run, pid, plain)
+            return {**figures, "two_tasks_ratio": await bench.two_tasks_ratio()}
 
 
 class _Bench:
@@ -84,7 +85,34 @@ class _Bench:
         self._store = StreamStore(redis_url)
         self._keys = [stream_key("queue", shard) for shard in range(SHARDS)]
 
-    def settings(self) -> dict[str, str]:
+    @asynccontextmanager
+    async def pipeline(self, **settings: str) -> AsyncIterator[int]:
+        """A running pipeline, in a process of its own; yields its process id."""
+        command = ("-m", "weir.cli", "pipeline", "run")
+        async with child(*command, folder=self._folder, **self._settings(), **settings) as one:
+            started_ms = time.time() * 1_000
+            await asyncio.to_thread(_until, lambda: self._runs_since(started_ms), 120)
+            yield one.pid
+
+    async def two_tasks_ratio(self) -> float:
+        """How much faster two read tasks are than one."""
+        rates: dict[int, list[float]] = {1: [], 2: []}
+        for number in range(self._size.task_rounds):
+            for tasks in (1, 2) if number % 2 == 0 else (2, 1):
+                async with self.pipeline(WEIR_PIPELINE__MAX_READ_TASKS=str(tasks)):
+                    rates[tasks].append(await asyncio.to_thread(self._warm_backlog))
+        return round(statistics.median(rates[2]) / statistics.median(rates[1]), 2)
+
+    def _warm_backlog(self) -> float:
+        producer = Producer(self._redis, queues=QUEUES, shards=SHARDS, prefix=secrets.token_hex(4))
+        self._backlog(producer, self._size.warm_events)
+        return self._backlog(producer, self._size.events)
+
+    def _runs_since(self, at_ms: float) -> bool:
+        status = read_status(self._store)
+        return status is not None and status.state == "running" and status.updated_ms > at_ms
+
+    def _settings(self) -> dict[str, str]:
         """How the pipeline finds the servers."""
         return {
             "WEIR_REDIS_URL": self._redis_url,
@@ -96,13 +124,14 @@ class _Bench:
 
     def run(self, pipeline_pid: int, plain: dict[str, float]) -> dict[str, Any]:
         """Measure the pipeline that runs as this process, and set it against the plain consumer."""
-        _until(lambda: (s := read_status(self._store)) is not None and s.state == "running", 120)
         memory = _Memory(pipeline_pid)
         producer = Producer(self._redis, queues=QUEUES, shards=SHARDS)
         for _ in range(2):
             self._backlog(producer, self._size.warm_events // 2)
+        spent_s = _processor_s()
         rate = self._backlog(producer, self._size.events)
-        wide = self._wide()
+        spent_s = _processor_s() - spent_s
+        many_queues_rate = self._many_queues()
         freshness = self._freshness(producer)
         rss_mib = memory.stop()
         drift = self._drift()
@@ -118,7 +147,9 @@ class _Bench:
             "events": self._size.events,
             "queues": QUEUES,
             "shards": SHARDS,
-            **wide,
+            "core_s_per_million": round(spent_s / self._size.events * 1_000_000, 2),
+            "many_queues": self._size.many_queues,
+            "events_per_s_many_queues": round(many_queues_rate),
         }
 
     def plain(self) -> dict[str, float]:
@@ -150,13 +181,10 @@ class _Bench:
         _until(lambda: self._landed() >= before + count, 600)
         return count / (time.monotonic() - began)
 
-    def _wide(self) -> dict[str, Any]:
-        """One batch in which every event is of another queue."""
-        if not self._size.wide_queues:
-            return {}
-        producer = Producer(self._redis, queues=self._size.wide_queues, shards=SHARDS, prefix="wide")
-        rate = self._backlog(producer, self._size.wide_queues)
-        return {"wide_queues": self._size.wide_queues, "wide_events_per_s": round(rate)}
+    def _many_queues(self) -> float:
+        """One batch in which every event is of another queue; events a second."""
+        producer = Producer(self._redis, queues=self._size.many_queues, shards=SHARDS, prefix="many")
+        return self._backlog(producer, self._size.many_queues)
 
     def _freshness(self, producer: Producer) -> dict[str, Any]:
         """From appending an event to seeing its row, while others come at a steady rate."""
@@ -211,6 +239,18 @@ class _Memory:
                 except psutil.Error:
                     continue
             self._peak = max(self._peak, total / 2**20)
+
+
+def _processor_s() -> float:
+    """The processor time of the pipeline and of the servers so far: of all that this process started."""
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        try:
+            spent = process.cpu_times()
+        except psutil.Error:
+            continue
+        total += spent.user + spent.system
+    return total
 
 
 def _probe(producer: Producer, warehouse: ClickHouseConnection, *, seconds: float) -> list[float]:

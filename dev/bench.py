@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Annotated
 
 import typer
 
+from benches.against import compare
 from weir.cli.options import JsonOption
 from weir.errors import Misconfigured
 
@@ -36,6 +38,10 @@ def bench(
     events: Annotated[
         int | None, typer.Option("--events", min=1_000, help="How many events, where that matters.")
     ] = None,
+    against: Annotated[
+        str, typer.Option("--against", help="Another revision to run in turns with this checkout.")
+    ] = "",
+    pairs: Annotated[int, typer.Option("--pairs", min=1, help="How many pairs of runs with --against.")] = 5,
     as_json: JsonOption = False,
 ) -> None:
     """Measure one thing. The last line is one JSON object with `--json`."""
@@ -45,5 +51,18 @@ def bench(
         return
     if name not in BENCHES:
         raise Misconfigured(f"there is no bench `{name}`; there are: {', '.join(BENCHES) or 'none'}")
-    figures = import_module(f"benches.{name}").run(quick=quick, rows=rows, events=events)
+    if against:
+        given = {"--quick": quick, "--rows": rows, "--events": events}
+        figures = compare(name, revision=against, pairs=pairs, options=_words(given))
+    else:
+        figures = import_module(f"benches.{name}").run(quick=quick, rows=rows, events=events)
     typer.echo(json.dumps(figures) if as_json else json.dumps(figures, indent=2))
+
+
+def _words(given: Mapping[str, int | bool | None]) -> list[str]:
+    """The options that were given, as words of a command."""
+    found: list[str] = []
+    for name, value in given.items():
+        if value:
+            found += [name] if value is True else [name, str(value)]
+    return found
