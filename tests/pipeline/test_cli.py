@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,12 +13,19 @@ from pathlib import Path
 
 import pytest
 from tests.pipeline.emission import Emission
+from tests.pipeline.flow import Flow
 from tests.pipeline.test_sink import batches, check
 
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import RedisConnection
 from weir.cli.main import main
+from weir.model.message import NewMessage
+from weir.model.names import EnvironmentRef
+from weir.model.shards import shard_of
 from weir.pipeline.definition import QUEUE_METRIC
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.sink import land
+from weir.spec.ir import QueueSpec
 from weir.telemetry.store import StreamStore
 from weir.telemetry.streams import stream_key
 from weir.warehouse.connection import ClickHouseConnection
@@ -190,3 +199,65 @@ def test_a_time_that_is_none_is_refused(weir: Weir) -> None:
 
 def test_an_empty_span_is_refused_before_spark_is_started(weir: Weir) -> None:
     weir("rebuild", "--from", "2026-11-16T08:00", "--to", "2026-11-16T08:00", status=1)
+
+
+def test_metrics_are_switched_off_and_on_and_the_loss_is_told(
+    weir: Weir, options: PipelineOptions, environment: EnvironmentRef
+) -> None:
+    queue = environment.queue("q")
+
+    def push(count: int) -> None:
+        async def work() -> None:
+            broker = RedisBroker(RedisConnection(url=options.redis_url), shards=options.shards)
+            await broker.define(queue, QueueSpec(name="q"))
+            await broker.enqueue(queue, [NewMessage(payload=b"x") for _ in range(count)])
+            await broker.aclose()
+
+        asyncio.run(work())
+
+    assert "metrics are on; they were never off" in weir("metrics", "status")
+    push(2)
+    flow = Flow(options)
+    flow.move()
+    told = weir("metrics", "off", "--reason", "a load test")
+    assert "metrics are off since 20" in told
+    assert ": a load test" in told
+    push(5)
+    assert "lost so far: 5 enqueued" in weir("metrics", "status")
+    found = json.loads(weir("metrics", "off", "--reason", "again", "--json"))
+    assert (found["off"], found["mixed"], found["reason"], found["recorded"]) == (
+        True,
+        False,
+        "a load test",
+        True,
+    )
+    assert found["by"].startswith("command:")
+    assert found["loss"] == {"counts": {"enqueued": 5}, "source": "odometers", "landed": True}
+    assert "metrics are on since 20" in weir("metrics", "on")
+    push(1)
+    flow.move()
+    flow.close()
+    assert json.loads(weir("audit", "--json", "--wait-s", "2"))["drift"] == 0
+    told = weir("metrics", "status")
+    assert "lost in the last span, as far as audited: 5 enqueued" in told
+    (shard,) = {
+        gap["shard"] for gap in json.loads(weir("status", "--json"))["gaps"] if any(gap["lost"].values())
+    }
+    assert shard == shard_of(environment, shards=options.shards)
+
+
+def test_switching_without_redis_is_one_line(weir: Weir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_REDIS_URL", "redis://127.0.0.1:1")
+    weir("metrics", "off", "--reason", "x", status=1)
+
+
+def test_switching_without_clickhouse_works_and_says_what_is_missing(
+    weir: Weir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = os.environ["WEIR_CLICKHOUSE_URL"]
+    monkeypatch.setenv("WEIR_CLICKHOUSE_URL", "http://127.0.0.1:1/weir")
+    told = weir("metrics", "off", "--reason", "x")
+    assert "ClickHouse does not know the span yet" in told
+    monkeypatch.setenv("WEIR_CLICKHOUSE_URL", url)
+    assert not json.loads(weir("metrics", "status", "--json"))["recorded"]
+    assert json.loads(weir("metrics", "on", "--json"))["recorded"]

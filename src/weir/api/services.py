@@ -34,6 +34,7 @@ from weir.ingress.receive import Receiver
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef
 from weir.pipeline.status import PipelineView
+from weir.pipeline.switching import MetricsSwitching
 from weir.telemetry.presence import Presence, ServingProcess
 from weir.warehouse.reading.warehouse import Warehouse
 from weir.workers.timeline import Timelines
@@ -92,6 +93,7 @@ class Services:
     pools: Mapping[str, Callable[[], PoolState]] = field(default_factory=dict)
     """The connections to PostgreSQL, by who uses them."""
     pipeline: Callable[[], Awaitable[PipelineView]] | None = None
+    metrics_switching: MetricsSwitching | None = None
     metrics_token: str | None = None
     """A credential of the operator: with it `/metrics` shows every tenant."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from weir.cli import metrics_switch
 from weir.cli.options import DataDirOption, JsonOption, settings_with
 from weir.cli.running import import_from_here, run_until_done, say
 from weir.embedded.java import find_java
@@ -21,6 +22,7 @@ from weir.settings import Settings
 from weir.stores.urls import resolve_urls
 
 app = typer.Typer(no_args_is_help=True, help="The pipeline: how events get from the streams to the charts.")
+app.add_typer(metrics_switch.app, name="metrics")
 
 
 @app.command()

@@ -34,18 +34,21 @@ def record_switch_gaps(
     """Record each span that the warehouse does not know as it is; how many rows that took."""
     now_ms = time.time_ns() // 1_000_000
     recorded = AuditReader(connection).switch_gaps()
-    rows = [
-        *_missing(switches, recorded, metrics=list(metrics)),
-        *_forgotten(switches, recorded, now_ms=now_ms),
-    ]
+    rows = unrecorded(switches, recorded, metrics=list(metrics), now_ms=now_ms)
     if rows:
         # Before the gaps: they must not explain drift that is older than they are.
-        remember_drift(
-            connection, [row for row in rows if (row.metric, row.shard, row.from_id) not in recorded]
-        )
+        new = [row for row in rows if (row.metric, row.shard, row.from_id) not in recorded]
+        remember_drift(connection, new)
         # A row is known by its metric, shard and start, so no token has to protect it from a repetition.
         insert_gaps(connection, rows, token=uuid4().hex, now_ms=now_ms)
     return len(rows)
+
+
+def unrecorded(
+    switches: Sequence[ShardSwitch], recorded: Ends, *, metrics: Sequence[str], now_ms: int
+) -> list[GapRow]:
+    """The rows that the warehouse lacks. Shards that are not given are left alone."""
+    return [*_missing(switches, recorded, metrics=metrics), *_forgotten(switches, recorded, now_ms=now_ms)]
 
 
 def _missing(switches: Sequence[ShardSwitch], recorded: Ends, *, metrics: Sequence[str]) -> Iterator[GapRow]:
@@ -59,9 +62,9 @@ def _missing(switches: Sequence[ShardSwitch], recorded: Ends, *, metrics: Sequen
 
 def _forgotten(switches: Sequence[ShardSwitch], recorded: Ends, *, now_ms: int) -> Iterator[GapRow]:
     """Open gaps of which Redis knows nothing, because it lost its data: metrics are on, so they end now."""
-    known = {(switch.shard, _id(span.from_ms)) for switch in switches for span in switch.spans}
+    known = {switch.shard: {_id(span.from_ms) for span in switch.spans} for switch in switches}
     for (metric, shard, from_id), to_id in recorded.items():
-        if not to_id and (shard, from_id) not in known:
+        if not to_id and from_id not in known.get(shard, {from_id}):
             yield GapRow(
                 metric=metric,
                 shard=shard,

@@ -51,6 +51,7 @@ from weir.serve.housekeeping import Heart, Sweeper
 from weir.serve.loops import Loop, LoopSupervisor
 from weir.serve.probes import disk_probe, epoch_probe, postgres_probe, redis_probe
 from weir.serve.restore import restore
+from weir.serve.switching import metrics_switching
 from weir.serve.watch import pipeline_watch
 from weir.settings import ApiSettings, DeadLetterSettings, LoadSettings, Settings, StoreUrls
 from weir.stores.open import open_stores, start_database
@@ -199,6 +200,7 @@ async def open_process(
             ),
             pools={"api": database.state, "operations": operations.pool_state},
             pipeline=pipeline_watch(urls, shards=settings.shards),
+            metrics_switching=metrics_switching(switch, broker, urls),
             metrics_token=_text(settings.api.metrics_token),
         )
         yield Process(services=services, supervisor=supervisor)

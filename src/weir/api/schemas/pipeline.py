@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
 
+from weir.pipeline.switching import LossSource
 from weir.warehouse.tables import GapKind
 
 
@@ -41,3 +42,65 @@ class PipelineStatusView(BaseModel):
     lag_events: int
     lag_s: float
     gaps: list[GapView] | None = Field(description="null while ClickHouse does not answer.")
+
+
+class MetricsSwitchBody(BaseModel):
+    """How metrics shall be switched, in all shards."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"on": False, "reason": "a load test"}]}
+    )
+
+    on: StrictBool
+    reason: StrictStr = Field(
+        default="",
+        max_length=500,
+        description="Why; needed to switch off, shown where figures are missing.",
+    )
+
+
+class ShardSwitchView(BaseModel):
+    shard: int
+    off: bool
+    since_ms: int | None = Field(description="When it was switched last; null if it never was.")
+    by: str
+    reason: str
+
+
+class SilentShardView(BaseModel):
+    shard: int
+    error: str
+
+
+class OffSpanView(BaseModel):
+    """A span in which the metrics of a shard were off."""
+
+    shard: int
+    from_ms: int
+    to_ms: int | None = Field(description="null while they are off.")
+    by: str
+    reason: str
+    ended_by: str
+
+
+class LossView(BaseModel):
+    """What queues counted in the newest span without metrics."""
+
+    counts: dict[str, int] = Field(examples=[{"enqueued": 12}])
+    source: LossSource = Field(
+        description="The live odometers while metrics are off; what the audit knows once they are on again."
+    )
+    landed: bool = Field(description="false while events from before wait; the odometers take them for lost.")
+
+
+class MetricsSwitchView(BaseModel):
+    off: bool = Field(description="The metrics of at least one shard are off.")
+    mixed: bool = Field(description="The shards differ, because an act was cut short; repeat it.")
+    since_ms: int | None = Field(description="null if metrics never were switched.")
+    by: str
+    reason: str
+    shards: list[ShardSwitchView]
+    silent: list[SilentShardView] = Field(description="Shards that do not answer.")
+    spans: list[OffSpanView] = Field(description="The newest of each shard, newest first.")
+    recorded: bool = Field(description="Whether ClickHouse knows the spans; else the pipeline records them.")
+    loss: LossView | None = Field(description="null if they were never off, or a store does not answer.")
