@@ -35,7 +35,8 @@ class Flow:
         self._store.close()
 
     def _tails(self) -> dict[Stream, str]:
-        streams = [("queue", shard) for shard in range(self._options.shards)]
+        names = [one.name for one in self._options.definitions]
+        streams = [(name, shard) for name in names for shard in range(self._options.shards)]
         tails = self._store.tails([stream_key(*stream) for stream in streams])
         return {stream: tail.last_id for stream, tail in zip(streams, tails, strict=True) if tail is not None}
 

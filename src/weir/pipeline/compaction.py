@@ -15,6 +15,7 @@ import pyarrow as pa
 from weir.model.durations import HOUR_MS, MINUTE_MS
 from weir.pipeline.archive import Archive, ArchiveFile, covered_once, joined_ranges, within
 from weir.pipeline.definition import MetricDefinition
+from weir.pipeline.landing import in_stream_order
 
 MAX_FILES = 500
 MAX_EVENTS = 2_000_000
@@ -78,5 +79,6 @@ def _join(archive: Archive, definition: MetricDefinition, files: Sequence[Archiv
     digest = hashlib.blake2b(repr(covered).encode(), digest_size=16).hexdigest()
     name = f"joined-{digest}.parquet"
     # Write before removing: a kill in between leaves overlapping files, which `covered_once` sorts out.
-    archive.write_hour(definition, pa.concat_tables(tables), hour_ms=hour_ms, name=name, ranges=covered)
+    events = in_stream_order(pa.concat_tables(tables))
+    archive.write_hour(definition, events, hour_ms=hour_ms, name=name, ranges=covered)
     archive.remove([file.path for file in files if not file.path.endswith(f"/{name}")])

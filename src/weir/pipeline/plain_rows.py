@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from weir.pipeline.definition import MetricDefinition
-from weir.pipeline.landing import landing_rows, stored_at, stored_sequence
+from weir.pipeline.landing import in_stream_order, landing_rows, stored_at, stored_sequence
 
 
 def rows_of(definition: MetricDefinition, events: pa.Table, *, rebuilt: bool = False) -> pa.Table:
     """The landing rows of a metric: plain rows or sums, as its definition says."""
-    return (plain_rows if definition.plain else landing_rows)(definition, events, rebuilt=rebuilt)
+    rows = plain_rows if definition.plain else landing_rows
+    return rows(definition, in_stream_order(events), rebuilt=rebuilt)
 
 
 def plain_rows(definition: MetricDefinition, events: pa.Table, *, rebuilt: bool = False) -> pa.Table:
