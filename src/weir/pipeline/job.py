@@ -36,6 +36,8 @@ class PipelineOptions:
     retention: TierRetention = field(default_factory=TierRetention)
     keep_archive_days: int = 38
     """0 keeps every hour."""
+    owner: str | None = None
+    """The holder of the lease on the streams; None plans without a lease."""
 
     @property
     def source(self) -> SourceOptions:
@@ -46,6 +48,7 @@ class PipelineOptions:
             shards=self.shards,
             max_events=self.max_events,
             max_read_tasks=self.max_read_tasks,
+            owner=self.owner,
         )
 
     @property

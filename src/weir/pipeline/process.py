@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry, start_http_server
@@ -21,11 +22,11 @@ from weir.errors import WarehouseUnavailable, WeirError
 from weir.pipeline.job import Landed, Observe, PipelineOptions, start
 from weir.pipeline.metric_migration import require_tables
 from weir.pipeline.metric_tables import kept_days
-from weir.pipeline.ownership import owned_checkpoint
+from weir.pipeline.ownership import StreamsLease, owned_checkpoint, owned_streams
 from weir.pipeline.pipeline_metrics import PipelineMetrics
 from weir.pipeline.session import SessionOptions, open_session
 from weir.pipeline.source import settle_planned
-from weir.pipeline.supervisor import QuerySupervisor, StreamingQuery
+from weir.pipeline.supervisor import QuerySupervisor
 from weir.pipeline.switch_gaps import SwitchGapRecorder
 from weir.pipeline.upkeep import Upkeep, UpkeepOptions
 from weir.telemetry.progress import publish_status, read_lags
@@ -37,8 +38,39 @@ from weir.warehouse.retention import apply_retention
 _log = structlog.get_logger(__name__)
 
 
+# A batch of the largest size takes about two seconds; a store that hangs must not hold up a stop for long.
+FINISH_S = 10.0
+
+
 class JvmLost(BaseException):
     """Spark's JVM is gone; no session of this process can be used again."""
+
+
+class FinishingQuery:
+    """A streaming query whose `stop` waits for the end of its batch.
+
+    A batch that is cut off loses nothing, but each of its tasks fills the log with the errors of its end.
+    """
+
+    def __init__(self, query: Any, lease: StreamsLease) -> None:
+        self._query = query
+        self._lease = lease
+
+    def awaitTermination(self, timeout: float) -> bool | None:  # noqa: N802
+        ended: bool | None = self._query.awaitTermination(timeout)
+        return ended
+
+    def stop(self) -> None:
+        if self._query.isActive:
+            with suppress(WeirError):
+                self._lease.pause_planning(2 * FINISH_S)
+                self._wait_for_batch()
+        self._query.stop()
+
+    def _wait_for_batch(self) -> None:
+        deadline = time.monotonic() + FINISH_S
+        while self._query.status["isTriggerActive"] and time.monotonic() < deadline:
+            time.sleep(0.02)
 
 
 def run_pipeline(
@@ -54,8 +86,9 @@ def run_pipeline(
     When the JVM dies, the process replaces itself: nothing of a session survives its JVM.
     """
     try:
-        with owned_checkpoint(options.checkpoint):
-            _run(options, session, metrics_port, available_now, on_started)
+        with owned_checkpoint(options.checkpoint), owned_streams(options.redis_url) as lease:
+            owned = replace(options, owner=lease.owner.as_text())
+            _run(owned, session, lease, metrics_port, available_now, on_started)
     except JvmLost:
         _log.error("the JVM is gone; starting over")
         # A JVM that dies at once must not keep a core busy with restarts.
@@ -66,6 +99,7 @@ def run_pipeline(
 def _run(
     options: PipelineOptions,
     session: SessionOptions,
+    lease: StreamsLease,
     metrics_port: int | None,
     available_now: bool,
     on_started: Callable[[], None],
@@ -97,20 +131,22 @@ def _run(
             publish()
 
     supervisor = QuerySupervisor(
-        lambda: _start(spark, options, observe, available_now),
+        lambda: FinishingQuery(_start(spark, options, observe, available_now), lease),
         stores_answer=lambda: stores_answer(options),
         metrics=metrics,
         publish=publish,
     )
     _stop_on_signals(supervisor)
+    lease.when_lost(supervisor.stop)
     upkeep = _start_upkeep(options)
     on_started()
-    if supervisor.run():
+    if supervisor.run() and lease.lost_to is None:
         # Spark confirms a batch when it plans the next one, and after the last batch there is none.
         settle_planned(options.source)
     if upkeep is not None:
         upkeep.stop()
     spark.stop()
+    lease.require()
 
 
 def _start_upkeep(options: PipelineOptions) -> Upkeep | None:
@@ -129,13 +165,10 @@ def _start_upkeep(options: PipelineOptions) -> Upkeep | None:
     return upkeep
 
 
-def _start(
-    spark: SparkSession, options: PipelineOptions, observe: Observe, available_now: bool
-) -> StreamingQuery:
+def _start(spark: SparkSession, options: PipelineOptions, observe: Observe, available_now: bool) -> Any:
     try:
         _prepare_tables(options)
-        query: Any = start(spark, options, observe=observe, available_now=available_now)
-        return cast(StreamingQuery, query)
+        return start(spark, options, observe=observe, available_now=available_now)
     except (Py4JError, ConnectionError) as error:
         _require_jvm(spark)
         raise error

@@ -18,13 +18,15 @@ import structlog
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from weir.errors import BrokerUnavailable, Misconfigured
+from weir.errors import BrokerUnavailable, LeaseLost, Misconfigured
 from weir.model.backoff import Backoff
 from weir.pipeline.offsets import Offset, ReadTask, Stream, read_tasks_between
+from weir.pipeline.ownership import STREAMS, StreamsOwner, pause_name
 from weir.pipeline.planning import Bounds, fallback_offset, next_offset
 from weir.pipeline.segments import SPARK_SCHEMA, record_batch, segment_of
+from weir.pipeline.worker_exit import leave_if_abandoned
 from weir.pipeline.worker_gc import freeze_imports, without_collector
-from weir.telemetry.store import StreamStore, Tail
+from weir.telemetry.store import StreamGap, StreamStore, Tail
 from weir.telemetry.stream_ids import StreamId, parse_id
 from weir.telemetry.streams import EVENT_LAYOUT, stream_key
 from weir.warehouse.connection import ClickHouseConnection
@@ -54,6 +56,8 @@ class SourceOptions:
     shards: int
     max_events: int = 400_000
     max_read_tasks: int = 1
+    owner: str | None = None
+    """The holder of the lease on the streams, without which nothing is planned; None asks for no lease."""
 
     def as_text(self) -> str:
         return json.dumps(asdict(self))
@@ -145,15 +149,18 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One partition per read task."""
         # The plan is noted before anything is read, so that a lost checkpoint repeats exactly this batch.
-        self._retry(lambda: self._streams().remember(PLAN, {"start": start, "end": end}))
+        self._retry(lambda: self._note_plan(start, end))
         return [
             ReadTaskPartition(read_task)
             for read_task in read_tasks_between(Offset.from_json(start), Offset.from_json(end))
         ]
 
     def commit(self, end: dict[str, Any]) -> None:
-        with suppress(BrokerUnavailable):
-            self._retry(lambda: self._settle(Offset.from_json(end)))
+        with suppress(BrokerUnavailable, LeaseLost):
+            self._retry(lambda: self._commit(Offset.from_json(end)))
+
+    def stop(self) -> None:
+        leave_if_abandoned()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The entries of a read task, one run per record batch."""
@@ -165,12 +172,17 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for piece in partition.read_task.ranges:
                     key = stream_key(piece.metric, piece.shard)
                     for content in store.read(key, after=piece.after, until=piece.until):
+                        if isinstance(content, StreamGap):
+                            # The next owner may have landed and trimmed what is missing here.
+                            self._require_lease(store)
                         yield record_batch(segment_of(partition.read_task, piece, content))
         finally:
             store.close()
 
     def _plan(self, start: Offset, bounds: Bounds) -> Offset:
         """The end of the next batch."""
+        if self._is_paused():
+            return start
         plan = self._streams().recall(PLAN)
         # A batch that was planned before a restart keeps its end: another end would be another token.
         if plan is not None and plan["start"] == start.as_json() and plan["end"] != plan["start"]:
@@ -184,6 +196,31 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             tails = {stream: _capped(tail, self._target.position(stream)) for stream, tail in tails.items()}
         return next_offset(start, tails, bounds=bounds, probe=self._probe, now_ms=time.time_ns() // 1_000_000)
+
+    def _is_paused(self) -> bool:
+        """Whether this pipeline plans nothing for now; raises `LeaseLost` if another owns the streams."""
+        if self._options.owner is None:
+            return False
+        # Redis was away for longer than the lease, and the driver will take it again. A drain has no later.
+        if self._target is None and self._streams().read_lease(STREAMS) is None:
+            return True
+        self._require_lease(self._streams())
+        return self._streams().is_held(name=pause_name(StreamsOwner.from_text(self._options.owner)))
+
+    def _require_lease(self, store: StreamStore) -> None:
+        held = store.read_lease(STREAMS)
+        if self._options.owner is not None and (held is None or held.holder != self._options.owner):
+            raise LeaseLost(
+                "this pipeline's lease on the streams ended; it goes on once it has the lease again"
+            )
+
+    def _note_plan(self, start: dict[str, Any], end: dict[str, Any]) -> None:
+        self._require_lease(self._streams())
+        self._streams().remember(PLAN, {"start": start, "end": end})
+
+    def _commit(self, end: Offset) -> None:
+        self._require_lease(self._streams())
+        self._settle(end)
 
     def _require_known_layouts(self) -> None:
         """Stop before events of a newer Weir are read, because they would be set aside and then trimmed.

@@ -32,6 +32,9 @@ CHUNK = 5_000
 # Whoever finds less time left on a lease treats it as lost, because it may pass on before the next command.
 LEASE_MARGIN_MS = 2_000
 
+HOLD = "hold"
+"""The name of the mark that lets every pipeline plan nothing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
@@ -51,6 +54,12 @@ class StreamGap:
     after: str
     until: str
     entries: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldLease:
+    holder: str
+    left_ms: int
 
 
 class StreamStore:
@@ -169,18 +178,18 @@ class StreamStore:
             text = self._redis.get(_note_key(name))
             return json.loads(text) if text else None
 
-    def hold(self, seconds: float) -> None:
+    def hold(self, seconds: float, *, name: str = HOLD) -> None:
         """Ask the pipeline to plan no batch for a while."""
         with _translating():
-            self._redis.set(_note_key("hold"), "1", px=int(seconds * 1_000))
+            self._redis.set(_note_key(name), "1", px=int(seconds * 1_000))
 
     def release(self) -> None:
         with _translating():
-            self._redis.delete(_note_key("hold"))
+            self._redis.delete(_note_key(HOLD))
 
-    def is_held(self) -> bool:
+    def is_held(self, *, name: str = HOLD) -> bool:
         with _translating():
-            return bool(self._redis.exists(_note_key("hold")))
+            return bool(self._redis.exists(_note_key(name)))
 
     def claim(self, name: str, *, holder: str, seconds: float) -> bool:
         """Take or prolong a lease that has one holder at a time and ends by itself if the holder dies."""
@@ -196,6 +205,14 @@ class StreamStore:
         with _translating():
             if self._holds(key, holder):
                 self._redis.delete(key)
+
+    def read_lease(self, name: str) -> HeldLease | None:
+        """Who holds a lease, and for how long yet; None if nobody does."""
+        key = _note_key(f"lease:{name}")
+        with _translating():
+            held: Any = self._redis.get(key)
+            left_ms: Any = self._redis.pttl(key)
+        return None if held is None or left_ms < 0 else HeldLease(holder=held.decode(), left_ms=left_ms)
 
     def _holds(self, key: str, holder: str) -> bool:
         held: Any = self._redis.get(key)
