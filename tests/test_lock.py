@@ -13,6 +13,7 @@ from importlib.metadata import distributions, packages_distributions
 from pathlib import Path
 
 import weir
+from weir.embedded.java import MINIMUM as JAVA
 
 SOURCE = Path(weir.__file__).parent
 PROJECT = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
@@ -44,6 +45,17 @@ def test_every_package_that_is_imported_is_named() -> None:
     named = declared()
     unnamed = {one for one in imported_packages() if not named & distributions_of(one)}
     assert unnamed == set()
+
+
+def test_pages_name_the_versions_that_the_project_asks_for() -> None:
+    pages = [SOURCE.parents[1] / name for name in ("README.md", "docs/reference/pipeline.md")]
+    text = "\n".join(page.read_text() for page in pages)
+    (spark,) = (text for text in PROJECT["optional-dependencies"]["spark"] if text.startswith("pyspark"))
+    assert set(re.findall(r"Spark (\d+\.\d+)", text)) == set(re.findall(r">=(\d+\.\d+)", spark))
+    assert {f">={version}" for version in re.findall(r"Python (\d+\.\d+)", text)} == {
+        PROJECT["requires-python"]
+    }
+    assert {int(version) for version in re.findall(r"Java (\d+)", text)} == {JAVA}
 
 
 def declared() -> set[str]:

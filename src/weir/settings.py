@@ -152,6 +152,10 @@ class PipelineSettings(SettingsSection):
         default=None, description="Spark master; unset: local, or the one that the job was submitted to"
     )
     memory: str = Field(default="1g", description="heap of the driver and of each executor")
+    bundle: str | None = Field(
+        default=None,
+        description="path or URL of the archive for workers without Weir; `weir pipeline bundle` makes it",
+    )
     checkpoint: str | None = Field(default=None, description="unset: below the data directory")
     archive: str | None = Field(default=None, description="unset: below the data directory")
     keep_archive_days: Annotated[int, Field(ge=0)] = Field(

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from weir.pipeline.scratch import scratch_folder, socket_folder
-from weir.pipeline.session import SessionOptions, _settings
+from weir.pipeline.session import LOCAL, SessionOptions, session_settings
 
 HOLDER = """
 import sys
@@ -70,7 +70,7 @@ def test_the_longest_path_for_sockets_is_the_longest_that_spark_takes() -> None:
 
 
 def test_every_folder_of_the_driver_is_below_the_scratch(tmp_path: Path) -> None:
-    found = _settings(SessionOptions(scratch=tmp_path), local=True)
+    found = session_settings(SessionOptions(), master=LOCAL, scratch=scratch_folder(tmp_path))
     assert Path(found["spark.local.dir"]).parent == tmp_path
     assert f"-Djava.io.tmpdir={found['spark.local.dir']}" in found["spark.driver.extraJavaOptions"]
-    assert "spark.local.dir" not in _settings(SessionOptions(), local=True)
+    assert "spark.local.dir" not in session_settings(SessionOptions(), master=LOCAL, scratch=None)

@@ -1,4 +1,4 @@
-"""`weir pipeline …`: run it, look at it, rebuild from the archive, audit, repair."""
+"""`weir pipeline …`: run it, look at it, rebuild from the archive, audit, repair, bundle."""
 
 from __future__ import annotations
 
@@ -177,6 +177,28 @@ def repair(
     folder = checkpoint or Path(checkpoint_folder(settings_with(data_dir)))
     removed = broken_files(folder) if dry_run else repair_checkpoint(folder)
     typer.echo("\n".join(removed) if removed else "the checkpoint is whole")
+
+
+@app.command()
+def bundle(
+    output: Annotated[Path, typer.Option(help="File to write; it must not exist.")] = Path(
+        "weir-bundle.tar.gz"
+    ),
+    package: Annotated[
+        list[str] | None,
+        typer.Option(help="Installed package to add, with what it requires; repeat it for several."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Pack Weir and what it requires for Spark workers that have a Python, but no Weir."""
+    from weir.pipeline.bundle import write_bundle
+
+    done = write_bundle(output, packages=package or ())
+    if as_json:
+        typer.echo(json.dumps({**asdict(done), "path": str(done.path)}))
+    else:
+        typer.echo(f"wrote {done.path}: {done.packages} packages, {done.size_bytes / 1e6:.0f} MB")
+        typer.echo(f"for workers with {done.runs_on}; set WEIR_PIPELINE__BUNDLE={done.path}")
 
 
 def _options(settings: Settings) -> Any:

@@ -25,7 +25,7 @@ def pipeline_options(settings: Settings, urls: StoreUrls) -> PipelineOptions:
         redis_url=urls.redis,
         clickhouse_url=urls.clickhouse,
         checkpoint=checkpoint_folder(settings),
-        archive=chosen.archive or str(_folder(settings) / "archive"),
+        archive=_place(chosen.archive) or str(_folder(settings) / "archive"),
         shards=settings.shards,
         definitions=load_definitions(chosen.metrics),
         trigger_ms=chosen.trigger_ms,
@@ -37,7 +37,12 @@ def pipeline_options(settings: Settings, urls: StoreUrls) -> PipelineOptions:
 
 
 def checkpoint_folder(settings: Settings) -> str:
-    return settings.pipeline.checkpoint or str(_folder(settings) / "checkpoint")
+    return _place(settings.pipeline.checkpoint) or str(_folder(settings) / "checkpoint")
+
+
+def _place(name: str | None) -> str | None:
+    """A URL as it is, a path as an absolute one: Spark's processes run in folders of their own."""
+    return name if name is None or "://" in name else str(Path(name).absolute())
 
 
 def _folder(settings: Settings) -> Path:
@@ -50,6 +55,7 @@ def session_options(settings: Settings, *, master: str | None = None) -> Session
         master=master or settings.pipeline.master,
         memory=settings.pipeline.memory,
         scratch=_folder(settings) / "scratch",
+        bundle=settings.pipeline.bundle,
     )
 
 
