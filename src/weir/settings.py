@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+from weir.admission.capacity import INITIAL_LIMIT, MAX_LIMIT, MIN_LIMIT, TARGET_LATENCY_MS
 from weir.admission.decide import DEFAULT_THRESHOLD
 from weir.api.limits import Limits
 from weir.errors import Misconfigured
@@ -205,12 +206,13 @@ class LoadSettings(SettingsSection):
         default=DEFAULT_THRESHOLD.depth, description="with more operations queued, pushes are rejected"
     )
     initial_limit: Annotated[int, Field(ge=1)] = Field(
-        default=16, description="operations that run at once after the start"
+        default=INITIAL_LIMIT, description="operations that run at once after the start"
     )
-    min_limit: Annotated[int, Field(ge=1)] = 4
-    max_limit: Annotated[int, Field(ge=1)] = 1_024
+    min_limit: Annotated[int, Field(ge=1)] = MIN_LIMIT
+    max_limit: Annotated[int, Field(ge=1)] = MAX_LIMIT
     target_latency_ms: Annotated[float, Field(gt=0)] = Field(
-        default=75.0, description="the limit is lowered while calls to the broker take longer than this"
+        default=TARGET_LATENCY_MS,
+        description="the limit is lowered while calls to the broker take longer than this",
     )
     postgres_connections: Annotated[int, Field(ge=3)] = Field(
         default=6, description="connections that are reserved for the operation queue"

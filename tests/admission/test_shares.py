@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from weir.admission.admission import Admission
-from weir.admission.capacity import AdaptiveLimit, FairShares
+from weir.admission.capacity import WINDOW, AdaptiveLimit, FairShares
 from weir.admission.decide import Decision
 from weir.admission.kinds import OperationType
 from weir.model.holders import STRANGERS, Holder
@@ -73,8 +73,8 @@ def test_beyond_the_limit_there_are_never_more_than_the_limit_again() -> None:
 def test_a_limit_that_shrinks_does_not_shut_out_the_quiet() -> None:
     with ExitStack() as stack:
         admission = flooded(stack, limit=60)
-        for _ in range(10):
-            admission.limit.overloaded()
+        for _ in range(10 * WINDOW):
+            admission.limit.observe(latency_ms=1_000, in_flight=60)
         assert admission.limit.limit == 4
         assert admission.decide(PUSH, QUIET) is Decision.EXECUTE
 

@@ -43,7 +43,7 @@ class Admission:
     ) -> None:
         self.policy = policy or AdmissionPolicy()
         self.limit = limit or AdaptiveLimit()
-        self.queueing_limit = AdaptiveLimit(initial=16, minimum=4, target_ms=40.0)
+        self.queueing_limit = AdaptiveLimit(target_ms=40.0)
         self.budget = budget or QueueBudget()
         self.enabled = enabled
         self.shares = FairShares()

@@ -7,17 +7,28 @@ from weir.model.holders import Holder
 WINDOW = 32
 """Operations between two corrections; while they are too slow, a quarter of that."""
 
+# The defaults of the settings too.
+INITIAL_LIMIT = 16
+MIN_LIMIT = 4
+MAX_LIMIT = 1_024
+TARGET_LATENCY_MS = 75.0
+
 
 class AdaptiveLimit:
     """How many operations the store really takes at once: found by watching their latency.
 
     Additive increase while latency is under the target and the limit is being used, multiplicative decrease
-    when a window's latency is over it or an operation failed for load: the limit settles where the store
-    answers at about the target, whatever its size.
+    when a window's latency is over it: the limit settles where the store, whatever its size, answers at about
+    the target.
     """
 
     def __init__(
-        self, *, initial: int = 64, minimum: int = 4, maximum: int = 1_024, target_ms: float = 50.0
+        self,
+        *,
+        initial: int = INITIAL_LIMIT,
+        minimum: int = MIN_LIMIT,
+        maximum: int = MAX_LIMIT,
+        target_ms: float = TARGET_LATENCY_MS,
     ) -> None:
         self._limit = float(initial)
         self._minimum = minimum
@@ -39,10 +50,6 @@ class AdaptiveLimit:
         mean_ms = self._latency_ms / self._samples
         if self._samples >= (WINDOW // 4 if mean_ms > self._target_ms else WINDOW):
             self._correct(mean_ms)
-
-    def overloaded(self) -> None:
-        """The store said that it has too much: do not wait for the window."""
-        self._set(self._limit * 0.7)
 
     def _correct(self, mean_ms: float) -> None:
         if mean_ms > self._target_ms:
