@@ -23,6 +23,9 @@ PUBLIC = {
         "OperationTimeout", "OutgoingMessage", "Producer", "ProducerFull", "PushResult",
         "ReceivedMessage", "Reject", "Retry", "Unreachable", "Weir",
     ],
+    "weir.metrics": [
+        "Aggregate", "EventKind", "Field", "MetricDefinition", "MetricEmitter", "MetricEvent", "TextField",
+    ],
     "weir.worker": ["Commands", "Context", "Reject", "Retry"],
     "weir.testing": ["BrokerConformance", "Ledger", "ManualClock", "MemoryBroker"],
 }  # fmt: skip

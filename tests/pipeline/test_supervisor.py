@@ -46,7 +46,7 @@ def registry() -> CollectorRegistry:
 
 @pytest.fixture
 def metrics(registry: CollectorRegistry) -> PipelineMetrics:
-    return PipelineMetrics(registry)
+    return PipelineMetrics(registry, metrics=("queue",))
 
 
 def supervised(

@@ -18,8 +18,10 @@ STATES = ("starting", "running", "retrying", "paused", "stopped")
 class PipelineMetrics:
     """The counts of one pipeline process."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._status = PipelineStatus(state="stopped", updated_ms=_now_ms(), since_ms=_now_ms())
+    def __init__(self, registry: CollectorRegistry, *, metrics: Sequence[str]) -> None:
+        self._status = PipelineStatus(
+            state="stopped", updated_ms=_now_ms(), since_ms=_now_ms(), metrics=tuple(metrics)
+        )
 
         def count(name: str, text: str) -> Counter:
             return Counter(name, text, ("metric",), registry=registry)

@@ -107,7 +107,7 @@ def _run(
     # Before Spark starts, which takes seconds: a missing migration must be reported at once.
     _require_tables(options)
     registry = CollectorRegistry()
-    metrics = PipelineMetrics(registry)
+    metrics = PipelineMetrics(registry, metrics=[definition.name for definition in options.definitions])
     store = StreamStore(options.redis_url, timeout_s=2)
     if metrics_port is not None:
         # Loopback only: these figures are for a scraper on the same host.

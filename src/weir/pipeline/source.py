@@ -233,7 +233,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if version > names[name]:
                 raise Misconfigured(
                     f"Redis holds `{name}` of version {version}, and this pipeline knows {names[name]}; "
-                    "start the pipeline of a newer Weir"
+                    "start the pipeline of a newer Weir, or with the newer definition of the metric"
                 )
 
     def _settle(self, offset: Offset) -> None:

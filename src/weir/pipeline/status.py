@@ -36,12 +36,17 @@ class PipelineView:
 def read_pipeline(
     *, redis_url: str, clickhouse_url: str, metrics: Sequence[str], shards: int, answer_s: float = 5.0
 ) -> PipelineView:
-    """Read the state of the pipeline from the stores; needs neither Spark nor a running pipeline."""
+    """Read the state of the pipeline from the stores; needs neither Spark nor a running pipeline.
+
+    Besides `metrics`, it shows those that the pipeline itself says it moves.
+    """
     store = StreamStore(redis_url, timeout_s=answer_s)
     now_ms = time.time_ns() // 1_000_000
     try:
         status = read_status(store)
-        lags = read_lags(store, metrics=metrics, shards=shards, now_ms=now_ms)
+        # The pipeline may have metrics of users' modules, which this process need not be able to import.
+        names = dict.fromkeys((*metrics, *(status.metrics if status else ())))
+        lags = read_lags(store, metrics=names, shards=shards, now_ms=now_ms)
     finally:
         store.close()
     gaps, rejects = _read_gaps_and_rejects(clickhouse_url, answer_s)
@@ -59,9 +64,11 @@ def read_pipeline(
 
 def shown(view: PipelineView) -> str:
     """The view as text for the terminal."""
+    width = max((len(lag.metric) for lag in view.streams), default=0)
     lines = [_headline(view), f"{view.lag_events} events wait, the first for {view.lag_s:.1f} s"]
     lines += [
-        f"  {lag.metric:<8} shard {lag.shard:<4} at {lag.position:<22} {lag.events:>8} {lag.seconds:8.1f} s"
+        f"  {lag.metric:<{width}} shard {lag.shard:<4} at {lag.position:<22} {lag.events:>8} "
+        f"{lag.seconds:8.1f} s"
         for lag in view.streams
     ]
     for gap in view.gaps or ():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 from weir.telemetry.store import StreamStore, Tail
 from weir.telemetry.stream_ids import is_after, parse_id
@@ -32,6 +32,8 @@ class PipelineStatus:
     failures: int = 0
     newest_ms: int = 0
     """Time of the newest event that has landed."""
+    metrics: tuple[str, ...] = ()
+    """The metrics that it moves: those of the package and those that users registered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,11 @@ def publish_status(store: StreamStore, status: PipelineStatus) -> None:
 
 def read_status(store: StreamStore) -> PipelineStatus | None:
     value = store.recall(STATUS)
-    return PipelineStatus(**value) if value else None
+    if not value:
+        return None
+    # A pipeline of another version may publish more or less than this program knows.
+    known = {field.name: value[field.name] for field in fields(PipelineStatus) if field.name in value}
+    return PipelineStatus(**known | {"metrics": tuple(known.get("metrics", ()))})
 
 
 def read_lags(store: StreamStore, *, metrics: Iterable[str], shards: int, now_ms: int) -> list[StreamLag]:

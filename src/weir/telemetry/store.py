@@ -23,7 +23,7 @@ from weir.errors import BrokerUnavailable
 from weir.redis_client import DRIVER_ERRORS, is_cluster, node_url
 from weir.telemetry.entries import Entries, entries_of
 from weir.telemetry.stream_ids import ORIGIN, StreamId, is_after, parse_id
-from weir.telemetry.streams import GROUP, layouts_key, switch_key
+from weir.telemetry.streams import GROUP, layouts_key, metric_layouts_key, switch_key
 from weir.telemetry.switch import ShardSwitch, switch_of
 
 # Entries per read. Larger replies keep Redis busy for longer than a queue's clients should wait.
@@ -132,6 +132,7 @@ class StreamStore:
             pipeline = self._redis.pipeline(transaction=False)
             for shard in range(shards):
                 pipeline.hmget(layouts_key(shard), list(layouts))
+                pipeline.hmget(metric_layouts_key(shard), list(layouts))
             found = pipeline.execute()
         return {name: max(int(versions[at] or 0) for versions in found) for at, name in enumerate(layouts)}
 

@@ -44,3 +44,9 @@ def switch_key(shard: int) -> str:
 def layouts_key(shard: int) -> str:
     """The hash of the layouts that programs announced in a shard, with their versions."""
     return f"weir:{hash_tag(shard)}:{LAYOUTS}"
+
+
+def metric_layouts_key(shard: int) -> str:
+    """The same for the events of metrics that users define."""
+    # A key of its own: brokers refuse a shard that was announced a layout which they do not know.
+    return f"{layouts_key(shard)}:metrics"
