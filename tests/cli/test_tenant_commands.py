@@ -95,3 +95,5 @@ def test_processes_of_an_environment_are_listed(scope: list[str]) -> None:
     weir("queue", "create", "q", *scope)
     assert isinstance(document("process", "list", *scope), list)
     assert weir("process", "list", "--period", "1h", *scope).exit_code == 0
+    assert isinstance(document("process", "list", "--all"), list)
+    assert "weir process list" in str(weir("process", "show", "nobody", "--all").exception)

@@ -95,6 +95,7 @@ REQUESTS: tuple[Asked, ...] = (
     asked("GET /api/v1/workers"),
     asked("GET /api/v1/workers/metrics"),
     asked("GET /api/v1/workers/{worker_id}/metrics"),
+    asked("GET /api/v1/workers/{worker_id}/queues"),
     asked("GET /api/v1/audit-log"),
     asked("GET /api/v1/alerts"),
     asked("GET /api/v1/alerts/{alert_id}"),

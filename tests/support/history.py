@@ -11,7 +11,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from weir.model.names import QueueRef
-from weir.pipeline.definition import QUEUE_METRIC, WORKER_METRIC
+from weir.pipeline.definition import QUEUE_METRIC, WORKER_LAG_METRIC, WORKER_METRIC
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.tables import BUCKET_MS, GAPS
@@ -96,6 +96,25 @@ def land_worker(
         **numbers,
     }
     connection.insert(WORKER_METRIC.landing, pa.Table.from_pylist([row]), token=uuid4().hex)
+
+
+def land_lags(
+    connection: ClickHouseConnection,
+    *,
+    at_ms: int,
+    worker_id: str,
+    queue: QueueRef | None,
+    lags_ms: Sequence[int],
+) -> None:
+    """Put the lags of what one process got from one queue, or from all others (None), into the tiers."""
+    names = queue.names if queue else ("", "", "", "")
+    row = {
+        "worker_id": worker_id,
+        **dict(zip(("organization", "project", "environment", "queue"), names, strict=True)),
+        **_when(at_ms, shard=0, sequence=0),
+        "lag_ms": list(lags_ms),
+    }
+    connection.insert(WORKER_LAG_METRIC.landing, pa.Table.from_pylist([row]), token=uuid4().hex)
 
 
 def land_gap(

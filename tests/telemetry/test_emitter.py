@@ -15,9 +15,16 @@ from weir.model.names import QueueRef
 from weir.redis_client import connect
 from weir.telemetry.codec import MetricEvent, unpack
 from weir.telemetry.emitter import MetricsEmitter
-from weir.telemetry.events import WORKER
+from weir.telemetry.events import WORKER, WORKER_LAG
 from weir.telemetry.process_counts import ProcessCounts
-from weir.telemetry.sampler import Probes, ProcessIdentity, ProcessSampler
+from weir.telemetry.sampler import (
+    LAG_QUEUES,
+    LAGS_PER_EVENT,
+    OTHER_QUEUES,
+    Probes,
+    ProcessIdentity,
+    ProcessSampler,
+)
 from weir.telemetry.streams import stream_key, switch_key
 
 
@@ -151,6 +158,36 @@ async def test_a_process_reports_weighted_samples_and_its_counts(redis: Redis) -
     }  # fmt: skip
     assert {name: event.values[name] for name in expected} == expected
     assert event.dimensions == ("worker", "h", "w1", "7")
+
+
+async def lags_sent(redis: Redis) -> list[MetricEvent]:
+    found = await redis.xrange(stream_key("worker_lag", 0))
+    return [unpack(WORKER_LAG, fields[b"e"]) for _, fields in found]
+
+
+async def test_lags_are_reported_by_queue_and_those_of_many_queues_together(redis: Redis) -> None:
+    emitter, counts = MetricsEmitter(redis, shards=1), ProcessCounts()
+    identity = ProcessIdentity(role="api", hostname="h", worker_id="w1", pid=7)
+    for number in range(LAG_QUEUES + 20):
+        counts.count_pops([delivery(f"q{number}", wait_ms=number)] * (100 - number))
+    ProcessSampler(identity, emitter, counts).flush()
+    await emitter.flush()
+    events = {event.dimensions: event.samples for event in await lags_sent(redis)}
+    assert len(events) == LAG_QUEUES + 1
+    assert events["w1", "o", "p", "e", "q49"] == (49,) * 51
+    others = events["w1", *OTHER_QUEUES]
+    assert sorted(set(others)) == list(range(LAG_QUEUES, LAG_QUEUES + 20))
+    assert sum(map(len, events.values())) == sum(100 - number for number in range(LAG_QUEUES + 20))
+
+
+async def test_many_lags_become_several_events(redis: Redis) -> None:
+    emitter, counts = MetricsEmitter(redis, shards=1), ProcessCounts()
+    counts.count_pops([delivery("q", wait_ms=number) for number in range(2 * LAGS_PER_EVENT + 1)])
+    ProcessSampler(ProcessIdentity(role="api"), emitter, counts).flush()
+    await emitter.flush()
+    events = await lags_sent(redis)
+    assert [len(event.samples) for event in events] == [LAGS_PER_EVENT, LAGS_PER_EVENT, 1]
+    assert [lag for event in events for lag in event.samples] == list(range(2 * LAGS_PER_EVENT + 1))
 
 
 class Leaving(Exception):

@@ -12,7 +12,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from support.history import Moment, land_moments, land_worker
+from support.history import Moment, land_lags, land_moments, land_worker
 from support.urls import with_database
 from support.warehouse import NOW_MS, FixedTails, WarehouseRig
 from weir.api.app import create_app
@@ -24,6 +24,7 @@ from weir.api.schemas.history import (
     WorkerList,
     WorkerMetrics,
     WorkerMetricsColumns,
+    WorkerQueueList,
 )
 from weir.api.services import Services
 from weir.control.principals import Principal, Role
@@ -340,6 +341,54 @@ async def test_a_tenant_sees_the_processes_that_served_it_and_what_they_counted_
     assert pushes_by_id == {"own": 91, "shared": 91}
     stranger = replace(environment, environment="another")
     assert (await client.get("/api/v1/workers", headers=tokens.of(stranger))).json()["workers"] == []
+
+
+async def test_an_operator_sees_every_process_and_a_tenant_nothing_of_a_shared_one(
+    client: httpx2.AsyncClient,
+    rig: WarehouseRig,
+    tokens: NamedTokens,
+    served_by: NamedServers,
+    environment: EnvironmentRef,
+) -> None:
+    stranger = replace(environment, environment="another")
+    for worker_id in ("wide", "foreign"):
+        figures = {"samples": 5, "free_slots_min": 1, "pushes": 91, "backoff_max": 3}
+        land_worker(rig.connection, at_ms=NOW_MS - 5_000, worker_id=worker_id, **figures)
+    lags = {environment.queue("mine"): [10, 20], stranger.queue("theirs"): [5], None: [7]}
+    for queue, lags_ms in lags.items():
+        land_lags(rig.connection, at_ms=NOW_MS - 5_000, worker_id="wide", queue=queue, lags_ms=lags_ms)
+    served_by.by_environment[environment] = [ServingProcess(worker_id="wide", shared=True)]
+    everything = {"params": {"all_environments": "true"}, "headers": tokens.of(environment, Role.OPERATOR)}
+    listed = (await client.get("/api/v1/workers", **everything)).json()
+    WorkerList.model_validate(listed)
+    found = {worker["worker_id"]: worker for worker in listed["workers"]}
+    for worker_id in ("wide", "foreign"):
+        one = found[worker_id]
+        assert (one["hostname"], one["pid"], one["figures"]["pushes"]) == ("host", "1", 91)
+    assert found["wide"]["figures"]["lag_p99_ms"] == pytest.approx(20, rel=0.01)
+    # The warehouse also holds the processes of other tests.
+    pushed = sum(one["figures"]["pushes"] for one in found.values())
+    for path, pushes in (("", pushed), ("/wide", 91)):
+        series = (await client.get(f"/api/v1/workers{path}/metrics", **everything)).json()
+        assert sum(point["figures"]["pushes"] or 0 for point in series["timeseries"]) == pushes, path
+    queues = (await client.get("/api/v1/workers/wide/queues", **everything)).json()
+    WorkerQueueList.model_validate(queues)
+    assert {(one["queue"], one["pops"]) for one in queues["items"]} == {("mine", 2), ("theirs", 1), (None, 1)}
+    assert (await client.get("/api/v1/workers/nobody/metrics", **everything)).status_code == 404
+
+    for role in (Role.READ, Role.ADMIN):
+        headers = tokens.of(environment, role)
+        (seen,) = (await client.get("/api/v1/workers", headers=headers)).json()["workers"]
+        assert (seen["hostname"], seen["pid"]) == (None, None)
+        assert {name for name, value in seen["figures"].items() if value is None} >= set(OF_TENANTS)
+        queues = (await client.get("/api/v1/workers/wide/queues", headers=headers)).json()
+        assert [(one["queue"], one["pops"]) for one in queues["items"]] == [("mine", 2)]
+        assert (await client.get("/api/v1/workers/foreign/queues", headers=headers)).status_code == 404
+        for path in ("", "/metrics", "/wide/metrics", "/wide/queues"):
+            asked = await client.get(
+                f"/api/v1/workers{path}", headers=headers, params={"all_environments": "true"}
+            )
+            assert asked.status_code == 403, path
 
 
 @pytest.mark.parametrize("statement", ["", "CREATE DATABASE {name:Identifier}"])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from support.history import Moment, land_gap, land_moments, land_worker
+from support.history import Moment, land_gap, land_lags, land_moments, land_worker
 from support.warehouse import NOW_MS
 from support.warehouse import WarehouseRig as Rig
 from weir.errors import InvalidInput, WarehouseUnavailable
@@ -18,7 +19,7 @@ from weir.warehouse.reading.questions import ask_tenant, operator_queries, tenan
 from weir.warehouse.reading.reader import Question, Reader
 from weir.warehouse.reading.series import PointKind
 from weir.warehouse.reading.top import By
-from weir.warehouse.reading.workers import Health
+from weir.warehouse.reading.workers import LAG_PERCENTILES, Health
 
 
 @pytest.fixture
@@ -241,12 +242,17 @@ async def test_every_query_can_be_explained_on_a_migrated_warehouse(
         "queues": ["q"],
         "by": "acked",
         "limit": 1,
+        "worker_id": "w",
         "worker_ids": [],
+        "everyone": 0,
         "uncounted_ids": [],
         "environments": [("o", "p", "e")],
     }
     tables = {
         "environment_": "environment_metrics_5s",
+        "worker_lag": "worker_lag_metrics_5s",
+        "worker_queue": "worker_lag_metrics_5s",
+        "own_queue_lags": "worker_lag_metrics_5s",
         "worker": "worker_metrics_5s",
         "window_worker": "worker_metrics_5s",
     }
@@ -310,6 +316,65 @@ async def test_processes_are_weighted_by_their_samples(lone: Rig) -> None:
     assert busy.values["pushes_per_s"] == 10
     alone = await lone.warehouse.workers.series(lone.last(10 * MINUTE_MS), worker_ids=["w2"])
     assert sum(point.values["pushes"] or 0 for point in alone) == 1
+
+
+NASTY = {
+    "few": [3, 9, 1_000],
+    "equal": [700] * 200,
+    "two humps split at the median": [40] * 500 + [90_000] * 500,
+    "two humps split at p95": [100 + number for number in range(950)] + [60_000] * 50,
+    "two humps split at p99": [100] * 990 + [1_000_000] * 10,
+    "heavy tail": [int(1.013**number) for number in range(1_500)],
+    "nothing waited": [0] * 50,
+}
+
+
+@pytest.mark.parametrize("lags_ms", NASTY.values(), ids=NASTY)
+async def test_percentiles_of_lags_are_within_one_percent_in_every_tier(
+    lone: Rig, environment: EnvironmentRef, lags_ms: list[int]
+) -> None:
+    queues = [environment.queue("a"), environment.queue("b"), None]
+    for number, queue in enumerate(queues):
+        land_lags(
+            lone.connection, at_ms=NOW_MS - 6_000, worker_id="w", queue=queue, lags_ms=lags_ms[number::3]
+        )
+    land_worker(lone.connection, at_ms=NOW_MS - 6_000, worker_id="w", samples=1)
+    expected = np.percentile(lags_ms, [50, 95, 99], method="inverted_cdf")
+    found = []
+    for resolution in Resolution:
+        step_ms = resolution.step_ms
+        start_ms = (NOW_MS - 6_000) // step_ms * step_ms
+        window = Window(start_ms=start_ms, end_ms=start_ms + step_ms, resolution=resolution, step_ms=step_ms)
+        (summary,) = await lone.warehouse.workers.summaries(window, worker_ids=None)
+        found.append([summary.figures[name] for name in LAG_PERCENTILES])
+        series = await lone.warehouse.workers.series(window, worker_ids=["w"])
+        (point,) = [one for one in series if one.values["lag_p50_ms"] is not None]
+        assert [point.values[name] for name in LAG_PERCENTILES] == found[-1]
+    assert found[0] == found[1] == found[2]
+    assert found[0] == pytest.approx(list(expected), rel=0.01, abs=0.5)
+
+
+async def test_lags_are_told_by_queue_and_an_environment_sees_its_own(
+    lone: Rig, environment: EnvironmentRef
+) -> None:
+    other = replace(environment, environment="another")
+    for queue, lags_ms in (
+        (environment.queue("slow"), [100, 300]),
+        (environment.queue("busy"), [1, 1, 1]),
+        (other.queue("theirs"), [5]),
+        (None, [7]),
+    ):
+        land_lags(lone.connection, at_ms=NOW_MS - 6_000, worker_id="w", queue=queue, lags_ms=lags_ms)
+    land_lags(lone.connection, at_ms=NOW_MS, worker_id="v", queue=environment.queue("slow"), lags_ms=[9])
+    window = lone.last(10 * MINUTE_MS)
+    own = await lone.warehouse.workers.queue_lags(window, worker_id="w", environment=environment)
+    assert [(one.queue, one.pops, one.lag_mean_ms, one.lag_max_ms) for one in own] == [
+        (environment.queue("busy"), 3, 1, 1),
+        (environment.queue("slow"), 2, 200, 300),
+    ]
+    assert own[1].percentiles_ms["lag_p99_ms"] == pytest.approx(300, rel=0.01)
+    everything = await lone.warehouse.workers.queue_lags(window, worker_id="w", environment=None)
+    assert {one.queue and one.queue.queue for one in everything} == {"busy", "slow", "theirs", None}
 
 
 async def test_a_process_is_not_called_silent_when_telemetry_is_behind(lone: Rig) -> None:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Annotated
 from urllib.parse import unquote
 
-from fastapi import Depends, Header, Request
+from fastapi import Depends, Header, Query, Request
 
 from weir.api.services import Services
 from weir.api.wire import PRINCIPAL, note_principal
@@ -134,8 +134,39 @@ def require(role: Role) -> Callable[..., Awaitable[Access]]:
     return dependency
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WideAccess:
+    """An authenticated request about one environment, or of an operator about all of them."""
+
+    principal: Principal
+    environment: EnvironmentRef | None
+    """None: every environment."""
+
+
+async def wide_access(
+    request: Request,
+    services: Annotated[Services, Depends(services_of)],
+    principal: Annotated[Principal, Depends(principal_of)],
+    all_environments: Annotated[
+        bool, Query(description="Ask about every environment instead of one; for operators.")
+    ] = False,
+    weir_organization: Scope = None,
+    weir_project: Scope = None,
+    weir_environment: Scope = None,
+) -> WideAccess:
+    """A dependency: who reads, and whether about one environment or about all."""
+    if all_environments:
+        principal.demand(Role.OPERATOR)
+        return WideAccess(principal=principal, environment=None)
+    one = await require(Role.READ)(
+        request, services, principal, weir_organization, weir_project, weir_environment
+    )
+    return WideAccess(principal=principal, environment=one.environment)
+
+
 App = Annotated[Services, Depends(services_of)]
 Caller = Annotated[Principal, Depends(principal_of)]
 Reader = Annotated[Access, Depends(require(Role.READ))]
+WideReader = Annotated[WideAccess, Depends(wide_access)]
 Writer = Annotated[Access, Depends(require(Role.WRITE))]
 Admin = Annotated[Access, Depends(require(Role.ADMIN))]

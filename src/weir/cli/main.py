@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "token": ("token", "Tokens of the API: list, create, rotate, delete, bootstrap."),
     "environment": ("environment", "Environments of the token: list, create, change."),
     "audit": ("audit", "The audit log, which says who changed what: list."),
-    "process": ("process", "Processes that served an environment: list."),
+    "process": ("process", "Processes, their health and figures: list, show."),
     "webhook": ("webhook", "Webhooks and whether their secrets are set: list."),
     "openapi": ("openapi", "Print the description of the HTTP API."),
     "operation": ("operation", "Operations queued under load: stats, list, show, cancel, retry."),

@@ -87,7 +87,6 @@ def _worker(moments: Sequence[MetricEvent]) -> dict[str, int]:
         "jobs_done": _sum(moments, "acked"),
         "pops": _sum(moments, "dequeued"),
         "acks": _sum(moments, "acked"),
-        "errors": _sum(moments, "nacked"),
         "deaths": _sum(moments, "dead"),
         "lag_count": len(lags_ms),
         "lag_ms_sum": sum(lags_ms),

@@ -16,6 +16,7 @@ from weir.telemetry.events import (
     MAX_EVENT_BYTES,
     QUEUE,
     WORKER,
+    WORKER_LAG,
     Aggregate,
     EventKind,
     Field,
@@ -86,7 +87,8 @@ def column_of(field: Field, aggregate: Aggregate) -> str:
 
 QUEUE_METRIC = MetricDefinition(kind=QUEUE, derived=(tables.ENVIRONMENTS,))
 WORKER_METRIC = MetricDefinition(kind=WORKER)
-DEFINITIONS: tuple[MetricDefinition, ...] = (QUEUE_METRIC, WORKER_METRIC)
+WORKER_LAG_METRIC = MetricDefinition(kind=WORKER_LAG)
+DEFINITIONS: tuple[MetricDefinition, ...] = (QUEUE_METRIC, WORKER_METRIC, WORKER_LAG_METRIC)
 
 
 def by_name(definitions: Iterable[MetricDefinition]) -> dict[str, MetricDefinition]:

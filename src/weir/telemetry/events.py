@@ -232,4 +232,15 @@ WORKER = EventKind(
     doc="A process (API or worker) about itself: one-second samples, flushed every five seconds.",
 )
 
-CATALOGUE: tuple[EventKind, ...] = (QUEUE, WORKER)
+WORKER_LAG = EventKind(
+    name="worker_lag",
+    dimensions=("worker_id", "organization", "project", "environment", "queue"),
+    fields=(),
+    samples="lag_ms",
+    doc=(
+        "The lags of the messages that a process got from one queue, beside its worker event. The names are "
+        "empty for the queues beyond the busiest of a flush, which share one event."
+    ),
+)
+
+CATALOGUE: tuple[EventKind, ...] = (QUEUE, WORKER, WORKER_LAG)

@@ -17,7 +17,7 @@ from weir.model.message import Delivery
 from weir.model.names import QueueRef
 
 # An `array` of this type holds 32-bit numbers, as the samples of an event.
-_LAGS = "I"
+LAGS = "I"
 _MAX_LAG_MS = (1 << 32) - 1
 
 
@@ -45,12 +45,12 @@ class ProcessCounts:
     def count_pops(self, deliveries: Sequence[Delivery]) -> None:
         """Count messages that this process got, with their lags."""
         queue: QueueRef | None = None
-        lags: array[int] = array(_LAGS)
+        lags: array[int] = array(LAGS)
         for one in deliveries:
             # Deliveries of one queue stand side by side and share its name, so it is looked up once.
             if one.lease.queue is not queue:
                 queue = one.lease.queue
-                lags = self._lags_ms.setdefault(queue, array(_LAGS))
+                lags = self._lags_ms.setdefault(queue, array(LAGS))
             lags.append(min(one.wait_ms, _MAX_LAG_MS))
 
     def count_acks(self, count: int) -> None:

@@ -11,17 +11,26 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from array import array
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from weir.model.names import QueueRef
 from weir.telemetry.codec import MetricEvent
 from weir.telemetry.emitter import MetricsEmitter
-from weir.telemetry.events import WORKER
-from weir.telemetry.process_counts import ProcessCounts
+from weir.telemetry.events import WORKER, WORKER_LAG
+from weir.telemetry.process_counts import LAGS, ProcessCounts
 
 SAMPLE_S = 1.0
 # One report every five seconds, the width of the finest bucket.
 SAMPLES_PER_FLUSH = 5
+# A process that serves many queues reports the lags of its busiest ones by name, and those of all others
+# together: so a report has at most this many events more than its messages fill.
+LAG_QUEUES = 50
+# 8 kB of samples; more become further events.
+LAGS_PER_EVENT = 2_000
+OTHER_QUEUES = ("", "", "", "")
+"""The names that stand for the queues beyond the busiest."""
 
 
 def _nothing() -> int:
@@ -94,6 +103,14 @@ class ProcessSampler:
                 self.sample(lag_s=0)
             values, self._values = {**self._values, **counted.values}, {}
             self._emitter.emit(WORKER, MetricEvent(dimensions=self._identity.dimensions, values=values))
+        for names, lags_ms in busiest(counted.lags_ms).items():
+            self._emit_lags(names, lags_ms)
+
+    def _emit_lags(self, names: tuple[str, ...], lags_ms: array[int]) -> None:
+        for at in range(0, len(lags_ms), LAGS_PER_EVENT):
+            some = tuple(lags_ms[at : at + LAGS_PER_EVENT])
+            event = MetricEvent(dimensions=(self._identity.worker_id, *names), values={}, samples=some)
+            self._emitter.emit(WORKER_LAG, event)
 
     async def run(self) -> None:
         """Sample every second, flush every five seconds, and flush once more at the end."""
@@ -118,3 +135,12 @@ class ProcessSampler:
     def _add_sampled(self, name: str, value: int) -> None:
         self._add(f"{name}_sum", value)
         self._raise(f"{name}_max", value)
+
+
+def busiest(lags_ms: Mapping[QueueRef, array[int]]) -> dict[tuple[str, ...], array[int]]:
+    """The lags by the names of their queue: those of the busiest queues, and of all others together."""
+    ranked = sorted(lags_ms.items(), key=lambda item: len(item[1]), reverse=True)
+    found: dict[tuple[str, ...], array[int]] = {queue.names: lags for queue, lags in ranked[:LAG_QUEUES]}
+    for _, lags in ranked[LAG_QUEUES:]:
+        found.setdefault(OTHER_QUEUES, array(LAGS)).extend(lags)
+    return found

@@ -12,15 +12,24 @@ from functools import cache
 
 from weir.control.sql import NamedQuery, load_queries
 from weir.telemetry.events import QUEUE_COUNTERS
+from weir.warehouse.lag_percentiles import lags_sql
 
 _MARK = re.compile(r"\$COUNTERS\(")
+_LAGS = re.compile(r"\$LAGS\((\w+)\)")
 
 
 @cache
 def load_warehouse_queries(package: str, file: str) -> dict[str, NamedQuery]:
     """Read the named queries of `file` in `package`, each with its counters written out."""
     queries = load_queries(package, file)
-    return {name: replace(query, text=write_counters(query.text)) for name, query in queries.items()}
+    return {
+        name: replace(query, text=write_counters(write_lags(query.text))) for name, query in queries.items()
+    }
+
+
+def write_lags(text: str) -> str:
+    """The text with every `$LAGS(t)` written out: the lags of all rows of `t`."""
+    return _LAGS.sub(lambda mark: lags_sql(mark[1]), text)
 
 
 def write_counters(text: str) -> str:

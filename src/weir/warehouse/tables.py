@@ -77,6 +77,7 @@ def tier_set(stem: str, *dimensions: str) -> TierSet:
 QUEUES = tier_set("queue_metrics", "organization", "project", "environment", "queue")
 ENVIRONMENTS = tier_set("environment_metrics", "organization", "project", "environment")
 WORKERS = tier_set("worker_metrics", "role", "hostname", "worker_id", "pid")
+WORKER_LAGS = tier_set("worker_lag_metrics", "worker_id", "organization", "project", "environment", "queue")
 
 BUCKET_MS = STEPS_MS["5s"]
 """The width of a landing row's bucket: that of the finest tier."""

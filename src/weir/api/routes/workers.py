@@ -1,7 +1,8 @@
 """The processes that served an environment, and how they are.
 
 A process serves many tenants. A tenant sees those that served it, with the figures about their
-health. What a process counted for tenants is shown only while it served one tenant alone.
+health. What a process counted for tenants is shown only while it served one tenant alone. An operator sees
+every process with all of its figures.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
-from weir.api.auth import Access, App, Reader
+from weir.api.auth import App, WideAccess, WideReader
 from weir.api.records import Shape
 from weir.api.routes.history import Format, answers, asked_window, json_response, warehouse_of
 from weir.api.schemas.history import (
@@ -21,6 +22,7 @@ from weir.api.schemas.history import (
     WorkerList,
     WorkerMetrics,
     WorkerMetricsColumns,
+    WorkerQueueList,
     iso,
     period_document,
     series_document,
@@ -32,7 +34,7 @@ from weir.telemetry.presence import ServingProcess
 from weir.warehouse.reading.periods import Window
 from weir.warehouse.reading.series import Point
 from weir.warehouse.reading.warehouse import Warehouse
-from weir.warehouse.reading.workers import OF_TENANTS, WorkerSummary
+from weir.warehouse.reading.workers import OF_TENANTS, QueueLags, WorkerSummary
 
 router = APIRouter(prefix="/api/v1", tags=["history"])
 Figures = Mapping[str, float | int | None]
@@ -44,16 +46,17 @@ Figures = Mapping[str, float | int | None]
     responses=answers(WorkerList),
 )
 async def list_workers(
-    access: Reader,
+    access: WideReader,
     services: App,
     warehouse: Annotated[Warehouse, Depends(warehouse_of)],
     window: Annotated[Window, asked_window("5m")],
 ) -> Response:
-    """The processes that served the environment, and how they are. Hosts are shown to admins alone."""
-    shared = {one.worker_id: one.shared for one in await _servers(services, access, window)}
-    summaries = await warehouse.workers.summaries(window, worker_ids=list(shared))
+    """The processes that served the environment, and how they are. Admins see hosts of unshared ones."""
+    servers = await _servers(services, access, window)
+    shared = {one.worker_id for one in servers or () if one.shared}
+    summaries = await warehouse.workers.summaries(window, worker_ids=_ids(servers))
     trusted = access.principal.role.rank >= Role.ADMIN.rank
-    workers = [_view(item, shared=shared[item.worker_id], trusted=trusted) for item in summaries]
+    workers = [_view(item, shared=item.worker_id in shared, trusted=trusted) for item in summaries]
     return json_response({"period": period_document(window), "workers": workers})
 
 
@@ -63,7 +66,7 @@ async def list_workers(
     responses=answers(WorkerMetrics | WorkerMetricsColumns),
 )
 async def show_workers_metrics(
-    access: Reader,
+    access: WideReader,
     services: App,
     warehouse: Annotated[Warehouse, Depends(warehouse_of)],
     window: Annotated[Window, asked_window("30m")],
@@ -81,21 +84,43 @@ async def show_workers_metrics(
 )
 async def show_worker_metrics(
     worker_id: str,
-    access: Reader,
+    access: WideReader,
     services: App,
     warehouse: Annotated[Warehouse, Depends(warehouse_of)],
     window: Annotated[Window, asked_window("30m")],
     form: Format = SeriesFormat.POINTS,
 ) -> Response:
     """Throughput, lag and pressure of one of the environment's processes, by bucket."""
-    servers = await _servers(services, access, window)
-    chosen = [one for one in servers if one.worker_id == worker_id]
-    if not chosen:
-        raise NotFound(f"no process `{worker_id}` served this environment in the period")
-    return await _series(warehouse, window, chosen, worker_id=worker_id, form=form)
+    chosen = await _chosen(services, warehouse, access, window, worker_id=worker_id)
+    return await _series(warehouse, window, [chosen], worker_id=worker_id, form=form)
 
 
-async def _servers(services: Services, access: Access, window: Window) -> list[ServingProcess]:
+@router.get(
+    "/workers/{worker_id}/queues",
+    operation_id="list_worker_queues",
+    responses=answers(WorkerQueueList),
+)
+async def list_worker_queues(
+    worker_id: str,
+    access: WideReader,
+    services: App,
+    warehouse: Annotated[Warehouse, Depends(warehouse_of)],
+    window: Annotated[Window, asked_window("30m")],
+) -> Response:
+    """How long messages had waited when one process got them, by queue, the busiest queue first.
+
+    These are the environment's own queues, so they are shown for a shared process too.
+    """
+    await _chosen(services, warehouse, access, window, worker_id=worker_id)
+    lags = await warehouse.workers.queue_lags(window, worker_id=worker_id, environment=access.environment)
+    items = [_queue_view(one) for one in lags]
+    return json_response({"period": period_document(window), "worker_id": worker_id, "items": items})
+
+
+async def _servers(services: Services, access: WideAccess, window: Window) -> list[ServingProcess] | None:
+    """The processes that the caller may see; None stands for every process."""
+    if access.environment is None:
+        return None
     found = await present(services.servers, "telemetry").of(access.environment, since_ms=window.start_ms)
     if access.principal.role is Role.OPERATOR:
         # Nothing is hidden from an operator, so to one no process counts as shared.
@@ -103,19 +128,35 @@ async def _servers(services: Services, access: Access, window: Window) -> list[S
     return found
 
 
+async def _chosen(
+    services: Services, warehouse: Warehouse, access: WideAccess, window: Window, *, worker_id: str
+) -> ServingProcess:
+    servers = await _servers(services, access, window)
+    if servers is None:
+        reported = await warehouse.workers.summaries(window, worker_ids=[worker_id])
+        servers = [ServingProcess(worker_id=one.worker_id, shared=False) for one in reported]
+    for one in servers:
+        if one.worker_id == worker_id:
+            return one
+    where = "this environment" if access.environment else "any environment"
+    raise NotFound(f"no process `{worker_id}` served {where} in the period")
+
+
+def _ids(servers: list[ServingProcess] | None) -> list[str] | None:
+    return None if servers is None else [one.worker_id for one in servers]
+
+
 async def _series(
     warehouse: Warehouse,
     window: Window,
-    servers: list[ServingProcess],
+    servers: list[ServingProcess] | None,
     *,
     worker_id: str | None,
     form: SeriesFormat,
 ) -> Response:
-    shared_ids = [one.worker_id for one in servers if one.shared]
-    points = await warehouse.workers.series(
-        window, worker_ids=[one.worker_id for one in servers], uncounted_ids=shared_ids
-    )
-    uncounted = bool(servers) and len(shared_ids) == len(servers)
+    shared_ids = [one.worker_id for one in servers or () if one.shared]
+    points = await warehouse.workers.series(window, worker_ids=_ids(servers), uncounted_ids=shared_ids)
+    uncounted = bool(servers) and len(shared_ids) == len(servers or ())
     return json_response(
         {
             "period": period_document(window),
@@ -144,8 +185,8 @@ def _view(item: WorkerSummary, *, shared: bool, trusted: bool) -> dict[str, Any]
     return {
         "worker_id": item.worker_id,
         "role": item.role,
-        "hostname": item.hostname if trusted else None,
-        "pid": item.pid if trusted else None,
+        "hostname": item.hostname if trusted and not shared else None,
+        "pid": item.pid if trusted and not shared else None,
         "health": item.health.value,
         "last_seen": iso(item.last_seen_ms),
         "pool_size": item.pool_size,
@@ -159,3 +200,17 @@ def visible(figures: Figures, *, shared: bool) -> Figures:
     if not shared:
         return figures
     return {name: None if name in OF_TENANTS else value for name, value in figures.items()}
+
+
+def _queue_view(lags: QueueLags) -> dict[str, Any]:
+    queue = lags.queue
+    return {
+        "organization": queue and queue.organization,
+        "project": queue and queue.project,
+        "environment": queue and queue.environment,
+        "queue": queue and queue.queue,
+        "pops": lags.pops,
+        "lag_mean_ms": lags.lag_mean_ms,
+        "lag_max_ms": lags.lag_max_ms,
+        **lags.percentiles_ms,
+    }

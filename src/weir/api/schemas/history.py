@@ -146,8 +146,8 @@ class WorkerMetrics(BaseModel):
 class WorkerView(BaseModel):
     worker_id: str
     role: str
-    hostname: str | None = Field(description="Shown to admins.")
-    pid: str | None = Field(description="Shown to admins.")
+    hostname: str | None = Field(description="Shown to admins; of a shared process, to operators.")
+    pid: str | None = Field(description="Shown to admins; of a shared process, to operators.")
     health: Literal["healthy", "struggling", "silent", "unknown"]
     last_seen: str
     pool_size: int
@@ -158,6 +158,27 @@ class WorkerView(BaseModel):
 class WorkerList(BaseModel):
     period: Period
     workers: list[WorkerView]
+
+
+class WorkerQueue(BaseModel):
+    organization: str | None
+    project: str | None
+    environment: str | None
+    queue: str | None = Field(
+        description="Null stands for the queues beyond the 50 busiest of each report; shown to operators."
+    )
+    pops: int
+    lag_mean_ms: float | None
+    lag_max_ms: int
+    lag_p50_ms: float | None = Field(description="Within 1 % of the lag at that rank.")
+    lag_p95_ms: float | None
+    lag_p99_ms: float | None
+
+
+class WorkerQueueList(BaseModel):
+    period: Period
+    worker_id: str
+    items: list[WorkerQueue]
 
 
 def with_columns(answer: type[BaseModel]) -> type[BaseModel]:

@@ -1,5 +1,6 @@
 -- name: workers
--- The named processes that reported in a span, with their sums, their maxima and their newest sample.
+-- The processes that reported in a span, the named ones or everyone, with their sums, their maxima and their
+-- newest sample.
 SELECT
     t.role AS role,
     t.hostname AS hostname,
@@ -28,14 +29,14 @@ SELECT
     max(t.lag_ms_max) AS lag_ms_max,
     max(t.last) AS last
 FROM {table:Identifier} AS t
-WHERE t.worker_id IN {worker_ids:Array(String)}
+WHERE ({everyone:UInt8} = 1 OR t.worker_id IN {worker_ids:Array(String)})
     AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
 GROUP BY t.role, t.hostname, t.worker_id, t.pid
 ORDER BY last.at DESC
 LIMIT {limit:UInt32}
 
 -- name: worker_series
--- The buckets in which any of the named processes has rows, summed over them. Those in `uncounted_ids` give
+-- The buckets in which any of the processes has rows, summed over them. Those in `uncounted_ids` give
 -- their gauges, but not what they did for tenants.
 WITH NOT has({uncounted_ids:Array(String)}, t.worker_id) AS counted
 SELECT
@@ -64,10 +65,47 @@ SELECT
     maxIf(t.lag_ms_max, counted) AS lag_ms_max,
     max(t.last) AS last
 FROM {table:Identifier} AS t
-WHERE t.worker_id IN {worker_ids:Array(String)}
+WHERE ({everyone:UInt8} = 1 OR t.worker_id IN {worker_ids:Array(String)})
     AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
 GROUP BY bucket_ms
 ORDER BY bucket_ms
+
+-- name: worker_lags
+-- The lags of the messages that each process got in a span.
+SELECT
+    t.worker_id AS worker_id,
+    $LAGS(t)
+FROM {table:Identifier} AS t
+WHERE ({everyone:UInt8} = 1 OR t.worker_id IN {worker_ids:Array(String)})
+    AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+GROUP BY t.worker_id
+
+-- name: worker_lag_series
+-- The lags of the messages that the processes got, by bucket; those in `uncounted_ids` are left out.
+SELECT
+    intDiv(toUnixTimestamp(t.bucket_start), {step_s:UInt32}) * {step_s:UInt32} * 1000 AS bucket_ms,
+    $LAGS(t)
+FROM {table:Identifier} AS t
+WHERE ({everyone:UInt8} = 1 OR t.worker_id IN {worker_ids:Array(String)})
+    AND NOT has({uncounted_ids:Array(String)}, t.worker_id)
+    AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+GROUP BY bucket_ms
+ORDER BY bucket_ms
+
+-- name: worker_queue_lags
+-- The lags of the messages that one process got in a span, by queue, the busiest first.
+SELECT
+    t.organization AS organization,
+    t.project AS project,
+    t.environment AS environment,
+    t.queue AS queue,
+    $LAGS(t)
+FROM {table:Identifier} AS t
+WHERE t.worker_id = {worker_id:String}
+    AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+GROUP BY t.organization, t.project, t.environment, t.queue
+ORDER BY lag_count DESC, organization, project, environment, queue
+LIMIT {limit:UInt32}
 
 -- name: gaps
 -- The spans in which events were lost, by metric and shard; a gap that was recorded twice counts once.

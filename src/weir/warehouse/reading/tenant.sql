@@ -238,3 +238,18 @@ FROM
 GROUP BY s.queue
 ORDER BY s.queue
 LIMIT {limit:UInt32}
+
+-- name: own_queue_lags
+-- The lags of the messages that one process got from the queues of an environment, by queue, the busiest first.
+SELECT
+    t.organization AS organization,
+    t.project AS project,
+    t.environment AS environment,
+    t.queue AS queue,
+    $LAGS(t)
+FROM {table:Identifier} AS t
+WHERE $TENANT AND t.worker_id = {worker_id:String}
+    AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+GROUP BY t.organization, t.project, t.environment, t.queue
+ORDER BY lag_count DESC, queue
+LIMIT {limit:UInt32}

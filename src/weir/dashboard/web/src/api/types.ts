@@ -62,6 +62,19 @@ export type Worker = {
   figures: Record<string, number | null>;
 };
 
+export type WorkerQueue = {
+  organization: string | null;
+  project: string | null;
+  environment: string | null;
+  queue: string | null;
+  pops: number;
+  lag_mean_ms: number | null;
+  lag_max_ms: number;
+  lag_p50_ms: number | null;
+  lag_p95_ms: number | null;
+  lag_p99_ms: number | null;
+};
+
 export type WorkerSeries = {
   bucket_ms: number;
   shared: boolean;

@@ -8,6 +8,10 @@ export function mayWrite(me: Me): boolean {
   return RANKS[me.role] >= RANKS.write;
 }
 
+export function mayOperate(me: Me): boolean {
+  return RANKS[me.role] >= RANKS.operator;
+}
+
 export function mayAdminister(me: Me): boolean {
   return RANKS[me.role] >= RANKS.admin;
 }
