@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.pipeline.emission import Emission
@@ -25,6 +26,7 @@ from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
 from weir.telemetry.streams import stream_key
 from weir.warehouse.connection import ClickHouseConnection
+from weir.warehouse.percentiles import LEVELS, RELATIVE_ERROR, waits_sql
 
 TABLES = tuple(QUEUE_METRIC.tiers)
 
@@ -143,7 +145,7 @@ WAITS: dict[str, Callable[[random.Random], float]] = {
 }
 
 
-def test_percentiles_are_within_two_percent_over_any_merge(
+def test_percentiles_are_within_one_percent_over_any_merge(
     options: PipelineOptions, warehouse: ClickHouseConnection, streams_url: str
 ) -> None:
     """Of queues with waits of every shape, and of all of them together, in every tier, over many inserts."""
@@ -170,17 +172,16 @@ def check_waits(
     warehouse: ClickHouseConnection, table: str, group: str, expected: Mapping[str, Sequence[int]]
 ) -> None:
     """Count and sum are exact, and percentiles nearly, in every group of rows."""
-    rows = warehouse.rows(
-        f"SELECT {group} AS name, quantilesTDigestMerge(0.5, 0.95, 0.99)(wait_digest) AS q, "
-        f"sum(wait_count) AS n, sum(wait_sum_ms) AS total FROM {table} GROUP BY name"
-    )
-    assert {row["name"]: (row["n"], row["total"]) for row in rows} == {
+    rows = warehouse.rows(f"SELECT {group} AS name, {waits_sql('t')} FROM {table} AS t GROUP BY name")
+    assert {row["name"]: (row["wait_count"], row["wait_sum_ms"]) for row in rows} == {
         name: (len(waits), sum(waits)) for name, waits in expected.items()
     }
     for row in rows:
-        exact = sorted(expected[row["name"]])
-        for level, estimate in zip((0.5, 0.95, 0.99), row["q"], strict=True):
-            assert estimate == pytest.approx(exact[int(level * len(exact))], rel=0.02), (table, row["name"])
+        exact = [int(np.quantile(expected[row["name"]], level, method="inverted_cdf")) for level in LEVELS]
+        assert row["wait_percentiles"] == pytest.approx(exact, rel=1.000001 * RELATIVE_ERROR), (
+            table,
+            row["name"],
+        )
 
 
 def test_junk_is_quarantined_and_the_lane_goes_on(

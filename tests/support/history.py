@@ -26,6 +26,7 @@ _GAUGES = (
     "paused",
     "oldest_age_ms",
 )
+_MEASURED = ("queue_length", "running", "environment_length", "environment_running", "oldest_age_ms")
 _WORKER_NUMBERS = (
     "samples",
     "event_loop_lag_us_sum",
@@ -61,6 +62,8 @@ class Moment:
     gauges: Mapping[str, int] = field(default_factory=dict)
     peaks: Mapping[str, int] = field(default_factory=dict)
     """Maxima of gauges where they were above the value at the end."""
+    lows: Mapping[str, int] = field(default_factory=dict)
+    """Minima of gauges where they were under the value at the end."""
     odometers: Mapping[str, int] = field(default_factory=dict)
     waits_ms: Sequence[int] = ()
     sequence: int | None = None
@@ -69,11 +72,19 @@ class Moment:
 
 def land_moments(connection: ClickHouseConnection, moments: Sequence[Moment], *, shard: int = 0) -> None:
     """Put moments into the tiers, in one insert."""
+    if moments:
+        connection.insert(QUEUE_METRIC.landing, landing_table(moments, shard=shard), token=uuid4().hex)
+
+
+def landing_table(moments: Sequence[Moment], *, shard: int = 0) -> pa.Table:
+    """The rows of one insert, one per moment."""
     rows = [_landing_row(moment, shard=shard, sequence=number) for number, moment in enumerate(moments)]
-    if rows:
-        connection.insert(
-            QUEUE_METRIC.landing, pa.Table.from_pylist(rows, schema=_schema(rows)), token=uuid4().hex
-        )
+    return pa.Table.from_pylist(rows, schema=_schema(rows))
+
+
+def of_earlier_release(rows: pa.Table) -> pa.Table:
+    """Landing rows as a release before 0007 inserted them."""
+    return rows.drop_columns([name for name in rows.column_names if name.startswith(("min_", "sum_"))])
 
 
 def land_worker(
@@ -147,6 +158,8 @@ def _landing_row(moment: Moment, *, shard: int, sequence: int) -> dict[str, Any]
         **{name: moment.counts.get(name, 0) for name in QUEUE_COUNTERS},
         **{f"max_{name}": max(moment.peaks.get(name, 0), value) for name, value in gauges.items()},
         **{f"last_{name}": value for name, value in gauges.items()},
+        **{f"min_{name}": min(moment.lows.get(name, gauges[name]), gauges[name]) for name in _MEASURED},
+        **{f"sum_{name}": gauges[name] for name in _MEASURED},
         **{f"{name}_total": moment.odometers.get(name, 0) for name in QUEUE_COUNTERS},
         "wait_ms": list(moment.waits_ms),
     }

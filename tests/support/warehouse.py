@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from weir.telemetry.switch import ShardSwitch
 from weir.testing.clocks import ManualClock
@@ -49,3 +50,25 @@ class WarehouseRig:
     async def aclose(self) -> None:
         await self.warehouse.aclose()
         self.connection.close()
+
+
+def tier_rows(connection: ClickHouseConnection, table: str, *, where: str = "1") -> list[dict[str, Any]]:
+    """What a table of the warehouse holds: every column, merged by key, in order of the key."""
+    described = connection.rows(
+        "SELECT name, type, is_in_sorting_key AS in_key FROM system.columns "
+        "WHERE database = currentDatabase() AND table = {table:String} AND name != 'landed_at'",
+        {"table": table},
+    )
+    keys = [row["name"] for row in described if row["in_key"]]
+    merged = [_merged(row["name"], row["type"]) for row in described if not row["in_key"]]
+    selected, by = ", ".join([*keys, *merged]), ", ".join(keys)
+    return connection.rows(f"SELECT {selected} FROM {table} AS t WHERE {where} GROUP BY {by} ORDER BY {by}")
+
+
+def _merged(name: str, type_: str) -> str:
+    function = type_.partition("(")[2].partition("(")[0].partition(",")[0]
+    if type_.startswith("SimpleAggregateFunction"):
+        return f"{function}(t.{name}) AS {name}"
+    levels = ", ".join(str(number / 100) for number in range(101))
+    accuracy = "0.01, " if function == "quantilesDD" else ""
+    return f"arrayMap(x -> toString(x), {function}Merge({accuracy}{levels})(t.{name})) AS {name}"

@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from support.warehouse import WarehouseRig
+from weir.warehouse.percentiles import waits_sql
 from weir.warehouse.reading.reader import Question
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "grafana"
@@ -33,6 +34,12 @@ async def test_every_panel_and_variable_can_be_asked(rig: WarehouseRig) -> None:
     assert len(queries) >= 15
     for sql in queries:
         assert await rig.warehouse.reader.ask(Question(sql=f"EXPLAIN {as_run(sql)}", parameters={})), sql
+
+
+def test_percentiles_are_read_as_weir_reads_them() -> None:
+    spelled = [target["rawSql"] for panel in dashboard()["panels"] for target in panel["targets"]]
+    (waits,) = [sql for sql in spelled if "wait_sketch" in sql or "wait_digest" in sql]
+    assert " ".join(waits_sql("t").split()) in waits
 
 
 def test_the_dashboard_can_be_provisioned_anywhere() -> None:

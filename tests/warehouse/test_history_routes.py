@@ -131,6 +131,7 @@ async def test_the_source_shape_comes_with_percentiles_totals_and_kinds(
                 queue,
                 counts={"enqueued": 3, "dequeued": 2, "acked": 2, "nacked": 2},
                 gauges={"queue_length": 120, "running": 8, "queue_limit": 10, "oldest_age_ms": 8_200},
+                lows={"queue_length": 100},
                 odometers={"acked": 77},
                 waits_ms=[1_000, 2_000],
             )
@@ -144,12 +145,15 @@ async def test_the_source_shape_comes_with_percentiles_totals_and_kinds(
     assert (document["queue"], document["resolution"], len(document["timeseries"])) == ("a/b:c ✓", "5s", 360)
     point = next(point for point in document["timeseries"] if point["kind"] == "measured")
     assert point["throughput"] == {"enqueued": 3, "dequeued": 2, "completed": 2, "completed_per_s": 0.4}
-    assert point["queue_depth"] == {"max": 120}
+    assert point["queue_depth"] == {"max": 120, "min": 100, "avg": 120}
     assert point["latency"]["avg_wait_ms"] == 1_500
-    assert point["concurrency"] == {"max": 8, "limit": 10, "utilization_pct": 80}
+    assert (point["latency"]["min_age_ms"], point["latency"]["avg_age_ms"]) == (8_200, 8_200)
+    assert point["concurrency"] == {"max": 8, "min": 8, "avg": 8, "limit": 10, "utilization_pct": 80}
     assert point["failures"]["error_rate"] == 0.5
     assert point["totals"]["acked"] == 77
     assert document["timeseries"][-1]["kind"] == "carried"
+    (part,) = document["percentile_sketches"]
+    assert (part["start"], part["sketch"]) == (point["timestamp"], "ddsketch")
 
 
 async def test_as_columns_a_series_has_the_same_values(

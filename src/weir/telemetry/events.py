@@ -7,9 +7,10 @@ A kind that changes keeps the fields of its earlier versions in `earlier`. Entri
 versions stay readable: a field that they lack is 0, a text is empty, and what the kind no longer has is left
 out.
 
-Counts are summed. Gauges are the state right after the call; a bucket keeps their maximum and their
-last value. Odometers are lifetime totals kept by the same script: they only grow, and the sum of the
-counts must agree with them, so any loss or duplication on the way to a chart can be measured.
+Counts are summed. Gauges are the state right after the call; a bucket keeps their maximum and their last
+value, and of those that are measured, not set, also their minimum and their sum over the events. Odometers
+are lifetime totals kept by the same script: they only grow, and the sum of the counts must agree with them,
+so any loss or duplication on the way to a chart can be measured.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ class Aggregate(StrEnum):
     MAX = "max"
     MIN = "min"
     LAST = "last"
-    DIGEST = "digest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class EventKind:
     texts: tuple[TextField, ...] = ()
     """Texts and bytes of bounded length; only a metric whose rows are not summed keeps them."""
     samples: str | None = None
-    """Name of a list of 32-bit samples that ends the entry, aggregated as a digest."""
+    """Name of a list of 32-bit samples that ends the entry, kept as a sketch of percentiles."""
     doc: str = ""
 
     earlier: tuple[tuple[Field | TextField, ...], ...] = ()
@@ -139,6 +139,12 @@ def _count(name: str, doc: str) -> Field:
 
 def _gauge(name: str, doc: str, *, width: int = 4) -> Field:
     return Field(name=name, width=width, aggregates=(Aggregate.MAX, Aggregate.LAST), doc=doc)
+
+
+def _measured_gauge(name: str, doc: str, *, width: int = 4) -> Field:
+    """A gauge that is measured, so that its minimum and its mean say something too."""
+    aggregates = (Aggregate.MAX, Aggregate.LAST, Aggregate.MIN, Aggregate.SUM)
+    return Field(name=name, width=width, aggregates=aggregates, doc=doc)
 
 
 def _odometer(name: str, doc: str) -> Field:
@@ -183,14 +189,14 @@ QUEUE = EventKind(
     fields=(
         Field(name="operation", width=1, aggregates=(), doc="Position of the verb in `QueueOperation`."),
         *(_count(name, doc) for name, doc in _COUNTED.items()),
-        _gauge("queue_length", "Waiting messages: ready, delayed and waiting for a retry."),
-        _gauge("running", "Leased messages."),
+        _measured_gauge("queue_length", "Waiting messages: ready, delayed and waiting for a retry."),
+        _measured_gauge("running", "Leased messages."),
         _gauge("queue_limit", "Concurrency limit of the queue; 0 is none."),
-        _gauge("environment_length", "Waiting messages of the whole environment."),
-        _gauge("environment_running", "Leased messages of the whole environment."),
+        _measured_gauge("environment_length", "Waiting messages of the whole environment."),
+        _measured_gauge("environment_running", "Leased messages of the whole environment."),
         _gauge("environment_limit", "Concurrency limit of the environment; 0 is none."),
         _gauge("paused", "1 while the queue is paused.", width=1),
-        _gauge("oldest_age_ms", "Time since the oldest waiting message became available.", width=8),
+        _measured_gauge("oldest_age_ms", "Time since the oldest waiting message became available.", width=8),
         *(_odometer(f"{name}_total", f"Lifetime total of `{name}`.") for name in QUEUE_COUNTERS),
     ),
     samples="wait_ms",

@@ -48,7 +48,8 @@ def _section(kind: EventKind) -> Iterator[str]:
     yield f"- Stream: `{stream_key(kind.name, 0)}` for shard 0, and so on."
     yield f"- Dimensions: {', '.join(f'`{name}`' for name in kind.dimensions)}."
     yield from (_text_line(text) for text in kind.texts)
-    yield f"- Samples: `{kind.samples}`, kept as a digest." if kind.samples else "- Samples: none."
+    samples = f"`{kind.samples}`, kept as a sketch of percentiles" if kind.samples else "none"
+    yield f"- Samples: {samples}."
     yield f"- Layout version: {kind.version}."
     yield f"- Header: {kind.layout.header_size} bytes."
     yield ""

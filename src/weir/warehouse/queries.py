@@ -1,7 +1,9 @@
-"""Loads the named queries of the warehouse and writes out the queue's counters, which SQL files spell once.
+"""Loads the named queries of the warehouse and writes out what SQL files spell as a mark.
 
 `$COUNTERS(sum(#) AS #)` stands for that text once per counter of the catalogue, joined by commas; `#` is the
-counter's name.
+counter's name. `$WAITS(t)` and `$LAGS(t)` stand for the columns of the waits or lags of all rows of `t`
+(`warehouse.percentiles`), and `$LOWS_AND_MEANS(t, queue_length, running)` for minimum and mean of these
+gauges.
 """
 
 from __future__ import annotations
@@ -12,37 +14,42 @@ from functools import cache
 
 from weir.control.sql import NamedQuery, load_queries
 from weir.telemetry.events import QUEUE_COUNTERS
-from weir.warehouse.lag_percentiles import lags_sql
+from weir.warehouse.percentiles import lags_sql, waits_sql
 
-_MARK = re.compile(r"\$COUNTERS\(")
-_LAGS = re.compile(r"\$LAGS\((\w+)\)")
+_MARK = re.compile(r"\$(?P<name>[A-Z_]+)\(")
 
 
 @cache
 def load_warehouse_queries(package: str, file: str) -> dict[str, NamedQuery]:
-    """Read the named queries of `file` in `package`, each with its counters written out."""
+    """Read the named queries of `file` in `package`, each with its marks written out."""
     queries = load_queries(package, file)
-    return {
-        name: replace(query, text=write_counters(write_lags(query.text))) for name, query in queries.items()
-    }
+    return {name: replace(query, text=write_marks(query.text)) for name, query in queries.items()}
 
 
-def write_lags(text: str) -> str:
-    """The text with every `$LAGS(t)` written out: the lags of all rows of `t`."""
-    return _LAGS.sub(lambda mark: lags_sql(mark[1]), text)
-
-
-def write_counters(text: str) -> str:
-    """The text with every `$COUNTERS(…)` written out."""
+def write_marks(text: str) -> str:
+    """The text with every mark written out."""
     while (mark := _MARK.search(text)) is not None:
         end = _closing(text, mark.end())
-        each = text[mark.end() : end]
-        text = (
-            text[: mark.start()]
-            + ", ".join(each.replace("#", one) for one in QUEUE_COUNTERS)
-            + text[end + 1 :]
-        )
+        written = _WRITERS[mark["name"]](text[mark.end() : end])
+        text = text[: mark.start()] + written + text[end + 1 :]
     return text
+
+
+def _counters(each: str) -> str:
+    return ", ".join(each.replace("#", one) for one in QUEUE_COUNTERS)
+
+
+def _lows_and_means(arguments: str) -> str:
+    """Both are null where no row has them: rows of earlier releases do not."""
+    rows, *gauges = (word.strip() for word in arguments.split(","))
+    return ", ".join(
+        f"min({rows}.min_{gauge}) AS min_{gauge}, "
+        f"sum({rows}.sum_{gauge}) / sum({rows}.gauge_count) AS mean_{gauge}"
+        for gauge in gauges
+    )
+
+
+_WRITERS = {"COUNTERS": _counters, "WAITS": waits_sql, "LAGS": lags_sql, "LOWS_AND_MEANS": _lows_and_means}
 
 
 def _closing(text: str, start: int) -> int:
@@ -52,4 +59,4 @@ def _closing(text: str, start: int) -> int:
         depth += {"(": 1, ")": -1}.get(text[at], 0)
         if depth == 0:
             return at
-    raise ValueError("a `$COUNTERS(` is never closed")
+    raise ValueError("a mark is never closed")

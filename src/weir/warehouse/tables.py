@@ -6,17 +6,26 @@ ClickHouse merges them, so every query aggregates with GROUP BY.
 
     events                     sum    how many events the bucket holds
     enqueued … refused         sum    counters, named as in `telemetry.events`
+    cancelled                  sum    null: no event counts it yet
     max_queue_length …         max    a gauge's maximum in the bucket: what charts show
+    min_queue_length …         min    the minimum of a gauge that is measured (not of limits and `paused`)
+    sum_queue_length …         sum    such a gauge summed over events; its mean is this sum / gauge_count
+    gauge_count                sum    the events in these sums
     last                       max    a tuple: time and sequence of the last event, then every gauge after
                                       it, by name (`max(last).queue_length`): what is carried forward
     enqueued_total …           max    odometers (queues only)
     wait_count, wait_sum_ms    sum    the number of waits, and their sum
     wait_max_ms                max
-    wait_digest                quantilesTDigestMerge(0.5, 0.95, 0.99)(wait_digest)
+    wait_sketch                quantilesDD, 1 %; read with `warehouse.percentiles`
+    wait_digest                quantilesTDigest: the waits of rows from before migration 0007, empty in later
+                               ones; it can go when the tier of hours has expired them (400 days)
+
+In rows from before migration 0007 `cancelled`, minima, sums of gauges and `gauge_count` are null. A bucket
+with rows from before and after it has the minimum and the mean of the later ones.
 
 `metric_gaps` holds the spans that are unknown, by metric and shard, and their kinds; an environment's shard
-is `model.shards.shard_of`. Environments have counters, waits, `max_environment_*`, `max_oldest_age_ms`
-and a `last` of the three environment gauges.
+is `model.shards.shard_of`. Environments have counters, waits, `max_environment_*` (minimum and sum of length
+and running too), `max_oldest_age_ms` and a `last` of the three environment gauges.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import date
 from enum import StrEnum
 from functools import cache, lru_cache
@@ -13,6 +14,7 @@ from pydantic import BaseModel, Field, create_model
 from weir.api.records import Shape, records
 from weir.model.durations import DAY_MS
 from weir.telemetry.events import QUEUE_COUNTERS
+from weir.warehouse.percentiles import Sketch
 from weir.warehouse.reading.arithmetic import ATTEMPT_ENDS, error_rate, per_second, utilization_pct
 from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.queues import History
@@ -28,6 +30,12 @@ class SeriesFormat(StrEnum):
     """`columns`: the members of such an object, each with the list of its values."""
 
 
+_SKETCH = (
+    "`ddsketch`: within 1 % of the wait at that rank. `tdigest`: rows of an earlier release, without a "
+    "bound. `both`: the greater percentile of the two."
+)
+
+
 class Period(BaseModel):
     start: str = Field(examples=["2026-01-01T00:00:00Z"])
     end: str = Field(examples=["2026-01-01T00:30:00Z"])
@@ -40,8 +48,14 @@ class Throughput(BaseModel):
     completed_per_s: float | None
 
 
+_LOWEST = "Lowest value in the bucket; null in buckets of earlier releases."
+_MEAN = "Mean over the events of the bucket; null in buckets of earlier releases."
+
+
 class Depth(BaseModel):
     max: int | None
+    min: int | None = Field(description=_LOWEST)
+    avg: float | None = Field(description=_MEAN)
 
 
 class Latency(BaseModel):
@@ -55,8 +69,17 @@ class Latency(BaseModel):
     max_age_ms: int | None = Field(description="Age of the oldest waiting message.")
 
 
+class QueueLatency(Latency):
+    """As `Latency`, with minimum and mean of the age of the oldest waiting message."""
+
+    min_age_ms: int | None = Field(description=_LOWEST)
+    avg_age_ms: float | None = Field(description=_MEAN)
+
+
 class Concurrency(BaseModel):
     max: int | None
+    min: int | None = Field(description=_LOWEST)
+    avg: float | None = Field(description=_MEAN)
     limit: int | None = Field(description="null is no limit.")
     utilization_pct: float | None
 
@@ -84,6 +107,7 @@ class MetricsPoint(BaseModel):
 
 
 class QueuePoint(MetricsPoint):
+    latency: QueueLatency
     paused: bool | None
     totals: dict[str, int | None] = Field(
         description="Odometers: lifetime totals of the queue at the end of the bucket."
@@ -97,11 +121,20 @@ class WorkerPoint(BaseModel):
     figures: dict[str, float | int | None]
 
 
+class SketchSpan(BaseModel):
+    start: str = Field(examples=["2026-01-01T00:00:00Z"])
+    end: str = Field(examples=["2026-01-01T00:30:00Z"])
+    sketch: Sketch = Field(description=_SKETCH)
+
+
 class Metrics(BaseModel):
     period: Period
     resolution: Literal["5s", "1m", "1h"] = Field(description="The tier that answered.")
     bucket_ms: int = Field(description="The width of a point; a multiple of the resolution.")
     complete_until: str = Field(description="Events up to then have arrived; later points may still change.")
+    percentile_sketches: list[SketchSpan] = Field(
+        description="What the percentiles of each part of the period were read from, oldest part first."
+    )
 
 
 class QueueMetrics(Metrics):
@@ -122,6 +155,7 @@ class QueueRank(BaseModel):
     p50_ms: float | None = None
     p95_ms: float | None = None
     p99_ms: float | None = None
+    percentile_sketch: Sketch | None = Field(default=None, description=_SKETCH)
     error_rate: float | None
     completed_per_s: float
     drain_ms: float | None = Field(description="Time until empty at these rates; null is never.")
@@ -257,6 +291,10 @@ def metrics_document(
         "resolution": Resolution(window.resolution).value,
         "bucket_ms": window.step_ms,
         "complete_until": iso(max(history.complete_until_ms, 0)),
+        "percentile_sketches": [
+            {"start": iso(part.span.start_ms), "end": iso(part.span.end_ms), "sketch": part.sketch.value}
+            for part in history.sketches
+        ],
         **series_document(_shape(history.series, step_ms=window.step_ms, gauges=gauges), form),
     }
 
@@ -280,7 +318,7 @@ def _shape(series: Series, *, step_ms: int, gauges: dict[str, str]) -> Shape:
             "completed": acked,
             "completed_per_s": [None if count is None else per_second(count, step_ms) for count in acked],
         },
-        "queue_depth": {"max": columns[gauges["depth"]]},
+        "queue_depth": _spread(columns, gauges["depth"]),
         "latency": {
             "avg_wait_ms": columns["wait_mean_ms"],
             "max_wait_ms": columns["wait_max_ms"],
@@ -290,7 +328,7 @@ def _shape(series: Series, *, step_ms: int, gauges: dict[str, str]) -> Shape:
             "max_age_ms": columns["oldest_age_ms"],
         },
         "concurrency": {
-            "max": running,
+            **_spread(columns, gauges["running"]),
             "limit": [most or None for most in limit],
             "utilization_pct": [
                 None if busy is None else utilization_pct(busy, most)
@@ -307,11 +345,17 @@ def _shape(series: Series, *, step_ms: int, gauges: dict[str, str]) -> Shape:
         },
     }
     if "paused" in columns:
+        ages = _spread(columns, "oldest_age_ms")
+        shape["latency"] |= {"min_age_ms": ages["min"], "avg_age_ms": ages["avg"]}
         shape["paused"] = [None if paused is None else bool(paused) for paused in columns["paused"]]
         shape["totals"] = {
             name: columns[total] for name, total in zip(QUEUE_COUNTERS, ODOMETERS, strict=True)
         }
     return shape
+
+
+def _spread(columns: Columns, gauge: str) -> dict[str, Sequence[Any]]:
+    return {"max": columns[gauge], "min": columns[f"min_{gauge}"], "avg": columns[f"mean_{gauge}"]}
 
 
 def _error_rates(columns: Columns) -> list[float | None]:
@@ -334,6 +378,7 @@ def rank_document(totals: QueueTotals) -> dict[str, Any]:
         "p50_ms": p50,
         "p95_ms": p95,
         "p99_ms": p99,
+        "percentile_sketch": totals.sketch,
         "error_rate": totals.error_rate,
         "completed_per_s": totals.acked_per_s,
         "drain_ms": totals.drain_ms if math.isfinite(totals.drain_ms) else None,

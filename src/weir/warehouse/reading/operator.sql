@@ -224,9 +224,8 @@ SELECT
     t.project AS project,
     t.environment AS environment,
     t.queue AS queue,
-    sum(t.wait_count) AS wait_count,
     max(tuple(t.last.at, t.last.sequence, t.last.queue_length)).3 AS backlog_now,
-    quantilesTDigestMerge(0.5, 0.95, 0.99)(t.wait_digest) AS wait_percentiles
+    $WAITS(t)
 FROM {table:Identifier} AS t
 WHERE (organization, project, environment) IN {environments:Array(Tuple(String, String, String))}
     AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')

@@ -16,7 +16,13 @@ from weir.warehouse.reading.periods import DEFAULT_RETENTION_MS, Resolution, Win
 from weir.warehouse.reading.questions import ask_tenant
 from weir.warehouse.reading.reader import Question, Reader
 from weir.warehouse.reading.series import Columns, Series, Shape, TimeSpan, build_series
-from weir.warehouse.reading.series_shapes import ENVIRONMENT_SHAPE, QUEUE_SHAPE, with_waits
+from weir.warehouse.reading.series_shapes import (
+    ENVIRONMENT_SHAPE,
+    QUEUE_SHAPE,
+    SketchPart,
+    sketch_parts,
+    with_waits,
+)
 from weir.warehouse.tables import ENVIRONMENTS, QUEUES, TierSet
 
 _LOOKBACK_MS = 2 * HOUR_MS
@@ -32,6 +38,7 @@ class History:
     complete_until_ms: int
     heard: bool
     """True if there is a row in the window or before it."""
+    sketches: tuple[SketchPart, ...] = ()
 
 
 class HistoryReader:
@@ -107,6 +114,7 @@ class HistoryReader:
             series=series,
             complete_until_ms=trust.complete_until_ms,
             heard=bool(found.get("bucket_ms")) or bool(seeds),
+            sketches=sketch_parts(found, window),
         )
 
     def _seedable(self, window: Window, found: Columns) -> bool:

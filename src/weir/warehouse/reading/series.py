@@ -39,6 +39,8 @@ class Shape:
     counters: tuple[str, ...]
     gauges: tuple[str, ...]
     """A point shows the maximum, from the column of that name, and carries the value in the column `last`."""
+    spread: tuple[str, ...] = ()
+    """The gauges with `min_<name>` and `mean_<name>` beside the maximum; null in rows of earlier releases."""
     odometers: tuple[str, ...] = ()
     """Lifetime totals, shown and carried unchanged."""
     measures: tuple[str, ...] = ()
@@ -153,7 +155,9 @@ class _PointIndexes:
         columns: dict[str, Sequence[Value]] = {}
         before = seed.get("last") or [None] * len(shape.gauges)
         for name, *last in zip(shape.gauges, *found.get("last", ()), before, strict=True):
-            columns[name] = levels([*found.get(name, ()), *last, None])
+            shown = (name, f"min_{name}", f"mean_{name}") if name in shape.spread else (name,)
+            for one in shown:
+                columns[one] = levels([*found.get(one, ()), *last, None])
         for name in shape.counters:
             columns[name] = own([*found.get(name, ()), 0, None])
         for name in shape.odometers:

@@ -1,5 +1,5 @@
 -- name: queue_series
--- The buckets of one queue that have rows, in any order, each with sums, maxima, last gauges, odometers and digests.
+-- The buckets of one queue that have rows, in any order, each with sums, gauges, odometers and percentiles.
 -- The newest of the last gauges is found by its stream id as one number, because comparing a tuple field by field
 -- took longer (0041). At most two threads: most windows lie in one or two parts.
 SELECT
@@ -10,15 +10,13 @@ SELECT
     max(t.max_queue_limit) AS queue_limit,
     max(t.max_paused) AS paused,
     max(t.max_oldest_age_ms) AS oldest_age_ms,
+    $LOWS_AND_MEANS(t, queue_length, running, oldest_age_ms),
     argMax(
         [toUInt64(t.last.queue_length), t.last.running, t.last.queue_limit, t.last.paused, t.last.oldest_age_ms],
         bitShiftLeft(toUInt64(toUnixTimestamp64Milli(t.last.at)), 22) + t.last.sequence
     ) AS last,
     $COUNTERS(max(t.#_total) AS #_total),
-    sum(t.wait_count) AS wait_count,
-    sum(t.wait_sum_ms) AS wait_sum_ms,
-    max(t.wait_max_ms) AS wait_max_ms,
-    quantilesTDigestMerge(0.5, 0.95, 0.99)(t.wait_digest) AS wait_percentiles
+    $WAITS(t)
 FROM {table:Identifier} AS t
 PREWHERE $TENANT AND queue = {queue:String}
     AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
@@ -71,14 +69,12 @@ SELECT
     max(t.max_environment_running) AS environment_running,
     max(t.max_environment_limit) AS environment_limit,
     max(t.max_oldest_age_ms) AS oldest_age_ms,
+    $LOWS_AND_MEANS(t, environment_length, environment_running),
     argMax(
         [t.last.environment_length, t.last.environment_running, t.last.environment_limit],
         bitShiftLeft(toUInt64(toUnixTimestamp64Milli(t.last.at)), 22) + t.last.sequence
     ) AS last,
-    sum(t.wait_count) AS wait_count,
-    sum(t.wait_sum_ms) AS wait_sum_ms,
-    max(t.wait_max_ms) AS wait_max_ms,
-    quantilesTDigestMerge(0.5, 0.95, 0.99)(t.wait_digest) AS wait_percentiles
+    $WAITS(t)
 FROM {table:Identifier} AS t
 PREWHERE $TENANT
     AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
@@ -137,10 +133,7 @@ FROM
             max(t.max_running) AS running,
             max(t.max_queue_limit) AS queue_limit,
             max(t.max_oldest_age_ms) AS oldest_age_ms,
-            sum(t.wait_count) AS wait_count,
-            sum(t.wait_sum_ms) AS wait_sum_ms,
-            max(t.wait_max_ms) AS wait_max_ms,
-            quantilesTDigestMerge(0.5, 0.95, 0.99)(t.wait_digest) AS wait_percentiles
+            $WAITS(t)
         FROM {table:Identifier} AS t
         WHERE $TENANT
             AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
@@ -160,10 +153,7 @@ SELECT
     max(t.max_queue_limit) AS queue_limit,
     max(t.max_oldest_age_ms) AS oldest_age_ms,
     max(t.last) AS last,
-    sum(t.wait_count) AS wait_count,
-    sum(t.wait_sum_ms) AS wait_sum_ms,
-    max(t.wait_max_ms) AS wait_max_ms,
-    quantilesTDigestMerge(0.5, 0.95, 0.99)(t.wait_digest) AS wait_percentiles
+    $WAITS(t)
 FROM {table:Identifier} AS t
 WHERE $TENANT AND queue IN {queues:Array(String)}
     AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')

@@ -12,6 +12,7 @@ from weir.model.durations import HOUR_MS
 from weir.model.names import EnvironmentRef
 from weir.model.shards import shard_of
 from weir.telemetry.events import QUEUE_COUNTERS
+from weir.warehouse.percentiles import Sketch, sketch_of
 from weir.warehouse.reading.arithmetic import (
     ATTEMPT_ENDS,
     drain_ms,
@@ -69,6 +70,7 @@ class QueueTotals:
     wait_mean_ms: float | None
     wait_max_ms: float | None
     percentiles_ms: tuple[float, float, float] | None
+    sketch: Sketch | None
     error_rate: float | None
     utilization_pct: float | None
     acked_per_s: float
@@ -161,6 +163,7 @@ def _totals(row: dict[str, Any], *, span_ms: int, pace: Pace | None) -> QueueTot
         wait_mean_ms=mean(row["wait_sum_ms"], row["wait_count"]),
         wait_max_ms=row["wait_max_ms"] if waited else None,
         percentiles_ms=tuple(row["wait_percentiles"]) if waited else None,
+        sketch=sketch_of(row["wait_sketches"]),
         error_rate=error_rate(*(counters[name] for name in ATTEMPT_ENDS)),
         utilization_pct=utilization_pct(row["running"], row["queue_limit"]),
         acked_per_s=per_second(counters["acked"], span_ms),
