@@ -236,7 +236,8 @@ def _texts(
     found = {}
     for position, text in enumerate(layout.texts):
         ends = begins + headers["#texts"][:, position]
-        # Slices of bytes cost a third of gathering with NumPy, whose indexes take eight bytes per byte.
+        # Gathering by NumPy takes 0.18 µs per event with three short texts, and this 0.47. But its indexes
+        # have eight times the size of the texts, which may be 16 kB per event.
         found[text.name] = [
             data[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
         ]
