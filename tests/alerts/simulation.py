@@ -19,6 +19,7 @@ from weir.warehouse.reading.freshness import Freshness, LandedGap
 from weir.warehouse.reading.pace import Pace
 from weir.warehouse.reading.series import TimeSpan
 from weir.warehouse.reading.windows import Frame, Levels, Percentiles, Sums
+from weir.warehouse.tables import GapKind
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 T0 = 1_790_000_000_000 // HOUR * HOUR
@@ -106,7 +107,12 @@ class StoryWarehouse:
 
     async def all_gaps(self) -> list[LandedGap]:
         return [
-            LandedGap(metric="queue", shard=0, span=TimeSpan(start_ms=T0 + start, end_ms=T0 + end))
+            LandedGap(
+                metric="queue",
+                shard=0,
+                span=TimeSpan(start_ms=T0 + start, end_ms=T0 + end),
+                kind=GapKind.DROPPED,
+            )
             for start, end in self._story.losses
             if T0 + start <= self._clock.now_ms()
         ]

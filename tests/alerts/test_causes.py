@@ -569,3 +569,28 @@ async def test_rules_are_unknown_and_never_calm_while_telemetry_is_switched_off(
     async with house.metrics_off():
         await house.evaluator().evaluate_once()
     assert (await load_memories(house.database))[rule.id, "q"].memory.status is AlertStatus.UNKNOWN
+
+
+async def test_a_rule_neither_fires_nor_resolves_by_a_level_that_is_not_known(lone_house: House) -> None:
+    house = lone_house
+    await house.define()
+    await house.push(50)
+    await house.land(ago_ms=5_000)
+    await house.push(1)
+    await house.land()
+    rules = AlertRules(house.database)
+    draft = draft_of(name="deep", metric="backlog", operator=">", threshold=10, queue="q", window_ms=5_000)
+    deep = await rules.create(house.environment, draft)
+    still = await rules.create(house.environment, replace(draft, name="still", threshold=60.0))
+    await house.evaluator().evaluate_once()
+    async with house.metrics_off():
+        await house.push(50)
+        await house.evaluator().evaluate_once()
+        memories = await load_memories(house.database)
+        assert {memories[rule.id, "q"].memory.status for rule in (deep, still)} == {AlertStatus.UNKNOWN}
+        (alert,) = await AlertRecords(house.database).of(house.environment)
+        assert (alert.rule["name"], alert.resolved_at_ms) == ("deep", None)
+        lag = draft_of(name="lag", metric="pipeline_lag", operator=">", threshold=0.5, window_ms=5_000)
+        rule = await rules.create(house.environment, lag)
+        await house.evaluator().evaluate_once()
+        assert (rule.id, "") not in await load_memories(house.database), "the pipeline is not behind"

@@ -8,8 +8,9 @@ from alerts.simulation import HOUR, MINUTE, SECOND, Simulation, Story
 from weir.alerts.alert_records import AlertRecords
 from weir.alerts.evaluation_writer import load_memories
 from weir.alerts.exposition import alert_families
+from weir.alerts.judge import Figure, Trustworthiness, judge
 from weir.alerts.lease import Deposed, EvaluatorLease
-from weir.alerts.machine import AlertStatus
+from weir.alerts.machine import AlertStatus, Level
 from weir.alerts.rule import AlertRule, draft_of
 from weir.alerts.rules import AlertRules
 from weir.alerts.silences import Silences
@@ -125,6 +126,14 @@ async def test_lost_events_are_not_calm(database: Database, environment: Environ
     assert (await simulation.episodes())[0][2] is None
     await simulation.run(30 * MINUTE)
     assert 18 * 60 <= (await simulation.episodes())[0][2] <= 18 * 60 + 30
+
+
+def test_lost_events_do_not_look_like_too_little() -> None:
+    draft = draft_of(name="slow", metric="throughput", operator="<", threshold=1, window_ms=MINUTE)
+    lossy = Trustworthiness(stale=False, lossy=True)
+    for value in (0.5, 5.0):
+        seen = judge(draft, Figure(value=value, at_rest=False), trust=lossy, now_ms=0)
+        assert seen.level is Level.UNKNOWN
 
 
 async def test_a_figure_over_the_window_fires_at_once_and_resolves_after_a_calm_window(

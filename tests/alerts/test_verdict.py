@@ -320,7 +320,7 @@ class TestWhatIsNotKnown:
         assert not verdict.evidence
 
     def test_telemetry_that_was_switched_off_is_said_to_be(self) -> None:
-        verdict = explain(served(telemetry_off=True))
+        verdict = explain(served(telemetry_off_since_ms=1_800_000_000_000))
         assert verdict.cause is Cause.TELEMETRY_STALE
         assert "switched off" in verdict.summary
 
@@ -431,7 +431,7 @@ counts = st.integers(0, 100)
         | st.builds(Workforce, workers=counts, slots=counts, free_slots=counts, held=counts, handling=counts),
         disabled_reason=st.none() | st.just("410"),
         telemetry_lag_ms=st.integers(0, 10**9),
-        telemetry_off=st.booleans(),
+        telemetry_off_since_ms=st.none() | st.integers(0, 10**12),
     )
 )
 def test_every_situation_has_a_verdict_that_agrees_with_its_evidence(situation: Situation) -> None:

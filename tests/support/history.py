@@ -14,7 +14,7 @@ from weir.model.names import QueueRef
 from weir.pipeline.definition import QUEUE_METRIC, WORKER_LAG_METRIC, WORKER_METRIC
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse.connection import ClickHouseConnection
-from weir.warehouse.tables import BUCKET_MS, GAPS
+from weir.warehouse.tables import BUCKET_MS, GAPS, GapKind
 
 _GAUGES = (
     "queue_length",
@@ -129,9 +129,15 @@ def land_lags(
 
 
 def land_gap(
-    connection: ClickHouseConnection, *, start_ms: int, end_ms: int, shard: int = 0, metric: str = "queue"
+    connection: ClickHouseConnection,
+    *,
+    start_ms: int,
+    end_ms: int,
+    shard: int = 0,
+    metric: str = "queue",
+    kind: GapKind = GapKind.DROPPED,
 ) -> None:
-    """Record a span of lost events."""
+    """Record a span without events."""
     row = {
         "metric": metric,
         "shard": shard,
@@ -140,6 +146,7 @@ def land_gap(
         "from_at": _time(start_ms),
         "to_at": _time(end_ms),
         "reason": "trimmed",
+        "kind": kind.value,
         "entries": 1,
         "detected_at": _time(end_ms),
     }

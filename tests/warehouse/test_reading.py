@@ -20,6 +20,7 @@ from weir.warehouse.reading.reader import Question, Reader
 from weir.warehouse.reading.series import PointKind
 from weir.warehouse.reading.top import By
 from weir.warehouse.reading.workers import LAG_PERCENTILES, Health
+from weir.warehouse.tables import GapKind
 
 
 @pytest.fixture
@@ -133,6 +134,43 @@ async def test_what_came_after_telemetry_was_switched_off_is_unknown(lone: Rig, 
     off = await lone.warehouse.history.of_queue(queue, lone.last(30 * MINUTE_MS))
     assert off.complete_until_ms == NOW_MS - 20_000
     assert off.series.kinds[-5:] == [PointKind.CARRIED] + [PointKind.UNKNOWN] * 4
+
+
+async def test_the_reason_is_told_while_metrics_are_off_and_afterwards(lone: Rig, queue: QueueRef) -> None:
+    land_moments(lone.connection, [Moment(queue=queue, at_ms=NOW_MS - 1_200_000, gauges={"queue_length": 3})])
+    span = {"start_ms": NOW_MS - 900_000, "end_ms": NOW_MS - 600_000}
+    land_gap(lone.connection, **span, kind=GapKind.SWITCHED_OFF)
+    lone.tails.off_since_ms = NOW_MS - 60_000
+    history = await lone.warehouse.history.of_queue(queue, lone.last(30 * MINUTE_MS))
+    before, now = history.gaps
+    assert before.reason.startswith("metrics were switched off from 20")
+    assert now.reason.startswith("metrics are switched off since 20")
+    assert "to" not in now.reason.split()
+    shown = dict(zip(history.series.times_ms, history.series.columns["queue_length"], strict=True))
+    assert shown[NOW_MS - 905_000] == 3
+    assert shown[NOW_MS - 900_000] is None
+    assert shown[NOW_MS - 600_000] is None, "it may not have been told yet"
+    assert shown[NOW_MS - 65_000] == 3, "every queue that changed has told so by now"
+    assert shown[NOW_MS - 60_000] is None
+
+
+@pytest.mark.parametrize("kind", list(GapKind))
+async def test_a_value_from_before_the_window_does_not_jump_over_dropped_events(
+    lone: Rig, queue: QueueRef, kind: GapKind
+) -> None:
+    land_moments(lone.connection, [Moment(queue=queue, at_ms=NOW_MS - 7_200_000, gauges={"queue_length": 3})])
+    land_gap(lone.connection, start_ms=NOW_MS - 3_700_000, end_ms=NOW_MS - 3_650_000, kind=kind)
+    history = await lone.warehouse.history.of_queue(queue, lone.last(30 * MINUTE_MS))
+    assert set(history.series.columns["queue_length"]) == {None if kind is GapKind.DROPPED else 3}
+
+
+async def test_a_sparkline_shows_no_depth_while_metrics_were_off(
+    lone: Rig, queue: QueueRef, environment: EnvironmentRef
+) -> None:
+    land_moments(lone.connection, [Moment(queue=queue, at_ms=NOW_MS - 1_500_000, gauges={"queue_length": 3})])
+    land_gap(lone.connection, start_ms=NOW_MS - 900_000, end_ms=NOW_MS - 600_000, kind=GapKind.SWITCHED_OFF)
+    lines = await lone.warehouse.sparklines.of(environment, lone.last(30 * MINUTE_MS))
+    assert lines[queue.queue] == [None] * 5 + [3] * 10 + [None] * 5 + [3] * 10
 
 
 async def test_an_environment_adds_its_queues_up(rig: Rig, environment: EnvironmentRef) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from weir.warehouse.reading.arithmetic import drain_ms, error_rate, mean, per_second, utilization_pct
 from weir.warehouse.reading.periods import Resolution, Window
-from weir.warehouse.reading.series import PointKind, Series, Shape, TimeSpan, build_series
+from weir.warehouse.reading.series import TOLD_WITHIN_MS, PointKind, Series, Shape, TimeSpan, build_series
 
 SHAPE = Shape(counters=("acked",), gauges=("depth",), odometers=("acked_total",), measures=("p95",))
 WINDOW = Window(start_ms=100_000, end_ms=125_000, resolution=Resolution.FIVE_SECONDS, step_ms=5_000)
@@ -31,10 +31,12 @@ def series(
     *rows: dict[str, Any],
     seed: dict[str, Any] | None = None,
     gaps: Sequence[TimeSpan] = (),
+    off: Sequence[TimeSpan] = (),
     known: TimeSpan | None = None,
+    window: Window = WINDOW,
 ) -> Series:
     found = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
-    return build_series(WINDOW, shape=SHAPE, found=found, seed=seed, gaps=gaps, known=known)
+    return build_series(window, shape=SHAPE, found=found, seed=seed, gaps=gaps, off=off, known=known)
 
 
 def test_an_idle_bucket_carries_the_last_value_and_not_the_maximum() -> None:
@@ -86,6 +88,30 @@ def test_a_gauge_is_not_carried_across_a_gap() -> None:
     answer = series(row(105_000), gaps=[gap])
     assert answer.columns["depth"][1:] == (9, None, None, None)
     assert answer.columns["acked"][1:] == (1, None, 0, 0)
+
+
+def test_while_metrics_are_off_nothing_is_known_and_soon_after_only_what_is_told() -> None:
+    long = Window(start_ms=100_000, end_ms=400_000, resolution=Resolution.FIVE_SECONDS, step_ms=5_000)
+    off = TimeSpan(start_ms=112_000, end_ms=121_000)
+    silent = series(row(110_000, last=6, total=60), seed=row(5_000, last=77), off=[off], window=long)
+    last_unknown = (off.end_ms + TOLD_WITHIN_MS) // 5_000 * 5_000
+    unknown = {
+        time for time, kind in zip(silent.times_ms, silent.kinds, strict=True) if kind is PointKind.UNKNOWN
+    }
+    assert unknown == set(range(110_000, last_unknown + 1, 5_000))
+    assert silent.columns["depth"][:2] == (77, 77)
+    assert silent.columns["depth"][-1] == 6, "it did not change meanwhile, or it would have said so"
+    assert silent.columns["acked_total"][-1] == 60
+    heard = series(row(110_000), row(130_000, last=2), off=[off], window=long)
+    assert heard.kinds[2:8] == [PointKind.UNKNOWN] * 4 + [PointKind.MEASURED, PointKind.UNKNOWN]
+    assert heard.columns["depth"][-1] == 2
+
+
+def test_dropped_events_are_forgotten_though_metrics_were_off_too() -> None:
+    long = Window(start_ms=100_000, end_ms=400_000, resolution=Resolution.FIVE_SECONDS, step_ms=5_000)
+    span = TimeSpan(start_ms=112_000, end_ms=121_000)
+    answer = series(row(105_000), gaps=[span], off=[span], window=long)
+    assert answer.columns["depth"][-1] is None
 
 
 def test_what_has_not_arrived_yet_is_unknown_and_not_zero() -> None:

@@ -21,7 +21,7 @@ from weir.alerts.evidence import errors_of, figures_of
 from weir.alerts.situation import Flow, Situation
 from weir.alerts.verdict import Cause, Finding, Verdict
 from weir.model.durations import DAY_MS
-from weir.model.wording import amount, duration, rate, share
+from weir.model.wording import amount, duration, moment, rate, share
 from weir.warehouse.reading.arithmetic import utilization_pct
 
 # The longest span of "now". Telemetry that is further behind does not describe now; rules tolerate more.
@@ -294,8 +294,9 @@ def _outgrows(situation: Situation) -> bool:
 
 def _stale(situation: Situation) -> Iterator[Finding]:
     lag_ms = situation.telemetry_lag_ms
-    if situation.telemetry_off:
-        text = "telemetry is switched off, so the usual figures of the queue are not known"
+    if situation.telemetry_off_since_ms is not None:
+        since = moment(situation.telemetry_off_since_ms)
+        text = f"metrics are switched off since {since}, so the usual figures of the queue are not known"
         yield Finding(cause=Cause.TELEMETRY_STALE, summary=text, evidence={})
     elif lag_ms > NEVER_MS:
         text = "no telemetry has arrived yet, so the figures of the queue are not known"
@@ -307,7 +308,7 @@ def _stale(situation: Situation) -> Iterator[Finding]:
 
 def _fresh(situation: Situation) -> bool:
     """Whether telemetry is recent enough to be trusted."""
-    return situation.telemetry_lag_ms <= STALE_AFTER_MS and not situation.telemetry_off
+    return situation.telemetry_lag_ms <= STALE_AFTER_MS and situation.telemetry_off_since_ms is None
 
 
 # A cause stands before its consequences: the first finding is the cause (see the top of this module).

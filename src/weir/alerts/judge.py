@@ -45,15 +45,16 @@ SOUND = Trustworthiness(stale=False, lossy=False)
 def judge(draft: RuleDraft, seen: Measurement, *, trust: Trustworthiness, now_ms: int) -> Observation:
     """Judge one measurement of one queue by one rule.
 
-    Lost events can hide a breach but cannot invent one. So a window with lost events may fire, and is never
-    clear.
+    Lost events can hide a breach of a rule that says more than, but cannot invent one. So a window with lost
+    events may fire, and is never clear. A rule that says less than is unknown, because lost events look like
+    less.
     """
     if trust.stale:
         return Observation(level=Level.UNKNOWN)
     observation = (
         _judge_levels(draft, seen, now_ms=now_ms) if isinstance(seen, Levels) else _judge_figure(draft, seen)
     )
-    if trust.lossy and observation.level is Level.CLEAR:
+    if trust.lossy and (observation.level is Level.CLEAR or not draft.operator.rising):
         return Observation(level=Level.UNKNOWN, value=observation.value)
     return observation
 

@@ -141,8 +141,8 @@ class Situation:
     disabled_reason: str | None = None
     """Why the endpoint is disabled; None if it is not."""
     telemetry_lag_ms: int = 0
-    telemetry_off: bool = False
-    """Somebody switched telemetry off."""
+    telemetry_off_since_ms: int | None = None
+    """Since when metrics are switched off; None while they are on."""
 
     @property
     def ready(self) -> int:

@@ -62,7 +62,7 @@ class _Around:
     cuts: Cuts
     lag_ms: int
     complete_ms: int
-    telemetry_off: bool
+    telemetry_off_since_ms: int | None
     states: Mapping[QueueRef, QueueState] | None
     """None if Redis does not answer."""
     flows: Mapping[str, QueueFlows]
@@ -124,7 +124,7 @@ class Situations:
             cuts=cuts,
             lag_ms=fresh.lag_ms(shard),
             complete_ms=complete_ms,
-            telemetry_off=fresh.is_off(shard),
+            telemetry_off_since_ms=fresh.off[shard].from_ms if fresh.is_off(shard) else None,
             states=states,
             flows=flows,
             alive=alive,
@@ -208,7 +208,7 @@ def _situation(queue: QueueRef, around: _Around) -> Situation:
         delivers_to=endpoint,
         disabled_reason=None if endpoint is None else around.stored.disabled.get(endpoint),
         telemetry_lag_ms=around.lag_ms,
-        telemetry_off=around.telemetry_off,
+        telemetry_off_since_ms=around.telemetry_off_since_ms,
     )
 
 

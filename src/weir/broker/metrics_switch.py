@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 
 from weir.broker import replies
 from weir.broker.failures import translated
@@ -82,6 +85,15 @@ class MetricsSwitch:
             (await self.switch(on=False, by="an earlier version", reason=reason)).require_all()
             with translated():
                 await self._runner.client.execute_command("DEL", OLD_SWITCH)
+
+    async def families(self) -> AsyncIterator[Metric]:
+        """The switch for Prometheus; a shard that does not answer is left out."""
+        family = GaugeMetricFamily(
+            "weir_metrics_switched_off", "1 while the metrics of a shard are off.", labels=("shard",)
+        )
+        for switch in (await self.read()).shards:
+            family.add_metric((str(switch.shard),), int(switch.off))
+        yield family
 
     async def aclose(self) -> None:
         await self._runner.aclose()

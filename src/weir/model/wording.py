@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from weir.model.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 _UNITS = (("d", DAY_MS), ("h", HOUR_MS), ("min", MINUTE_MS), ("s", SECOND_MS))
@@ -23,6 +25,11 @@ def _compound(ms: int) -> str:
     (unit, width), (smaller, part) = _UNITS[at], _UNITS[at + 1]
     whole, rest = divmod(ms, width)
     return f"{whole:,} {unit}" + (f" {rest // part} {smaller}" if rest >= part else "")
+
+
+def moment(time_ms: int) -> str:
+    """A moment to the second: `2026-11-17 06:12:03 UTC`."""
+    return f"{datetime.fromtimestamp(time_ms / SECOND_MS, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def amount(count: int, noun: str) -> str:

@@ -197,6 +197,7 @@ async def open_process(
                 alert_families(database),
                 observer.families,
                 operation_families(operations),
+                switch.families,
             ),
             pools={"api": database.state, "operations": operations.pool_state},
             pipeline=pipeline_watch(urls, shards=settings.shards),

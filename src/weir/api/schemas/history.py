@@ -16,11 +16,13 @@ from weir.model.durations import DAY_MS
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse.percentiles import Sketch
 from weir.warehouse.reading.arithmetic import ATTEMPT_ENDS, error_rate, per_second, utilization_pct
+from weir.warehouse.reading.freshness import LandedGap
 from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.queues import History
 from weir.warehouse.reading.series import Columns, Series
 from weir.warehouse.reading.series_shapes import ODOMETERS
 from weir.warehouse.reading.top import QueueTotals
+from weir.warehouse.tables import GapKind
 
 
 class SeriesFormat(StrEnum):
@@ -127,6 +129,13 @@ class SketchSpan(BaseModel):
     sketch: Sketch = Field(description=_SKETCH)
 
 
+class UnknownSpan(BaseModel):
+    start: str = Field(examples=["2026-01-01T00:10:00Z"])
+    end: str | None = Field(description="null while metrics are off.")
+    kind: GapKind
+    reason: str = Field(examples=["metrics are switched off since 2026-01-01 00:10:00 UTC"])
+
+
 class Metrics(BaseModel):
     period: Period
     resolution: Literal["5s", "1m", "1h"] = Field(description="The tier that answered.")
@@ -135,6 +144,7 @@ class Metrics(BaseModel):
     percentile_sketches: list[SketchSpan] = Field(
         description="What the percentiles of each part of the period were read from, oldest part first."
     )
+    unknown: list[UnknownSpan] = Field(description="The gaps in the period: why points are unknown.")
 
 
 class QueueMetrics(Metrics):
@@ -295,7 +305,17 @@ def metrics_document(
             {"start": iso(part.span.start_ms), "end": iso(part.span.end_ms), "sketch": part.sketch.value}
             for part in history.sketches
         ],
+        "unknown": [_unknown_document(gap) for gap in history.gaps],
         **series_document(_shape(history.series, step_ms=window.step_ms, gauges=gauges), form),
+    }
+
+
+def _unknown_document(gap: LandedGap) -> dict[str, Any]:
+    return {
+        "start": iso(gap.span.start_ms),
+        "end": iso(gap.span.end_ms) if gap.ended else None,
+        "kind": gap.kind.value,
+        "reason": gap.reason,
     }
 
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from weir.model.clock import Clock
+from weir.model.wording import moment
 from weir.telemetry.switch import OffSpan, ShardSwitch
 from weir.warehouse.reading.questions import ask_operator
 from weir.warehouse.reading.reader import Reader
 from weir.warehouse.reading.series import TimeSpan
+from weir.warehouse.tables import GapKind
 
 STALE_AFTER_MS = 60_000
 """If telemetry is further behind than this, nothing is judged by it: rules are unknown, rates are null."""
@@ -117,11 +119,23 @@ class FreshnessReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedGap:
-    """Events of one metric and shard that were lost."""
+    """A span without events of one metric and shard."""
 
     metric: str
     shard: int
     span: TimeSpan
+    kind: GapKind
+    ended: bool = True
+
+    @property
+    def reason(self) -> str:
+        """Why nothing is known of the span, for people."""
+        start, end = moment(self.span.start_ms), moment(self.span.end_ms)
+        if self.kind is GapKind.DROPPED:
+            return f"events from {start} to {end} were dropped before they were read"
+        if self.ended:
+            return f"metrics were switched off from {start} to {end}"
+        return f"metrics are switched off since {start}"
 
 
 class GapReader:
@@ -134,15 +148,8 @@ class GapReader:
         self._read_ms = -max_age_ms
         self._gaps: list[LandedGap] = []
 
-    async def of(self, metric: str, shard: int, *, start_ms: int, end_ms: int) -> tuple[TimeSpan, ...]:
-        return tuple(
-            gap.span
-            for gap in await self.all_gaps()
-            if gap.metric == metric
-            and gap.shard == shard
-            and gap.span.end_ms >= start_ms
-            and gap.span.start_ms < end_ms
-        )
+    async def of(self, metric: str, shard: int) -> tuple[LandedGap, ...]:
+        return tuple(gap for gap in await self.all_gaps() if gap.metric == metric and gap.shard == shard)
 
     async def all_gaps(self) -> list[LandedGap]:
         now_ms = self._clock.now_ms()
@@ -153,6 +160,7 @@ class GapReader:
                     metric=row["metric"],
                     shard=int(row["shard"]),
                     span=TimeSpan(start_ms=row["start_ms"], end_ms=row["end_ms"]),
+                    kind=GapKind(row["kind"]),
                 )
                 for row in rows
             ]
@@ -164,20 +172,43 @@ class GapReader:
 class Trust:
     """Which parts of a series can be believed: its gaps, and until when it is complete."""
 
-    gaps: tuple[TimeSpan, ...]
+    gaps: tuple[LandedGap, ...]
+    """Of all time. The last one may be open: then it ends when this was read."""
     complete_until_ms: int
+
+    def within(self, *, start_ms: int, end_ms: int) -> list[LandedGap]:
+        """The gaps that touch a span, in the order of their starts."""
+        found = [gap for gap in self.gaps if gap.span.end_ms >= start_ms and gap.span.start_ms < end_ms]
+        return sorted(found, key=lambda gap: gap.span.start_ms)
+
+    def spans(self, kind: GapKind) -> list[TimeSpan]:
+        return [gap.span for gap in self.gaps if gap.kind is kind]
 
 
 class TrustReader:
-    """Reads gaps and freshness of one shard over a window, both at the same time."""
+    """Reads gaps and freshness of one shard, both at the same time."""
 
     def __init__(self, freshness: FreshnessReader, gaps: GapReader) -> None:
         self._freshness = freshness
         self._gaps = gaps
 
-    async def of(self, metric: str, shard: int, *, start_ms: int, end_ms: int) -> Trust:
-        fresh, gaps = await asyncio.gather(
-            self._freshness.of(metric),
-            self._gaps.of(metric, shard, start_ms=start_ms, end_ms=end_ms),
+    async def of(self, metric: str, shard: int) -> Trust:
+        fresh, gaps = await asyncio.gather(self._freshness.of(metric), self._gaps.of(metric, shard))
+        return Trust(
+            gaps=(*gaps, *_open_gaps(fresh, metric, shard)), complete_until_ms=fresh.complete_until_ms(shard)
         )
-        return Trust(gaps=gaps, complete_until_ms=fresh.complete_until_ms(shard))
+
+    async def of_all(self, metric: str) -> Trust:
+        """For figures that come from all shards."""
+        fresh, gaps = await asyncio.gather(self._freshness.of(metric), self._gaps.all_gaps())
+        mine = [gap for gap in gaps if gap.metric == metric]
+        still = [gap for shard in fresh.off for gap in _open_gaps(fresh, metric, shard)]
+        return Trust(gaps=(*mine, *still), complete_until_ms=fresh.all_complete_until_ms)
+
+
+def _open_gaps(fresh: Freshness, metric: str, shard: int) -> list[LandedGap]:
+    if shard not in fresh.off:
+        return []
+    from_ms = fresh.off[shard].from_ms
+    span = TimeSpan(start_ms=from_ms, end_ms=max(fresh.now_ms, from_ms + 1))
+    return [LandedGap(metric=metric, shard=shard, span=span, kind=GapKind.SWITCHED_OFF, ended=False)]

@@ -108,14 +108,17 @@ ORDER BY lag_count DESC, organization, project, environment, queue
 LIMIT {limit:UInt32}
 
 -- name: gaps
--- The spans in which events were lost, by metric and shard; a gap that was recorded twice counts once.
+-- The spans without events, by metric and shard; a gap that was recorded twice counts once. Open ones are left out:
+-- Redis knows that metrics are off, and since when.
 SELECT
     metric,
     shard,
     toUnixTimestamp64Milli(from_at) AS start_ms,
-    max(toUnixTimestamp64Milli(to_at)) AS end_ms
+    max(toUnixTimestamp64Milli(to_at)) AS end_ms,
+    any(kind) AS kind
 FROM metric_gaps
 GROUP BY metric, shard, from_at
+HAVING max(to_id) != ''
 ORDER BY start_ms DESC
 LIMIT 10000
 

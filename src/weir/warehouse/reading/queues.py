@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,10 @@ from weir.model.clock import Clock
 from weir.model.durations import HOUR_MS
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
-from weir.warehouse.reading.freshness import Trust, TrustReader
+from weir.warehouse.reading.freshness import LandedGap, Trust, TrustReader
 from weir.warehouse.reading.periods import DEFAULT_RETENTION_MS, Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant
-from weir.warehouse.reading.reader import Question, Reader
+from weir.warehouse.reading.reader import Answer, Question, Reader
 from weir.warehouse.reading.series import Columns, Series, Shape, TimeSpan, build_series
 from weir.warehouse.reading.series_shapes import (
     ENVIRONMENT_SHAPE,
@@ -23,7 +23,7 @@ from weir.warehouse.reading.series_shapes import (
     sketch_parts,
     with_waits,
 )
-from weir.warehouse.tables import ENVIRONMENTS, QUEUES, TierSet
+from weir.warehouse.tables import ENVIRONMENTS, QUEUES, GapKind, TierSet
 
 _LOOKBACK_MS = 2 * HOUR_MS
 """How far back the window's own tier is searched for the seed; before that the tier of hours is."""
@@ -31,11 +31,12 @@ _LOOKBACK_MS = 2 * HOUR_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """A window, its series, and until when that is complete."""
+    """A window, its series, until when that is complete, and which gaps are in it."""
 
     window: Window
     series: Series
     complete_until_ms: int
+    gaps: Sequence[LandedGap]
     heard: bool
     """True if there is a row in the window or before it."""
     sketches: tuple[SketchPart, ...] = ()
@@ -97,22 +98,25 @@ class HistoryReader:
         # Rows, gaps and freshness do not depend on each other, so they are asked at the same time.
         found, trust = await asyncio.gather(
             self._reader.ask_columns(rows),
-            self._trust.of("queue", shard, start_ms=window.start_ms, end_ms=window.end_ms),
+            self._trust.of("queue", shard),
         )
         # The seed is a second question of its own, so it is asked only if its answer can show (0060).
         seeds = await self._reader.ask(seed) if self._seedable(window, found) else []
+        dropped = trust.spans(GapKind.DROPPED)
         series = build_series(
             window,
             shape=shape,
             found=with_waits(found),
-            seed=seeds[0] if seeds else None,
-            gaps=trust.gaps,
+            seed=_carried_seed(seeds, window, dropped=dropped),
+            gaps=dropped,
+            off=trust.spans(GapKind.SWITCHED_OFF),
             known=self._known(window.resolution, trust),
         )
         return History(
             window=window,
             series=series,
             complete_until_ms=trust.complete_until_ms,
+            gaps=trust.within(start_ms=window.start_ms, end_ms=window.end_ms),
             heard=bool(found.get("bucket_ms")) or bool(seeds),
             sketches=sketch_parts(found, window),
         )
@@ -126,6 +130,16 @@ class HistoryReader:
     def _known(self, resolution: Resolution, trust: Trust) -> TimeSpan:
         kept_ms = self._retention_ms[resolution]
         return TimeSpan(start_ms=self._clock.now_ms() - kept_ms, end_ms=trust.complete_until_ms)
+
+
+def _carried_seed(seeds: Answer, window: Window, *, dropped: Sequence[TimeSpan]) -> Mapping[str, Any] | None:
+    """The seed, unless events were dropped between it and the window."""
+    if not seeds:
+        return None
+    at_ms = int(seeds[0]["newest"]["at"].timestamp() * 1_000)
+    lost = any(span.end_ms > at_ms and span.start_ms < window.start_ms for span in dropped)
+    # There was a first event, so that counters are known; the values after it are not.
+    return {"last": None} if lost else seeds[0]
 
 
 def _series_parameters(tiers: TierSet, window: Window) -> Mapping[str, Any]:

@@ -56,6 +56,7 @@ def open_warehouse(
     freshness = FreshnessReader(reader, tails, clock=clock, max_age_ms=freshness_max_age_ms)
     # Gaps are recorded seldom, so every five seconds is often enough (0041).
     gaps = GapReader(reader, clock=clock, max_age_ms=10 * freshness_max_age_ms)
+    trust = TrustReader(freshness, gaps)
     windows = WindowReader(reader)
     flows = FlowReader(reader)
     return Warehouse(
@@ -65,12 +66,10 @@ def open_warehouse(
         reader=reader,
         freshness=freshness,
         gaps=gaps,
-        history=HistoryReader(
-            reader, TrustReader(freshness, gaps), clock=clock, shards=shards, retention_ms=retention_ms
-        ),
+        history=HistoryReader(reader, trust, clock=clock, shards=shards, retention_ms=retention_ms),
         top=TopReader(reader, flows, freshness, clock=clock, shards=shards),
-        sparklines=SparklineReader(reader),
-        workers=WorkerReader(reader, freshness, clock=clock),
+        sparklines=SparklineReader(reader, trust, shards=shards),
+        workers=WorkerReader(reader, freshness, trust, clock=clock),
         windows=windows,
         flows=flows,
         rates=RateReader(windows, freshness, shards=shards),

@@ -11,7 +11,7 @@ from typing import Any
 from weir.model.clock import Clock
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.warehouse.reading.arithmetic import mean, per_second
-from weir.warehouse.reading.freshness import FreshnessReader
+from weir.warehouse.reading.freshness import FreshnessReader, TrustReader
 from weir.warehouse.reading.periods import Window
 from weir.warehouse.reading.questions import ask_operator, ask_tenant
 from weir.warehouse.reading.queues import table_of
@@ -99,9 +99,12 @@ class WorkerReader:
     None instead of a list of names stands for every process, and is for operators.
     """
 
-    def __init__(self, reader: Reader, freshness: FreshnessReader, *, clock: Clock) -> None:
+    def __init__(
+        self, reader: Reader, freshness: FreshnessReader, trust: TrustReader, *, clock: Clock
+    ) -> None:
         self._reader = reader
         self._freshness = freshness
+        self._trust = trust
         self._clock = clock
 
     async def summaries(self, window: Window, *, worker_ids: Sequence[str] | None) -> list[WorkerSummary]:
@@ -118,12 +121,14 @@ class WorkerReader:
             ),
             self._freshness.of("worker"),
         )
+        # While metrics are off, nothing is known of any process.
+        complete_ms = 0 if fresh.off else fresh.all_complete_until_ms
         by_id = {row["worker_id"]: row for row in lags}
         return [
             _summary(
                 {**row, **_percentiles(by_id.get(row["worker_id"]))},
                 window=window,
-                complete_until_ms=fresh.all_complete_until_ms,
+                complete_until_ms=complete_ms,
             )
             for row in rows
         ]
@@ -141,20 +146,23 @@ class WorkerReader:
             "step_s": window.step_ms // 1_000,
             "uncounted_ids": list(uncounted_ids),
         }
-        rows, lags, fresh = await asyncio.gather(
+        rows, lags, trust = await asyncio.gather(
             self._reader.ask(
                 ask_operator("worker_series", table=table_of(WORKERS, window.resolution), **asked)
             ),
             self._reader.ask(
                 ask_operator("worker_lag_series", table=table_of(WORKER_LAGS, window.resolution), **asked)
             ),
-            self._freshness.of("worker"),
+            self._trust.of_all("worker"),
         )
         by_bucket = {row["bucket_ms"]: row for row in lags}
         rows = [{**row, **_percentiles(by_bucket.get(row["bucket_ms"]))} for row in rows]
-        until_ms = fresh.all_complete_until_ms
         series = build_series(
-            window, shape=_SHAPE, found=_columns(rows), known=TimeSpan(start_ms=0, end_ms=until_ms)
+            window,
+            shape=_SHAPE,
+            found=_columns(rows),
+            gaps=[gap.span for gap in trust.gaps],
+            known=TimeSpan(start_ms=0, end_ms=trust.complete_until_ms),
         )
         return [with_rates(point, step_ms=window.step_ms) for point in series.points()]
 
