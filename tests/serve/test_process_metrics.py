@@ -4,31 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from api.harness import Tenant, define, make_tenant
+from support.api_process import ApiProcess
+from support.history import land_worker
 from support.servers import RunningServer, redis_server, start_server
 from support.waiting import until
 from weir.api.app import create_app
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.cli.worker import work
+from weir.control.database import Database
+from weir.control.tokens import Tokens
 from weir.model.asyncio_tasks import cancel_and_wait
+from weir.model.durations import MINUTE_MS
 from weir.redis_client import connect
+from weir.serve.bootstrap import ADMIN, keep_token
 from weir.serve.build import Process, open_process
 from weir.settings import EmbeddedSettings, Settings, StoreUrls, WorkerSettings
 from weir.spec.ir import DeliveryPolicy, Retention
-from weir.telemetry.codec import unpack
+from weir.telemetry.codec import MetricEvent, unpack
 from weir.telemetry.events import STREAM_FIELD, WORKER
 from weir.telemetry.streams import stream_key
+from weir.warehouse.connection import ClickHouseConnection
 from weir.workers.worker import WorkerOptions
 
+SHARDS = Settings().shards
 SPEC = """
 app Metrics {
   queue jobs {
@@ -74,17 +84,25 @@ class House:
 
     async def reported(self, role: str) -> Counter[str]:
         """The sums of the events that processes of a role sent."""
-        redis = connect(self.urls.redis)
-        try:
-            found: Counter[str] = Counter()
-            for shard in range(self.settings.shards):
-                for _, fields in await redis.xrange(stream_key(WORKER.name, shard)):
-                    event = unpack(WORKER, fields[STREAM_FIELD.encode()])
-                    if event.dimensions[0] == role:
-                        found.update(event.values)
-            return found
-        finally:
-            await redis.aclose()
+        found: Counter[str] = Counter()
+        for _, event in await reports(self.urls.redis, shards=self.settings.shards):
+            if event.dimensions[0] == role:
+                found.update(event.values)
+        return found
+
+
+async def reports(redis_url: str, *, shards: int) -> list[tuple[int, MetricEvent]]:
+    """Every event about a process in the streams, with the time of its entry."""
+    redis = connect(redis_url)
+    try:
+        found = []
+        for shard in range(shards):
+            for entry, fields in await redis.xrange(stream_key(WORKER.name, shard)):
+                at_ms = int(entry.partition(b"-")[0])
+                found.append((at_ms, unpack(WORKER, fields[STREAM_FIELD.encode()])))
+        return found
+    finally:
+        await redis.aclose()
 
 
 @pytest.fixture
@@ -145,6 +163,17 @@ async def test_an_api_process_counts_the_messages_that_redis_counts(urls: StoreU
 
         await until(expired)
         counted = await house.totals()
+        exposed = house.process.services.metric_sources
+        families = [family for source in exposed async for family in source()]
+        told = {
+            sample.name: sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name.startswith("weir_process_")
+        }
+        assert told["weir_process_pushes_total"] == counted["enqueued"]
+        assert told["weir_process_pops_total"] == counted["dequeued"]
+        assert told["weir_process_deaths_total"] == counted["dead"] + counted["expired"]
     reported = await house.reported("api")
     assert counted["refused"] == 3
     expected = {
@@ -199,3 +228,66 @@ async def test_a_worker_counts_the_messages_that_redis_counts_and_no_failed_hand
     assert {name: reported[name] for name in expected} == expected
     assert expected["pops"] == len(kinds)
     assert reported["transactions"] > 0
+
+
+@pytest.mark.fault
+async def test_a_kill_loses_at_most_five_seconds_and_a_restart_in_the_same_minute_adds_up(
+    urls: StoreUrls, tmp_path: Path
+) -> None:
+    """Two processes, one after the other: what was reported is what was pushed, less five seconds."""
+    environment = {
+        "WEIR_REDIS_URL": urls.redis,
+        "WEIR_POSTGRES_URL": urls.postgres,
+        "WEIR_CLICKHOUSE_URL": urls.clickhouse,
+    }
+    async with Database(urls.postgres) as database:
+        token = await keep_token(Tokens(database), tmp_path / "admin.token", ADMIN)
+    api = ApiProcess(tmp_path, environment)
+    pushed_at: list[float] = []
+    try:
+        await api.start()
+        async with httpx2.AsyncClient(
+            base_url=api.url, headers={"authorization": f"Bearer {token}"}
+        ) as client:
+            made = await client.put("/api/v1/queues/q", json={})
+            assert made.status_code == 200, made.text
+            await _push_for(client, 8.0, pushed_at)
+            killed_at = time.monotonic()
+            await api.kill()
+            after_kill = len(pushed_at)
+            told = await reports(urls.redis, shards=SHARDS)
+            first = sum(event.values["pushes"] for _, event in told)
+            # 0.5 s for a busy machine: a report takes a moment on its way to Redis.
+            safe = sum(at < killed_at - 5.5 for at in pushed_at)
+            assert safe > 0
+            assert safe <= first <= after_kill
+            await api.start()
+            await _push_for(client, 1.0, pushed_at)
+            await api.stop()
+    finally:
+        await api.kill()
+    told = await reports(urls.redis, shards=SHARDS)
+    assert len({event.dimensions[2] for _, event in told}) == 2, "a start has an id of its own"
+    assert sum(event.values["pushes"] for _, event in told) == first + len(pushed_at) - after_kill
+    connection = ClickHouseConnection(urls.clickhouse)
+    minute_ms = told[0][0] // MINUTE_MS * MINUTE_MS
+    for number, (_, event) in enumerate(told):
+        # As if all of it happened in one minute, whenever the test ran.
+        numbers = {name: event.values[name] for name in ("samples", "pushes")}
+        land_worker(connection, at_ms=minute_ms + 1_000 * number, worker_id=event.dimensions[2], **numbers)
+    (row,) = connection.rows(
+        "SELECT sum(pushes) AS pushes, sum(samples) AS samples FROM worker_metrics_1m GROUP BY bucket_start"
+    )
+    connection.close()
+    assert row["pushes"] == first + len(pushed_at) - after_kill
+    assert row["samples"] == sum(event.values["samples"] for _, event in told)
+
+
+async def _push_for(client: httpx2.AsyncClient, seconds: float, pushed_at: list[float]) -> None:
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        answer = await client.post("/api/v1/push", json={"items": [{"queue": "q", "payload": 1}]})
+        assert answer.status_code == 201, answer.text
+        pushed_at.append(time.monotonic())
+        # A steady load, not as much as goes.
+        await asyncio.sleep(0.02)

@@ -64,6 +64,12 @@ class ApiProcess:
         writer.close()
         return True
 
+    async def stop(self) -> None:
+        """Ask it to end, and wait until it has."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+            await self._process.wait()
+
     async def kill(self) -> None:
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(signal.SIGKILL)

@@ -59,6 +59,7 @@ from weir.telemetry.emitter import MetricsEmitter
 from weir.telemetry.live_workers import LiveWorkers
 from weir.telemetry.presence import Presence, ServingProcesses
 from weir.telemetry.process_counts import ProcessCounts
+from weir.telemetry.process_families import process_families
 from weir.telemetry.sampler import Probes as SamplerProbes
 from weir.telemetry.sampler import ProcessIdentity, ProcessSampler
 from weir.telemetry.tails import RedisTails
@@ -196,6 +197,7 @@ async def open_process(
                 supervisor.families,
                 alert_families(database),
                 observer.families,
+                process_families(counts),
                 operation_families(operations),
                 switch.families,
             ),

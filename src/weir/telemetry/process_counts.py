@@ -18,7 +18,12 @@ from weir.model.names import QueueRef
 
 # An `array` of this type holds 32-bit numbers, as the samples of an event.
 LAGS = "I"
+_NONE: array[int] = array(LAGS)
 _MAX_LAG_MS = (1 << 32) - 1
+
+
+TOTALS = ("pushes", "pops", "acks", "deaths", "jobs_done", "transactions", "errors")
+"""The counts whose totals are told as well, for Prometheus."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +39,9 @@ class ProcessCounts:
     """Counts of one process. Its methods only add, because they stand on the way of every message."""
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._values: Counter[str] = Counter()
+        # Plain dictionaries: a `Counter` took twice as long per operation.
+        self._totals = dict.fromkeys(TOTALS, 0)
+        self._values = dict.fromkeys(TOTALS, 0)
         self._lags_ms: dict[QueueRef, array[int]] = {}
         self._retries = RetryTimes(monotonic=monotonic)
 
@@ -44,14 +51,21 @@ class ProcessCounts:
 
     def count_pops(self, deliveries: Sequence[Delivery]) -> None:
         """Count messages that this process got, with their lags."""
+        self._values["pops"] += len(deliveries)
         queue: QueueRef | None = None
-        lags: array[int] = array(LAGS)
+        lags = _NONE
         for one in deliveries:
             # Deliveries of one queue stand side by side and share its name, so it is looked up once.
             if one.lease.queue is not queue:
                 queue = one.lease.queue
-                lags = self._lags_ms.setdefault(queue, array(LAGS))
-            lags.append(min(one.wait_ms, _MAX_LAG_MS))
+                lags = self._lags_of(queue)
+            lags.append(one.wait_ms if one.wait_ms < _MAX_LAG_MS else _MAX_LAG_MS)
+
+    def _lags_of(self, queue: QueueRef) -> array[int]:
+        found = self._lags_ms.get(queue)
+        if found is None:
+            found = self._lags_ms[queue] = array(LAGS)
+        return found
 
     def count_acks(self, count: int) -> None:
         self._values["acks"] += count
@@ -82,13 +96,18 @@ class ProcessCounts:
     def take(self) -> CountedSpan:
         """The counts since the last call; counting begins again."""
         values, lags = self._values, self._lags_ms
-        self._values, self._lags_ms = Counter(), {}
-        for queue_lags in lags.values():
-            values["pops"] += len(queue_lags)
-            values["lag_count"] += len(queue_lags)
-            values["lag_ms_sum"] += sum(queue_lags)
-            values["lag_ms_max"] = max(values["lag_ms_max"], *queue_lags)
+        self._values, self._lags_ms = dict.fromkeys(TOTALS, 0), {}
+        for name, count in values.items():
+            self._totals[name] += count
+        if lags:
+            values["lag_count"] = sum(map(len, lags.values()))
+            values["lag_ms_sum"] = sum(map(sum, lags.values()))
+            values["lag_ms_max"] = max(map(max, lags.values()))
         return CountedSpan(values={name: count for name, count in values.items() if count}, lags_ms=lags)
+
+    def totals(self) -> dict[str, int]:
+        """Every count since the process began, by the names in `TOTALS`."""
+        return {name: self._totals[name] + self._values[name] for name in TOTALS}
 
 
 class RetryTimes:

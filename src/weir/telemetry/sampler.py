@@ -121,6 +121,8 @@ class ProcessSampler:
                     await self._sleep(SAMPLE_S)
                     self.sample(lag_s=self._monotonic() - due)
                 self.flush()
+                # Now, and not with the emitter's next round: what a kill loses is five seconds at most.
+                await self._emitter.flush()
         finally:
             self.flush()
             # The loop of the emitter may have ended before this one.
