@@ -32,6 +32,7 @@ class Special(MetricDefinition):
 
 special = Special(kind=mail.kind)
 """
+OWN = [one.name for one in DEFINITIONS]
 Write = Callable[..., None]
 
 
@@ -68,15 +69,15 @@ def names(setting: str | None) -> list[str]:
 def test_the_setting_adds_metrics_to_those_of_the_package(
     write: Write, setting: str | None, found: list[str]
 ) -> None:
-    assert names(setting) == ["queue", "worker", *found]
+    assert names(setting) == [*OWN, *found]
     assert [one.name for one in registered(load_definitions(setting))] == found
 
 
 def test_an_installed_package_registers_metrics_by_its_entry_point(write: Write) -> None:
     write("own-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
     write("own-1.0.dist-info/entry_points.txt", "[weir.metrics]\nmail = own_metrics:mail\n")
-    assert names(None) == ["queue", "worker", "mail"]
-    assert names("own_metrics:mail") == ["queue", "worker", "mail"]
+    assert names(None) == [*OWN, "mail"]
+    assert names("own_metrics:mail") == [*OWN, "mail"]
 
 
 @pytest.mark.parametrize(

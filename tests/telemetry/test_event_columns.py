@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from weir.telemetry.codec import MetricEvent, Undecodable, pack, unpack
 from weir.telemetry.entries import Entries, entries_of
 from weir.telemetry.event_columns import REASONS, decode
-from weir.telemetry.events import MAX_EVENT_BYTES, QUEUE, WORKER, Aggregate, EventKind, Field
+from weir.telemetry.events import MAX_EVENT_BYTES, QUEUE, WORKER, WORKER_LAG, Aggregate, EventKind, Field
 
 NAMES = st.text(min_size=1, max_size=40).filter(lambda text: 0 < len(text.encode(errors="ignore")) <= 255)
 TEXTS = NAMES.filter(lambda text: not any("\ud800" <= char <= "\udfff" for char in text))
@@ -154,3 +154,12 @@ def test_an_entry_of_a_newer_layout_is_not_read() -> None:
     newer = pack(GROWN, MetricEvent(dimensions=("o", "p", "e", "r"), values={"moved": 3}))
     with pytest.raises(Undecodable, match="unknown layout version"):
         unpack(QUEUE, newer)
+
+
+def test_only_the_dimensions_that_a_kind_names_may_be_empty() -> None:
+    others, nobody = ("w1", "", "", "", ""), ("", "o", "p", "e", "q")
+    packed = [pack(WORKER_LAG, MetricEvent(dimensions=names, samples=(7,))) for names in (others, nobody)]
+    decoded = decode(WORKER_LAG, entries(*packed))
+    assert [REASONS[code] for code in decoded.codes] == ["", "dimension is empty"]
+    (row,) = decoded.events.to_pylist()
+    assert tuple(row[name] for name in WORKER_LAG.dimensions) == others

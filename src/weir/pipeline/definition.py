@@ -143,6 +143,8 @@ def _problems(definition: MetricDefinition) -> Iterable[str]:
 def _kind_problems(kind: EventKind) -> Iterable[str]:
     if not kind.dimensions:
         yield "there are no dimensions; name at least one"
+    for name in sorted(kind.may_be_empty - {*kind.dimensions}):
+        yield f"`{name}` may be empty and is not a dimension; name one"
     for layout in kind.layouts:
         for field in layout.fields:
             if field.width not in _WIDTHS:

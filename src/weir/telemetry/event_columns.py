@@ -204,7 +204,8 @@ def _subjects(
     keys = [data[begin:end] for begin, end in zip(begins, ends, strict=True)]
     positions = {key: position for position, key in enumerate(dict.fromkeys(keys))}
     codes = np.fromiter(map(positions.__getitem__, keys), np.int32, len(keys))
-    decoded = [_names(key, count) for key in positions]
+    required = tuple(name not in kind.may_be_empty for name in kind.dimensions)
+    decoded = [_names(key, required) for key in positions]
     faults = np.array([fault for _, fault in decoded], np.uint8)
     return _Subjects(
         kind=kind,
@@ -215,11 +216,11 @@ def _subjects(
 
 
 @lru_cache(maxsize=1 << 15)
-def _names(key: bytes, count: int) -> tuple[tuple[str, ...], int]:
+def _names(key: bytes, required: tuple[bool, ...]) -> tuple[tuple[str, ...], int]:
     """The names of a subject, and its fault code; cached, since most subjects come in every run."""
-    names, at = [], count
-    for length in key[:count]:
-        if length == 0:
+    names, at = [], (count := len(required))
+    for length, needed in zip(key[:count], required, strict=True):
+        if length == 0 and needed:
             return ("",) * count, _EMPTY
         try:
             names.append(key[at : at + length].decode())

@@ -94,7 +94,9 @@ class EventKind:
 
     name: str
     dimensions: tuple[str, ...]
-    """Names of at most 255 bytes each, which are never empty; together they name the subject of an event."""
+    """Names of at most 255 bytes each; together they name the subject of an event."""
+    may_be_empty: frozenset[str] = frozenset()
+    """Dimensions that may be empty; an event in which another one is empty is set aside."""
     fields: tuple[Field, ...] = ()
     texts: tuple[TextField, ...] = ()
     """Texts and bytes of bounded length; only a metric whose rows are not summed keeps them."""
@@ -241,6 +243,7 @@ WORKER = EventKind(
 WORKER_LAG = EventKind(
     name="worker_lag",
     dimensions=("worker_id", "organization", "project", "environment", "queue"),
+    may_be_empty=frozenset({"organization", "project", "environment", "queue"}),
     fields=(),
     samples="lag_ms",
     doc=(
