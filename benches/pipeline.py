@@ -173,10 +173,10 @@ class _Bench:
 
     def _backlog(self, producer: Producer, count: int) -> float:
         """Produce a backlog while the pipeline holds still; events a second from its release on."""
-        self._store.hold(600)
+        self._store.hold(600, holder="bench")
         producer.produce(count)
         before = self._landed()
-        self._store.release()
+        self._store.release(holder="bench")
         began = time.monotonic()
         _until(lambda: self._landed() >= before + count, 600)
         return count / (time.monotonic() - began)

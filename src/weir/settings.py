@@ -170,6 +170,9 @@ class PipelineSettings(SettingsSection):
     max_read_tasks: Annotated[int, Field(ge=1)] = Field(
         default=1, description="Spark tasks that read one batch; a cluster can use more than one"
     )
+    audit_period_s: Annotated[float, Field(ge=0)] = Field(
+        default=600.0, description="seconds between two audits by a running pipeline; 0: never"
+    )
     metrics_port: Port | None = Field(
         default=None, description="port of the pipeline's own /metrics; unset: none"
     )

@@ -88,7 +88,7 @@ def test_an_audit_finds_what_was_counted_twice_and_fails(
     warehouse.command("INSERT INTO queue_ledger SELECT * FROM queue_ledger LIMIT 1")
     report = json.loads(weir("audit", "--json", "--wait-s", "2", status=1))
     assert report["drift"] > 0
-    assert len(report["queue_drift"]) == 1
+    assert len(report["drifting"]) == 1
 
 
 def test_an_audit_finds_a_tier_that_lost_rows(

@@ -36,16 +36,18 @@ def run(
 ) -> None:
     """Move events from the streams to ClickHouse and the archive, until Ctrl-C."""
     from weir.pipeline.process import run_pipeline
-    from weir.serve.pipeline import session_options
+    from weir.serve.pipeline import audit_in_thread, session_options
 
     run_until_done(find_java())
     settings = settings_with(data_dir)
+    options = _options(settings)
     run_pipeline(
-        _options(settings),
+        options,
         session_options(settings, master=master),
         metrics_port=metrics_port if metrics_port is not None else settings.pipeline.metrics_port,
         available_now=drain,
         on_started=lambda: say("the pipeline runs"),
+        run_audit=audit_in_thread(options),
     )
 
 
@@ -145,18 +147,17 @@ def audit(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare odometers, tiers and live queues; exit status 1 when anything drifted."""
+    """Compare odometers, tiers and live queues; exit status 1 if anything drifted or was not compared."""
+    from weir.pipeline.audit_words import shown_audit
+
     report = run_until_done(_audit(_options(settings_with(data_dir)), wait_s))
     if report is None:
         return
     if as_json:
         typer.echo(report.as_json())
     else:
-        typer.echo(f"drift {report.drift} over {report.queues} queues and {report.events} events")
-        typer.echo(f"lost in {len(report.gaps)} recorded gaps: {dict(report.lost)}")
-        if not report.complete:
-            typer.echo("not everything has landed yet; live queues were left out")
-    if report.drift:
+        typer.echo(shown_audit(report))
+    if report.drift != 0:
         raise typer.Exit(1)
 
 

@@ -11,7 +11,7 @@ from weir.demo.scenario import INCIDENT_AFTER_MS, LANDED, Incidents
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.process import run_pipeline
 from weir.pipeline.session import SessionOptions, open_session
-from weir.serve.pipeline import pipeline_options, session_options
+from weir.serve.pipeline import audit_in_thread, pipeline_options, session_options
 from weir.settings import Settings, load_settings
 from weir.stores.urls import resolve_urls
 
@@ -25,7 +25,7 @@ def main(data_dir: Path, incidents: Incidents) -> None:
         _backfill(options, session, incidents)
         # Only now: a demo that was interrupted before this writes its past again.
         landed.touch()
-    run_pipeline(options, session)
+    run_pipeline(options, session, run_audit=audit_in_thread(options))
 
 
 def _backfill(options: PipelineOptions, session: SessionOptions, incidents: Incidents) -> None:

@@ -38,6 +38,8 @@ class PipelineOptions:
     """0 keeps every hour."""
     owner: str | None = None
     """The holder of the lease on the streams; None plans without a lease."""
+    audit_period_s: float = 600.0
+    """0 means never."""
 
     @property
     def source(self) -> SourceOptions:

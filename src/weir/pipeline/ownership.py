@@ -153,7 +153,7 @@ class StreamsLease:
 
     def pause_planning(self, seconds: float) -> None:
         """Let this owner's source plan no further batch for so long."""
-        self._store.hold(seconds, name=pause_name(self.owner))
+        self._store.hold(seconds, holder=self.owner.token, name=pause_name(self.owner))
 
     def end(self) -> None:
         """Give the lease back."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -22,6 +23,7 @@ class PipelineMetrics:
         self._status = PipelineStatus(
             state="stopped", updated_ms=_now_ms(), since_ms=_now_ms(), metrics=tuple(metrics)
         )
+        self._registry = registry
 
         def count(name: str, text: str) -> Counter:
             return Counter(name, text, ("metric",), registry=registry)
@@ -49,6 +51,9 @@ class PipelineMetrics:
         self._lag_events = gauge("weir_metrics_stream_lag_events", "Events that wait.", "metric", "shard")
         self._lag_seconds = gauge(
             "weir_metrics_stream_lag_seconds", "How long the oldest of them waits.", "metric", "shard"
+        )
+        self._audit_complete = gauge(
+            "weir_metrics_audit_complete", "1 if the newest audit compared everything, 0 if it could not."
         )
         self.enter("stopped")
 
@@ -88,6 +93,33 @@ class PipelineMetrics:
         for lag in lags:
             self._lag_events.labels(lag.metric, str(lag.shard)).set(lag.events)
             self._lag_seconds.labels(lag.metric, str(lag.shard)).set(lag.seconds)
+
+    def note_audit(self, *, drift: int, started_ms: int) -> None:
+        """Note an audit that could finish."""
+        self._audit_complete.set(1)
+        self._drift.set(drift)
+        self._audited.set(started_ms / 1_000)
+
+    def note_incomplete_audit(self) -> None:
+        """Note an audit that could not finish; the drift stays that of the newest complete one."""
+        self._audit_complete.set(0)
+
+    @cached_property
+    def _drift(self) -> Gauge:
+        # Registered by the first complete audit, because a gauge without a value would say 0.
+        return Gauge(
+            "weir_metrics_drift",
+            "Unexplained differences in the newest complete audit.",
+            registry=self._registry,
+        )
+
+    @cached_property
+    def _audited(self) -> Gauge:
+        return Gauge(
+            "weir_metrics_audit_timestamp_seconds",
+            "When the newest complete audit began.",
+            registry=self._registry,
+        )
 
     @property
     def status(self) -> PipelineStatus:

@@ -19,6 +19,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from weir.errors import WarehouseUnavailable, WeirError
+from weir.pipeline.audit_loop import AuditLoop, RunAudit
 from weir.pipeline.job import Landed, Observe, PipelineOptions, start
 from weir.pipeline.metric_migration import require_tables
 from weir.pipeline.metric_tables import kept_days
@@ -80,15 +81,17 @@ def run_pipeline(
     metrics_port: int | None = None,
     available_now: bool = False,
     on_started: Callable[[], None] = lambda: None,
+    run_audit: RunAudit | None = None,
 ) -> None:
     """Run until a signal, or with `available_now` until the streams are drained.
 
-    When the JVM dies, the process replaces itself: nothing of a session survives its JVM.
+    `run_audit` is called regularly meanwhile. When the JVM dies, the process replaces itself: nothing of a
+    session survives its JVM.
     """
     try:
         with owned_checkpoint(options.checkpoint), owned_streams(options.redis_url) as lease:
             owned = replace(options, owner=lease.owner.as_text())
-            _run(owned, session, lease, metrics_port, available_now, on_started)
+            _run(owned, session, lease, metrics_port, available_now, on_started, run_audit)
     except JvmLost:
         _log.error("the JVM is gone; starting over")
         # A JVM that dies at once must not keep a core busy with restarts.
@@ -103,6 +106,7 @@ def _run(
     metrics_port: int | None,
     available_now: bool,
     on_started: Callable[[], None],
+    run_audit: RunAudit | None,
 ) -> None:
     # Before Spark starts, which takes seconds: a missing migration must be reported at once.
     _require_tables(options)
@@ -120,6 +124,9 @@ def _run(
         metrics=[definition.name for definition in options.definitions],
         shards=options.shards,
     )
+    audits = None
+    if run_audit is not None and options.audit_period_s and not available_now:
+        audits = AuditLoop(run_audit, metrics, period_s=options.audit_period_s)
 
     def publish() -> None:
         _publish(spark, store, metrics, options)
@@ -127,6 +134,8 @@ def _run(
 
     def observe(number: int, rows: Sequence[Landed]) -> None:
         metrics.count_batch(number, rows)
+        if audits is not None and any(row.gaps for row in rows):
+            audits.audit_soon()
         with suppress(WeirError):
             publish()
 
@@ -139,12 +148,16 @@ def _run(
     _stop_on_signals(supervisor)
     lease.when_lost(supervisor.stop)
     upkeep = _start_upkeep(options)
+    if audits is not None:
+        audits.start()
     on_started()
     if supervisor.run() and lease.lost_to is None:
         # Spark confirms a batch when it plans the next one, and after the last batch there is none.
         settle_planned(options.source)
     if upkeep is not None:
         upkeep.stop()
+    if audits is not None:
+        audits.stop()
     spark.stop()
     lease.require()
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
 
 from weir.pipeline.source import PLAN
 from weir.telemetry.store import StreamStore
@@ -13,19 +16,60 @@ from weir.telemetry.streams import stream_key
 
 # A hold ends by itself, so that a holder which dies does not stop the pipeline for good.
 HOLD_S = 30.0
+# An audit reads positions and links files meanwhile; a batch may be late by no more than a second.
+SHORT_HOLD_S = 0.9
+
+REBUILD = "rebuild"
+"""The holder of a rebuild. There is only one, because it has the lease of the archive."""
 
 
 @contextmanager
 def quiet(store: StreamStore, *, wait_s: float = 10) -> Iterator[bool]:
-    """Pause the pipeline; yields True if no batch is running.
+    """Pause the pipeline for a rebuild; yields True if no batch is running.
 
     It yields False if a batch takes longer than `wait_s`, or if the pipeline died during one.
     """
-    store.hold(HOLD_S)
+    held = _wait_until(lambda: store.hold(HOLD_S, holder=REBUILD), wait_s)
     try:
-        yield _wait_until(lambda: _is_idle(store), wait_s)
+        yield held and _wait_until(lambda: _is_idle(store.recall(PLAN)), wait_s)
     finally:
-        store.release()
+        store.release(holder=REBUILD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """How long a step kept the pipeline from planning a batch, and why the step does not count, if so."""
+
+    held_s: float
+    problem: str = ""
+
+
+def run_between_batches(store: StreamStore, step: Callable[[], None], *, wait_s: float) -> Pause:
+    """Run a short step while no batch is running; waits for the end of the running batch first.
+
+    The pipeline waits for `SHORT_HOLD_S` at most, even if this process dies. If the step takes longer, or a
+    batch came in between, its result does not count.
+    """
+    holder = uuid4().hex
+    if not _wait_until(lambda: _holds_idle(store, holder), wait_s):
+        store.release(holder=holder)
+        return Pause(held_s=0, problem=f"a batch or a rebuild was running for longer than {wait_s:.0f} s")
+    began, before = time.monotonic(), store.recall(PLAN)
+    try:
+        step()
+        # The plan is noted before a batch inserts anything. So if it is the same, nothing was inserted.
+        same = store.recall(PLAN) == before and _is_idle(before)
+    finally:
+        in_time = store.release(holder=holder)
+    held_s = min(time.monotonic() - began, SHORT_HOLD_S)
+    if not in_time:
+        return Pause(held_s=held_s, problem=f"copying the tables took longer than {SHORT_HOLD_S} s")
+    return Pause(held_s=held_s, problem="" if same else "a batch began meanwhile")
+
+
+def _holds_idle(store: StreamStore, holder: str) -> bool:
+    """Prolong the hold while a batch is running: it ends soon after a holder that dies."""
+    return store.hold(SHORT_HOLD_S, holder=holder) and _is_idle(store.recall(PLAN))
 
 
 def wait_for_landing(store: StreamStore, *, metrics: Sequence[str], shards: int, wait_s: float) -> bool:
@@ -42,8 +86,7 @@ def wait_for_landing(store: StreamStore, *, metrics: Sequence[str], shards: int,
     return _wait_until(landed, wait_s)
 
 
-def _is_idle(store: StreamStore) -> bool:
-    plan = store.recall(PLAN)
+def _is_idle(plan: Mapping[str, Any] | None) -> bool:
     return plan is None or plan["start"] == plan["end"]
 
 

@@ -22,10 +22,11 @@ from weir.pipeline.archive import Archive, ArchiveFile, ShardRange, covered_once
 from weir.pipeline.coverage import require_coverage
 from weir.pipeline.definition import MetricDefinition
 from weir.pipeline.job import PipelineOptions
+from weir.pipeline.leases import Prolong
 from weir.pipeline.plain_rows import rows_of
-from weir.pipeline.quiet import quiet
+from weir.pipeline.quiet import REBUILD, quiet
 from weir.pipeline.sink import SLICE_ROWS, SinkOptions, connection
-from weir.pipeline.upkeep import LEASE_S, Prolong, archive_lease
+from weir.pipeline.upkeep import LEASE_S, archive_lease
 from weir.telemetry.store import StreamStore
 from weir.warehouse.connection import ClickHouseConnection
 
@@ -101,7 +102,7 @@ def whole_hours(from_ms: int, to_ms: int) -> tuple[int, int]:
 
 def _prolong(store: StreamStore, prolong: Prolong) -> None:
     """Prolong both the pause of the pipeline and the lease on the archive."""
-    store.hold(LEASE_S)
+    store.hold(LEASE_S, holder=REBUILD)
     prolong()
 
 

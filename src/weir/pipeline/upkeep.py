@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from uuid import uuid4
 
 import pyarrow as pa
 import structlog
@@ -21,6 +20,7 @@ from weir.model.durations import DAY_MS, HOUR_MS
 from weir.pipeline.archive import Archive
 from weir.pipeline.compaction import compact
 from weir.pipeline.definition import MetricDefinition
+from weir.pipeline.leases import Prolong, held_lease
 from weir.telemetry.store import StreamStore
 
 _log = structlog.get_logger(__name__)
@@ -31,34 +31,13 @@ LEASE_S = 600.0
 # An hour is closed ten minutes after its end, so a shorter period would find nothing new.
 PERIOD_S = 600.0
 
-Prolong = Callable[[], None]
-
 
 @contextmanager
 def archive_lease(store: StreamStore, *, wait_s: float = 0) -> Iterator[Prolong]:
     """Hold the archive's lease; yields a function that prolongs it and raises `Conflict` if it was lost."""
-    holder = uuid4().hex
-
-    def prolong() -> None:
-        if not store.claim(LEASE, holder=holder, seconds=LEASE_S):
-            raise Conflict("another process uses the archive; try again when it is done")
-
-    _claim_within(prolong, wait_s)
-    try:
+    refusal = "another process uses the archive; try again when it is done"
+    with held_lease(store, LEASE, seconds=LEASE_S, wait_s=wait_s, refusal=refusal) as prolong:
         yield prolong
-    finally:
-        store.unclaim(LEASE, holder=holder)
-
-
-def _claim_within(claim: Prolong, wait_s: float) -> None:
-    deadline = time.monotonic() + wait_s
-    while True:
-        try:
-            return claim()
-        except Conflict:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(0.2)
 
 
 def expire(archive: Archive, metric: str, *, before_ms: int) -> list[int]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 from weir.broker.broker import Broker
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
+from weir.errors import NotFound
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.pipeline.audit_loop import RunAudit
 from weir.pipeline.drift_audit import AuditReport, PipelineAuditor
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.registry import load_definitions
@@ -16,7 +19,11 @@ from weir.pipeline.session import SessionOptions
 from weir.settings import Settings, StoreUrls
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
+from weir.warehouse.audit_reader import ENVIRONMENTS_PER_QUESTION, Counts
 from weir.warehouse.connection import ClickHouseConnection
+
+LIVE_S = 60.0
+"""For reading all live odometers; without them the audit is incomplete."""
 
 
 def pipeline_options(settings: Settings, urls: StoreUrls) -> PipelineOptions:
@@ -33,6 +40,7 @@ def pipeline_options(settings: Settings, urls: StoreUrls) -> PipelineOptions:
         max_read_tasks=chosen.max_read_tasks,
         retention=settings.warehouse.retention,
         keep_archive_days=chosen.keep_archive_days,
+        audit_period_s=chosen.audit_period_s,
     )
 
 
@@ -59,6 +67,11 @@ def session_options(settings: Settings, *, master: str | None = None) -> Session
     )
 
 
+def audit_in_thread(options: PipelineOptions) -> RunAudit:
+    """The audit as the loop of a pipeline process calls it."""
+    return lambda wait_s: asyncio.run(audit_pipeline(options, wait_s=wait_s))
+
+
 async def audit_pipeline(options: PipelineOptions, *, wait_s: float) -> AuditReport:
     """Audit what the stores of these options hold, live queues included."""
     store, warehouse = StreamStore(options.redis_url), ClickHouseConnection(options.clickhouse_url)
@@ -68,21 +81,39 @@ async def audit_pipeline(options: PipelineOptions, *, wait_s: float) -> AuditRep
     )
     broker = RedisBroker(RedisConnection(url=options.redis_url), shards=options.shards)
     try:
-        environments = await asyncio.to_thread(auditor.environments)
-        live = await live_odometers(broker, environments)
-        return await asyncio.to_thread(auditor.audit, live, wait_s=wait_s)
+        live, problem = await read_live(broker, auditor)
+        return await asyncio.to_thread(auditor.audit, live, wait_s=wait_s, problem=problem)
     finally:
         await broker.aclose()
         warehouse.close()
         store.close()
 
 
-async def live_odometers(
-    broker: Broker, environments: list[EnvironmentRef]
-) -> dict[QueueRef, tuple[int, ...]]:
-    """The odometers of every defined queue of these environments, in the order of the counters."""
-    found: dict[QueueRef, tuple[int, ...]] = {}
-    for environment in environments:
-        for state in await broker.states(environment):
-            found[state.queue] = tuple(state.odometers.get(name, 0) for name in QUEUE_COUNTERS)
-    return found
+async def read_live(
+    broker: Broker, auditor: PipelineAuditor, *, within_s: float = LIVE_S
+) -> tuple[dict[QueueRef, Counts], str]:
+    """The live odometers that are ahead of what has landed, and why some are missing, if so.
+
+    Only those are kept, so that a million queues at rest need no memory.
+    """
+    found: dict[QueueRef, Counts] = {}
+    deadline = time.monotonic() + within_s
+    environments = await asyncio.to_thread(auditor.environments)
+    for start in range(0, len(environments), ENVIRONMENTS_PER_QUESTION):
+        live: dict[QueueRef, Counts] = {}
+        for environment in environments[start : start + ENVIRONMENTS_PER_QUESTION]:
+            if time.monotonic() > deadline:
+                return found, f"the live queues could not be read within {within_s:.0f} s"
+            live |= await live_odometers(broker, environment)
+        found |= await asyncio.to_thread(auditor.keep_ahead, live)
+    return found, ""
+
+
+async def live_odometers(broker: Broker, environment: EnvironmentRef) -> dict[QueueRef, Counts]:
+    """The odometers of every defined queue of an environment, in the order of the counters."""
+    try:
+        states = await broker.states(environment)
+    except NotFound:
+        # The environment or one of its queues was deleted meanwhile.
+        return {}
+    return {state.queue: tuple(state.odometers.get(name, 0) for name in QUEUE_COUNTERS) for state in states}

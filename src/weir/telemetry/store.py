@@ -179,14 +179,24 @@ class StreamStore:
             text = self._redis.get(_note_key(name))
             return json.loads(text) if text else None
 
-    def hold(self, seconds: float, *, name: str = HOLD) -> None:
-        """Ask the pipeline to plan no batch for a while."""
+    def hold(self, seconds: float, *, holder: str, name: str = HOLD) -> bool:
+        """Ask the pipeline to plan no batch for a while; False if another holder asked for it."""
+        key, span_ms = _note_key(name), int(seconds * 1_000)
         with _translating():
-            self._redis.set(_note_key(name), "1", px=int(seconds * 1_000))
+            if self._redis.set(key, holder, nx=True, px=span_ms):
+                return True
+            # A third holder may come in before the second command, so the value is read after it.
+            return (
+                self._redis.get(key) == holder.encode()
+                and bool(self._redis.pexpire(key, span_ms))
+                and self._redis.get(key) == holder.encode()
+            )
 
-    def release(self) -> None:
+    def release(self, *, holder: str) -> bool:
+        """Let the pipeline go on; False if the time was over or another holder has it."""
+        key = _note_key(HOLD)
         with _translating():
-            self._redis.delete(_note_key(HOLD))
+            return self._redis.get(key) == holder.encode() and bool(self._redis.delete(key))
 
     def is_held(self, *, name: str = HOLD) -> bool:
         with _translating():

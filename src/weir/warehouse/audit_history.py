@@ -87,14 +87,12 @@ class AuditHistory:
         }
         self._connection.insert_rows(tables.AUDITS, [row], token=uuid4().hex)
 
-    def record_drift(self, audit: AuditRecord, queues: Iterable[QueueDrift]) -> None:
-        """Remember the drift of every queue that drifts now, and of every queue that drifted before."""
-        now = {one.queue: one for one in queues}
-        self._record_queues(audit.number, now)
-        sums: dict[EnvironmentRef, int] = {}
-        for one in now.values():
-            sums[one.queue.scope] = sums.get(one.queue.scope, 0) + one.size
-        self._record_environments(audit, sums)
+    def record_drift(
+        self, audit: AuditRecord, queues: Iterable[QueueDrift], environments: Mapping[EnvironmentRef, int]
+    ) -> None:
+        """Note the drift of every queue that drifts now, and that of queues that drifted before as gone."""
+        self._record_queues(audit.number, {one.queue: one for one in queues})
+        self._record_environments(audit, environments)
 
     def _record_queues(self, number: int, now: Mapping[QueueRef, QueueDrift]) -> None:
         before = self.known()
@@ -133,7 +131,11 @@ def remember_drift(connection: ClickHouseConnection, gaps: Sequence[GapRow]) -> 
         if gap.metric == "queue":
             connection.command(
                 audit_query("remember_drift"),
-                {"shard": gap.shard, "until_ms": int(gap.from_id.partition("-")[0])},
+                {
+                    "ledger": tables.LEDGER,
+                    "shard": gap.shard,
+                    "until_ms": int(gap.from_id.partition("-")[0]),
+                },
             )
 
 

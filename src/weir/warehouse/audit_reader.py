@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weir.control.scopes import scope_names
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse import tables
@@ -17,6 +16,7 @@ from weir.warehouse.tables import GapKind
 # The largest installation that is measured has 100,000 queues, so the list is complete even if all of them
 # drift.
 MAX_ROWS = 100_000
+ENVIRONMENTS_PER_QUESTION = 200
 Counts = tuple[int, ...]
 """One number per counter, in the order of `QUEUE_COUNTERS`."""
 
@@ -78,8 +78,12 @@ class GapReport:
 class AuditReader:
     """Asks the warehouse the questions of the audit."""
 
-    def __init__(self, connection: ClickHouseConnection) -> None:
+    def __init__(
+        self, connection: ClickHouseConnection, *, table: Callable[[str], str] = lambda name: name
+    ) -> None:
+        """`table` tells the name under which the tables with the counts are read."""
         self._connection = connection
+        self._table = table
 
     def totals(self) -> dict[str, Any]:
         row = self._ask("totals")[0]
@@ -119,18 +123,40 @@ class AuditReader:
     def environments(self) -> list[EnvironmentRef]:
         return [EnvironmentRef(**row) for row in self._ask("environments")]
 
-    def odometers(self, environment: EnvironmentRef) -> dict[str, tuple[int, Counts]]:
-        """The time and the odometers of each queue's newest landed event, by queue name."""
-        rows = self._ask("odometers", **scope_names(environment))
-        return {row["queue"]: (row["last_ms"], tuple(row["totals"])) for row in rows}
+    def odometers(self, environments: Sequence[EnvironmentRef]) -> dict[QueueRef, tuple[int, Counts]]:
+        """The time and the odometers of the newest landed event of each queue."""
+        scopes = [(one.organization, one.project, one.environment) for one in environments]
+        return {
+            QueueRef(**{name: row[name] for name in tables.QUEUES.dimensions}): (
+                row["last_ms"],
+                tuple(row["totals"]),
+            )
+            for start in range(0, len(scopes), ENVIRONMENTS_PER_QUESTION)
+            for row in self._ask("odometers", environments=scopes[start : start + ENVIRONMENTS_PER_QUESTION])
+        }
+
+    def now_s(self) -> int:
+        """ClickHouse's time. Rows expire by it, so the clock of this process does not matter."""
+        return int(self._ask("now")[0]["now_s"])
 
     def tier_sums(self, *, start_s: int) -> list[TierSums]:
         names = [tier.table for each in (tables.QUEUES, tables.ENVIRONMENTS) for tier in each.tiers]
         return [self._sums_of(name, start_s) for name in names]
 
-    def tier_differences(self, *, start_s: int, limit: int = 100) -> list[dict[str, Any]]:
-        """Queues whose tiers do not hold the same counts."""
-        return self._ask("tier_differences", start_s=start_s, limit=limit)
+    def queue_tier_drift(self, *, start_s: int) -> dict[QueueRef, int]:
+        """The sum of the differences between a queue's tiers, of queues that have any."""
+        rows = self._ask_tiers("queue_tier_drift", start_s)
+        return {
+            QueueRef(**{name: row[name] for name in tables.QUEUES.dimensions}): row["drift"] for row in rows
+        }
+
+    def environment_tier_drift(self, *, start_s: int) -> dict[EnvironmentRef, int]:
+        """The sum of the differences between an environment's tiers and those of its queues."""
+        rows = self._ask_tiers("environment_tier_drift", start_s)
+        return {
+            EnvironmentRef(**{name: row[name] for name in tables.ENVIRONMENTS.dimensions}): row["drift"]
+            for row in rows
+        }
 
     def gaps(self, *, limit: int = 100) -> list[GapReport]:
         return [
@@ -167,11 +193,21 @@ class AuditReader:
         self._connection.insert_rows(tables.LOSSES, rows, token=token)
 
     def _sums_of(self, table: str, start_s: int) -> TierSums:
-        row = self._ask("tier_sums", table=table, start_s=start_s)[0]
+        row = self._ask("tier_sums", table=self._table(table), start_s=start_s)[0]
         return TierSums(table=table, events=row["events"], waits=row["waits"], counted=tuple(row["counted"]))
 
+    def _ask_tiers(self, name: str, start_s: int) -> list[dict[str, Any]]:
+        sets = {"queues": tables.QUEUES, "environments": tables.ENVIRONMENTS}
+        names = {
+            f"{subject}_{step}": self._table(tier.table)
+            for subject, tiers in sets.items()
+            for step, tier in zip(tables.STEPS_MS, tiers.tiers, strict=True)
+        }
+        # Events and waits are compared beside the counters.
+        return self._ask(name, **names, start_s=start_s, width=len(QUEUE_COUNTERS) + 2, limit=MAX_ROWS)
+
     def _ask(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
-        return self._connection.rows(audit_query(name), parameters)
+        return self._connection.rows(audit_query(name), {"ledger": self._table(tables.LEDGER), **parameters})
 
 
 def audit_query(name: str) -> str:

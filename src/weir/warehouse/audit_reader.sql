@@ -20,7 +20,7 @@ FROM
         toUnixTimestamp64Milli(max(last_at)) AS last_ms,
         [$COUNTERS(sum(#))] AS counted,
         [$COUNTERS(max(#_total))] AS totals
-    FROM queue_ledger
+    FROM {ledger:Identifier}
     GROUP BY organization, project, environment, queue
 ) AS ledger
 LEFT JOIN
@@ -33,7 +33,7 @@ LEFT JOIN
 -- name: totals
 -- How many queues and events the ledger knows, and its sums by counter.
 SELECT uniqExact(organization, project, environment, queue) AS queues, sum(events) AS events, [$COUNTERS(sum(#))] AS counted
-FROM queue_ledger
+FROM {ledger:Identifier}
 
 -- name: accounts
 -- Queues whose counts, odometers and known losses do not agree, worst first.
@@ -108,43 +108,93 @@ SELECT max(number) AS number
 FROM metric_audits
 
 -- name: odometers
--- The odometers of one environment's queues, and the times of their newest events.
-SELECT queue, toUnixTimestamp64Milli(max(last_at)) AS last_ms, [$COUNTERS(max(#_total))] AS totals
-FROM queue_ledger
-WHERE organization = {organization:String} AND project = {project:String} AND environment = {environment:String}
-GROUP BY queue
+-- The odometers of the queues of some environments, and the times of their newest events.
+SELECT
+    organization, project, environment, queue,
+    toUnixTimestamp64Milli(max(last_at)) AS last_ms,
+    [$COUNTERS(max(#_total))] AS totals
+FROM {ledger:Identifier}
+WHERE (organization, project, environment) IN {environments:Array(Tuple(String, String, String))}
+GROUP BY organization, project, environment, queue
+
+-- name: now
+-- The time of ClickHouse, by which rows expire.
+SELECT toUnixTimestamp(now()) AS now_s
 
 -- name: environments
 -- Every environment that the ledger knows.
 SELECT DISTINCT organization, project, environment
-FROM queue_ledger
+FROM {ledger:Identifier}
 
--- name: tier_differences
--- Queues whose sums differ between tiers over a span that all of them keep.
+-- name: queue_tier_drift
+-- Queues whose three tiers do not hold the same over a span that all of them keep, worst first.
 SELECT
     organization, project, environment, queue,
-    sumForEachIf(counted, tier = '5s') AS of_5s,
-    sumForEachIf(counted, tier = '1m') AS of_1m,
-    sumForEachIf(counted, tier = '1h') AS of_1h
+    arraySum(
+        (fine, minutes, hours) -> abs(toInt64(fine) - toInt64(minutes)) + abs(toInt64(fine) - toInt64(hours)),
+        arrayResize(sumForEachIf(counted, tier = 0), {width:UInt8}),
+        arrayResize(sumForEachIf(counted, tier = 1), {width:UInt8}),
+        arrayResize(sumForEachIf(counted, tier = 2), {width:UInt8})
+    ) AS drift
 FROM
 (
-    SELECT organization, project, environment, queue, '5s' AS tier, [$COUNTERS(sum(#))] AS counted
-    FROM queue_metrics_5s
+    SELECT organization, project, environment, queue, 0 AS tier, [sum(events), sum(wait_count), $COUNTERS(sum(#))] AS counted
+    FROM {queues_5s:Identifier}
     WHERE bucket_start >= toDateTime({start_s:UInt32}, 'UTC')
     GROUP BY organization, project, environment, queue
     UNION ALL
-    SELECT organization, project, environment, queue, '1m' AS tier, [$COUNTERS(sum(#))] AS counted
-    FROM queue_metrics_1m
+    SELECT organization, project, environment, queue, 1 AS tier, [sum(events), sum(wait_count), $COUNTERS(sum(#))] AS counted
+    FROM {queues_1m:Identifier}
     WHERE bucket_start >= toDateTime({start_s:UInt32}, 'UTC')
     GROUP BY organization, project, environment, queue
     UNION ALL
-    SELECT organization, project, environment, queue, '1h' AS tier, [$COUNTERS(sum(#))] AS counted
-    FROM queue_metrics_1h
+    SELECT organization, project, environment, queue, 2 AS tier, [sum(events), sum(wait_count), $COUNTERS(sum(#))] AS counted
+    FROM {queues_1h:Identifier}
     WHERE bucket_start >= toDateTime({start_s:UInt32}, 'UTC')
     GROUP BY organization, project, environment, queue
 )
 GROUP BY organization, project, environment, queue
-HAVING of_5s != of_1m OR of_5s != of_1h
+HAVING drift > 0
+ORDER BY drift DESC
+LIMIT {limit:UInt32}
+
+-- name: environment_tier_drift
+-- Environments whose three tiers do not hold the same as the finest tier of their queues, worst first.
+SELECT
+    organization, project, environment,
+    arraySum(
+        (queues, fine, minutes, hours) -> abs(toInt64(queues) - toInt64(fine)) + abs(toInt64(queues) - toInt64(minutes))
+            + abs(toInt64(queues) - toInt64(hours)),
+        arrayResize(sumForEachIf(counted, tier = 0), {width:UInt8}),
+        arrayResize(sumForEachIf(counted, tier = 1), {width:UInt8}),
+        arrayResize(sumForEachIf(counted, tier = 2), {width:UInt8}),
+        arrayResize(sumForEachIf(counted, tier = 3), {width:UInt8})
+    ) AS drift
+FROM
+(
+    SELECT organization, project, environment, 0 AS tier, [sum(events), sum(wait_count), $COUNTERS(sum(#))] AS counted
+    FROM {queues_5s:Identifier}
+    WHERE bucket_start >= toDateTime({start_s:UInt32}, 'UTC')
+    GROUP BY organization, project, environment
+    UNION ALL
+    SELECT organization, project, environment, 1 AS tier, [sum(events), sum(wait_count), $COUNTERS(sum(#))] AS counted
+    FROM {environments_5s:Identifier}
+    WHERE bucket_start >= toDateTime({start_s:UInt32}, 'UTC')
+    GROUP BY organization, project, environment
+    UNION ALL
+    SELECT organization, project, environment, 2 AS tier, [sum(events), sum(wait_count), $COUNTERS(sum(#))] AS counted
+    FROM {environments_1m:Identifier}
+    WHERE bucket_start >= toDateTime({start_s:UInt32}, 'UTC')
+    GROUP BY organization, project, environment
+    UNION ALL
+    SELECT organization, project, environment, 3 AS tier, [sum(events), sum(wait_count), $COUNTERS(sum(#))] AS counted
+    FROM {environments_1h:Identifier}
+    WHERE bucket_start >= toDateTime({start_s:UInt32}, 'UTC')
+    GROUP BY organization, project, environment
+)
+GROUP BY organization, project, environment
+HAVING drift > 0
+ORDER BY drift DESC
 LIMIT {limit:UInt32}
 
 -- name: tier_sums

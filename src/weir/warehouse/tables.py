@@ -91,6 +91,7 @@ WORKER_LAGS = tier_set("worker_lag_metrics", "worker_id", "organization", "proje
 BUCKET_MS = STEPS_MS["5s"]
 """The width of a landing row's bucket: that of the finest tier."""
 
+LEDGER = "queue_ledger"
 LOSSES = "queue_losses"
 OFFSETS = "ingest_offsets"
 GAPS = "metric_gaps"
