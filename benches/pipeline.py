@@ -204,7 +204,8 @@ class _Bench:
             "freshness_probes": len(delays),
         }
 
-    def _drift(self) -> int:
+    def _drift(self) -> int | None:
+        """None if the audit could not finish."""
         warehouse = ClickHouseConnection(self._clickhouse_url)
         auditor = PipelineAuditor(self._store, warehouse, metrics=["queue"], shards=SHARDS)
         return auditor.audit({}, wait_s=60).drift

@@ -99,13 +99,13 @@ def _move_backlog(
 ) -> float:
     """Append events while the pipeline holds still; the seconds from its release until all rows are there."""
     before = _landed(warehouse)
-    store.hold(_WAIT_S)
+    store.hold(_WAIT_S, holder="bench")
     for start in range(0, count, _BATCH):
         pipeline = redis.pipeline(transaction=False)
         for number in itertools.islice(numbers, min(_BATCH, count - start)):
             pipeline.xadd(stream_key(ATTEMPT.name, number % SHARDS), {STREAM_FIELD: _packed(number)})
         pipeline.execute()
-    store.release()
+    store.release(holder="bench")
     began = time.monotonic()
     while _landed(warehouse) < before + count:
         if time.monotonic() - began > _WAIT_S:

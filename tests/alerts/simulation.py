@@ -14,6 +14,7 @@ from weir.errors import WarehouseUnavailable
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.testing.clocks import ManualClock
 from weir.testing.memory import MemoryBroker
+from weir.warehouse.reading.audits import CompleteAudit
 from weir.warehouse.reading.flows import FlowReader
 from weir.warehouse.reading.freshness import Freshness, LandedGap
 from weir.warehouse.reading.pace import Pace
@@ -38,6 +39,10 @@ class Story:
     """Spans in which the warehouse does not answer."""
     losses: Sequence[tuple[int, int]] = ()
     """Spans whose events are lost for good."""
+
+    drift: Mapping[str, Callable[[int], int]] = field(default_factory=dict)
+    audits_until: int = 10 * HOUR
+    """Every ten minutes there is an audit, up to this time."""
 
     def landed_until(self, now: int) -> int:
         return next((start for start, end in self.outages if start <= now < end), now)
@@ -87,6 +92,24 @@ class StoryWindows:
         return None
 
 
+class StoryAudits:
+    """The newest complete audit, had the warehouse followed the story."""
+
+    def __init__(self, story: Story, environment: EnvironmentRef, clock: ManualClock) -> None:
+        self._story, self._environment, self._clock = story, environment, clock
+
+    @property
+    def _at(self) -> int:
+        return min(self._clock.now_ms() - T0, self._story.audits_until) // (10 * MINUTE) * 10 * MINUTE
+
+    async def newest_complete(self) -> CompleteAudit | None:
+        return CompleteAudit(number=1, started_ms=T0 + self._at, drift=0) if self._at else None
+
+    async def drift_of_environments(self, _: Sequence[EnvironmentRef]) -> dict[QueueRef, int]:
+        found = {self._environment.queue(name): drift(self._at) for name, drift in self._story.drift.items()}
+        return {queue: drift for queue, drift in found.items() if drift}
+
+
 class StoryWarehouse:
     """As much of a warehouse as an evaluation asks."""
 
@@ -95,6 +118,7 @@ class StoryWarehouse:
     def __init__(self, story: Story, environment: EnvironmentRef, clock: ManualClock) -> None:
         self._story, self._clock = story, clock
         self.windows = StoryWindows(story, environment, clock)
+        self.audits = StoryAudits(story, environment, clock)
         self.freshness = self.gaps = self.reader = self
         self.flows = FlowReader(self)
 

@@ -153,7 +153,7 @@ NOTHING = AuditReport(
 def test_the_loop_survives_a_store_that_is_away_and_reports_the_drift_afterwards() -> None:
     registry = CollectorRegistry()
     audits = Audits(WarehouseUnavailable("away"), None, Conflict("another"), 7)
-    loop = AuditLoop(audits, PipelineMetrics(registry), period_s=0.05)
+    loop = AuditLoop(audits, PipelineMetrics(registry, metrics=()), period_s=0.05)
     assert registry.get_sample_value("weir_metrics_drift") is None
     loop.start()
     wait_until(lambda: registry.get_sample_value("weir_metrics_drift") == 7, timeout_s=5)
@@ -165,7 +165,7 @@ def test_the_loop_survives_a_store_that_is_away_and_reports_the_drift_afterwards
 
 def test_the_drift_stays_that_of_the_newest_complete_audit() -> None:
     registry = CollectorRegistry()
-    loop = AuditLoop(Audits(7, None), PipelineMetrics(registry), period_s=0.05)
+    loop = AuditLoop(Audits(7, None), PipelineMetrics(registry, metrics=()), period_s=0.05)
     loop.start()
     wait_until(lambda: registry.get_sample_value("weir_metrics_audit_complete") == 0, timeout_s=5)
     loop.stop()
@@ -175,7 +175,7 @@ def test_the_drift_stays_that_of_the_newest_complete_audit() -> None:
 def test_a_gap_asks_for_an_audit_before_the_period_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weir.pipeline.audit_loop.SHORTEST_S", 0.0)
     audits = Audits(0)
-    loop = AuditLoop(audits, PipelineMetrics(CollectorRegistry()), period_s=600)
+    loop = AuditLoop(audits, PipelineMetrics(CollectorRegistry(), metrics=()), period_s=600)
     loop.start()
     wait_until(lambda: len(audits.asked) == 1, timeout_s=5)
     loop.audit_soon()
@@ -190,9 +190,11 @@ def test_an_audit_of_a_hundred_thousand_queues_holds_the_pipeline_for_less_than_
     for step in range(6):
         warehouse.command(
             "INSERT INTO queue_events_landing "
-            "(organization, project, environment, queue, bucket_start, shard, last_at, events, enqueued, enqueued_total, wait_ms) SELECT 'o', 'p', toString(number % 100), "
-            "toString(number), toDateTime(toUnixTimestamp(now()) - {step:UInt32} * 300), 0, now64(3), 1, 1, "
-            "6, [1, 2, 3] FROM numbers(100000)",
+            "(organization, project, environment, queue, bucket_start, shard, last_at, events, enqueued, "
+            "enqueued_total, wait_ms) "
+            "SELECT 'o', 'p', toString(number % 100), toString(number), "
+            "toDateTime(toUnixTimestamp(now()) - {step:UInt32} * 300), 0, now64(3), 1, 1, 6, [1, 2, 3] "
+            "FROM numbers(100000)",
             {"step": step},
         )
     auditor = PipelineAuditor(store, warehouse, metrics=["queue"], shards=options.shards)

@@ -17,7 +17,7 @@ from weir.model.names import EnvironmentRef, QueueRef
 from weir.pipeline.drift_audit import AuditReport, PipelineAuditor
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.switch_gaps import record_switch_gaps
-from weir.serve.pipeline import live_odometers
+from weir.serve.pipeline import read_live
 from weir.spec.ir import QueueSpec
 from weir.telemetry.store import StreamStore
 from weir.telemetry.streams import switch_key
@@ -84,7 +84,7 @@ class Installation:
 
     async def audit(self) -> AuditReport:
         auditor = PipelineAuditor(self.store, self.warehouse, metrics=["queue"], shards=self.options.shards)
-        live = await live_odometers(self.broker, await asyncio.to_thread(auditor.environments))
+        live, _ = await read_live(self.broker, auditor)
         return await asyncio.to_thread(auditor.audit, live, wait_s=1)
 
     def record(self) -> int:

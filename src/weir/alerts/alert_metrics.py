@@ -27,6 +27,7 @@ class Metric(StrEnum):
     EXPIRING = "expiring"
     WORKER_LAG = "worker_lag"
     PIPELINE_LAG = "pipeline_lag"
+    METRICS_DRIFT = "metrics_drift"
     OPERATION_AGE = "operation_age"
     OPERATION_BACKLOG = "operation_backlog"
     FAILED_OPERATIONS = "failed_operations"
@@ -99,6 +100,11 @@ CATALOGUE: Mapping[Metric, MetricDescription] = MappingProxyType(
             about=About.PIPELINE,
             over=Over.ADDS_UP,
             doc="Age of the newest moment that the warehouse knows completely.",
+        ),
+        Metric.METRICS_DRIFT: _queue(
+            "counts",
+            Over.ADDS_UP,
+            "Counts of the queue that the newest complete audit found lost or doubled.",
         ),
         Metric.OPERATION_AGE: _operations("ms", "Age of the oldest queued operation of the environment."),
         Metric.OPERATION_BACKLOG: _operations("operations", "Queued operations of the environment."),

@@ -26,6 +26,7 @@ from weir.control.database import Database
 from weir.errors import NotFound, Unavailable, WarehouseUnavailable
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import QueueRef
+from weir.model.wording import amount
 from weir.telemetry.live_workers import WorkerRegister
 from weir.warehouse.reading.warehouse import Warehouse
 
@@ -134,8 +135,10 @@ class Evaluator:
 
     async def _explain(self, fired: Sequence[AlertChange]) -> dict[Key, Verdict]:
         """The verdict on each fired alert. An alert must not wait for a cause that cannot be found now."""
+        verdicts = {change.key: _without_situation(change) for change in fired}
+        # Drift is about the figures of a queue, so the state of the queue does not explain it.
+        fired = [change for change in fired if change.rule.draft.metric is not Metric.METRICS_DRIFT]
         queues = [change.queue for change in fired if change.queue is not None]
-        verdicts = {change.key: _beyond_queues(change) for change in fired}
         if not queues:
             return verdicts
         recent_ms = max(change.rule.draft.window_ms for change in fired)
@@ -169,14 +172,20 @@ def _silent(
     return sorted(found)
 
 
-def _beyond_queues(change: AlertChange) -> Verdict:
-    """The verdict for a rule that is not about a queue, and for one without evidence."""
+def _without_situation(change: AlertChange) -> Verdict:
+    """The verdict for a rule that is not about the state of a queue, and for one without evidence."""
     draft = change.rule.draft
     now, threshold = (
         spell_value(draft.metric, change.observation.value),
         spell_value(draft.metric, draft.threshold),
     )
     text = f"`{draft.metric}` is {now}; the rule says {draft.operator} {threshold}"
+    if draft.metric is Metric.METRICS_DRIFT:
+        wrong = amount(round(change.observation.value or 0), "count")
+        text = (
+            f"the charts of this queue are wrong by {wrong}, which no gap explains;"
+            " its messages are not affected, see the audit on the Pipeline page"
+        )
     return Verdict(cause=Cause.UNKNOWN, summary=text, evidence={})
 
 

@@ -21,6 +21,7 @@ from weir.alerts.judge import (
 )
 from weir.alerts.operation_figures import OperationFigures, Watched
 from weir.alerts.rule import AlertRule
+from weir.model.durations import HOUR_MS
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.telemetry.events import QUEUE_COUNTERS
@@ -41,6 +42,7 @@ class MeasurementSource(StrEnum):
     WORKERS = "workers"
     PIPELINE = "pipeline"
     OPERATIONS = "operations"
+    AUDIT = "audit"
 
 
 _SOURCES = {
@@ -51,6 +53,7 @@ _SOURCES = {
     Metric.LATENCY_P99: MeasurementSource.PERCENTILES,
     Metric.WORKER_LAG: MeasurementSource.WORKERS,
     Metric.PIPELINE_LAG: MeasurementSource.PIPELINE,
+    Metric.METRICS_DRIFT: MeasurementSource.AUDIT,
     Metric.OPERATION_AGE: MeasurementSource.OPERATIONS,
     Metric.OPERATION_BACKLOG: MeasurementSource.OPERATIONS,
     Metric.FAILED_OPERATIONS: MeasurementSource.OPERATIONS,
@@ -65,6 +68,18 @@ class Lifetimes(Protocol):
     """The TTLs of queues, for the forecast of expiring messages."""
 
     async def ttls_ms(self, environments: Sequence[EnvironmentRef]) -> Mapping[QueueRef, int]: ...
+
+
+# A running pipeline audits every ten minutes. An older audit says nothing about now.
+AUDIT_STALE_AFTER_MS = HOUR_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFigures:
+    """The newest complete audit: when it began, and the queues with drift."""
+
+    started_ms: int
+    drifts: Mapping[QueueRef, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +100,8 @@ class Measured:
     """The current rates of queues with a forecast and with waiting messages."""
     ttls_ms: Mapping[QueueRef, int]
     operations: Mapping[Watched, OperationFigures] = field(default_factory=dict)
+    audit: AuditFigures | None = None
+    """None without a rule about it, or before the first complete audit."""
     blind: bool = False
     """The warehouse did not answer; only the time since its last answer is known."""
 
@@ -94,6 +111,7 @@ class Measured:
             MeasurementSource.LEVELS: self.levels.get(rule.draft.window_ms, {}),
             MeasurementSource.SUMS: self.sums.get(rule.draft.window_ms, {}),
             MeasurementSource.PERCENTILES: self.percentiles.get(rule.draft.window_ms, {}),
+            MeasurementSource.AUDIT: self.audit.drifts if self.audit else {},
         }
         found = by_source.get(source_of(rule.draft.metric), {})
         scope = rule.environment
@@ -119,6 +137,9 @@ class Measured:
             return self.workers.get(window_ms) or QUIET
         if queue is None:
             raise ValueError(f"`{metric}` is about a queue")
+        if source is MeasurementSource.AUDIT:
+            drift = self.audit.drifts.get(queue, 0) if self.audit else None
+            return Figure(value=drift, at_rest=False)
         if source is MeasurementSource.LEVELS:
             levels = self.levels[window_ms].get(queue)
             return QUIET if levels is None else levels[metric.value]
@@ -133,6 +154,9 @@ class Measured:
             return Trustworthiness(stale=False, lossy=False)
         if self.blind:
             return Trustworthiness(stale=True, lossy=False)
+        if source_of(metric) is MeasurementSource.AUDIT:
+            audited = self.audit is not None and self.now_ms - self.audit.started_ms <= AUDIT_STALE_AFTER_MS
+            return Trustworthiness(stale=not audited, lossy=False)
         if source_of(metric) is MeasurementSource.WORKERS:
             shards = {*self.worker_freshness.behind, *self.worker_freshness.off}
             stale = any(map(self.worker_freshness.is_stale, shards))
@@ -199,6 +223,9 @@ async def measure(
         return [window_ms for kind, window_ms in wanted if kind is source]
 
     expiries = sorted({rule.environment for rule in rules if rule.draft.metric is Metric.EXPIRING})
+    audited = sorted(
+        {rule.environment for rule in rules if source_of(rule.draft.metric) is MeasurementSource.AUDIT}
+    )
     forecasts = sorted({rule.environment for rule in rules if rule.draft.metric in _FORECASTS})
     return Measured(
         now_ms=now_ms,
@@ -213,7 +240,17 @@ async def measure(
         workers=await _together(workers, spans(MeasurementSource.WORKERS)),
         paces=await windows.paces(forecasts, end_ms=end_ms) if forecasts else {},
         ttls_ms=await lifetimes.ttls_ms(expiries) if expiries else {},
+        audit=await _read_audit(warehouse, audited) if audited else None,
     )
+
+
+async def _read_audit(warehouse: Warehouse, environments: Sequence[EnvironmentRef]) -> AuditFigures | None:
+    # The audit before its queues: they are written in the other order, so those that are read are not older.
+    newest = await warehouse.audits.newest_complete()
+    if newest is None:
+        return None
+    drifts = await warehouse.audits.drift_of_environments(environments)
+    return AuditFigures(started_ms=newest.started_ms, drifts=drifts)
 
 
 async def _together(ask: Callable[[int], Awaitable[Answer]], spans: Sequence[int]) -> dict[int, Answer]:

@@ -14,10 +14,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from weir.api.dead_letter_metrics import dead_letter_families
+from weir.api.drift_metrics import drift_families
 from weir.api.services import Services
 from weir.api.wire import Instruments, build_info
 from weir.control.database import PoolState
-from weir.control.principals import Principal
+from weir.control.principals import Principal, Role
 from weir.errors import WeirError
 from weir.ingress.receive import Receiver
 from weir.model.message import QueueState
@@ -63,6 +64,8 @@ async def collect_families(
         families.extend(queue_families(await _states(services, viewer)))
         if services.dead_letters is not None:
             families.extend(await dead_letter_families(services.dead_letters, viewer))
+        if services.warehouse is not None and viewer.role is Role.OPERATOR:
+            families.extend(await drift_families(services.warehouse.audits))
     return MetricsSnapshot(families)
 
 

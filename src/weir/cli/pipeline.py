@@ -144,12 +144,20 @@ def audit(
     wait_s: Annotated[
         float, typer.Option(help="Wait at most so many seconds until everything has landed.")
     ] = 30,
+    history: Annotated[
+        bool, typer.Option("--history", help="Show what the newest audits found instead of a new one.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Length of the history.")] = 20,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare odometers, tiers and live queues; exit status 1 if anything drifted or was not compared."""
-    from weir.pipeline.audit_words import shown_audit
+    from weir.pipeline.audit_words import shown_audit, shown_history
 
+    if history:
+        found = _past_audits(_options(settings_with(data_dir)), limit)
+        typer.echo(json.dumps([asdict(one) for one in found]) if as_json else shown_history(found))
+        return
     report = run_until_done(_audit(_options(settings_with(data_dir)), wait_s))
     if report is None:
         return
@@ -216,6 +224,17 @@ async def _audit(options: Any, wait_s: float) -> Any:
     from weir.serve.pipeline import audit_pipeline
 
     return await audit_pipeline(options, wait_s=wait_s)
+
+
+def _past_audits(options: Any, limit: int) -> Any:
+    from weir.warehouse.audit_history import AuditHistory
+    from weir.warehouse.connection import ClickHouseConnection
+
+    connection = ClickHouseConnection(options.clickhouse_url)
+    try:
+        return AuditHistory(connection).newest(limit=limit)
+    finally:
+        connection.close()
 
 
 def _time_ms(text: str) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from weir.pipeline.drift_audit import AuditReport
+from weir.warehouse.audit_history import AuditRecord
+from weir.warehouse.drift_words import drift_in_words
 
 _SHOWN = 10
 
@@ -13,14 +16,29 @@ _SHOWN = 10
 def shown_audit(report: AuditReport) -> str:
     """An audit as text."""
     lines = [_headline(report)]
-    lines += [
-        f"  {_subject(row)}: {row['drift']} ({', '.join(_parts(row))})" for row in report.drifting[:_SHOWN]
-    ]
+    lines += [f"  {_subject(row)}: {_words(row)}" for row in report.drifting[:_SHOWN]]
     if len(report.drifting) > _SHOWN:
         lines.append(f"  and {len(report.drifting) - _SHOWN} more; `--json` lists them")
     losses = {name: count for name, count in report.lost.items() if count}
     lines.append(f"lost in {len(report.gaps)} recorded gaps: {losses or 'nothing'}")
     return "\n".join(lines)
+
+
+def shown_history(audits: Sequence[AuditRecord]) -> str:
+    """The history as text, a line per audit."""
+    if not audits:
+        return "there was no audit yet"
+    return "\n".join(_past(audit) for audit in audits)
+
+
+def _past(audit: AuditRecord) -> str:
+    moment = datetime.fromtimestamp(audit.started_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    if audit.drift is None:
+        return f"{moment}  incomplete: {audit.reason}"
+    return (
+        f"{moment}  drift {audit.drift:,} over {audit.queues:,} queues and {audit.events:,} events; "
+        f"took {audit.took_ms / 1_000:.1f} s, held {audit.held_ms / 1_000:.2f} s"
+    )
 
 
 def _headline(report: AuditReport) -> str:
@@ -37,13 +55,5 @@ def _subject(row: Mapping[str, Any]) -> str:
     return "/".join(name for name in names if name is not None)
 
 
-def _parts(row: Mapping[str, Any]) -> list[str]:
-    parts = [
-        f"{abs(count)} {name} {'lost' if count > 0 else 'counted twice'}"
-        for name, count in row["counters"].items()
-    ]
-    if row["tier_drift"]:
-        parts.append(f"tiers differ by {row['tier_drift']}")
-    if row["live_drift"]:
-        parts.append(f"{row['live_drift']} never arrived")
-    return parts
+def _words(row: Mapping[str, Any]) -> str:
+    return drift_in_words(row["counters"], tier_drift=row["tier_drift"], live_drift=row["live_drift"])

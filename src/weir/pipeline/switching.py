@@ -169,10 +169,10 @@ class MetricsSwitching:
         return total
 
     async def _count_ahead(self, environment: EnvironmentRef) -> Counter[str]:
-        landed = await self._ask(lambda one: AuditReader(one).odometers(environment))
+        landed = await self._ask(lambda one: AuditReader(one).odometers([environment]))
         total: Counter[str] = Counter()
         for state in await self._broker.states(environment):
-            _, counts = landed.get(state.queue.queue, (0, (0,) * len(QUEUE_COUNTERS)))
+            _, counts = landed.get(state.queue, (0, (0,) * len(QUEUE_COUNTERS)))
             for name, count in zip(QUEUE_COUNTERS, counts, strict=True):
                 total[name] += max(state.odometers.get(name, 0) - count, 0)
         return total

@@ -15,6 +15,8 @@ from weir.warehouse import tables
 from weir.warehouse.audit_reader import Counts, audit_query, named
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.ingest import GapRow
+from weir.warehouse.reading.audits import NEWEST
+from weir.warehouse.reading.questions import ask_operator
 
 # ClickHouse's maps cannot be told from lists of rows, so the types are spelled.
 _QUEUE_DRIFT = pa.schema(
@@ -74,6 +76,11 @@ class AuditHistory:
     def next_number(self) -> int:
         """Numbers count up, so that the order of audits does not depend on a clock."""
         return int(self._connection.rows(audit_query("newest_number"))[0]["number"]) + 1
+
+    def newest(self, *, limit: int) -> list[AuditRecord]:
+        """The newest audits, newest first."""
+        question = ask_operator("audits", limit=limit, before=NEWEST)
+        return [AuditRecord(**row) for row in self._connection.rows(question.sql, question.parameters)]
 
     def known(self) -> dict[QueueRef, QueueDrift]:
         """Every queue with known drift."""

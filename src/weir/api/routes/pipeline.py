@@ -1,19 +1,32 @@
-"""The pipeline: how far it is behind, and which events are missing."""
+"""The pipeline: how far it is behind, which events are missing, and what its audits found."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
-from weir.api.auth import App, Caller, Reader
+from weir.api.auth import App, Caller, Reader, WideReader
 from weir.api.responses import problems
-from weir.api.schemas.pipeline import MetricsSwitchBody, MetricsSwitchView, PipelineStatusView
+from weir.api.schemas.pipeline import (
+    DriftingQueueView,
+    MetricsAuditView,
+    MetricsSwitchBody,
+    MetricsSwitchView,
+    PipelineAuditView,
+    PipelineStatusView,
+)
 from weir.api.services import present
 from weir.control.audit_log import AuditedChange
 from weir.control.principals import Role
 from weir.errors import InvalidInput
 from weir.pipeline.switching import switch_document
+from weir.warehouse.drift_words import drift_in_words
+from weir.warehouse.reading.audits import NEWEST, PastAudit
+
+MAX_DRIFTING = 100
 
 router = APIRouter(prefix="/api/v1/pipeline", tags=["pipeline"])
 
@@ -55,3 +68,41 @@ async def switch_metrics(body: MetricsSwitchBody, caller: Caller, services: App)
     view = await switching.change(on=body.on, by=actor, reason=reason)
     view.state.require_all()
     return MetricsSwitchView.model_validate(switch_document(view))
+
+
+@router.get("/audit", operation_id="show_pipeline_audit", responses=problems())
+async def show_pipeline_audit(
+    access: WideReader,
+    services: App,
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
+    before: Annotated[int, Query(ge=1, le=NEWEST)] = NEWEST,
+) -> PipelineAuditView:
+    """What audits of the metrics found in the queues of an environment, or for an operator in all queues."""
+    audits = present(services.warehouse, "ClickHouse").audits
+    newest, found, drifting = await asyncio.gather(
+        audits.history(access.environment, limit=1),
+        audits.history(access.environment, limit=limit + 1, before=before),
+        audits.drifting(access.environment, limit=MAX_DRIFTING),
+    )
+    shown = [_audit(one) for one in found[:limit]]
+    return PipelineAuditView(
+        latest=_audit(newest[0]) if newest else None,
+        drifting=[
+            DriftingQueueView(
+                **asdict(one.queue),
+                drift=one.drift,
+                counters=dict(one.counters),
+                tier_drift=one.tier_drift,
+                live_drift=one.live_drift,
+                text=drift_in_words(one.counters, tier_drift=one.tier_drift, live_drift=one.live_drift),
+            )
+            for one in drifting
+        ],
+        items=shown,
+        next_before=shown[-1].number if len(found) > limit else None,
+    )
+
+
+def _audit(one: PastAudit) -> MetricsAuditView:
+    document = asdict(one)
+    return MetricsAuditView(started_at_ms=document.pop("started_ms"), **document)

@@ -104,3 +104,48 @@ class MetricsSwitchView(BaseModel):
     spans: list[OffSpanView] = Field(description="The newest of each shard, newest first.")
     recorded: bool = Field(description="Whether ClickHouse knows the spans; else the pipeline records them.")
     loss: LossView | None = Field(description="null if they were never off, or a store does not answer.")
+
+
+class MetricsAuditView(BaseModel):
+    """One comparison of odometers, tiers and live queues."""
+
+    number: int
+    started_at_ms: int
+    drift: int | None = Field(
+        description="Unexplained differences in what was asked about; null if it could not finish."
+    )
+    reason: str = Field(description="Why it could not finish; otherwise empty.")
+    ledger_drift: int | None = Field(
+        description="Differences between counts and odometers. Like those below, only about all environments."
+    )
+    tier_drift: int | None = Field(description="Differences between the tiers.")
+    live_drift: int | None = Field(description="What live queues counted and never arrived.")
+    queues: int | None
+    events: int | None
+    held_ms: int | None = Field(description="For how long the pipeline was held up.")
+    took_ms: int | None
+
+
+class DriftingQueueView(BaseModel):
+    """What the newest complete audit found wrong with one queue."""
+
+    organization: str
+    project: str
+    environment: str
+    queue: str
+    drift: int
+    counters: dict[str, int] = Field(
+        description="By counter; positive is lost, negative was counted twice.", examples=[{"enqueued": 3}]
+    )
+    tier_drift: int
+    live_drift: int
+    text: str = Field(description="The same in words.", examples=["3 enqueued lost"])
+
+
+class PipelineAuditView(BaseModel):
+    latest: MetricsAuditView | None = Field(description="The newest audit; null before the first.")
+    drifting: list[DriftingQueueView] = Field(
+        description="The worst 100 queues of the newest complete audit."
+    )
+    items: list[MetricsAuditView] = Field(description="The history, newest first. It is kept for 90 days.")
+    next_before: int | None = Field(description="Pass as `before` for the next page; null on the last.")

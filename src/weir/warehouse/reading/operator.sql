@@ -250,3 +250,48 @@ FROM
     GROUP BY t.bucket_start
 ) AS b
 HAVING buckets > 0
+
+-- name: audits
+-- The newest audits before a number, newest first.
+SELECT
+    number,
+    toUnixTimestamp64Milli(started_at) AS started_ms,
+    drift,
+    reason,
+    ledger_drift, tier_drift, live_drift,
+    queues, events,
+    held_ms, took_ms
+FROM metric_audits
+WHERE number < {before:UInt64}
+ORDER BY number DESC
+LIMIT {limit:UInt32}
+
+-- name: complete_audit
+-- The newest audit that compared everything; no row before the first.
+SELECT number, toUnixTimestamp64Milli(started_at) AS started_ms, drift
+FROM metric_audits
+WHERE drift IS NOT NULL
+ORDER BY number DESC
+LIMIT 1
+
+-- name: drifting_queues
+-- The queues with drift in the newest complete audit, worst first.
+SELECT
+    organization, project, environment, queue,
+    q.ledger_drift AS counters,
+    tier_drift, live_drift,
+    arraySum(x -> abs(x), mapValues(q.ledger_drift)) + tier_drift + live_drift AS drift
+FROM queue_drift AS q FINAL
+WHERE drift > 0
+ORDER BY drift DESC, organization, project, environment, queue
+LIMIT {limit:UInt32}
+
+-- name: drift_of_environments
+-- The queues of some environments with drift in the newest complete audit.
+SELECT
+    organization, project, environment, queue,
+    q.ledger_drift AS counters,
+    tier_drift, live_drift,
+    arraySum(x -> abs(x), mapValues(q.ledger_drift)) + tier_drift + live_drift AS drift
+FROM queue_drift AS q FINAL
+WHERE drift > 0 AND (organization, project, environment) IN {environments:Array(Tuple(String, String, String))}

@@ -242,4 +242,33 @@ WHERE $TENANT AND t.worker_id = {worker_id:String}
     AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
 GROUP BY t.organization, t.project, t.environment, t.queue
 ORDER BY lag_count DESC, queue
+
+-- name: environment_audits
+-- The newest audits before a number, newest first, each with the drift of one environment.
+SELECT
+    number,
+    toUnixTimestamp64Milli(a.started_at) AS started_ms,
+    if(isNull(a.drift), NULL, mine.drift) AS drift,
+    a.reason AS reason
+FROM metric_audits AS a
+LEFT JOIN
+(
+    SELECT number, drift
+    FROM {environments:Identifier} FINAL
+    WHERE $TENANT
+) AS mine USING (number)
+WHERE number < {before:UInt64}
+ORDER BY number DESC
+LIMIT {limit:UInt32}
+
+-- name: environment_drifting_queues
+-- The queues of one environment with drift in the newest complete audit, worst first.
+SELECT
+    organization, project, environment, queue,
+    q.ledger_drift AS counters,
+    tier_drift, live_drift,
+    arraySum(x -> abs(x), mapValues(q.ledger_drift)) + tier_drift + live_drift AS drift
+FROM {queues:Identifier} AS q FINAL
+WHERE $TENANT AND drift > 0
+ORDER BY drift DESC, queue
 LIMIT {limit:UInt32}

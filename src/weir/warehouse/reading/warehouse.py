@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weir.model.clock import Clock, SystemClock
+from weir.warehouse.reading.audits import PastAuditReader
 from weir.warehouse.reading.flows import FlowReader
 from weir.warehouse.reading.freshness import FreshnessReader, GapReader, Tails, TrustReader
 from weir.warehouse.reading.periods import DEFAULT_RETENTION_MS, Resolution
@@ -35,6 +36,7 @@ class Warehouse:
     windows: WindowReader
     rates: RateReader
     flows: FlowReader
+    audits: PastAuditReader
 
     async def aclose(self) -> None:
         await self.reader.aclose()
@@ -72,5 +74,6 @@ def open_warehouse(
         workers=WorkerReader(reader, freshness, trust, clock=clock),
         windows=windows,
         flows=flows,
+        audits=PastAuditReader(reader),
         rates=RateReader(windows, freshness, shards=shards),
     )

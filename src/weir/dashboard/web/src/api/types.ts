@@ -218,6 +218,12 @@ export type PipelineState = {
   gaps: { metric: string; shard: number; from_id: string; from_ms: number; to_ms: number; reason: string; entries: number | null; lost: Record<string, number> }[] | null;
 };
 
+export type Audit = { number: number; started_at_ms: number; drift: number | null; reason: string; queues: number | null; events: number | null; held_ms: number | null };
+
+export type DriftingQueue = { organization: string; project: string; environment: string; queue: string; drift: number; text: string };
+
+export type PipelineAudit = { latest: Audit | null; drifting: DriftingQueue[]; items: Audit[]; next_before: number | null };
+
 export type SpecRevision = { revision: number; file: string; actor: string; applied_at_ms: number; source: string };
 
 /** A webhook, and which of its secrets the answering process lacks. */

@@ -29,6 +29,7 @@ export const METRICS: Record<string, Unit> = {
   expiring: MESSAGES,
   worker_lag: TIME,
   pipeline_lag: TIME,
+  metrics_drift: { label: "counts", size: 1, say: exact },
   operation_age: TIME,
   operation_backlog: OPERATIONS,
   failed_operations: OPERATIONS,

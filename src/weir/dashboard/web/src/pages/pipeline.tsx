@@ -1,4 +1,4 @@
-// The pipeline: its lag and rates, and the events that are known to be missing.
+// The pipeline: its lag and rates, the events that are known to be missing, and what its audits found.
 
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/http";
@@ -8,11 +8,12 @@ import { usePoll } from "../state/poll";
 import { Badge, Failed, Loading, Page, Stat, When } from "../ui/bits";
 import { Chart } from "../ui/chart";
 import { Table, type Column } from "../ui/table";
+import { Audits } from "./audits";
 
 type Sample = { at: number; events: number; lag: number };
 const KEPT = 300;
 
-export function Pipeline(_: { me: Me }) {
+export function Pipeline({ me }: { me: Me }) {
   const polled = usePoll(() => get<PipelineState>("/api/v1/pipeline"), [], 2_000);
   const samples = useSamples(polled.data);
   const found = polled.data;
@@ -29,6 +30,7 @@ export function Pipeline(_: { me: Me }) {
           <Gaps found={found} />
         </>
       )}
+      <Audits me={me} />
     </Page>
   );
 }
