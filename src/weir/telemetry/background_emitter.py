@@ -128,6 +128,8 @@ class _Sender:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._ending.wait(), owner._interval_s)
                 await self._round(redis, emitter)
+            # For events that came after the last round took what waited.
+            await self._round(redis, emitter)
         finally:
             await redis.aclose()
 
