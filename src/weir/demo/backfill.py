@@ -16,12 +16,18 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from weir.demo.past_events import PastEvent, past
-from weir.demo.past_processes import note_served_tenants, past_flushes
+from weir.demo.past_processes import note_served_tenants, past_flushes, past_lags
 from weir.demo.scenario import TENANTS, Incidents, Tenant
 from weir.model.durations import HOUR_MS
 from weir.model.shards import jump_hash, text_key
 from weir.pipeline.archive import Archive
-from weir.pipeline.definition import QUEUE_METRIC, WORKER_METRIC, MetricDefinition
+from weir.pipeline.definition import (
+    DEFINITIONS,
+    QUEUE_METRIC,
+    WORKER_LAG_METRIC,
+    WORKER_METRIC,
+    MetricDefinition,
+)
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.rebuild import rebuild
 from weir.telemetry.codec import pack
@@ -40,20 +46,21 @@ def write_past(
     The files of an earlier demo that was interrupted here are removed first.
     """
     archive = Archive(str(options.archive))
-    for metric in (QUEUE_METRIC, WORKER_METRIC):
+    for metric in DEFINITIONS:
         for hour_ms in archive.hours(metric.name):
             archive.remove_hour(metric.name, hour_ms)
     events = list(past(tenants, now_ms=now_ms, incidents=incidents))
     span = _Span(shards=options.shards, end_ms=now_ms)
     _archive(archive, QUEUE_METRIC, events, span)
     _archive(archive, WORKER_METRIC, past_flushes(events, now_ms=now_ms), span)
+    _archive(archive, WORKER_LAG_METRIC, past_lags(events, now_ms=now_ms), span)
     asyncio.run(note_served_tenants(options.redis_url))
     return events[0].at_ms
 
 
 def land_past(spark: SparkSession, options: PipelineOptions, *, from_ms: int, now_ms: int) -> dict[str, int]:
     """Rebuild every tier from the past, and return the number of events per metric."""
-    metrics = [QUEUE_METRIC.name, WORKER_METRIC.name]
+    metrics = [metric.name for metric in DEFINITIONS]
     return rebuild(spark, options, from_ms=from_ms, to_ms=now_ms, metrics=metrics).events
 
 

@@ -12,7 +12,7 @@ from weir.model.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from weir.redis_client import connect
 from weir.telemetry.codec import MetricEvent
 from weir.telemetry.presence import Presence
-from weir.telemetry.sampler import SAMPLES_PER_FLUSH, ProcessIdentity
+from weir.telemetry.sampler import LAGS_PER_EVENT, SAMPLES_PER_FLUSH, ProcessIdentity
 
 CONCURRENCY = 16
 DEPLOYED_AGO_MS = 6 * MINUTE_MS
@@ -42,6 +42,18 @@ def past_flushes(past: Iterable[PastEvent], *, now_ms: int) -> Iterator[PastEven
         for environment, identity in _WORKERS.items():
             mine = [moment for moment in moments if moment.dimensions[:3] == environment.names]
             yield PastEvent(at_ms=at_ms, event=_flush(identity, _worker(mine), dice))
+
+
+def past_lags(past: Iterable[PastEvent], *, now_ms: int) -> Iterator[PastEvent]:
+    """The lags by queue that the workers reported beside these reports."""
+    by_names: dict[tuple[str, ...], ProcessIdentity] = {one.names: who for one, who in _WORKERS.items()}
+    for one in past:
+        identity = by_names.get(one.event.dimensions[:3])
+        if identity is None or not one.event.samples or not _reported(now_ms - one.at_ms):
+            continue
+        names = (identity.worker_id, *one.event.dimensions)
+        event = MetricEvent(dimensions=names, values={}, samples=one.event.samples[:LAGS_PER_EVENT])
+        yield PastEvent(at_ms=one.at_ms, event=event)
 
 
 def _reported(age_ms: int) -> bool:
