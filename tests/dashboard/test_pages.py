@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page, expect
 
+from weir.broker.metrics_switch import MetricsSwitch
+from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.control.principals import Role
 from weir.control.tokens import NewToken, Tokens
@@ -159,6 +161,28 @@ async def test_every_page_has_an_empty_state_that_teaches(page: Page, site: Site
     await expect(page.get_by_role("main").get_by_role("heading", level=1)).to_be_visible()
     await expect(page.locator(".empty, .verdict").first).to_be_visible()
     await expect(page.locator(".failed")).to_have_count(0)
+
+
+async def test_the_pages_say_that_metrics_are_off_and_why(page: Page, site: Site, world: World) -> None:
+    await world.define("orders")
+    await world.land("orders", depth=3, acked=1)
+    switch = MetricsSwitch(RedisConnection(url=site.urls.redis), shards=world.broker.shards)
+    try:
+        await switch.switch(on=False, by="anna", reason="a load test")
+        await page.goto(site.link("pipeline"))
+        told = page.get_by_label("Metrics are off")
+        await expect(told).to_contain_text("by anna: a load test")
+        await expect(told).to_contain_text("shards 0, 1, 2, 3")
+        await page.goto(site.link("queue", "orders"))
+        reasons = page.get_by_label("Why parts are unknown")
+        await expect(reasons).to_contain_text("metrics are switched off since 20")
+        await switch.switch(on=True, by="anna", reason="")
+        await page.goto(site.link("pipeline"))
+        await expect(page.get_by_label("Streams")).to_be_visible()
+        await expect(told).to_have_count(0)
+    finally:
+        await switch.switch(on=True, by="anna", reason="")
+        await switch.aclose()
 
 
 async def test_an_operator_may_do_what_an_admin_may(page: Page, site: Site, world: World) -> None:

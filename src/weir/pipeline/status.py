@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weir.errors import WarehouseUnavailable
+from weir.model.wording import moment
 from weir.telemetry.progress import PipelineStatus, StreamLag, read_lags, read_status
 from weir.telemetry.store import StreamStore
 from weir.warehouse.audit_reader import AuditReader, GapReport
@@ -15,6 +16,16 @@ from weir.warehouse.connection import ClickHouseConnection
 
 STALE_MS = 15_000
 """A pipeline that has not published its status for this long counts as not running."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffShard:
+    """A shard whose metrics are off."""
+
+    shard: int
+    since_ms: int
+    by: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +38,8 @@ class PipelineView:
     streams: Sequence[StreamLag]
     lag_events: int
     lag_s: float
+    off: Sequence[OffShard]
+    """The shards whose metrics are off."""
     gaps: Sequence[GapReport] | None
     """None while ClickHouse does not answer; so are the rejects."""
     rejects: Sequence[Mapping[str, Any]] | None
@@ -47,6 +60,7 @@ def read_pipeline(
         # The pipeline may have metrics of users' modules, which this process need not be able to import.
         names = dict.fromkeys((*metrics, *(status.metrics if status else ())))
         lags = read_lags(store, metrics=names, shards=shards, now_ms=now_ms)
+        switches = store.read_switches(shards=shards)
     finally:
         store.close()
     gaps, rejects = _read_gaps_and_rejects(clickhouse_url, answer_s)
@@ -57,6 +71,11 @@ def read_pipeline(
         streams=lags,
         lag_events=sum(lag.events for lag in lags),
         lag_s=max((lag.seconds for lag in lags), default=0.0),
+        off=[
+            OffShard(shard=one.shard, since_ms=one.since_ms, by=one.by, reason=one.reason)
+            for one in switches
+            if one.off
+        ],
         gaps=gaps,
         rejects=rejects,
     )
@@ -71,9 +90,14 @@ def shown(view: PipelineView) -> str:
         f"{lag.seconds:8.1f} s"
         for lag in view.streams
     ]
+    lines += [
+        f"  metrics of shard {one.shard} are off since {moment(one.since_ms)}, by {one.by}: {one.reason}"
+        for one in view.off
+    ]
     for gap in view.gaps or ():
         count = gap.entries if gap.entries is not None else f"messages {dict(gap.lost)}"
-        lines.append(f"  gap in {gap.metric} shard {gap.shard}: {gap.from_id} to {gap.to_id}, lost {count}")
+        ids = f"{gap.from_id} to {gap.to_id or 'now'}"
+        lines.append(f"  gap in {gap.metric} shard {gap.shard}: {ids}, lost {count}: {gap.reason}")
     lines += [
         f"  {reject['events']} events of {reject['metric']} {reject['action']}: {reject['reason']}"
         for reject in view.rejects or ()

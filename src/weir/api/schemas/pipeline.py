@@ -35,12 +35,20 @@ class GapView(BaseModel):
     lost: dict[str, int]
 
 
+class OffShardView(BaseModel):
+    shard: int
+    since_ms: int
+    by: str
+    reason: str
+
+
 class PipelineStatusView(BaseModel):
     running: bool
     status: dict[str, Any] | None = Field(description="The pipeline about itself; null if it never ran.")
     streams: list[StreamView]
     lag_events: int
     lag_s: float
+    off: list[OffShardView] = Field(description="The shards whose metrics are off.")
     gaps: list[GapView] | None = Field(description="null while ClickHouse does not answer.")
 
 

@@ -49,7 +49,8 @@ export type Columns = {
   failures: { nack: Values; dlq: Values; ttl_expired: Values };
 };
 
-export type Series = { bucket_ms: number; columns: Columns };
+export type UnknownSpan = { start: string; end: string | null; kind: string; reason: string };
+export type Series = { bucket_ms: number; columns: Columns; unknown: UnknownSpan[] };
 
 export type Worker = {
   worker_id: string;
@@ -215,7 +216,8 @@ export type PipelineState = {
   streams: { metric: string; shard: number; position: string; events: number; seconds: number }[];
   lag_events: number;
   lag_s: number;
-  gaps: { metric: string; shard: number; from_id: string; from_ms: number; to_ms: number; reason: string; entries: number | null; lost: Record<string, number> }[] | null;
+  off: { shard: number; since_ms: number; by: string; reason: string }[];
+  gaps: { metric: string; shard: number; kind: string; open: boolean; from_id: string; from_ms: number; to_ms: number; reason: string; entries: number | null; lost: Record<string, number> }[] | null;
 };
 
 export type Audit = { number: number; started_at_ms: number; drift: number | null; reason: string; queues: number | null; events: number | null; held_ms: number | null };

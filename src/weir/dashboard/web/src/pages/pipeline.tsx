@@ -24,6 +24,7 @@ export function Pipeline({ me }: { me: Me }) {
       {found && (
         <>
           <Verdict found={found} />
+          <Switch found={found} />
           <Numbers found={found} />
           <Recent samples={samples} />
           <Streams found={found} />
@@ -57,6 +58,20 @@ function Verdict({ found }: { found: PipelineState }) {
   return (
     <section class={`panel verdict ${tone}`} role="status">
       <span>{text}</span>
+    </section>
+  );
+}
+
+/** Says that metrics are off: since when, in which shards, who did it and why. */
+function Switch({ found }: { found: PipelineState }) {
+  const first = found.off.reduce<PipelineState["off"][number] | null>((old, one) => (old && old.since_ms <= one.since_ms ? old : one), null);
+  if (!first) return null;
+  const shards = found.off.map((one) => one.shard).join(", ");
+  return (
+    <section class="panel verdict warn" aria-label="Metrics are off" role="status">
+      <span>
+        Metrics were switched off <When at={first.since_ms} /> (shards {shards}) by <code>{first.by}</code>{first.reason && `: ${first.reason}`}. Charts show nothing since then, and rules are unknown. <code>weir pipeline metrics on</code> switches them on.
+      </span>
     </section>
   );
 }
@@ -109,14 +124,20 @@ function Streams({ found }: { found: PipelineState }) {
   );
 }
 
+/** What was lost by counter, such as `12 enqueued, 3 acked`; nothing is said before the audit knows it. */
+function spellLost(lost: Record<string, number>): string {
+  const some = Object.entries(lost).filter(([, lostCount]) => lostCount > 0);
+  return some.map(([name, lostCount]) => `${count(lostCount)} ${name}`).join(", ") || "–";
+}
+
 function Gaps({ found }: { found: PipelineState }) {
   type Row = NonNullable<PipelineState["gaps"]>[number];
   const columns: Column<Row>[] = [
     { key: "metric", label: "Metric", cell: (row) => `${row.metric}, shard ${row.shard}` },
     { key: "from", label: "From", cell: (row) => moment(row.from_ms) },
-    { key: "to", label: "To", cell: (row) => moment(row.to_ms) },
+    { key: "to", label: "To", cell: (row) => (row.open ? "still open" : moment(row.to_ms)) },
     { key: "reason", label: "Why", cell: (row) => <Badge tone="warn">{row.reason}</Badge> },
-    { key: "lost", label: "Lost", cell: (row) => (row.entries != null ? `${count(row.entries)} events` : JSON.stringify(row.lost)) },
+    { key: "lost", label: "Lost", cell: (row) => (row.entries != null ? `${count(row.entries)} events` : spellLost(row.lost)) },
   ];
   return (
     <section class="panel" aria-label="Gaps">

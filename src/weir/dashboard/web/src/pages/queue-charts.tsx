@@ -7,6 +7,8 @@ import { count, duration, rate } from "../lib/format";
 import { Chart, type Line } from "../ui/chart";
 import { zoomTo } from "../ui/period";
 
+const SHOWN_GAPS = 3;
+
 type Pick = (series: Series) => Values;
 
 const depth: Pick = ({ columns }) => columns.queue_depth.max;
@@ -34,6 +36,11 @@ export function Charts({ series, before }: { series: Series; before: Earlier | n
       <p class="legend">
         Each point covers {duration(series.bucket_ms)}. Tinted parts carry the last known value; hatched parts are unknown. Drag over a chart to zoom.
       </p>
+      {series.unknown.length > 0 && (
+        <ul class="legend" aria-label="Why parts are unknown">
+          {series.unknown.slice(-SHOWN_GAPS).map((span) => <li key={span.start}>{span.reason}</li>)}
+        </ul>
+      )}
     </>
   );
 }
