@@ -215,12 +215,22 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _note_plan(self, start: dict[str, Any], end: dict[str, Any]) -> None:
+        self._require_registered(Offset.from_json(start), Offset.from_json(end))
         self._require_lease(self._streams())
         self._streams().remember(PLAN, {"start": start, "end": end})
 
     def _commit(self, end: Offset) -> None:
         self._require_lease(self._streams())
         self._settle(end)
+
+    def _require_registered(self, start: Offset, end: Offset) -> None:
+        """Refuse a batch that was planned with a metric which is not registered any more."""
+        moved = {stream[0] for stream, at in end.positions.items() if at != start.position(stream)}
+        for name in sorted(moved - {*self._options.metrics}):
+            raise Misconfigured(
+                f"a batch that was planned before holds events of the metric `{name}`, which is not "
+                "registered; register it again, and remove it when the batch has landed"
+            )
 
     def _require_known_layouts(self) -> None:
         """Stop before events of a newer Weir are read, because they would be set aside and then trimmed.
