@@ -309,3 +309,19 @@ def test_charts_of_every_tier_show_what_they_showed(opened: Opened) -> None:
             window = f"&from={charts['from_ms']}&to={charts['to_ms']}"
             points = opened.tenants[tenant].ask("GET", path + window)["timeseries"]
             assert sum(point["throughput"]["enqueued"] or 0 for point in points) == enqueued, (name, tier)
+
+
+def test_percentiles_of_the_old_release_are_there_and_say_what_they_are(opened: Opened) -> None:
+    charts = opened.told["charts"]
+    for tier in ("5s", "1m", "1h"):
+        window = f"resolution={tier}&from={charts['from_ms']}&to={charts['to_ms']}"
+        answer = opened.tenants["production"].ask("GET", f"/api/v1/queues/work/metrics?{window}")
+        assert {part["sketch"] for part in answer["percentile_sketches"]} == {"tdigest"}
+        waited = [point for point in answer["timeseries"] if point["latency"]["avg_wait_ms"] is not None]
+        assert waited
+        for point in waited:
+            latency = point["latency"]
+            assert 0 <= latency["p50_ms"] <= latency["p99_ms"] <= latency["max_wait_ms"]
+            # The old release kept the maximum alone.
+            assert point["queue_depth"]["max"] is not None
+            assert (point["queue_depth"]["min"], point["queue_depth"]["avg"]) == (None, None)

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from weir.pipeline.definition import MetricDefinition, column_of
 from weir.telemetry.events import Aggregate, EventKind, Field
 from weir.warehouse import tables
+from weir.warehouse.percentiles import SKETCH_PARAMETERS
 from weir.warehouse.tables import TierRetention
 
 _TIME = "DateTime64(3, 'UTC')"
 _BUCKET = "DateTime('UTC')"
-# Relative error of at most 1 %, and a merge that does not depend on the order.
-_SKETCH = "quantilesDD(0.01, 0.5, 0.95, 0.99)"
+_SKETCH = f"quantilesDD({SKETCH_PARAMETERS})"
 _PARTITIONS = ("toDate(bucket_start)", "toYYYYMM(bucket_start)", "toYear(bucket_start)")
 _STARTS = ("bucket_start", "toStartOfMinute(bucket_start)", "toStartOfHour(bucket_start)")
 _IDENTITY = ("stream_at", "stream_sequence", "shard")
@@ -223,7 +223,7 @@ def _tier_query(definition: MetricDefinition, start: str) -> str:
             f"sum(length({samples})) AS {kind.samples}_count",
             f"sum(arraySum({samples})) AS {kind.samples}_sum",
             f"max(arrayMax({samples})) AS {kind.samples}_max",
-            f"quantilesDDArrayState(0.01, 0.5, 0.95, 0.99)({samples}) AS {kind.samples}_sketch",
+            f"quantilesDDArrayState({SKETCH_PARAMETERS})({samples}) AS {kind.samples}_sketch",
         ]
     groups = ", ".join([*kind.dimensions, "bucket_start"])
     return f"SELECT\n    {_lines(columns)}\nFROM {definition.landing} AS e\nGROUP BY {groups}"

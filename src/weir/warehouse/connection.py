@@ -22,7 +22,7 @@ INSERT_SETTINGS: Mapping[str, Any] = {
     "max_insert_threads": 1,
     # No bound on partitions: events from many days must not stop the pipeline.
     "max_partitions_per_insert_block": 0,
-    # The eight views of a landing table side by side: an insert of 100,000 rows takes half the time (0014).
+    # The views side by side: an insert of 100,000 rows of queues takes about half the time (0014).
     "parallel_view_processing": 1,
     # Sorting on insert cost a third more processor time per event (0010).
     "optimize_on_insert": 0,

@@ -25,6 +25,8 @@ _STEP_BACK = 1e-12
 _WHOLE_BELOW_MS = 49.4
 
 _LEVELS = ", ".join(map(str, LEVELS))
+SKETCH_PARAMETERS = f"{RELATIVE_ERROR}, {_LEVELS}"
+"""The parameters of `quantilesDD` in the type of every sketch."""
 _LOWER_LEVELS = ", ".join(f"{level - _STEP_BACK:.12f}" for level in LEVELS)
 _DIGESTS, _SKETCHES = 1, 2
 
@@ -67,7 +69,7 @@ def lags_sql(rows: str) -> str:
 
 
 def _merged(column: str) -> str:
-    return f"quantilesDDMergeState({RELATIVE_ERROR}, {_LEVELS})({column})"
+    return f"quantilesDDMergeState({SKETCH_PARAMETERS})({column})"
 
 
 def _percentiles(sketch: str, greatest: str) -> str:

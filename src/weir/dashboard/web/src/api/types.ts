@@ -50,7 +50,11 @@ export type Columns = {
 };
 
 export type UnknownSpan = { start: string; end: string | null; kind: string; reason: string };
-export type Series = { bucket_ms: number; columns: Columns; unknown: UnknownSpan[] };
+
+/** What the percentiles of a part of the period were read from; only `ddsketch` has a bound. */
+export type SketchSpan = { start: string; end: string; sketch: "ddsketch" | "tdigest" | "both" };
+
+export type Series = { bucket_ms: number; columns: Columns; unknown: UnknownSpan[]; percentile_sketches: SketchSpan[] };
 
 export type Worker = {
   worker_id: string;

@@ -3,7 +3,7 @@
 import { useMemo } from "preact/hooks";
 import type { Series, Values } from "../api/types";
 import { under, type Earlier } from "../lib/compare";
-import { count, duration, rate } from "../lib/format";
+import { count, duration, moment, rate } from "../lib/format";
 import { Chart, type Line } from "../ui/chart";
 import { zoomTo } from "../ui/period";
 
@@ -23,6 +23,7 @@ export function Charts({ series, before }: { series: Series; before: Earlier | n
   const { time_ms: times, kind: kinds } = series.columns;
   const shared = { times, kinds, onZoom: zoomTo };
   const lines = useMemo(() => linesOf(series, before), [series, before?.series, before?.days]);
+  const unbounded = series.percentile_sketches.filter((part) => part.sketch !== "ddsketch").at(-1);
   return (
     <>
       <div class="charts">
@@ -35,6 +36,7 @@ export function Charts({ series, before }: { series: Series; before: Earlier | n
       </div>
       <p class="legend">
         Each point covers {duration(series.bucket_ms)}. Tinted parts carry the last known value; hatched parts are unknown. Drag over a chart to zoom.
+        {unbounded && ` Percentiles until ${moment(unbounded.end)} come from an earlier release, whose error has no bound.`}
       </p>
       {series.unknown.length > 0 && (
         <ul class="legend" aria-label="Why parts are unknown">
