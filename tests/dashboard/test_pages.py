@@ -161,6 +161,7 @@ async def test_every_page_has_an_empty_state_that_teaches(page: Page, site: Site
     await expect(page.get_by_role("main").get_by_role("heading", level=1)).to_be_visible()
     await expect(page.locator(".empty, .verdict").first).to_be_visible()
     await expect(page.locator(".failed")).to_have_count(0)
+    await expect(page.get_by_label("every environment")).to_have_count(0)
 
 
 async def test_the_pages_say_that_metrics_are_off_and_why(page: Page, site: Site, world: World) -> None:
@@ -201,6 +202,10 @@ async def test_an_operator_may_do_what_an_admin_may(page: Page, site: Site, worl
     await expect(page.locator(".toast.good")).to_contain_text("Deleted")
     await page.goto(site.link("specs"))
     await expect(page.get_by_role("button", name="Plan")).to_be_visible()
+    await page.goto(site.link("workers"))
+    async with page.expect_response(lambda one: "/workers?all_environments=true" in one.url) as answered:
+        await page.get_by_label("every environment").check()
+    assert (await answered.value).ok
 
 
 async def test_a_rule_is_written_changed_and_removed(page: Page, site: Site, world: World) -> None:
