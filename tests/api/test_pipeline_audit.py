@@ -100,6 +100,7 @@ async def test_an_incomplete_audit_is_not_zero_and_leaves_the_newest_drift_known
         found = (await client.get(path)).json()
         assert (found["latest"]["drift"], found["latest"]["reason"]) == (None, "why")
         assert [row["drift"] for row in found["drifting"]] == [3]
+        assert (found["latest"]["ledger_drift"], found["latest"]["queues"]) == (None, None)
     assert "weir_metrics_drift 3.0" in (await operator.get("/metrics")).text
     record(history, {}, drift=0)
     found = (await tenant.client.get(PATH)).json()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import time
 from collections.abc import Iterator
@@ -12,8 +13,9 @@ from prometheus_client import CollectorRegistry
 from tests.pipeline.emission import Emission
 from tests.pipeline.flow import Flow
 
-from support.waiting import wait_until
-from weir.errors import Conflict, WarehouseUnavailable
+from support.tcp_proxy import TcpProxy
+from support.waiting import until, wait_until
+from weir.errors import Conflict, Unavailable, WarehouseUnavailable
 from weir.pipeline.audit_loop import AuditLoop
 from weir.pipeline.drift_audit import LEASE, AuditReport, PipelineAuditor
 from weir.pipeline.job import PipelineOptions
@@ -21,6 +23,7 @@ from weir.pipeline.pipeline_metrics import PipelineMetrics
 from weir.pipeline.quiet import REBUILD, run_between_batches
 from weir.pipeline.source import PLAN
 from weir.telemetry.store import StreamStore
+from weir.warehouse.audit_snapshot import AuditSnapshot
 from weir.warehouse.connection import ClickHouseConnection
 
 RUNNING = {"start": {"queue": "1-0"}, "end": {"queue": "2-0"}}
@@ -103,13 +106,47 @@ def test_an_audit_that_cannot_finish_says_so_and_is_never_zero(
 ) -> None:
     emission.emit(10)
     report = auditor.audit({}, wait_s=0.1)
-    assert (report.drift, report.complete) == (None, False)
+    assert (report.drift, report.complete, report.ledger_drift, report.queues) == (None, False, None, None)
     assert "landed" in report.reason
     store.hold(30, holder=REBUILD)
     assert auditor.audit({}, wait_s=0.1, problem="some are missing").drift is None
     store.release(holder=REBUILD)
     rows = warehouse.rows("SELECT number, drift, reason != '' AS why FROM metric_audits ORDER BY number")
     assert [(row["number"], row["drift"], row["why"]) for row in rows] == [(1, None, 1), (2, None, 1)]
+
+
+@pytest.mark.parametrize("lost", ["ClickHouse", "Redis"])
+async def test_a_store_that_goes_away_in_the_hold_is_an_error_and_the_next_audit_is_whole(
+    options: PipelineOptions, auditor: PipelineAuditor, store: StreamStore, emission: Emission, lost: str
+) -> None:
+    urls = {"Redis": options.redis_url, "ClickHouse": options.clickhouse_url}
+    loop = asyncio.get_running_loop()
+    async with TcpProxy.to(urls[lost]) as proxy:
+        urls[lost] = proxy.url
+
+        def audit() -> AuditReport:
+            mine, connection = (
+                StreamStore(urls["Redis"], timeout_s=1),
+                ClickHouseConnection(urls["ClickHouse"]),
+            )
+            shaky = PipelineAuditor(mine, connection, metrics=["queue"], shards=options.shards)
+            link = AuditSnapshot._link
+
+            def cut(snapshot: AuditSnapshot, table: str) -> None:
+                loop.call_soon_threadsafe(proxy.refuse)
+                wait_until(lambda: not proxy._accepting)
+                link(snapshot, table)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(AuditSnapshot, "_link", cut)
+                return shaky.audit({}, wait_s=1)
+
+        with pytest.raises(Unavailable):
+            await asyncio.to_thread(audit)
+    await until(lambda: not store.is_held(), within_s=2)
+    # After an outage of Redis the lease ends by itself; this test does not wait that long.
+    emission.redis.delete(f"weir:pipeline:lease:{LEASE}")
+    assert (await asyncio.to_thread(auditor.audit, {}, wait_s=1)).drift == 0
 
 
 def test_only_one_audit_runs_at_a_time(auditor: PipelineAuditor, store: StreamStore) -> None:

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from weir.pipeline.drift_audit import AuditReport
-from weir.warehouse.audit_history import AuditRecord
 from weir.warehouse.drift_words import drift_in_words
+from weir.warehouse.reading.audits import PastAudit
 
 _SHOWN = 10
 
@@ -24,20 +24,20 @@ def shown_audit(report: AuditReport) -> str:
     return "\n".join(lines)
 
 
-def shown_history(audits: Sequence[AuditRecord]) -> str:
+def shown_history(audits: Sequence[PastAudit]) -> str:
     """The history as text, a line per audit."""
     if not audits:
         return "there was no audit yet"
     return "\n".join(_past(audit) for audit in audits)
 
 
-def _past(audit: AuditRecord) -> str:
+def _past(audit: PastAudit) -> str:
     moment = datetime.fromtimestamp(audit.started_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     if audit.drift is None:
         return f"{moment}  incomplete: {audit.reason}"
     return (
         f"{moment}  drift {audit.drift:,} over {audit.queues:,} queues and {audit.events:,} events; "
-        f"took {audit.took_ms / 1_000:.1f} s, held {audit.held_ms / 1_000:.2f} s"
+        f"took {(audit.took_ms or 0) / 1_000:.1f} s, held {(audit.held_ms or 0) / 1_000:.2f} s"
     )
 
 

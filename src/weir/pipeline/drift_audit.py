@@ -35,6 +35,7 @@ LEASE = "audit"
 LEASE_S = 120.0
 # A batch that began just before the pause may be noted only after it; the next attempt sees it.
 ATTEMPTS = 3
+RETRY_BELOW_S = 0.3
 BATCH_WAIT_S = 10.0
 MAX_GAPS = 1_000
 
@@ -51,12 +52,13 @@ class AuditReport:
     started_ms: int
     held_ms: int
     """For how long the pipeline was paused."""
-    queues: int
-    events: int
-    ledger_drift: int
+    queues: int | None
+    """None if it is incomplete; so are the next four."""
+    events: int | None
+    ledger_drift: int | None
     """Odometer - counted - lost in gaps, over all queues and counters."""
-    tier_drift: int
-    live_drift: int
+    tier_drift: int | None
+    live_drift: int | None
     """Live odometers that are ahead although everything has landed."""
     drifting: Sequence[Mapping[str, Any]]
     """The worst queues and environments."""
@@ -136,7 +138,8 @@ class PipelineAuditor:
         for _ in range(ATTEMPTS):
             prolong()
             pause = run_between_batches(self._store, snapshot.take, wait_s=BATCH_WAIT_S)
-            if not pause.problem:
+            # Where copying is slow, another attempt would hold the pipeline up once more for nothing.
+            if not pause.problem or pause.held_s > RETRY_BELOW_S:
                 break
             snapshot.clear()
         return pause
@@ -206,6 +209,9 @@ class PipelineAuditor:
 
     def _report(self, record: AuditRecord, findings: Findings) -> AuditReport:
         gaps = self._landed.gaps()
+        sums: Mapping[str, int | None] = findings.sums
+        if record.drift is None:
+            sums = dict.fromkeys(sums)
         return AuditReport(
             drift=record.drift,
             complete=record.drift is not None,
@@ -218,7 +224,7 @@ class PipelineAuditor:
             gaps=gaps,
             rejects=self._landed.rejects(),
             tiers=findings.tiers,
-            **findings.sums,
+            **sums,
         )
 
 

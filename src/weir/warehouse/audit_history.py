@@ -15,7 +15,7 @@ from weir.warehouse import tables
 from weir.warehouse.audit_reader import Counts, audit_query, named
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.ingest import GapRow
-from weir.warehouse.reading.audits import NEWEST
+from weir.warehouse.reading.audits import NEWEST, PastAudit
 from weir.warehouse.reading.questions import ask_operator
 
 # ClickHouse's maps cannot be told from lists of rows, so the types are spelled.
@@ -77,10 +77,10 @@ class AuditHistory:
         """Numbers count up, so that the order of audits does not depend on a clock."""
         return int(self._connection.rows(audit_query("newest_number"))[0]["number"]) + 1
 
-    def newest(self, *, limit: int) -> list[AuditRecord]:
+    def newest(self, *, limit: int) -> list[PastAudit]:
         """The newest audits, newest first."""
         question = ask_operator("audits", limit=limit, before=NEWEST)
-        return [AuditRecord(**row) for row in self._connection.rows(question.sql, question.parameters)]
+        return [PastAudit(**row) for row in self._connection.rows(question.sql, question.parameters)]
 
     def known(self) -> dict[QueueRef, QueueDrift]:
         """Every queue with known drift."""

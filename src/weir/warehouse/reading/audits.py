@@ -25,7 +25,7 @@ class PastAudit:
     """None if the audit could not finish; then `reason` says why."""
     reason: str
     ledger_drift: int | None = None
-    """Only for everyone; so are the others."""
+    """Only for everyone and of a complete audit; so are the next four."""
     tier_drift: int | None = None
     live_drift: int | None = None
     queues: int | None = None

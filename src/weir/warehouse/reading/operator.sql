@@ -252,16 +252,19 @@ FROM
 HAVING buckets > 0
 
 -- name: audits
--- The newest audits before a number, newest first.
+-- The newest audits before a number, newest first. What an audit that could not finish did not compare is null, not 0.
 SELECT
     number,
     toUnixTimestamp64Milli(started_at) AS started_ms,
-    drift,
+    a.drift AS drift,
     reason,
-    ledger_drift, tier_drift, live_drift,
-    queues, events,
+    if(isNull(a.drift), NULL, a.ledger_drift) AS ledger_drift,
+    if(isNull(a.drift), NULL, a.tier_drift) AS tier_drift,
+    if(isNull(a.drift), NULL, a.live_drift) AS live_drift,
+    if(isNull(a.drift), NULL, a.queues) AS queues,
+    if(isNull(a.drift), NULL, a.events) AS events,
     held_ms, took_ms
-FROM metric_audits
+FROM metric_audits AS a
 WHERE number < {before:UInt64}
 ORDER BY number DESC
 LIMIT {limit:UInt32}

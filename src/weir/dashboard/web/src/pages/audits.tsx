@@ -78,13 +78,13 @@ function Past({ audits }: { audits: Audit[] }) {
           title="Drift by audit"
           times={inOrder.map((audit) => audit.started_at_ms)}
           kinds={inOrder.map((audit) => (audit.drift === null ? "unknown" : "measured"))}
-          lines={[{ label: "drift", tone: 3, values: inOrder.map((audit) => audit.drift) }]}
+          lines={[{ label: "drift", tone: 3, step: true, values: inOrder.map((audit) => audit.drift) }]}
           format={exact}
         />
       )}
       <details>
         <summary>The newest {audits.length} audits</summary>
-        <Table caption="Audits" rows={audits} columns={columns} rowKey={(row) => String(row.number)} sort="" empty={null} />
+        <Table caption="Past audits" rows={audits} columns={columns} rowKey={(row) => String(row.number)} sort="" empty={null} />
       </details>
     </>
   );
