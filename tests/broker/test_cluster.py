@@ -11,6 +11,7 @@ import pytest
 
 from support.redis_cluster import RunningCluster
 from weir.broker.broker import NamedCall, Shard
+from weir.broker.metrics_switch import MetricsSwitch
 from weir.broker.preflight import check_redis, inspect_redis
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
@@ -19,6 +20,7 @@ from weir.model.message import Enqueue, Failure, NewMessage, Settlement
 from weir.model.names import EnvironmentRef
 from weir.model.shards import shard_of
 from weir.spec.ir import DeliveryPolicy, Ordering, QueueSpec
+from weir.telemetry.store import StreamStore
 from weir.testing.clocks import ManualClock
 from weir.testing.conformance import BrokerConformance
 
@@ -160,3 +162,18 @@ async def test_the_scheme_of_the_url_must_fit_the_server(
         await check_redis(redis_cluster.url.replace("+cluster", ""))
     with pytest.raises(Misconfigured, match="no cluster"):
         await check_redis(redis_url.replace("redis://", "redis+cluster://"))
+
+
+async def test_every_shard_of_a_cluster_is_switched_in_one_act(redis_cluster: RunningCluster) -> None:
+    switch = MetricsSwitch(RedisConnection(url=redis_cluster.url), shards=16)
+    try:
+        off = await switch.switch(on=False, by="anna", reason="a load test")
+        off.require_all()
+        assert [one.shard for one in off.shards if one.off] == list(range(16))
+        store = StreamStore(redis_cluster.url)
+        assert all(one.off for one in await asyncio.to_thread(store.read_switches, shards=16))
+        store.close()
+    finally:
+        on = await switch.switch(on=True, by="anna", reason="")
+        await switch.aclose()
+    assert (on.off, on.mixed, on.silent) == (False, False, {})

@@ -103,7 +103,10 @@ class MetricsSwitch:
             return switch_of(shard, await cast(Any, self._runner.client.hgetall(switch_key(shard))))
 
     async def _each(self, ask: Callable[[int], Awaitable[ShardSwitch]]) -> SwitchState:
-        answers = await asyncio.gather(*(_attempt(ask(shard)) for shard in self._shards))
+        # One alone before the others: many first calls at once break the driver's client of a cluster.
+        first = await _attempt(ask(self._shards[0]))
+        others = await asyncio.gather(*(_attempt(ask(shard)) for shard in self._shards[1:]))
+        answers = [first, *others]
         return SwitchState(
             shards=[one for one in answers if isinstance(one, ShardSwitch)],
             silent={

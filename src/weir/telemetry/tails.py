@@ -30,7 +30,8 @@ class RedisTails:
 
     async def switches(self) -> Sequence[ShardSwitch]:
         """The switch of every shard."""
-        return await asyncio.gather(*(self._switch(shard) for shard in range(self._shards)))
+        # One after the other: many first calls at once break the driver's client of a cluster.
+        return [await self._switch(shard) for shard in range(self._shards)]
 
     async def _switch(self, shard: int) -> ShardSwitch:
         try:
