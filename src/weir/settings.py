@@ -167,8 +167,9 @@ class PipelineSettings(SettingsSection):
     max_events: Annotated[int, Field(ge=1_000)] = Field(
         default=400_000, description="about how many events one batch reads"
     )
-    max_read_tasks: Annotated[int, Field(ge=1)] = Field(
-        default=1, description="Spark tasks that read one batch; a cluster can use more than one"
+    max_read_tasks: Annotated[int, Field(ge=0)] = Field(
+        default=0,
+        description="Spark tasks that read one batch; 0: at most two per shard and one per core",
     )
     audit_period_s: Annotated[float, Field(ge=0)] = Field(
         default=600.0, description="seconds between two audits by a running pipeline; 0: never"

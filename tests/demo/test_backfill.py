@@ -10,7 +10,7 @@ import pytest
 from weir.demo.backfill import write_past
 from weir.demo.scenario import BILLING, Incidents, Tenant
 from weir.model.durations import HOUR_MS
-from weir.pipeline.archive import Archive
+from weir.pipeline.archive import Archive, EncodedFile, encoded
 from weir.pipeline.definition import QUEUE_METRIC
 from weir.pipeline.job import PipelineOptions
 
@@ -34,7 +34,8 @@ def test_an_interrupted_past_is_written_anew_and_ends_where_the_present_begins(
 ) -> None:
     archive = Archive(str(options.archive))
     stray = pa.table({"at_ms": pa.array([1], pa.uint64())})
-    archive.write_hour(QUEUE_METRIC, stray, hour_ms=0, name="stray.parquet", ranges=[])
+    content = encoded(QUEUE_METRIC, stray, ranges=[])
+    archive.put("queue", EncodedFile(hour_ms=0, name="stray.parquet", content=content))
     assert archive.hours(QUEUE_METRIC.name) == [0]
     from_ms = write_past(options, Incidents(), now_ms=NOW_MS, tenants=[SMALL])
     hours = archive.hours(QUEUE_METRIC.name)

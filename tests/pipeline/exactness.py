@@ -26,7 +26,9 @@ from weir.warehouse.connection import ClickHouseConnection
 class Rig:
     """One `weir pipeline run`, started again whenever it dies, as a service manager would."""
 
-    def __init__(self, *, redis_url: str, clickhouse_url: str, folder: Path, shards: int) -> None:
+    def __init__(
+        self, *, redis_url: str, clickhouse_url: str, folder: Path, shards: int, **settings: str
+    ) -> None:
         self._folder = folder
         self._environment = {
             **os.environ,
@@ -37,6 +39,7 @@ class Rig:
             "WEIR_PIPELINE__TRIGGER_MS": "200",
             "WEIR_PIPELINE__MAX_EVENTS": "60000",
             "WEIR_EMBEDDED__DATA_DIR": str(folder / "data"),
+            **settings,
         }
         self.process: subprocess.Popen[bytes] | None = None
 

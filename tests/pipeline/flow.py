@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from weir.pipeline.job import PipelineOptions
-from weir.pipeline.offsets import Offset, Stream, read_tasks_between
-from weir.pipeline.segments import record_batch, segment_of
+from weir.pipeline.offsets import IdRange, Offset, ReadTask, Stream, plan_between
+from weir.pipeline.partials import partials_of, record_batch
 from weir.pipeline.sink import land
-from weir.telemetry.store import StreamStore
+from weir.telemetry.entries import Entries
+from weir.telemetry.store import StreamGap, StreamStore
 from weir.telemetry.streams import stream_key
 
 
@@ -41,8 +42,23 @@ class Flow:
         return {stream: tail.last_id for stream, tail in zip(streams, tails, strict=True) if tail is not None}
 
     def _read(self, end: Offset) -> Iterator[pa.RecordBatch]:
-        for read_task in read_tasks_between(self._at, end):
-            for piece in read_task.ranges:
-                key = stream_key(piece.metric, piece.shard)
-                for content in self._store.read(key, after=piece.after, until=piece.until):
-                    yield record_batch(segment_of(read_task, piece, content))
+        for read_task in plan_between(self._at, end).read_tasks:
+            yield from read(self._options, self._store, read_task)
+
+
+def read(options: PipelineOptions, store: StreamStore, read_task: ReadTask) -> Iterator[pa.RecordBatch]:
+    """The partials of a read task, as a task of Spark reads them."""
+    source = options.source
+    for partial in partials_of(
+        read_task, _contents(store, read_task),
+        definitions=source.definitions, ages=source.ages, archived=source.archived,
+    ):  # fmt: skip
+        yield record_batch(partial)
+
+
+def _contents(store: StreamStore, read_task: ReadTask) -> Iterator[tuple[IdRange, Entries | StreamGap]]:
+    for piece in read_task.ranges:
+        for content in store.read(
+            stream_key(piece.metric, piece.shard), after=piece.after, until=piece.until
+        ):
+            yield piece, content

@@ -7,7 +7,6 @@ import pytest
 from weir.model.durations import DAY_MS
 from weir.pipeline.decoding import CLAMPED, LATE, SET_ASIDE, Ages, Events, events_of
 from weir.pipeline.definition import QUEUE_METRIC
-from weir.pipeline.segments import Segment
 from weir.telemetry.codec import MetricEvent, pack
 from weir.telemetry.entries import entries_of
 from weir.telemetry.events import QUEUE
@@ -21,8 +20,7 @@ def placed(*times_ms: int, payload: bytes | None = None) -> Events:
     entries = entries_of(
         [(b"%d-0" % ms, (b"e", payload if payload is not None else good)) for ms in times_ms]
     )
-    segment = Segment(metric="queue", shard=3, token="t", at_ms=NOW_MS, after="0-0", until="9-9")
-    return events_of(QUEUE_METRIC, segment, entries, ages=Ages.of(TierRetention()))
+    return events_of(QUEUE_METRIC, entries, shard=3, at_ms=NOW_MS, ages=Ages.of(TierRetention()))
 
 
 def test_an_event_counts_at_the_time_of_its_stream_id() -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.pipeline.emission import Emission
@@ -33,6 +34,7 @@ from weir.warehouse.migrate import migrate_warehouse
 EVENTS = 1_000_000
 QUEUES = 1_000
 SHARDS = 4
+SPLIT_EVENTS = 125_000
 
 
 @pytest.fixture
@@ -102,6 +104,64 @@ def test_a_million_events_land_exactly_once_whatever_is_killed(
     finally:
         rig.stop()
         emission.redis.close()
+
+
+@pytest.mark.fault
+def test_one_stream_read_by_four_tasks_lands_exactly_once_whatever_is_killed(
+    clickhouse: RunningServer, proxy: TcpProxy, streams_url: str, tmp_path: Path
+) -> None:
+    """Backlogs that are cut into four ranges each, with a kill while they are read, merged or inserted."""
+    asyncio.run(migrate_warehouse(clickhouse.url))
+    settings = {"WEIR_PIPELINE__MAX_READ_TASKS": "4", "WEIR_PIPELINE__MAX_EVENTS": "200000"}
+    rig = Rig(redis_url=streams_url, clickhouse_url=proxy.url, folder=tmp_path, shards=1, **settings)
+    chance, store = random.Random(4), StreamStore(streams_url)
+    emission = Emission(streams_url, shards=1, queues=QUEUES, environments=40)
+    kills: list[Callable[[], None]] = [
+        lambda: kill_child(rig, is_python_worker, chance),
+        lambda: kill_child(rig, is_python_worker, chance),
+        lambda: bounce(clickhouse, away_s=1),
+        lambda: bounce(clickhouse, away_s=0.1),
+        proxy.drop_next_reply,
+        lambda: kill_child(rig, is_jvm, chance),
+        rig.kill,
+        rig.forget_checkpoint,
+    ]
+    rig.start()
+    try:
+        cuts = 0
+        for kill in kills:
+            store.hold(600)
+            emission.emit(SPLIT_EVENTS)
+            store.release()
+            plan = _wait_for_cuts(rig, store)
+            cuts += len(plan["end"]["split"]["cuts"]["queue"]["0"])
+            time.sleep(chance.uniform(0.1, 1.5))
+            kill()
+            landed = wait_until_landed(
+                rig, lambda: ClickHouseConnection(clickhouse.url), emission.events, wait_s=200
+            )
+            assert landed == emission.events
+        assert cuts == 3 * len(kills)
+        wait_until_settled(store, wait_s=60)
+        _check(ClickHouseConnection(clickhouse.url), emission)
+        report = rig.command("audit")
+        assert (report["drift"], report["events"]) == (0, emission.events)
+    finally:
+        rig.stop()
+        store.close()
+        emission.redis.close()
+
+
+def _wait_for_cuts(rig: Rig, store: StreamStore) -> dict[str, Any]:
+    """The plan of a batch with a cut stream, as soon as there is one."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        rig.ensure()
+        plan = store.recall("plan")
+        if plan is not None and plan["start"] != plan["end"] and "split" in plan["end"]:
+            return plan
+        time.sleep(0.02)
+    raise TimeoutError("no batch was cut")
 
 
 def _emit_slowly(emission: Emission) -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from weir.pipeline.decoding import Ages, events_of
 from weir.pipeline.definition import QUEUE_METRIC, WORKER_METRIC, MetricDefinition, column_of
 from weir.pipeline.landing import landing_rows
-from weir.pipeline.segments import Segment, record_batch, segments_in
 from weir.telemetry.codec import MetricEvent, pack
 from weir.telemetry.entries import entries_of
 from weir.telemetry.events import QUEUE, WORKER, Aggregate
@@ -31,12 +30,8 @@ def table(definition: MetricDefinition, placed: list[Placed]) -> pa.Table:
             for number, (_, later, event) in enumerate(mine)
         ]
         entries = entries_of(reply)
-        segment = Segment(
-            metric="queue", shard=shard, token="t", at_ms=AT_MS, after="0-0", until="9-9", entries=entries
-        )
-        (carried,) = segments_in([record_batch(segment)])
-        assert carried.entries is not None
-        found.append(events_of(definition, carried, carried.entries, ages=Ages.of(TierRetention())).table)
+        ages = Ages.of(TierRetention())
+        found.append(events_of(definition, entries, shard=shard, at_ms=AT_MS, ages=ages).table)
     return pa.concat_tables(found)
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weir.pipeline.offsets import Offset, Stream, read_tasks_between
-from weir.pipeline.planning import Bounds, next_offset, shares, spread
+from weir.errors import Misconfigured
+from weir.pipeline.offsets import Offset, Stream, plan_between
+from weir.pipeline.planning import Bounds, next_offset, parts_of, shares, spread
 from weir.telemetry.store import Tail
 from weir.telemetry.stream_ids import StreamId, format_id, is_after, parse_id
 
@@ -67,6 +69,10 @@ class Ids:
 
     def of(self, stream: Stream) -> StreamProbe:
         return StreamProbe(self._ids[stream], self)
+
+    def taken_between(self, after: StreamId, until: StreamId) -> int:
+        ids = self._ids[QUEUE_0]
+        return bisect_right(ids, until) - bisect_right(ids, after)
 
     def taken(self, start: Offset, end: Offset, stream: Stream = QUEUE_0) -> int:
         ids = self._ids[stream]
@@ -185,7 +191,12 @@ def test_the_share_that_a_short_stream_leaves_goes_to_the_others(
     )
 )
 def test_every_stream_gets_a_lane_and_no_lane_without_need(sizes: dict[Stream, int]) -> None:
-    read_tasks = spread(sizes, max_read_tasks=3)
+    read_tasks = {
+        stream: numbers[0]
+        for stream, numbers in spread(
+            sizes, dict.fromkeys(sizes, 1), Bounds(max_events=1, max_read_tasks=3)
+        ).items()
+    }
     assert set(read_tasks) == set(sizes)
     assert set(read_tasks.values()) <= set(range(3))
     if sum(sizes.values()) <= 15_000:
@@ -203,35 +214,112 @@ OFFSETS = st.builds(
         st.tuples(st.sampled_from(["queue", "a/b:c"]), st.integers(0, 20)), st.integers(0, 3)
     ),
 )
+CUT = st.builds(
+    lambda offset, cuts: replace(offset, cuts=cuts, partitions=2 if cuts else 0),
+    OFFSETS,
+    st.dictionaries(
+        STREAMS,
+        st.lists(
+            st.tuples(st.tuples(st.integers(1, 2**45), st.integers(0, 9)).map(format_id), st.integers(0, 3)),
+            min_size=1,
+            max_size=3,
+        ).map(tuple),
+    ),
+)
 
 
-@given(OFFSETS)
+@given(OFFSETS | CUT)
 def test_an_offset_survives_the_checkpoint(offset: Offset) -> None:
     text = json.dumps(offset.as_json())
     assert Offset.from_json(json.loads(text)) == offset
     assert json.dumps(Offset.from_json(json.loads(text)).as_json()) == text
 
 
-@given(OFFSETS, OFFSETS)
-def test_a_replay_has_the_same_lanes_and_tokens(start: Offset, end: Offset) -> None:
-    once = read_tasks_between(start, end)
-    again = read_tasks_between(Offset.from_json(start.as_json()), Offset.from_json(end.as_json()))
+@given(OFFSETS, OFFSETS | CUT)
+def test_a_replay_has_the_same_read_tasks_and_tokens(start: Offset, end: Offset) -> None:
+    once = plan_between(start, end)
+    again = plan_between(Offset.from_json(start.as_json()), Offset.from_json(end.as_json()))
     assert once == again
-    assert [read_task.token("queue") for read_task in once] == [
-        read_task.token("queue") for read_task in again
+    assert once.merge_token("queue") == again.merge_token("queue")
+    for mine, other in zip(once.read_tasks, again.read_tasks, strict=True):
+        assert mine.token("queue") == other.token("queue")
+        assert mine.token("queue", whole=False) == other.token("queue", whole=False)
+
+
+def test_an_offset_of_an_earlier_version_keeps_its_text_its_read_tasks_and_its_tokens() -> None:
+    """The tokens of a batch that an earlier version planned and this one replays."""
+    text = (
+        '{"at_ms": 1763251200000, "lanes": {"queue": {"0": 0, "1": 1}, "worker": {"0": 0}}, '
+        '"streams": {"queue": {"0": "1763251199000-3", "1": "1763251199001-0"}, "worker": {"0": "5-5"}}}'
+    )
+    end = Offset.from_json(json.loads(text))
+    assert json.dumps(end.as_json()) == text
+    first, second = plan_between(Offset(positions={QUEUE_0: "7-0"}), end).read_tasks
+    assert [first.token("queue"), first.token("worker"), second.token("queue")] == [
+        "queue-66b61c55314cbb4825855f546f4749e6",
+        "worker-b013321ff6bb75a481b71fc3cb2bc1d7",
+        "queue-744da1c2f8691fec2b0965a991c475f2",
     ]
+
+
+def test_a_batch_of_a_newer_weir_is_refused() -> None:
+    newer = {**Offset(at_ms=1).as_json(), "split": {"version": 2}}
+    with pytest.raises(Misconfigured, match="a newer Weir planned"):
+        Offset.from_json(newer)
+
+
+def test_a_long_stream_is_cut_into_ranges_of_about_equal_size() -> None:
+    ids = Ids(s0=pulses(1_600, of=250, each=30, pause_ms=20), s1=at_times((3_000, 1, 5)))
+    end = plan(ids, Offset(), max_events=1_000_000, max_read_tasks=4)
+    assert len(end.cuts[QUEUE_0]) == 3
+    assert end.partitions == 2
+    plan_of = plan_between(Offset(), end)
+    assert plan_of.cut_metrics == ("queue",)
+    pieces = sorted(
+        (parse_id(piece.after), parse_id(piece.until), task.number)
+        for task in plan_of.read_tasks
+        for piece in task.ranges
+        if piece.shard == 0
+    )
+    assert len({number for _, _, number in pieces}) == 4
+    sizes = [ids.taken_between(after, until) for after, until, _ in pieces]
+    assert sum(sizes) == ids.taken(Offset(), end)
+    assert max(sizes) <= 1.35 * sum(sizes) / 4
+    assert [after for after, _, _ in pieces[1:]] == [until for _, until, _ in pieces[:-1]]
+    whole = [piece.whole for task in plan_of.read_tasks for piece in task.ranges if piece.shard == 1]
+    assert whole == [True]
+
+
+def test_streams_of_about_equal_length_are_not_cut() -> None:
+    sizes = {("queue", shard): 100_000 + 10_000 * shard for shard in range(4)}
+    assert set(parts_of(sizes, Bounds(max_events=1, max_read_tasks=2)).values()) == {1}
+    assert parts_of({QUEUE_0: 20_000}, Bounds(max_events=1, max_read_tasks=8)) == {QUEUE_0: 1}
+    assert parts_of({QUEUE_0: 400_000}, Bounds(max_events=1, max_read_tasks=2)) == {QUEUE_0: 2}
 
 
 def test_other_ranges_have_other_tokens() -> None:
     tokens = {
-        read_tasks_between(
+        plan_between(
             Offset(positions={QUEUE_0: start}), Offset(positions={QUEUE_0: end, ("queue", 1): other})
-        )[0].token("queue")
+        )
+        .read_tasks[0]
+        .token("queue")
         for start in ("1-0", "1-1")
         for end in ("2-0", "3-0")
         for other in ("4-0", "4-1")
     }
     assert len(tokens) == 8
+
+
+def test_other_cuts_and_partitions_have_other_tokens() -> None:
+    tokens = {
+        plan_between(
+            Offset(), Offset(positions={QUEUE_0: "9-0"}, cuts={QUEUE_0: ((cut, 1),)}, partitions=partitions)
+        ).merge_token("queue")
+        for cut in ("3-0", "4-0")
+        for partitions in (1, 2)
+    }
+    assert len(tokens) == 4
 
 
 def test_ids_order_by_number_and_not_by_text() -> None:

@@ -17,6 +17,7 @@ from weir.pipeline.job import Landed, PipelineOptions, drain
 from weir.pipeline.rebuild import clear, rebuild
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
+from weir.telemetry.streams import stream_key
 from weir.warehouse.connection import ClickHouseConnection
 
 TIERS = ("queue_metrics_5s", "queue_metrics_1m", "queue_metrics_1h", "environment_metrics_1h", "queue_ledger")
@@ -66,6 +67,71 @@ def test_every_event_lands_once_and_survives_lost_checkpoints(
     }
     report = auditor(options, warehouse).audit(live, wait_s=1)
     assert (report.drift, report.events, report.complete) == (0, 2_200, True)
+
+
+@pytest.mark.parametrize("read_tasks", [2, 4])
+def test_one_stream_read_by_several_tasks_lands_once(
+    spark: SparkSession,
+    options: PipelineOptions,
+    warehouse: ClickHouseConnection,
+    streams_url: str,
+    read_tasks: int,
+) -> None:
+    emission = Emission(streams_url, shards=1, queues=30)
+    emission.emit(3_000)
+    split = replace(options, shards=1, max_read_tasks=read_tasks, read_task_events=100)
+    landed = moved(spark, split)
+    assert sum(row.events for row in landed) == 3_000
+    assert len([row for row in landed if row.events]) == read_tasks
+    check(warehouse, emission)
+    last = "SELECT queue, max(last).queue_length AS n FROM queue_metrics_5s GROUP BY queue"
+    by_task = {row["queue"]: row["n"] for row in warehouse.rows(last)}
+    rebuild(spark, split, from_ms=0, to_ms=4_000_000_000_000)
+    check(warehouse, emission)
+    assert {row["queue"]: row["n"] for row in warehouse.rows(last)} == by_task
+
+    # The same batch again, without its checkpoint: the tokens of its partitions are known.
+    plan = StreamStore(split.redis_url).recall("plan")
+    assert plan is not None
+    shutil.rmtree(options.checkpoint)
+    emission.emit(500)
+    moved(spark, split)
+    check(warehouse, emission)
+    report = auditor(split, warehouse).audit({}, wait_s=1)
+    assert (report.drift, report.events) == (0, 3_500)
+    emission.redis.close()
+
+
+def test_a_gap_over_the_cuts_of_a_stream_is_recorded_once(
+    spark: SparkSession, options: PipelineOptions, warehouse: ClickHouseConnection, streams_url: str
+) -> None:
+    emission = Emission(streams_url, shards=1, queues=3)
+    split = replace(options, shards=1, max_read_tasks=4, read_task_events=50)
+    emission.emit(100)
+    moved(spark, split)
+    seen = dict(emission.counted)
+    emission.emit(900)
+    key = stream_key("queue", 0)
+    ids = [entry[0].decode() for entry in emission.redis.xrange(key)]
+    store = StreamStore(split.redis_url)
+    plan = store.recall("plan")
+    assert plan is not None
+    cuts = {"queue": {"0": [[ids[at], number] for number, at in ((1, 200), (2, 400), (3, 600))]}}
+    end = {
+        "at_ms": plan["end"]["at_ms"] + 1, "lanes": {"queue": {"0": 0}}, "streams": {"queue": {"0": ids[-1]}},
+        "split": {"version": 1, "partitions": 2, "cuts": cuts},
+    }  # fmt: skip
+    store.remember("plan", {"start": plan["end"], "end": end})
+    lost = ids[1:500]
+    emission.redis.xdel(key, ids[0], *lost)
+    moved(spark, split)
+    (gap,) = warehouse.rows("SELECT from_id, to_id FROM metric_gaps FINAL")
+    assert gap == {"from_id": ids[0], "to_id": ids[500]}
+    assert warehouse.rows("SELECT sum(events) AS n FROM queue_metrics_5s") == [{"n": 1_000 - len(lost)}]
+    assert auditor(split, warehouse).audit({}, wait_s=1).drift == 0
+    assert sum(emission.counted.values()) > sum(seen.values())
+    store.close()
+    emission.redis.close()
 
 
 def test_a_rebuild_from_the_archive_puts_back_what_a_tier_lost(

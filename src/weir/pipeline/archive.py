@@ -41,6 +41,15 @@ class ArchiveFile:
     hour_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedFile:
+    """A file of the archive before it is stored."""
+
+    hour_ms: int
+    name: str
+    content: bytes
+
+
 class Archive:
     """A folder of Parquet files, local or in any file system of pyarrow."""
 
@@ -50,13 +59,13 @@ class Archive:
     def write(
         self, definition: MetricDefinition, events: pa.Table, *, token: str, ranges: Sequence[ShardRange]
     ) -> None:
-        """Store the events of one read task, one file per hour."""
-        hours = np.asarray(events["at_ms"].to_numpy(), np.uint64) // HOUR_MS
-        for hour in np.unique(hours):
-            # Nearly every batch lies in one hour, and filtering would copy it.
-            mine = events if hours.min() == hours.max() else events.filter(pa.array(hours == hour))
-            folder = self._folder(definition.name, int(hour) * HOUR_MS)
-            self._write_file(folder, f"{token}.parquet", mine, definition, ranges)
+        """Encode events and store them, one file per hour."""
+        for file in encoded_files(definition, events, token=token, ranges=ranges):
+            self.put(definition.name, file)
+
+    def put(self, metric: str, file: EncodedFile) -> None:
+        """Store an encoded file; storing it again changes nothing."""
+        self._put(self._folder(metric, file.hour_ms), file.name, file.content)
 
     def files(self, metric: str, *, from_ms: int, to_ms: int) -> list[ArchiveFile]:
         """The files that may hold events from `from_ms` until before `to_ms`, in order of time."""
@@ -91,18 +100,6 @@ class Archive:
             texts = (pq.read_schema(stream).metadata or {}).get(_RANGES, b"[]")
         return [(shard, after, until) for shard, after, until in json.loads(texts)]
 
-    def write_hour(
-        self,
-        definition: MetricDefinition,
-        events: pa.Table,
-        *,
-        hour_ms: int,
-        name: str,
-        ranges: Sequence[ShardRange],
-    ) -> None:
-        """Store events of one hour in a file with the given name."""
-        self._write_file(self._folder(definition.name, hour_ms), name, events, definition, ranges)
-
     def remove(self, paths: Sequence[str]) -> None:
         for path in paths:
             with suppress(FileNotFoundError):
@@ -121,35 +118,50 @@ class Archive:
         hour = datetime.fromtimestamp(hour_ms / 1_000, UTC).strftime("%Y-%m-%dT%H")
         return f"{self._root}/metric={metric}/hour={hour}"
 
-    def _write_file(
-        self,
-        folder: str,
-        name: str,
-        events: pa.Table,
-        definition: MetricDefinition,
-        ranges: Sequence[ShardRange],
-    ) -> None:
-        events = events.replace_schema_metadata(
-            {_RANGES: json.dumps(list(ranges)).encode(), _VERSION: str(definition.kind.version).encode()}
-        )
+    def _put(self, folder: str, name: str, content: bytes) -> None:
         self._files.create_dir(folder, recursive=True)
         # Write a draft and rename it: readers never see half a file, and a killed writer leaves none.
         draft = f"{folder}/.{uuid4().hex}.draft"
         try:
             with self._files.open_output_stream(draft) as stream:
-                pq.write_table(
-                    events,
-                    stream,
-                    compression="zstd",
-                    compression_level=1,
-                    use_dictionary=list(definition.kind.dimensions),
-                    column_encoding=dict.fromkeys(_wide_integers(events), "DELTA_BINARY_PACKED"),
-                )
+                stream.write(content)
             self._files.move(draft, f"{folder}/{name}")
         except BaseException:
             with suppress(OSError):
                 self._files.delete_file(draft)
             raise
+
+
+def encoded_files(
+    definition: MetricDefinition, events: pa.Table, *, token: str, ranges: Sequence[ShardRange]
+) -> list[EncodedFile]:
+    """The events as files of the archive, one per hour. Pure."""
+    hours = np.asarray(events["at_ms"].to_numpy(), np.uint64) // HOUR_MS
+    found = []
+    for hour in np.unique(hours):
+        # Nearly every batch lies in one hour, and filtering would copy it.
+        mine = events if hours.min() == hours.max() else events.filter(pa.array(hours == hour))
+        content = encoded(definition, mine, ranges=ranges)
+        found.append(EncodedFile(hour_ms=int(hour) * HOUR_MS, name=f"{token}.parquet", content=content))
+    return found
+
+
+def encoded(definition: MetricDefinition, events: pa.Table, *, ranges: Sequence[ShardRange]) -> bytes:
+    """Events as the content of one file, with the id ranges that it covers."""
+    events = events.replace_schema_metadata(
+        {_RANGES: json.dumps(list(ranges)).encode(), _VERSION: str(definition.kind.version).encode()}
+    )
+    buffer = pa.BufferOutputStream()
+    pq.write_table(
+        events,
+        buffer,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=list(definition.kind.dimensions),
+        column_encoding=dict.fromkeys(_wide_integers(events), "DELTA_BINARY_PACKED"),
+    )
+    content: bytes = buffer.getvalue().to_pybytes()
+    return content
 
 
 def covered_once(

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from weir.model.durations import HOUR_MS, MINUTE_MS
-from weir.pipeline.archive import Archive, ArchiveFile, covered_once, joined_ranges, within
+from weir.pipeline.archive import (
+    Archive,
+    ArchiveFile,
+    EncodedFile,
+    covered_once,
+    encoded,
+    joined_ranges,
+    within,
+)
 from weir.pipeline.definition import MetricDefinition
 from weir.pipeline.landing import in_stream_order
 
@@ -80,5 +88,6 @@ def _join(archive: Archive, definition: MetricDefinition, files: Sequence[Archiv
     name = f"joined-{digest}.parquet"
     # Write before removing: a kill in between leaves overlapping files, which `covered_once` sorts out.
     events = in_stream_order(pa.concat_tables(tables))
-    archive.write_hour(definition, events, hour_ms=hour_ms, name=name, ranges=covered)
+    content = encoded(definition, events, ranges=covered)
+    archive.put(definition.name, EncodedFile(hour_ms=hour_ms, name=name, content=content))
     archive.remove([file.path for file in files if not file.path.endswith(f"/{name}")])

@@ -1,4 +1,4 @@
-"""Decodes segments into events with their times; events that cannot be counted are set aside with a reason.
+"""Decodes entries into events with their times; events that cannot be counted are set aside with a reason.
 
 The time of an event is that of its stream id. It is compared with the time when its batch was planned:
 
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from weir.model.durations import DAY_MS, MINUTE_MS
 from weir.pipeline.definition import MetricDefinition
-from weir.pipeline.segments import Segment
 from weir.telemetry.entries import Entries
 from weir.telemetry.event_columns import REASONS, decode
 from weir.warehouse.ingest import RejectRow
@@ -46,40 +45,44 @@ class Ages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Events:
-    """The events of a segment, and the notes on events that were corrected or set aside."""
+    """The events of a run of entries, and the notes on events that were corrected or set aside."""
 
     table: pa.Table
     rejects: tuple[RejectRow, ...]
 
 
-def events_of(definition: MetricDefinition, segment: Segment, entries: Entries, *, ages: Ages) -> Events:
+def events_of(
+    definition: MetricDefinition, entries: Entries, *, shard: int, at_ms: int, ages: Ages
+) -> Events:
+    """The events of a run of entries; `at_ms` is the time when their batch was planned."""
     decoded = decode(definition.kind, entries)
     good = decoded.codes == 0
-    notes = _Notes(segment, entries)
+    notes = _Notes(definition.name, shard, entries)
     for code in np.unique(decoded.codes[~good]):
         notes.add(np.flatnonzero(decoded.codes == code), REASONS[code], SET_ASIDE)
     kept = np.flatnonzero(good)
     stream_ms = entries.ids[kept, 0]
-    future = stream_ms > segment.at_ms + FUTURE_MS
+    future = stream_ms > at_ms + FUTURE_MS
     # An id may claim any 64-bit time; beyond 2**62 the difference would overflow.
-    age_ms = np.maximum(segment.at_ms - np.minimum(stream_ms, 2**62).astype(np.int64), 0)
+    age_ms = np.maximum(at_ms - np.minimum(stream_ms, 2**62).astype(np.int64), 0)
     too_old = age_ms > ages.too_old_ms
     notes.add(kept[future], "from the future", CLAMPED)
     notes.add(kept[too_old], "older than every tier", SET_ASIDE)
     notes.add(kept[(age_ms > ages.late_ms) & ~too_old], "older than the finest tier", LATE)
     # Clamped to the planning time, which is part of the offset, so that a replay gives the same rows.
-    at_ms = np.where(future, np.uint64(segment.at_ms), stream_ms)
+    counted_ms = np.where(future, np.uint64(at_ms), stream_ms)
     table = pa.Table.from_batches([decoded.events])
-    table = table.append_column("at_ms", pa.array(at_ms))
-    table = table.append_column("shard", pa.array(np.full(len(kept), segment.shard, np.uint16)))
+    table = table.append_column("at_ms", pa.array(counted_ms))
+    table = table.append_column("shard", pa.array(np.full(len(kept), shard, np.uint16)))
     return Events(table=table.filter(pa.array(~too_old)) if too_old.any() else table, rejects=notes.rows)
 
 
 class _Notes:
-    """Collects the notes on entries of one segment."""
+    """Collects the notes on a run of entries."""
 
-    def __init__(self, segment: Segment, entries: Entries) -> None:
-        self._segment = segment
+    def __init__(self, metric: str, shard: int, entries: Entries) -> None:
+        self._metric = metric
+        self._shard = shard
         self._entries = entries
         self.rows: tuple[RejectRow, ...] = ()
 
@@ -87,8 +90,8 @@ class _Notes:
         if len(positions):
             self.rows += (
                 RejectRow(
-                    metric=self._segment.metric,
-                    shard=self._segment.shard,
+                    metric=self._metric,
+                    shard=self._shard,
                     reason=reason,
                     action=action,
                     events=len(positions),

@@ -1,25 +1,35 @@
 """Offsets as Spark stores them, and the read tasks that follow from a pair of them.
 
 An offset holds the last id that a batch takes from every stream, the time when the batch was planned, and the
-read task of each stream. All that a batch does follows from its start and end offset. So a replay reads the
-same entries in the same read tasks and inserts them with the same tokens.
+read task of each stream. A long stream can be cut into several ranges with a read task each; then the offset
+holds the cuts, and the number of partitions in which the rows of cut streams are merged. All that a batch
+does follows from its start and end offset. So a replay reads the same entries in the same read tasks and
+inserts them with the same tokens.
 
-    {"at_ms": 1763251200000, "lanes": {"queue": {"0": 0}}, "streams": {"queue": {"0": "1763251199000-3"}}}
+    {"at_ms": 1763251200000, "lanes": {"queue": {"0": 0}}, "streams": {"queue": {"0": "1763251199000-3"}},
+     "split": {"version": 1, "partitions": 1, "cuts": {"queue": {"0": [["1763251190000-7", 1]]}}}}
 
-Read tasks are stored as `lanes`, because checkpoints of earlier versions spell them so.
+Read tasks are stored as `lanes`, because checkpoints of earlier versions spell them so. `lanes` names the
+read task of a stream's first range, and each cut the one of the range behind it. Without cuts there is no
+`split`, so offsets of earlier versions keep their text.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from weir.errors import Misconfigured
 from weir.telemetry.stream_ids import ORIGIN
+
+SPLIT_VERSION = 1
 
 Stream = tuple[str, int]
 """A metric and a shard."""
+Cut = tuple[str, int]
+"""The last id before a cut, and the read task of the range behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,67 +37,130 @@ class Offset:
     at_ms: int = 0
     positions: Mapping[Stream, str] = field(default_factory=dict)
     read_tasks: Mapping[Stream, int] = field(default_factory=dict)
+    cuts: Mapping[Stream, tuple[Cut, ...]] = field(default_factory=dict)
+    partitions: int = 0
+    """Partitions in which the rows of cut streams are merged; 0 without cuts."""
 
     def position(self, stream: Stream) -> str:
         return self.positions.get(stream, ORIGIN)
 
     def as_json(self) -> dict[str, object]:
         """The form that Spark stores; equal offsets have equal text."""
-        return {"at_ms": self.at_ms, "lanes": _nested(self.read_tasks), "streams": _nested(self.positions)}
+        text: dict[str, object] = {
+            "at_ms": self.at_ms,
+            "lanes": _nested(self.read_tasks),
+            "streams": _nested(self.positions),
+        }
+        if self.cuts:
+            cuts = {stream: [list(cut) for cut in mine] for stream, mine in self.cuts.items()}
+            text["split"] = {
+                "version": SPLIT_VERSION,
+                "partitions": self.partitions,
+                "cuts": _nested(cuts),
+            }
+        return text
 
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> Offset:
+        split = value.get("split") or {}
+        if not isinstance(split, Mapping) or int(split.get("version", SPLIT_VERSION)) > SPLIT_VERSION:
+            raise Misconfigured("a newer Weir planned this batch; start the pipeline of that version")
         return cls(
             at_ms=int(str(value["at_ms"])),
             positions={stream: str(text) for stream, text in _flat(value["streams"])},
             read_tasks={stream: int(str(number)) for stream, number in _flat(value["lanes"])},
+            cuts={stream: _cuts(cuts) for stream, cuts in _flat(split.get("cuts", {}))},
+            partitions=int(split.get("partitions", 0)),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdRange:
-    """The entries of one stream in one batch: after `after`, up to `until`."""
+    """Entries of one stream in one batch: after `after`, up to `until`."""
 
     metric: str
     shard: int
     after: str
     until: str
+    whole: bool = True
+    """All entries of the stream in this batch; else other read tasks read the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTask:
-    """The part of a batch that one Spark task reads, adds up and inserts."""
+    """The part of a batch that one Spark task reads and adds up."""
 
     number: int
     at_ms: int
     ranges: tuple[IdRange, ...]
 
-    def token(self, metric: str) -> str:
-        """The name of the read task's insert for one metric."""
+    def token(self, metric: str, *, whole: bool = True) -> str:
+        """The name of what the read task stores of one metric: of its whole streams, or of its parts."""
         # Only of the ids, without the time or the batch number: those differ when a lost checkpoint is
         # replayed.
-        mine = [[r.shard, r.after, r.until] for r in self.ranges if r.metric == metric]
-        digest = hashlib.blake2b(json.dumps([metric, mine]).encode(), digest_size=16).hexdigest()
-        return f"{metric}-{digest}"
+        mine = [[r.shard, r.after, r.until] for r in self.ranges if r.metric == metric and r.whole == whole]
+        return _token(metric, mine)
 
 
-def read_tasks_between(start: Offset, end: Offset) -> list[ReadTask]:
-    """The read tasks of a batch, from its offsets alone."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan:
+    """The read tasks of a batch, and how the rows of its cut streams meet."""
+
+    read_tasks: tuple[ReadTask, ...]
+    partitions: int
+
+    @property
+    def cut_metrics(self) -> tuple[str, ...]:
+        """The metrics that have a cut stream."""
+        return tuple(sorted({piece.metric for piece in self._cut}))
+
+    def merge_token(self, metric: str) -> str:
+        """The name of what the batch stores of a metric's cut streams."""
+        mine = sorted([r.shard, r.after, r.until] for r in self._cut if r.metric == metric)
+        return _token(metric, ["merge", self.partitions, *mine])
+
+    @property
+    def _cut(self) -> list[IdRange]:
+        return [piece for task in self.read_tasks for piece in task.ranges if not piece.whole]
+
+
+def plan_between(start: Offset, end: Offset) -> BatchPlan:
+    """What a batch does, from its offsets alone."""
     found: dict[int, list[IdRange]] = {}
     for stream in sorted(end.positions):
         after, until = start.position(stream), end.position(stream)
         if after != until:
-            read_task = found.setdefault(end.read_tasks.get(stream, 0), [])
-            read_task.append(IdRange(metric=stream[0], shard=stream[1], after=after, until=until))
-    return [
+            for number, piece in _ranges(stream, after, until, end):
+                found.setdefault(number, []).append(piece)
+    read_tasks = (
         ReadTask(number=number, at_ms=end.at_ms, ranges=tuple(ranges))
         for number, ranges in sorted(found.items())
-    ]
+    )
+    return BatchPlan(read_tasks=tuple(read_tasks), partitions=end.partitions)
+
+
+def _ranges(stream: Stream, after: str, until: str, end: Offset) -> Iterable[tuple[int, IdRange]]:
+    """The ranges of a stream with the numbers of their read tasks."""
+    number, cuts = end.read_tasks.get(stream, 0), end.cuts.get(stream, ())
+    for cut, behind in (*cuts, (until, -1)):
+        yield number, IdRange(metric=stream[0], shard=stream[1], after=after, until=cut, whole=not cuts)
+        after, number = cut, behind
+
+
+def _token(metric: str, content: Sequence[object]) -> str:
+    digest = hashlib.blake2b(json.dumps([metric, content]).encode(), digest_size=16).hexdigest()
+    return f"{metric}-{digest}"
+
+
+def _cuts(value: object) -> tuple[Cut, ...]:
+    if not isinstance(value, Sequence):
+        raise ValueError("the cuts of a stream are a list")
+    return tuple((str(position), int(number)) for position, number in value)
 
 
 def _nested(values: Mapping[Stream, object]) -> dict[str, dict[str, object]]:
     nested: dict[str, dict[str, object]] = {}
-    for (metric, shard), value in sorted(values.items()):
+    for (metric, shard), value in sorted(values.items(), key=lambda item: item[0]):
         nested.setdefault(metric, {})[str(shard)] = value
     return nested
 

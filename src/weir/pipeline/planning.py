@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from weir.pipeline.id_counts import IdProbe, count_ids
+from weir.pipeline.id_counts import IdCounts, IdProbe, count_ids
 from weir.pipeline.offsets import Offset, Stream
 from weir.telemetry.store import Tail
 from weir.telemetry.stream_ids import ORIGIN, StreamId, format_id, is_after, parse_id
@@ -36,6 +36,7 @@ ProbeOf = Callable[[Stream], StreamIds]
 class Bounds:
     max_events: int
     max_read_tasks: int
+    read_task_events: int = READ_TASK_EVENTS
 
 
 def next_offset(
@@ -48,29 +49,57 @@ def next_offset(
     if not active:
         return start
     share = shares({stream: tails[stream].length for stream in active}, max_events=bounds.max_events)
-    ends: dict[Stream, tuple[str, int]] = {}
-    for stream in active:
-        ends[stream] = _end(start.position(stream), tails[stream], share=share[stream], ids=probe(stream))
+    portions = {
+        stream: _portion(start.position(stream), tails[stream], share=share[stream], ids=probe(stream))
+        for stream in active
+    }
+    sizes = {stream: portion.size for stream, portion in portions.items()}
+    parts = parts_of(sizes, bounds)
+    cut_ids = {stream: portions[stream].cut(count) for stream, count in parts.items() if count > 1}
+    pieces = {stream: len(cut_ids.get(stream, ())) + 1 for stream in active}
+    read_tasks = spread(sizes, pieces, bounds)
     return Offset(
         at_ms=now_ms,
-        positions={**start.positions, **{stream: end for stream, (end, _) in ends.items()}},
-        read_tasks=spread(
-            {stream: size for stream, (_, size) in ends.items()}, max_read_tasks=bounds.max_read_tasks
-        ),
+        positions={**start.positions, **{stream: portion.end for stream, portion in portions.items()}},
+        read_tasks={stream: numbers[0] for stream, numbers in read_tasks.items()},
+        cuts={
+            stream: tuple(zip(cuts, read_tasks[stream][1:], strict=True))
+            for stream, cuts in cut_ids.items()
+            if cuts
+        },
+        partitions=_partitions(bounds.max_read_tasks) if any(cut_ids.values()) else 0,
     )
 
 
-def spread(sizes: Mapping[Stream, int], *, max_read_tasks: int) -> dict[Stream, int]:
-    """Assign each stream to a read task."""
-    wanted = -(-sum(sizes.values()) // READ_TASK_EVENTS)
-    loads = [0] * max(1, min(max_read_tasks, wanted, len(sizes)))
-    read_tasks = {}
-    # The largest streams first, each to the read task with the least load: the loads come out nearly equal.
-    for stream, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
+def parts_of(sizes: Mapping[Stream, int], bounds: Bounds) -> dict[Stream, int]:
+    """Into how many ranges to cut each stream, so that the read tasks have about equal work."""
+    tasks = max(1, min(bounds.max_read_tasks, sum(sizes.values()) // bounds.read_task_events))
+    fair = max(sum(sizes.values()) / tasks, 1)
+    # The rows of a cut stream must be merged. So a stream is cut only if it is much more than the work of one
+    # task, and into ranges of twice the events that are worth a task.
+    least = 2 * bounds.read_task_events
+    return {stream: max(1, min(round(size / fair), size // least, tasks)) for stream, size in sizes.items()}
+
+
+def spread(
+    sizes: Mapping[Stream, int], pieces: Mapping[Stream, int], bounds: Bounds
+) -> dict[Stream, tuple[int, ...]]:
+    """Assign each piece of each stream to a read task."""
+    wanted = max(-(-sum(sizes.values()) // bounds.read_task_events), max(pieces.values(), default=1))
+    loads = [0.0] * max(1, min(bounds.max_read_tasks, wanted, sum(pieces.values())))
+    found: dict[Stream, list[int]] = {stream: [] for stream in sizes}
+    each = [(sizes[stream] / pieces[stream], stream) for stream in sizes for _ in range(pieces[stream])]
+    # The largest pieces first, each to the read task with the least load: the loads come out nearly equal.
+    for size, stream in sorted(each, key=lambda item: (-item[0], item[1])):
         read_task = loads.index(min(loads))
         loads[read_task] += size
-        read_tasks[stream] = read_task
-    return read_tasks
+        found[stream].append(read_task)
+    return {stream: tuple(numbers) for stream, numbers in found.items()}
+
+
+def _partitions(read_tasks: int) -> int:
+    # Merged rows are far fewer than events, and each partition is a further insert.
+    return max(1, read_tasks // 2)
 
 
 def shares(lengths: Mapping[Stream, int], *, max_events: int) -> dict[Stream, int]:
@@ -82,10 +111,40 @@ def shares(lengths: Mapping[Stream, int], *, max_events: int) -> dict[Stream, in
     return found
 
 
-def _end(start: str, tail: Tail, *, share: int, ids: StreamIds) -> tuple[str, int]:
-    """The last id to take from a stream, and the estimated number of entries up to it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Portion:
+    """The part of a stream that a batch takes."""
+
+    start: str
+    tail: Tail
+    ids: StreamIds
+    end: str
+    size: int
+    """An estimate."""
+    counts: IdCounts | None = None
+
+    def cut(self, parts: int) -> tuple[str, ...]:
+        """The last ids of all ranges but the last, if the portion is cut into so many about equal ones."""
+        counts = self.counts or count_ids(
+            self.ids,
+            after=_before_next(self.start, self.tail),
+            last=parse_id(self.end),
+            length=self.size,
+            wanted=self.size,
+        )
+        found = [
+            self.ids.last_until(format_id(counts.last_within(min(self.size, counts.total) * number / parts)))
+            for number in range(1, parts)
+        ]
+        # Two cuts may meet in one millisecond, or at an end.
+        between = {one for one in found if one and is_after(one, self.start) and is_after(self.end, one)}
+        return tuple(sorted(between, key=parse_id))
+
+
+def _portion(start: str, tail: Tail, *, share: int, ids: StreamIds) -> _Portion:
+    """What a batch takes from a stream: all, or about its share."""
     if tail.length <= share:
-        return tail.last_id, tail.length
+        return _Portion(start=start, tail=tail, ids=ids, end=tail.last_id, size=tail.length)
     after = _before_next(start, tail)
     last = parse_id(tail.last_id)
     counts = count_ids(ids, after=after, last=last, length=tail.length, wanted=share)
@@ -95,7 +154,8 @@ def _end(start: str, tail: Tail, *, share: int, ids: StreamIds) -> tuple[str, in
     if end is None or not is_after(end, start):
         # Always advance, even if entries vanished while they were counted.
         end = format_id(max(filter(None, ids.neighbours([after[0]])[0]), default=last))
-    return min(end, tail.last_id, key=parse_id), round(aim)
+    end = min(end, tail.last_id, key=parse_id)
+    return _Portion(start=start, tail=tail, ids=ids, end=end, size=round(aim), counts=counts)
 
 
 def _before_next(start: str, tail: Tail) -> StreamId:

@@ -25,7 +25,7 @@ from weir.pipeline.job import PipelineOptions
 from weir.pipeline.leases import Prolong
 from weir.pipeline.plain_rows import rows_of
 from weir.pipeline.quiet import REBUILD, quiet
-from weir.pipeline.sink import SLICE_ROWS, SinkOptions, connection
+from weir.pipeline.sink import SinkOptions, insert
 from weir.pipeline.upkeep import LEASE_S, archive_lease
 from weir.telemetry.store import StreamStore
 from weir.warehouse.connection import ClickHouseConnection
@@ -171,9 +171,5 @@ def _land(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Iterator[p
                 ]
             )
             rows = rows_of(definition, events, rebuilt=True)
-            for start in range(0, rows.num_rows, SLICE_ROWS):
-                part = rows.slice(start, SLICE_ROWS)
-                connection(options.clickhouse_url).insert(
-                    definition.landing, part, token=f"{task['token']}-{start}"
-                )
+            insert(options, definition, rows, token=task["token"])
             yield pa.RecordBatch.from_pylist([{"metric": definition.name, "events": events.num_rows}])

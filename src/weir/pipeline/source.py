@@ -6,11 +6,12 @@ then behave as if nothing were new. A failed `read` fails its task, which Spark 
 
 from __future__ import annotations
 
-import json
+import base64
+import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -20,12 +21,15 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 
 from weir.errors import BrokerUnavailable, LeaseLost, Misconfigured
 from weir.model.backoff import Backoff
-from weir.pipeline.offsets import Offset, ReadTask, Stream, read_tasks_between
+from weir.pipeline.decoding import Ages
+from weir.pipeline.definition import MetricDefinition
+from weir.pipeline.offsets import BatchPlan, IdRange, Offset, ReadTask, Stream, plan_between
 from weir.pipeline.ownership import STREAMS, StreamsOwner, pause_name
-from weir.pipeline.planning import Bounds, fallback_offset, next_offset
-from weir.pipeline.segments import SPARK_SCHEMA, record_batch, segment_of
+from weir.pipeline.partials import SPARK_SCHEMA, partials_of, record_batch
+from weir.pipeline.planning import READ_TASK_EVENTS, Bounds, fallback_offset, next_offset
 from weir.pipeline.worker_exit import leave_if_abandoned
 from weir.pipeline.worker_gc import freeze_imports, without_collector
+from weir.telemetry.entries import Entries
 from weir.telemetry.store import StreamGap, StreamStore, Tail
 from weir.telemetry.stream_ids import StreamId, parse_id
 from weir.telemetry.streams import EVENT_LAYOUT, stream_key
@@ -47,28 +51,33 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options of the source, which pass through Spark as one JSON option."""
+    """The options of the source, which pass through Spark as one text."""
 
     redis_url: str
     clickhouse_url: str
-    metrics: Mapping[str, int]
-    """For each metric, the newest layout version of its events that this pipeline can read."""
+    definitions: Mapping[str, MetricDefinition]
+    ages: Ages
+    archived: bool
+    """Whether the events are encoded for the archive."""
     shards: int
     max_events: int = 400_000
     max_read_tasks: int = 1
+    read_task_events: int = READ_TASK_EVENTS
     owner: str | None = None
     """The holder of the lease on the streams, without which nothing is planned; None asks for no lease."""
 
     def as_text(self) -> str:
-        return json.dumps(asdict(self))
+        return base64.b64encode(pickle.dumps(self)).decode()
 
     @classmethod
     def from_text(cls, text: str) -> SourceOptions:
-        return cls(**json.loads(text))
+        # The text comes from the driver of this very job, which Spark trusts with pickled code anyway.
+        options: SourceOptions = pickle.loads(base64.b64decode(text))
+        return options
 
     @property
     def streams(self) -> tuple[Stream, ...]:
-        return tuple((metric, shard) for metric in self.metrics for shard in range(self.shards))
+        return tuple((metric, shard) for metric in self.definitions for shard in range(self.shards))
 
 
 class StreamsDataSource(DataSource):
@@ -134,7 +143,11 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         begin = Offset.from_json(start)
         max_events = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_events
-        bounds = Bounds(max_events=max_events, max_read_tasks=self._options.max_read_tasks)
+        bounds = Bounds(
+            max_events=max_events,
+            max_read_tasks=self._options.max_read_tasks,
+            read_task_events=self._options.read_task_events,
+        )
         end = self._retry(lambda: self._plan(begin, bounds), otherwise=begin)
         return end.as_json()
 
@@ -150,10 +163,8 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """One partition per read task."""
         # The plan is noted before anything is read, so that a lost checkpoint repeats exactly this batch.
         self._retry(lambda: self._note_plan(start, end))
-        return [
-            ReadTaskPartition(read_task)
-            for read_task in read_tasks_between(Offset.from_json(start), Offset.from_json(end))
-        ]
+        plan = plan_between(Offset.from_json(start), Offset.from_json(end))
+        return [ReadTaskPartition(read_task) for read_task in plan.read_tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
         with suppress(BrokerUnavailable, LeaseLost):
@@ -163,21 +174,33 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         leave_if_abandoned()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The entries of a read task, one run per record batch."""
+        """The entries of a read task, added up."""
         assert isinstance(partition, ReadTaskPartition)
         freeze_imports()
         store = StreamStore(self._options.redis_url)
         try:
             with without_collector():
-                for piece in partition.read_task.ranges:
-                    key = stream_key(piece.metric, piece.shard)
-                    for content in store.read(key, after=piece.after, until=piece.until):
-                        if isinstance(content, StreamGap):
-                            # The next owner may have landed and trimmed what is missing here.
-                            self._require_lease(store)
-                        yield record_batch(segment_of(partition.read_task, piece, content))
+                for partial in partials_of(
+                    partition.read_task,
+                    self._contents(store, partition.read_task),
+                    definitions=self._options.definitions,
+                    ages=self._options.ages,
+                    archived=self._options.archived,
+                ):
+                    yield record_batch(partial)
         finally:
             store.close()
+
+    def _contents(
+        self, store: StreamStore, read_task: ReadTask
+    ) -> Iterator[tuple[IdRange, Entries | StreamGap]]:
+        for piece in read_task.ranges:
+            key = stream_key(piece.metric, piece.shard)
+            for content in store.read(key, after=piece.after, until=piece.until):
+                if isinstance(content, StreamGap):
+                    # The next owner may have landed and trimmed what is missing here.
+                    self._require_lease(store)
+                yield piece, content
 
     def _plan(self, start: Offset, bounds: Bounds) -> Offset:
         """The end of the next batch."""
@@ -226,7 +249,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _require_registered(self, start: Offset, end: Offset) -> None:
         """Refuse a batch that was planned with a metric which is not registered any more."""
         moved = {stream[0] for stream, at in end.positions.items() if at != start.position(stream)}
-        for name in sorted(moved - {*self._options.metrics}):
+        for name in sorted(moved - {*self._options.definitions}):
             raise Misconfigured(
                 f"a batch that was planned before holds events of the metric `{name}`, which is not "
                 "registered; register it again, and remove it when the batch has landed"
@@ -238,7 +261,10 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Call this after the tails were read. A writer announces its version before it writes, so every event
         before these tails is of an announced version.
         """
-        names = {f"{EVENT_LAYOUT}{metric}": known for metric, known in self._options.metrics.items()}
+        names = {
+            f"{EVENT_LAYOUT}{name}": definition.kind.version
+            for name, definition in self._options.definitions.items()
+        }
         for name, version in self._streams().read_announced(list(names), shards=self._options.shards).items():
             if version > names[name]:
                 raise Misconfigured(
@@ -282,6 +308,17 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 time.sleep(_BACKOFF.pause_s(attempt + 1))
         assert otherwise is not None
         return otherwise
+
+
+def planned_batch(options: SourceOptions) -> BatchPlan:
+    """The newest planned batch, which Spark is about to run."""
+    reader = StreamsReader(options)
+    # Spark asks for a batch's partitions, which notes the plan, before it hands the batch to the job.
+    plan = reader._retry(lambda: reader._streams().recall(PLAN))
+    reader._streams().close()
+    if plan is None:
+        raise BrokerUnavailable("the plan of the batch is not in Redis; the batch will be repeated")
+    return plan_between(Offset.from_json(plan["start"]), Offset.from_json(plan["end"]))
 
 
 def settle_planned(options: SourceOptions) -> None:
