@@ -100,7 +100,8 @@ def tier_rows(warehouse: ClickHouseConnection) -> dict[str, list[dict[str, Any]]
             {"table": table},
         )
         shown = ", ".join(
-            f"finalizeAggregation({row['name']}) AS {row['name']}"
+            # As text, because the percentiles of no samples are not numbers, and those are never equal.
+            f"toString(finalizeAggregation({row['name']})) AS {row['name']}"
             if row["type"].startswith("AggregateFunction")
             else row["name"]
             for row in columns
@@ -141,5 +142,7 @@ def test_a_rebuild_of_all_kinds_of_events_gives_every_column_of_every_tier_back(
     after = tier_rows(warehouse)
     for table, rows in before.items():
         assert rows, table
-        assert after[table] == rows, table
+        assert len(after[table]) == len(rows), table
+        for was, now in zip(rows, after[table], strict=True):
+            assert {name: now[name] for name in now if now[name] != was[name]} == {}, (table, was)
     assert {row["last"]["queue_length"] for row in after["queue_metrics_1h"][-8:]} >= {0}
