@@ -22,8 +22,10 @@ import psutil
 from redis import Redis
 
 from benches.children import child
+from benches.percentiles import percentile_max_error
 from benches.pipeline_events import Producer
 from benches.pipeline_plain import POLL_S, PlainConsumer, read_per_second
+from benches.pipeline_plain_rows import make_tables_of_attempts, measure_plain_rows
 from benches.servers import bench_redis
 from weir.embedded.clickhouse import ClickHouseServer
 from weir.embedded.ports import free_port
@@ -38,6 +40,7 @@ from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 SHARDS = 4
 QUEUES = 1_000
 FRESH_RATE = 5_000
+BATCH_EVENTS = 2_500
 _SECRET = secrets.token_urlsafe(12)
 
 
@@ -49,12 +52,33 @@ class Size:
     fresh_s: float
     many_queues: int
     """How many queues there are where every event is of another queue."""
+    batches: int
+    """How many small batches are timed."""
+    plain_rows: int
     task_rounds: int
     """How often the pipeline runs with one read task and with two, in turns."""
 
 
-FULL = Size(events=1_000_000, warm_events=400_000, plain_s=15, fresh_s=30, many_queues=100_000, task_rounds=3)
-QUICK = Size(events=200_000, warm_events=100_000, plain_s=4, fresh_s=8, many_queues=20_000, task_rounds=1)
+FULL = Size(
+    events=1_000_000,
+    warm_events=400_000,
+    plain_s=15,
+    fresh_s=30,
+    many_queues=100_000,
+    batches=60,
+    plain_rows=400_000,
+    task_rounds=3,
+)
+QUICK = Size(
+    events=200_000,
+    warm_events=100_000,
+    plain_s=4,
+    fresh_s=8,
+    many_queues=20_000,
+    batches=15,
+    plain_rows=60_000,
+    task_rounds=1,
+)
 
 
 def run(*, quick: bool, events: int | None = None, **_: Any) -> dict[str, Any]:
@@ -72,7 +96,13 @@ async def _measure(size: Size) -> dict[str, Any]:
             plain = await asyncio.to_thread(bench.plain)
             async with bench.pipeline() as pid:
                 figures = await asyncio.to_thread(bench.run, pid, plain)
-            return {**figures, "two_tasks_ratio": await bench.two_tasks_ratio()}
+            return {
+                **figures,
+                "two_tasks_ratio": await bench.two_tasks_ratio(),
+                "batch_p50_ms": await bench.batch_p50_ms(tasks=1),
+                "batch_of_tasks_p50_ms": await bench.batch_p50_ms(tasks=2),
+                **await bench.plain_rows(),
+            }
 
 
 class _Bench:
@@ -102,6 +132,33 @@ class _Bench:
                 async with self.pipeline(WEIR_PIPELINE__MAX_READ_TASKS=str(tasks)):
                     rates[tasks].append(await asyncio.to_thread(self._warm_backlog))
         return round(statistics.median(rates[2]) / statistics.median(rates[1]), 2)
+
+    async def batch_p50_ms(self, *, tasks: int) -> float:
+        """How long a small batch takes, from planning to landing; with `tasks`, each stream has several."""
+        limits = {"WEIR_PIPELINE__MAX_READ_TASKS": str(tasks), "WEIR_PIPELINE__TRIGGER_MS": "50"}
+        if tasks > 1:
+            limits["WEIR_PIPELINE__READ_TASK_EVENTS"] = str(BATCH_EVENTS // (tasks * SHARDS))
+        async with self.pipeline(**limits):
+            return await asyncio.to_thread(self._batch_p50_ms)
+
+    def _batch_p50_ms(self) -> float:
+        producer = Producer(self._redis, queues=QUEUES, shards=SHARDS, prefix=secrets.token_hex(4))
+        rates = [self._backlog(producer, BATCH_EVENTS) for _ in range(self._size.batches)]
+        # The first ones meet a JVM that is not warm.
+        later = rates[len(rates) // 3 :]
+        return round(1_000 * BATCH_EVENTS / statistics.median(later))
+
+    async def plain_rows(self) -> dict[str, Any]:
+        """Events that are kept as rows of their own, through a metric that this bench registers."""
+        await make_tables_of_attempts(self._clickhouse_url)
+        async with self.pipeline(WEIR_PIPELINE__METRICS="benches.pipeline_plain_rows:definitions"):
+            return await asyncio.to_thread(
+                measure_plain_rows,
+                self._redis_url,
+                self._clickhouse_url,
+                rows=self._size.plain_rows,
+                warm_rows=self._size.plain_rows // 2,
+            )
 
     def _warm_backlog(self) -> float:
         producer = Producer(self._redis, queues=QUEUES, shards=SHARDS, prefix=secrets.token_hex(4))
@@ -147,6 +204,9 @@ class _Bench:
             "events": self._size.events,
             "queues": QUEUES,
             "shards": SHARDS,
+            "percentile_max_error": round(
+                percentile_max_error(ClickHouseConnection(self._clickhouse_url)), 5
+            ),
             "core_s_per_million": round(spent_s / self._size.events * 1_000_000, 2),
             "many_queues": self._size.many_queues,
             "events_per_s_many_queues": round(many_queues_rate),
