@@ -174,6 +174,9 @@ class PipelineSettings(SettingsSection):
     audit_period_s: Annotated[float, Field(ge=0)] = Field(
         default=600.0, description="seconds between two audits by a running pipeline; 0: never"
     )
+    read_task_events: Annotated[int | None, Field(ge=100)] = Field(
+        default=None, description="events that are worth a read task; unset: what was measured on two cores"
+    )
     metrics_port: Port | None = Field(
         default=None, description="port of the pipeline's own /metrics; unset: none"
     )

@@ -95,7 +95,7 @@ class StreamsDataSource(DataSource):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamIds:
+class RedisStreamIds:
     """The ids of one stream in Redis."""
 
     store: StreamStore
@@ -283,8 +283,8 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._streams().settle({stream_key(*stream): at for stream, at in offset.positions.items()})
         self._settled = offset
 
-    def _probe(self, stream: Stream) -> StreamIds:
-        return StreamIds(self._streams(), stream_key(*stream))
+    def _probe(self, stream: Stream) -> RedisStreamIds:
+        return RedisStreamIds(self._streams(), stream_key(*stream))
 
     def _tails(self) -> Mapping[Stream, Tail]:
         streams = self._options.streams

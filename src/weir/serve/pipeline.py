@@ -14,6 +14,7 @@ from weir.model.names import EnvironmentRef, QueueRef
 from weir.pipeline.audit_loop import RunAudit
 from weir.pipeline.drift_audit import AuditReport, PipelineAuditor
 from weir.pipeline.job import PipelineOptions
+from weir.pipeline.planning import READ_TASK_EVENTS
 from weir.pipeline.registry import load_definitions
 from weir.pipeline.session import SessionOptions
 from weir.settings import Settings, StoreUrls
@@ -38,6 +39,7 @@ def pipeline_options(settings: Settings, urls: StoreUrls) -> PipelineOptions:
         trigger_ms=chosen.trigger_ms,
         max_events=chosen.max_events,
         max_read_tasks=chosen.max_read_tasks,
+        read_task_events=chosen.read_task_events or READ_TASK_EVENTS,
         retention=settings.warehouse.retention,
         keep_archive_days=chosen.keep_archive_days,
         audit_period_s=chosen.audit_period_s,
