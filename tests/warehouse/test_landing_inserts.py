@@ -107,6 +107,19 @@ def clickhouse(tmp_path: Path) -> Iterator[RunningServer]:
     server.stop()
 
 
+def test_a_token_from_before_a_restart_is_known_after_it(clickhouse: RunningServer) -> None:
+    """Also right after the migration, when no view has been loaded from disk yet."""
+    asyncio.run(migrate_warehouse(clickhouse.url))
+    rows = landing(seed=5)
+    _insert(clickhouse.url, rows, "five")
+    once = _events(clickhouse.url)
+    assert set(once.values()) == {rows.num_rows}
+    clickhouse.kill()
+    clickhouse.start()
+    _insert(clickhouse.url, rows, "five")
+    assert _events(clickhouse.url) == once
+
+
 @pytest.mark.fault
 def test_a_kill_in_the_middle_of_an_insert_loses_and_doubles_nothing(clickhouse: RunningServer) -> None:
     """Each insert is cut off once and repeated; some kills must find a part of the tables fed."""
