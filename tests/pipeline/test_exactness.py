@@ -130,9 +130,9 @@ def test_one_stream_read_by_four_tasks_lands_exactly_once_whatever_is_killed(
     try:
         cuts = 0
         for kill in kills:
-            store.hold(600)
+            store.hold(600, holder="test")
             emission.emit(SPLIT_EVENTS)
-            store.release()
+            store.release(holder="test")
             plan = _wait_for_cuts(rig, store)
             cuts += len(plan["end"]["split"]["cuts"]["queue"]["0"])
             time.sleep(chance.uniform(0.1, 1.5))

@@ -18,7 +18,7 @@ from weir.pipeline.definition import DEFINITIONS, QUEUE_METRIC
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.rebuild import rebuild
 from weir.telemetry.codec import MetricEvent, pack
-from weir.telemetry.events import QUEUE, QUEUE_COUNTERS, STREAM_FIELD, WORKER, QueueOperation
+from weir.telemetry.events import QUEUE, QUEUE_COUNTERS, STREAM_FIELD, EventKind, QueueOperation
 from weir.telemetry.streams import stream_key
 from weir.warehouse.connection import ClickHouseConnection
 
@@ -34,7 +34,7 @@ def flow(options: PipelineOptions) -> Iterator[Flow]:
 
 
 class AllKinds:
-    """Appends events of every operation, of workers, late, from the future, and bytes that are no event."""
+    """Appends events of every kind and operation, late ones, from the future, and bytes that are none."""
 
     def __init__(self, redis: Any, *, shards: int) -> None:
         self._redis = redis
@@ -52,9 +52,10 @@ class AllKinds:
         for _ in range(count):
             shard = self._chance.randrange(self._shards)
             self._append(shard, self._event(shard), "*")
-            if self._chance.random() < 0.2:
-                key = stream_key("worker", self._chance.randrange(self._shards))
-                self._redis.xadd(key, {STREAM_FIELD: self._worker()})
+            for definition in DEFINITIONS:
+                if definition != QUEUE_METRIC and self._chance.random() < 0.2:
+                    key = stream_key(definition.name, self._chance.randrange(self._shards))
+                    self._redis.xadd(key, {STREAM_FIELD: self._other(definition.kind)})
         self._redis.xadd(stream_key("queue", 0), {STREAM_FIELD: b"junk"})
 
     def append_drained(self) -> None:
@@ -82,11 +83,11 @@ class AllKinds:
         waits = tuple(self._chance.randrange(100_000) for _ in range(self._chance.randrange(3)))
         return pack(QUEUE, MetricEvent(dimensions=names, values=values, samples=waits))
 
-    def _worker(self) -> bytes:
-        names = ("worker", "host", f"w{self._chance.randrange(3)}", "1")[: len(WORKER.dimensions)]
-        values = {field.name: self._chance.randrange(50) for field in WORKER.fields}
-        names = (*names, *("x",) * (len(WORKER.dimensions) - len(names)))
-        return pack(WORKER, MetricEvent(dimensions=names, values=values))
+    def _other(self, kind: EventKind) -> bytes:
+        names = tuple(f"{name} {self._chance.randrange(2)}" for name in kind.dimensions)
+        values = {field.name: self._chance.randrange(50) for field in kind.fields}
+        samples = tuple(self._chance.randrange(9_999) for _ in range(3)) if kind.samples else ()
+        return pack(kind, MetricEvent(dimensions=names, values=values, samples=samples))
 
 
 def tier_rows(warehouse: ClickHouseConnection) -> dict[str, list[dict[str, Any]]]:
