@@ -84,7 +84,8 @@ async def audit_pipeline(options: PipelineOptions, *, wait_s: float) -> AuditRep
     broker = RedisBroker(RedisConnection(url=options.redis_url), shards=options.shards)
     try:
         live, problem = await read_live(broker, auditor)
-        return await asyncio.to_thread(auditor.audit, live, wait_s=wait_s, problem=problem)
+        # In this thread: Python waits for asyncio's threads before it exits, and an audit waits for minutes.
+        return auditor.audit(live, wait_s=wait_s, problem=problem)
     finally:
         await broker.aclose()
         warehouse.close()
