@@ -284,6 +284,8 @@ async def test_every_query_can_be_explained_on_a_migrated_warehouse(
         "worker_ids": [],
         "everyone": 0,
         "uncounted_ids": [],
+        "before": 1,
+        "drift_table": "environment_drift",
         "environments": [("o", "p", "e")],
     }
     tables = {
@@ -299,6 +301,8 @@ async def test_every_query_can_be_explained_on_a_migrated_warehouse(
         hours = "environment_metrics_1h" if name.startswith("environment_") else defaults["hours"]
         parameters = {**defaults, "table": table, "hours": hours}
         parameters |= {"organization": "o", "project": "p", "environment": "e"}
+        if name == "environment_drifting_queues":
+            parameters["drift_table"] = "queue_drift"
         sql = query.text.replace(
             "$TENANT", ask_tenant("queue_series", environment).sql.split("WHERE ")[1].split(" AND queue")[0]
         )

@@ -85,14 +85,14 @@ def _history(environment: EnvironmentRef | None, *, limit: int, before: int) -> 
     if environment is None:
         return ask_operator("audits", limit=limit, before=before)
     return ask_tenant(
-        "environment_audits", environment, limit=limit, before=before, environments=tables.ENVIRONMENT_DRIFT
+        "environment_audits", environment, limit=limit, before=before, drift_table=tables.ENVIRONMENT_DRIFT
     )
 
 
 def _drifting(environment: EnvironmentRef | None, *, limit: int) -> Question:
     if environment is None:
         return ask_operator("drifting_queues", limit=limit)
-    return ask_tenant("environment_drifting_queues", environment, limit=limit, queues=tables.QUEUE_DRIFT)
+    return ask_tenant("environment_drifting_queues", environment, limit=limit, drift_table=tables.QUEUE_DRIFT)
 
 
 def _drift(row: Mapping[str, Any]) -> DriftOfQueue:

@@ -254,7 +254,7 @@ FROM metric_audits AS a
 LEFT JOIN
 (
     SELECT number, drift
-    FROM {environments:Identifier} FINAL
+    FROM {drift_table:Identifier} FINAL
     WHERE $TENANT
 ) AS mine USING (number)
 WHERE number < {before:UInt64}
@@ -268,7 +268,7 @@ SELECT
     q.ledger_drift AS counters,
     tier_drift, live_drift,
     arraySum(x -> abs(x), mapValues(q.ledger_drift)) + tier_drift + live_drift AS drift
-FROM {queues:Identifier} AS q FINAL
+FROM {drift_table:Identifier} AS q FINAL
 WHERE $TENANT AND drift > 0
 ORDER BY drift DESC, queue
 LIMIT {limit:UInt32}
