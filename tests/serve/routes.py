@@ -81,6 +81,7 @@ REQUESTS: tuple[Asked, ...] = (
     asked("POST /api/v1/operations/{operation}/cancel"),
     asked("POST /api/v1/operations/{operation}/retry"),
     asked("GET /api/v1/pipeline"),
+    asked("GET /api/v1/pipeline/audit"),
     asked("GET /api/v1/pipeline/metrics", operator=True),
     asked("PUT /api/v1/pipeline/metrics", {"on": True}, operator=True),
     asked("GET /api/v1/spec"),
