@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.redis_cluster import RunningCluster
 from weir.redis_client import connect
 from weir.telemetry.codec import MetricEvent, unpack
-from weir.telemetry.emitter import MetricsEmitter
+from weir.telemetry.emitter import StreamEmitter
 from weir.telemetry.entries import Entries
 from weir.telemetry.events import WORKER
 from weir.telemetry.store import StreamStore
@@ -18,7 +18,7 @@ KEYS = [stream_key("worker", shard) for shard in range(SHARDS)]
 
 async def test_what_is_emitted_into_a_cluster_is_read_and_settled(redis_cluster: RunningCluster) -> None:
     client = connect(redis_cluster.url)
-    emitter = MetricsEmitter(client, shards=SHARDS)
+    emitter = StreamEmitter(client, shards=SHARDS)
     for number in range(50):
         emitter.emit(
             WORKER, MetricEvent(dimensions=("api", "host", str(number), "1"), values={"jobs_done": number})

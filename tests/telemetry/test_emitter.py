@@ -14,7 +14,7 @@ from weir.model.message import Delivery, LeaseRef
 from weir.model.names import QueueRef
 from weir.redis_client import connect
 from weir.telemetry.codec import MetricEvent, unpack
-from weir.telemetry.emitter import MetricsEmitter
+from weir.telemetry.emitter import StreamEmitter
 from weir.telemetry.events import WORKER, WORKER_LAG
 from weir.telemetry.process_counts import ProcessCounts
 from weir.telemetry.sampler import (
@@ -66,7 +66,7 @@ async def sent(redis: Redis, shards: int) -> list[MetricEvent]:
 
 
 async def test_what_is_emitted_reaches_the_streams_of_its_metric(redis: Redis) -> None:
-    emitter = MetricsEmitter(redis, shards=4)
+    emitter = StreamEmitter(redis, shards=4)
     for worker in range(50):
         emitter.emit(WORKER, event(str(worker), jobs_done=worker))
     await emitter.flush()
@@ -75,7 +75,7 @@ async def test_what_is_emitted_reaches_the_streams_of_its_metric(redis: Redis) -
 
 
 async def test_one_subject_stays_in_one_shard_and_in_order(redis: Redis) -> None:
-    emitter = MetricsEmitter(redis, shards=8)
+    emitter = StreamEmitter(redis, shards=8)
     for number in range(20):
         emitter.emit(WORKER, event(jobs_done=number))
     await emitter.flush()
@@ -85,7 +85,7 @@ async def test_one_subject_stays_in_one_shard_and_in_order(redis: Redis) -> None
 
 
 async def test_a_full_buffer_drops_the_oldest_and_counts_them(redis: Redis) -> None:
-    emitter = MetricsEmitter(redis, shards=1, capacity=10)
+    emitter = StreamEmitter(redis, shards=1, capacity=10)
     for number in range(25):
         emitter.emit(WORKER, event(jobs_done=number))
     await emitter.flush()
@@ -94,7 +94,7 @@ async def test_a_full_buffer_drops_the_oldest_and_counts_them(redis: Redis) -> N
 
 
 async def test_events_for_a_shard_that_is_off_are_not_sent(redis: Redis) -> None:
-    emitter = MetricsEmitter(redis, shards=2)
+    emitter = StreamEmitter(redis, shards=2)
     await redis.hset(switch_key(0), "state", "off")
     for worker in range(50):
         emitter.emit(WORKER, event(str(worker), jobs_done=worker))
@@ -112,7 +112,7 @@ async def test_events_for_a_shard_that_is_off_are_not_sent(redis: Redis) -> None
 async def test_events_wait_while_redis_is_away(redis: Redis, redis_url: str) -> None:
     async with TcpProxy.to(with_database(redis_url, "7")) as proxy:
         through = connect(proxy.url)
-        emitter = MetricsEmitter(through, shards=1)
+        emitter = StreamEmitter(through, shards=1)
         proxy.refuse()
         emitter.emit(WORKER, event(jobs_done=1))
         await emitter.flush()
@@ -125,7 +125,7 @@ async def test_events_wait_while_redis_is_away(redis: Redis, redis_url: str) -> 
 
 
 async def test_what_cannot_be_packed_is_dropped_and_raises_nothing(redis: Redis) -> None:
-    emitter = MetricsEmitter(redis, shards=1)
+    emitter = StreamEmitter(redis, shards=1)
     emitter.emit(WORKER, MetricEvent(dimensions=("x" * 300, "h", "0", "1"), values={}))
     emitter.emit(WORKER, MetricEvent(dimensions=("only one",), values={}))
     await emitter.flush()
@@ -134,7 +134,7 @@ async def test_what_cannot_be_packed_is_dropped_and_raises_nothing(redis: Redis)
 
 
 async def test_a_process_reports_weighted_samples_and_its_counts(redis: Redis) -> None:
-    emitter = MetricsEmitter(redis, shards=1)
+    emitter = StreamEmitter(redis, shards=1)
     free = iter([5, 2, 9])
     probes = Probes(free_slots=lambda: next(free), pool_size=lambda: 10, internal_queue=lambda: 4)
     identity = ProcessIdentity(role="worker", hostname="h", worker_id="w1", pid=7)
@@ -166,7 +166,7 @@ async def lags_sent(redis: Redis) -> list[MetricEvent]:
 
 
 async def test_lags_are_reported_by_queue_and_those_of_many_queues_together(redis: Redis) -> None:
-    emitter, counts = MetricsEmitter(redis, shards=1), ProcessCounts()
+    emitter, counts = StreamEmitter(redis, shards=1), ProcessCounts()
     identity = ProcessIdentity(role="api", hostname="h", worker_id="w1", pid=7)
     for number in range(LAG_QUEUES + 20):
         counts.count_pops([delivery(f"q{number}", wait_ms=number)] * (100 - number))
@@ -181,7 +181,7 @@ async def test_lags_are_reported_by_queue_and_those_of_many_queues_together(redi
 
 
 async def test_many_lags_become_several_events(redis: Redis) -> None:
-    emitter, counts = MetricsEmitter(redis, shards=1), ProcessCounts()
+    emitter, counts = StreamEmitter(redis, shards=1), ProcessCounts()
     counts.count_pops([delivery("q", wait_ms=number) for number in range(2 * LAGS_PER_EVENT + 1)])
     ProcessSampler(ProcessIdentity(role="api"), emitter, counts).flush()
     await emitter.flush()
@@ -195,7 +195,7 @@ class Leaving(Exception):
 
 
 async def test_a_sampler_measures_how_late_the_loop_is_and_flushes_on_the_way_out(redis: Redis) -> None:
-    emitter = MetricsEmitter(redis, shards=1)
+    emitter = StreamEmitter(redis, shards=1)
     now = [100.0]
 
     async def sleep(seconds: float) -> None:

@@ -22,7 +22,7 @@ from weir.serve.loops import Loop, LoopSupervisor
 from weir.settings import Settings, StoreUrls
 from weir.stores.open import open_stores
 from weir.stores.urls import resolve_urls
-from weir.telemetry.emitter import MetricsEmitter
+from weir.telemetry.emitter import StreamEmitter
 from weir.telemetry.live_workers import AliveSignal
 from weir.telemetry.presence import Presence
 from weir.telemetry.process_counts import ProcessCounts
@@ -76,7 +76,7 @@ async def work(settings: Settings, urls: StoreUrls, options: WorkerOptions) -> N
             stack, urls, database=database, shards=settings.shards, say=log.warning, activity=counts
         )
         broker = Observed(stores.broker, activity=counts)
-        emitter = MetricsEmitter(stores.redis, shards=settings.shards)
+        emitter = StreamEmitter(stores.redis, shards=settings.shards)
         identity = ProcessIdentity(role="worker")
         presence = Presence(stores.redis, worker_id=identity.worker_id)
         probes = Probes(

@@ -55,7 +55,7 @@ from weir.serve.switching import metrics_switching
 from weir.serve.watch import pipeline_watch
 from weir.settings import ApiSettings, DeadLetterSettings, LoadSettings, Settings, StoreUrls
 from weir.stores.open import open_stores, start_database
-from weir.telemetry.emitter import MetricsEmitter
+from weir.telemetry.emitter import StreamEmitter
 from weir.telemetry.live_workers import LiveWorkers
 from weir.telemetry.presence import Presence, ServingProcesses
 from weir.telemetry.process_counts import ProcessCounts
@@ -114,7 +114,7 @@ async def open_process(
         switch = MetricsSwitch(RedisConnection(url=urls.redis), shards=settings.shards)
         stack.push_async_callback(switch.aclose)
         await switch.take_over()
-        emitter = MetricsEmitter(redis, shards=settings.shards)
+        emitter = StreamEmitter(redis, shards=settings.shards)
         identity = ProcessIdentity(role="api")
         presence = Presence(redis, worker_id=identity.worker_id)
         sampler = ProcessSampler(identity, emitter, counts, probes=_pool_probes(database))

@@ -16,7 +16,7 @@ from redis.asyncio.cluster import RedisCluster
 
 from weir.redis_client import DRIVER_ERRORS, connect
 from weir.telemetry.codec import MetricEvent
-from weir.telemetry.emitter import EmitterCounts, MetricsEmitter
+from weir.telemetry.emitter import EmitterCounts, StreamEmitter
 from weir.telemetry.events import EventKind
 from weir.telemetry.streams import EVENT_LAYOUT, metric_layouts_key
 
@@ -121,7 +121,7 @@ class _Sender:
     async def _send(self) -> None:
         owner = self._owner
         redis = connect(owner._url)
-        emitter = MetricsEmitter(redis, shards=owner._shards, capacity=owner._capacity)
+        emitter = StreamEmitter(redis, shards=owner._shards, capacity=owner._capacity)
         emitter.counts = owner._sent
         try:
             while not self._ending.is_set():
@@ -133,7 +133,7 @@ class _Sender:
         finally:
             await redis.aclose()
 
-    async def _round(self, redis: Redis | RedisCluster, emitter: MetricsEmitter) -> None:
+    async def _round(self, redis: Redis | RedisCluster, emitter: StreamEmitter) -> None:
         for kind, event in self._owner._take():
             self._kinds.setdefault(kind.name, kind)
             emitter.emit(kind, event)

@@ -41,7 +41,7 @@ class EmitterCounts:
     failed_flushes: int = 0
 
 
-class MetricsEmitter:
+class StreamEmitter:
     """A bounded buffer of packed events and the loop that empties it."""
 
     def __init__(

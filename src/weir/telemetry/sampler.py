@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from weir.model.names import QueueRef
 from weir.telemetry.codec import MetricEvent
-from weir.telemetry.emitter import MetricsEmitter
+from weir.telemetry.emitter import StreamEmitter
 from weir.telemetry.events import WORKER, WORKER_LAG
 from weir.telemetry.process_counts import LAGS, ProcessCounts
 
@@ -67,7 +67,7 @@ class ProcessSampler:
     def __init__(
         self,
         identity: ProcessIdentity,
-        emitter: MetricsEmitter,
+        emitter: StreamEmitter,
         counts: ProcessCounts,
         *,
         probes: Probes | None = None,

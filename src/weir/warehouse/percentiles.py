@@ -3,7 +3,7 @@
 A tier keeps the waits of a bucket as a sketch (DDSketch): counts of waits by size, in steps of 2 %. Merging
 adds counts, so the answer is the same in every tier, in any order and after a rebuild. It is within 1 % of
 the wait at the rank that numpy calls `inverted_cdf`: the smallest wait that the share `level` of all waits
-does not exceed. Under 50 ms it is that wait exactly. Lags of messages are kept and read in the same way.
+does not exceed. Under 49 ms it is that wait exactly. Lags of messages are kept and read in the same way.
 
 The engine takes the wait with the index `level * (count - 1)`, rounded down, which is one lower. With the
 greatest wait added once more the count is one greater, and a level lower by `_STEP_BACK` also keeps a product

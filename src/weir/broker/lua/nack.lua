@@ -18,7 +18,7 @@ if before == 'stale' then return {'stale'} end
 if before then return {'ok', before} end
 local now = clock()
 allow_draining()
-local delays = {}
+local answer = {'ok', ''}
 local function step(q, lease, error, delay, chance, counts)
   local _, _, name, start = struct.unpack(LEASE, lease)
   local sequence, id, attempts, enqueued, _, expires, priority, rest = struct.unpack(MEMBER, lease, start + name)
@@ -36,9 +36,9 @@ local function step(q, lease, error, delay, chance, counts)
   if error ~= '' then redis.call('HSET', q.key.errors, id, error) end
   postpone(q, sequence, id, attempts, enqueued, now + delay, expires, priority, order_key)
   tally(q, counts, 'nacked', 1)
-  delays[#delays + 1] = delay
+  answer[#answer + 1] = delay
   return 'd'
 end
-local reply = failures(FIRST_ARGUMENT, now, 'nack', step)
-record(reply)
-return {'ok', reply, unpack(delays)}
+answer[2] = failures(FIRST_ARGUMENT, now, 'nack', step)
+record(answer[2])
+return answer
