@@ -42,6 +42,7 @@ class TcpProxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._stranded: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._watched: dict[bytes, asyncio.Event] = {}
         self.replies = 0
         """How many chunks of replies the server has sent."""
 
@@ -106,6 +107,10 @@ class TcpProxy:
         self._accepting = False
         self.cut()
 
+    def swallowed(self, request: bytes) -> asyncio.Event:
+        """Set when bytes that begin so were swallowed."""
+        return self._watched.setdefault(request, asyncio.Event())
+
     def cut(self) -> None:
         """Reset every open connection; new ones work."""
         for writer in list(self._writers):
@@ -113,7 +118,7 @@ class TcpProxy:
                 writer.transport.abort()
 
     def strand(self) -> None:
-        """Leave every open connection open and dead; new ones work."""
+        """Leave every open connection open and dead, also when the other side ends it; new ones work."""
         self._stranded |= self._writers
 
     def heal(self) -> None:
@@ -156,13 +161,17 @@ class TcpProxy:
                 if sink not in self._stranded and not self._swallows(is_reply=is_reply):
                     sink.write(data)
                     await sink.drain()
+                    continue
+                for request, seen in self._watched.items():
+                    if data.startswith(request):
+                        seen.set()
         except OSError:
             return
         finally:
-            self._writers.discard(sink)
-            self._stranded.discard(sink)
-            with suppress(Exception):
-                sink.close()
+            if sink not in self._stranded:
+                self._writers.discard(sink)
+                with suppress(Exception):
+                    sink.close()
 
     def _must_cut(self) -> bool:
         self.replies += 1

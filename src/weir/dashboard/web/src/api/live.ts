@@ -26,10 +26,12 @@ export function listen<T>(path: string, onEvent: (event: string, data: T) => voi
 }
 
 async function readStream<T>(path: string, signal: AbortSignal, onEvent: (event: string, data: T) => void) {
-  const response = await request(path, { signal, headers: { Accept: "text/event-stream" } });
-  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
-  let buffer = "";
+  const attempt = new AbortController();
+  const options = { signal: AbortSignal.any([signal, attempt.signal]), headers: { Accept: "text/event-stream" } };
   try {
+    const response = await inTime(request(path, options));
+    const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+    let buffer = "";
     for (;;) {
       const { done, value } = await inTime(reader.read());
       if (done) return;
@@ -40,11 +42,11 @@ async function readStream<T>(path: string, signal: AbortSignal, onEvent: (event:
       stale.succeed();
     }
   } finally {
-    reader.cancel().catch(() => undefined);
+    attempt.abort(); // a dead connection is not used again for the next attempt
   }
 }
 
-/** A stream that fell silent without an end (a cut cable, a frozen server) counts as broken. */
+/** A stream that is not answered, or fell silent without an end (a cut cable, a frozen server), counts as broken. */
 async function inTime<T>(next: Promise<T>): Promise<T> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const silence = new Promise<never>((_, fail) => {
