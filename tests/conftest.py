@@ -17,13 +17,13 @@ from support.redis_cluster import RunningCluster
 from support.running_api import RunningApi, running_api
 from support.servers import RunningServer, TestServers, redis_program, start_server
 from support.urls import with_database
+from support.warehouse_template import WarehouseTemplate
 from weir.control.database import Database
 from weir.control.migrate import migrate_postgres
 from weir.embedded.postgres import PostgresServer
 from weir.embedded.redis_binary import SETTING, redis_binary
 from weir.model.names import EnvironmentRef
 from weir.testing.clocks import ManualClock
-from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 
 _TEMPLATE = "weir_template"
 _CACHE = Path(__file__).parents[1] / ".servers"
@@ -135,14 +135,17 @@ async def database(database_url: str) -> AsyncIterator[Database]:
         yield database
 
 
+@pytest.fixture(scope="session")
+def warehouses(clickhouse_url: str) -> WarehouseTemplate:
+    """Makes migrated ClickHouse databases."""
+    return WarehouseTemplate(clickhouse_url)
+
+
 @pytest.fixture
-def warehouse_url(clickhouse_url: str) -> Iterator[str]:
+def warehouse_url(warehouses: WarehouseTemplate) -> Iterator[str]:
     """A migrated ClickHouse database of the test's own."""
-    name = f"t_{uuid4().hex}"
-    url = with_database(clickhouse_url, name)
-    asyncio.run(migrate_warehouse(url))
-    yield url
-    asyncio.run(drop_warehouse(url))
+    with warehouses.copied() as url:
+        yield url
 
 
 @pytest.fixture
@@ -157,21 +160,19 @@ def api_process(
     redis_url: str,
     postgres_url: str,
     migrated_template: str,
-    clickhouse_url: str,
+    warehouses: WarehouseTemplate,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[RunningApi]:
     """One API for all tests of commands; each has tenants of its own in it."""
     name = f"api_{uuid4().hex}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name} TEMPLATE {migrated_template} STRATEGY FILE_COPY")
-    warehouse = with_database(clickhouse_url, name)
-    asyncio.run(migrate_warehouse(warehouse))
     # A database of its own in Redis too: its sweepers follow the real time, and other tests set theirs.
     redis = f"{redis_url.rpartition('/')[0]}/1"
     stores = {"redis_url": redis, "postgres_url": with_database(postgres_url, name)}
-    with running_api(tmp_path_factory.mktemp("api"), clickhouse_url=warehouse, **stores) as running:
+    folder = tmp_path_factory.mktemp("api")
+    with warehouses.copied() as warehouse, running_api(folder, clickhouse_url=warehouse, **stores) as running:
         yield running
-    asyncio.run(drop_warehouse(warehouse))
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 

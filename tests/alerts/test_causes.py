@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 
 from support.history import Moment, land_moments
 from support.urls import with_database
+from support.warehouse_template import WarehouseTemplate
 from weir.alerts.alert_records import AlertRecords
 from weir.alerts.causes import explain
 from weir.alerts.evaluation_writer import load_memories
@@ -44,7 +45,6 @@ from weir.telemetry.live_workers import AliveSignal, LiveWorker, LiveWorkers, Qu
 from weir.telemetry.streams import stream_key, switch_key
 from weir.telemetry.tails import RedisTails
 from weir.warehouse.connection import ClickHouseConnection
-from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 from weir.warehouse.reading.warehouse import Warehouse, open_warehouse
 from weir.workers.journal import AttemptRecord, PostgresJournal
 
@@ -200,12 +200,10 @@ def _moment(entry_id: bytes, fields: dict[bytes, bytes], ago_ms: int) -> Moment:
 
 
 @pytest.fixture(scope="module")
-def shared_url(clickhouse_url: str) -> Iterator[str]:
+def shared_url(warehouses: WarehouseTemplate) -> Iterator[str]:
     """A warehouse that tests share: each has a tenant of its own."""
-    url = with_database(clickhouse_url, f"t_{uuid4().hex}")
-    asyncio.run(migrate_warehouse(url))
-    yield url
-    asyncio.run(drop_warehouse(url))
+    with warehouses.copied() as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ import pytest
 
 from dev.tools import promtool
 from support.history import land_worker
-from support.urls import with_database
+from support.warehouse_template import WarehouseTemplate
 from weir.api.app import describe
 from weir.control.database import Database
 from weir.control.principals import Role
@@ -34,7 +34,6 @@ from weir.serve.run import served
 from weir.settings import ApiSettings, EmbeddedSettings, Settings, StoreUrls
 from weir.telemetry.presence import ServingProcess, ServingProcesses
 from weir.warehouse.connection import ClickHouseConnection
-from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 
 OPERATOR = "operators-secret"
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
@@ -44,11 +43,9 @@ ENDING = ("revoke_token", "rotate_token")
 
 
 @pytest.fixture(scope="module")
-def migrated_warehouse(clickhouse_url: str) -> Iterator[str]:
-    url = with_database(clickhouse_url, f"api_{uuid4().hex}")
-    asyncio.run(migrate_warehouse(url))
-    yield url
-    asyncio.run(drop_warehouse(url))
+def migrated_warehouse(warehouses: WarehouseTemplate) -> Iterator[str]:
+    with warehouses.copied() as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

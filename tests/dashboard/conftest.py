@@ -5,7 +5,6 @@ The server and the browser are started once; every test has a tenant of its own.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from support.urls import with_database
+from support.warehouse_template import WarehouseTemplate
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
@@ -28,7 +28,6 @@ from weir.model.names import EnvironmentRef
 from weir.serve.run import served
 from weir.settings import ApiSettings, EmbeddedSettings, Settings, StoreUrls
 from weir.warehouse.connection import ClickHouseConnection
-from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
 
 from .world import Site, World
 
@@ -49,16 +48,14 @@ CHROMIUM_FLAGS = (
 
 @pytest.fixture(scope="module")
 def stores(
-    redis_url: str, postgres_url: str, clickhouse_url: str, migrated_template: str
+    redis_url: str, postgres_url: str, warehouses: WarehouseTemplate, migrated_template: str
 ) -> Iterator[StoreUrls]:
     """Stores that the tests of a module share."""
     name = f"t_{uuid4().hex}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name} TEMPLATE {migrated_template} STRATEGY FILE_COPY")
-    warehouse = with_database(clickhouse_url, name)
-    asyncio.run(migrate_warehouse(warehouse))
-    yield StoreUrls(redis=redis_url, postgres=with_database(postgres_url, name), clickhouse=warehouse)
-    asyncio.run(drop_warehouse(warehouse))
+    with warehouses.copied() as warehouse:
+        yield StoreUrls(redis=redis_url, postgres=with_database(postgres_url, name), clickhouse=warehouse)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
-from uuid import uuid4
 
 import pytest
 
-from support.urls import with_database
 from support.warehouse import WarehouseRig
-from weir.warehouse.migrate import drop_warehouse, migrate_warehouse
+from support.warehouse_template import WarehouseTemplate
 
 
 @pytest.fixture(scope="module")
-def shared_url(clickhouse_url: str) -> Iterator[str]:
+def shared_url(warehouses: WarehouseTemplate) -> Iterator[str]:
     """A warehouse that tests share: each has a tenant of its own."""
-    url = with_database(clickhouse_url, f"t_{uuid4().hex}")
-    asyncio.run(migrate_warehouse(url))
-    yield url
-    asyncio.run(drop_warehouse(url))
+    with warehouses.copied() as url:
+        yield url
 
 
 @pytest.fixture
