@@ -16,6 +16,7 @@ from tests.pipeline.flow import Flow
 from support.tcp_proxy import TcpProxy
 from support.waiting import until, wait_until
 from weir.errors import Conflict, Unavailable, WarehouseUnavailable
+from weir.pipeline import drift_audit
 from weir.pipeline.audit_loop import AuditLoop
 from weir.pipeline.drift_audit import LEASE, AuditReport, PipelineAuditor
 from weir.pipeline.job import PipelineOptions
@@ -102,8 +103,13 @@ def test_the_hold_of_a_killed_process_ends_by_itself(store: StreamStore, streams
 
 
 def test_an_audit_that_cannot_finish_says_so_and_is_never_zero(
-    auditor: PipelineAuditor, store: StreamStore, emission: Emission, warehouse: ClickHouseConnection
+    auditor: PipelineAuditor,
+    store: StreamStore,
+    emission: Emission,
+    warehouse: ClickHouseConnection,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(drift_audit, "BATCH_WAIT_S", 0.2)
     emission.emit(10)
     report = auditor.audit({}, wait_s=0.1)
     assert (report.drift, report.complete, report.ledger_drift, report.queues) == (None, False, None, None)

@@ -1,0 +1,22 @@
+"""How long Spark's batches took, by the times of the notes in its journal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PLANS = "offsets"
+_ENDS = "commits"
+
+
+def batch_times_ms(checkpoint: Path) -> list[float]:
+    """For each batch that the journal remembers, in order: from the note of its plan to that of its end."""
+    ended = [int(note.name) for note in (checkpoint / _ENDS).iterdir() if note.name.isdigit()]
+    return [
+        (_time_ns(checkpoint / _ENDS / str(number)) - _time_ns(checkpoint / _PLANS / str(number))) / 1e6
+        for number in sorted(ended)
+        if (checkpoint / _PLANS / str(number)).exists()
+    ]
+
+
+def _time_ns(note: Path) -> int:
+    return note.stat().st_mtime_ns
