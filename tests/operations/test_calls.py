@@ -111,4 +111,4 @@ async def test_operations_of_before_name_the_calls_that_they_will_ask_about(
                 (name, payload),
             )
         await connection.execute(migrations["operation_calls"].text.encode())
-    assert await service.queue.asked_about(["old/1", "old/2"]) == {"old/1"}
+    assert await service.queue.find_asked_about(["old/1", "old/2"]) == {"old/1"}

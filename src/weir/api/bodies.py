@@ -213,8 +213,8 @@ class Fields:
         except (binascii.Error, ValueError):
             raise self.wrong(name, "is not base64") from None
 
-    def done(self) -> None:
-        """Every member must have been taken."""
+    def refuse_rest(self) -> None:
+        """Refuse the members that nobody has taken."""
         if self._left > 0:
             known = "it has members that this route does not know"
             raise InvalidInput(

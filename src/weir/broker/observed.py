@@ -55,9 +55,9 @@ _WITH_DEADLINES = frozenset({"enqueue", "ack", "nack", "dead_letter", "settle_ca
 class Observer(Protocol):
     """Hears of every call once."""
 
-    def done(self, verb: str, *, seconds: float, items: int) -> None: ...
+    def count_call(self, verb: str, *, seconds: float, items: int) -> None: ...
 
-    def failed(self, verb: str, *, seconds: float, code: str) -> None: ...
+    def count_failure(self, verb: str, *, seconds: float, code: str) -> None: ...
 
 
 class PrometheusObserver:
@@ -79,11 +79,11 @@ class PrometheusObserver:
             "weir_broker_errors_total", "Broker calls that failed.", ["verb", "code"], registry=registry
         )
 
-    def done(self, verb: str, *, seconds: float, items: int) -> None:
+    def count_call(self, verb: str, *, seconds: float, items: int) -> None:
         self._seconds.labels(verb).observe(seconds)
         self._items.labels(verb).inc(items)
 
-    def failed(self, verb: str, *, seconds: float, code: str) -> None:
+    def count_failure(self, verb: str, *, seconds: float, code: str) -> None:
         self._seconds.labels(verb).observe(seconds)
         self._errors.labels(verb, code).inc()
 
@@ -112,12 +112,12 @@ class Observed:
         except BaseException as error:
             code = error.code if isinstance(error, WeirError) else type(error).__name__
             if self._observer is not None:
-                self._observer.failed(verb, seconds=time.perf_counter() - started, code=code)
+                self._observer.count_failure(verb, seconds=time.perf_counter() - started, code=code)
             if self._activity is not None and _is_failure(verb, error):
                 self._activity.count_error()
             raise
         if self._observer is not None:
-            self._observer.done(verb, seconds=time.perf_counter() - started, items=count[0])
+            self._observer.count_call(verb, seconds=time.perf_counter() - started, items=count[0])
 
     @property
     def shards(self) -> int:

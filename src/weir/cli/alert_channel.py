@@ -48,19 +48,19 @@ def _configuration(
     """What the options say; the API knows what each kind of channel needs."""
     options = {
         "url": url,
-        "secrets": [_asked(one, "Secret") for one in secret] if secret else None,
+        "secrets": [_ask_secret(one, "Secret") for one in secret] if secret else None,
         "host": host,
         "port": port,
         "tls": None if tls is None else tls.value,
         "from": sender,
         "to": to or None,
         "username": username,
-        "password": None if password is None else _asked(password, "Password"),
+        "password": None if password is None else _ask_secret(password, "Password"),
     }
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _asked(text: str, what: str) -> str:
+def _ask_secret(text: str, what: str) -> str:
     """A secret as it was given, or as a person types it: a command line can be seen by others."""
     return str(typer.prompt(what, hide_input=True, err=True)) if text == "-" else text
 

@@ -17,7 +17,7 @@ from weir.client.errors import ApiError, Unreachable
 from weir.client.options import ClientOptions
 from weir.client.transport import Transport
 from weir.errors import Misconfigured, Unavailable, WeirError
-from weir.serve.address import OPERATOR_FILE, known_address, read_token
+from weir.serve.address import OPERATOR_FILE, find_address, read_token
 from weir.settings import Settings
 
 Result = TypeVar("Result")
@@ -155,7 +155,7 @@ def _address(settings: Settings) -> tuple[str, str, str | None]:
     there the environment is `default` unless the command says otherwise.
     """
     folder = settings.embedded.data_dir
-    url = settings.url or known_address(folder)
+    url = settings.url or find_address(folder)
     if url is None:
         raise Misconfigured(
             f"no API runs over `{folder}` and WEIR_URL is not set; start one with `weir up`, or set it"

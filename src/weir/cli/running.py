@@ -20,7 +20,7 @@ def run_until_done(work: Coroutine[Any, Any, Result], *, fast: bool = False) -> 
     `fast` runs it on uvloop, for work that answers requests.
     """
     with asyncio.Runner(loop_factory=_uvloop if fast else None) as runner:
-        return runner.run(_guarded(work))
+        return runner.run(_run_until_signal(work))
 
 
 def say(text: str) -> None:
@@ -40,7 +40,7 @@ def _uvloop() -> asyncio.AbstractEventLoop:
     return cast(asyncio.AbstractEventLoop, uvloop.new_event_loop())
 
 
-async def _guarded(work: Coroutine[Any, Any, Result]) -> Result | None:
+async def _run_until_signal(work: Coroutine[Any, Any, Result]) -> Result | None:
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -52,7 +52,7 @@ def create(
     lifetime_ms = None if expires is None else duration_ms(expires)
 
     async def make(api: ApiSession) -> dict[str, Any]:
-        owner = await _chosen(api, role, names)
+        owner = await _choose_scope(api, role, names)
         body = given(name=name, role=role.value, lifetime_ms=lifetime_ms, **owner)
         return await api.post("tokens", body=body)
 
@@ -116,7 +116,7 @@ async def _bootstrap(settings: Settings) -> str:
     return text
 
 
-async def _chosen(api: ApiSession, role: Role, names: dict[str, str | None]) -> dict[str, str | None]:
+async def _choose_scope(api: ApiSession, role: Role, names: dict[str, str | None]) -> dict[str, str | None]:
     """The scope of a new token. An operator who names none means the default environment."""
     if any(names.values()) or role is Role.OPERATOR:
         return names

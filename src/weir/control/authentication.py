@@ -87,7 +87,7 @@ class CachedAuthenticator:
         entry = self._entries.get(parts.id) or self._unknown.get(parts.id)
         if entry is None or self._monotonic() - entry.read_at_s >= self._fresh_s:
             entry = await self._read(parts.id, entry)
-        return self._checked(entry, parts)
+        return self._check(entry, parts)
 
     def recall(self, text: str) -> tuple[Principal, bool] | None:
         parts = parse(text)
@@ -98,7 +98,7 @@ class CachedAuthenticator:
         if age_s >= max(self._fresh_s, self._stale_s):
             return None
         try:
-            return self._checked(entry, parts), age_s < self._fresh_s
+            return self._check(entry, parts), age_s < self._fresh_s
         except Unauthenticated:
             return None
 
@@ -184,7 +184,7 @@ class CachedAuthenticator:
         entries[token_id] = entry
         return entry
 
-    def _checked(self, entry: _Entry, parts: TokenText) -> Principal:
+    def _check(self, entry: _Entry, parts: TokenText) -> Principal:
         now_ms = self._clock.now_ms()
         token = entry.token
         # An unknown id is compared too, so that the time of the answer does not tell whether an id exists.

@@ -66,7 +66,7 @@ class AdmittingPusher:
             return answers
         if decision is Decision.QUEUE:
             return await self._intake.queue(items)
-        raise self._overflow.overloaded()
+        raise self._overflow.refuse()
 
 
 class Intake:
@@ -180,17 +180,17 @@ class Overflow:
     def admit(self, kind: OperationType, holder: Holder) -> None:
         """Turn an operation away before anything is read or parsed for it, if that is what would happen."""
         if self._admission.peek(kind, holder) is Decision.REJECT:
-            error = self.overloaded()
+            error = self.refuse()
             if kind is OperationType.PUSH:
                 self._tally.count_refusal(error)
             raise error
 
-    def overloaded(self, *, refused: int = 1) -> Overloaded:
-        """The refusal of so many: come back once a tenth of the queue has drained, later if many others are
-        refused."""
+    def refuse(self, *, times: int = 1) -> Overloaded:
+        """Count so many refusals; the error says to come back once a tenth of the queue has drained, later if
+        many others are refused."""
         depth = self._admission.depth
         drain_ms = self._rate().wait_ms(depth // 10) or 1_000
-        wait_ms = max(drain_ms, self._refusals.count(refused) / REFUSALS_PER_S * 1000)
+        wait_ms = max(drain_ms, self._refusals.count(times) / REFUSALS_PER_S * 1000)
         spread = 1 + random.random() / 2
         return Overloaded(
             f"this process is busy and {depth} operations are queued; try again later",
@@ -213,7 +213,7 @@ class Overflow:
         if not must and not admission.may_queue(
             OperationType.PUSH, len(operations), holder, for_load=for_load
         ):
-            raise self.overloaded()
+            raise self.refuse()
         with admission.entering(sum(operation.messages for operation in operations), holder):
             written = await self._writer.add(operations)
         if for_load and not must:

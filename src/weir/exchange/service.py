@@ -63,7 +63,7 @@ class OperationService:
         self.writer = OperationWriter(
             self.queue,
             gates=Gates(broker=broker, reach=self.reach, known=known),
-            added=self._added,
+            added=self._note_depth,
         )
         self.overflow = Overflow(
             writer=self.writer, admission=self.admission, tally=self.tally, rate=lambda: self.sampler.rate
@@ -91,7 +91,7 @@ class OperationService:
     def counted_settler(self, settler: Settler) -> Settler:
         return CountedSettler(settler, self.tally)
 
-    def _added(self, depth: int) -> None:
+    def _note_depth(self, depth: int) -> None:
         self.admission.depth = depth
         self.processor.wake()
 
@@ -111,8 +111,8 @@ class OperationService:
         """All loops at once, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for loop in self.loops().values():
-                tasks.create_task(_going(loop))
+                tasks.create_task(_keep_going(loop))
 
 
-async def _going(loop: Callable[[], Awaitable[None]]) -> None:
+async def _keep_going(loop: Callable[[], Awaitable[None]]) -> None:
     await loop()

@@ -36,13 +36,13 @@ class BoundedThreads:
             async with asyncio.timeout(self._patience_s / 4 if short else self._patience_s):
                 await self._free.acquire()
                 working = asyncio.wrap_future(self._threads.submit(work, *args, **kwargs))
-                working.add_done_callback(self._ended)
+                working.add_done_callback(self._release)
                 return await asyncio.shield(working)
         except TimeoutError:
             self._fail_fast_until = time.monotonic() + _FAIL_FAST_S
             raise TimeoutError(f"no answer within {self._patience_s:g} s") from None
 
-    def _ended(self, working: asyncio.Future[T]) -> None:
+    def _release(self, working: asyncio.Future[T]) -> None:
         self._free.release()
         if not working.cancelled():
             # The caller may be gone. Reading the error keeps asyncio from logging it as never retrieved.

@@ -24,7 +24,7 @@ Known = Callable[[QueueRef], Awaitable[bool]]
 """Whether a queue is defined, asked when the broker cannot tell."""
 
 
-async def _trusted(_: QueueRef) -> bool:
+async def _trust(_: QueueRef) -> bool:
     return True
 
 
@@ -65,7 +65,7 @@ class Gates:
     ) -> None:
         self._broker = broker
         self._reach = reach
-        self._known = known or _trusted
+        self._known = known or _trust
         self._timeout_s = timeout_s
 
     async def close(self, operations: Sequence[NewOperation], *, however_full: bool = False) -> Closed:

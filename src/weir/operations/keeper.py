@@ -145,7 +145,7 @@ class Keeper:
     async def _ask_each(self, shards: Iterable[int], ask: Callable[[int], Awaitable[T]]) -> dict[int, T]:
         """What each shard answers, side by side; one that does not answer soon is out of reach."""
 
-        async def asked(shard: int) -> tuple[int, T] | None:
+        async def ask_one(shard: int) -> tuple[int, T] | None:
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     return shard, await ask(shard)
@@ -153,7 +153,7 @@ class Keeper:
                 self._reach.lose(shard)
                 return None
 
-        answers = await asyncio.gather(*map(asked, shards))
+        answers = await asyncio.gather(*map(ask_one, shards))
         return dict(answer for answer in answers if answer is not None)
 
     async def close_open_gates(self) -> None:

@@ -104,7 +104,7 @@ class OrphanGates:
         if not page:
             self._skip[shard] = 0
             return 0
-        alive = await self._queue.unfinished([gate.operation for _, gate in page])
+        alive = await self._queue.find_unfinished([gate.operation for _, gate in page])
         orphans: dict[QueueRef, list[Gated]] = defaultdict(list)
         for queue, gate in page:
             if gate.operation not in alive:
@@ -143,6 +143,6 @@ class IdleCalls:
         idle = await self._broker.idle_calls(shard, idle_ms=self._idle_ms)
         if not idle:
             return 0
-        needed = await self._queue.asked_about(idle)
+        needed = await self._queue.find_asked_about(idle)
         slots = [slot for slot in idle if slot not in needed]
         return await self._broker.forget_calls(shard, slots, idle_ms=self._idle_ms)

@@ -136,7 +136,7 @@ class Processor:
         lost = [result.id for result in results if result.error == GateLost.__name__]
         if not lost:
             return results
-        mine = await self._queue.still_mine(lost, worker=self.worker)
+        mine = await self._queue.find_still_mine(lost, worker=self.worker)
         void: set[str] = set()
         for queue, gates in _gates(c for c in claimed if c.id in mine).items():
             granted = await self._broker.close_gates(queue, gates)

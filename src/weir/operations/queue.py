@@ -105,15 +105,15 @@ class OperationQueue:
         )
         return {OperationId(str(row["id"])): row["age_ms"] for row in rows}
 
-    async def still_mine(self, ids: Sequence[OperationId], *, worker: str) -> set[OperationId]:
+    async def find_still_mine(self, ids: Sequence[OperationId], *, worker: str) -> set[OperationId]:
         rows = await self._database.fetch(QUERIES["still_mine"], id=list(ids), worker=worker)
         return {OperationId(str(row["id"])) for row in rows}
 
-    async def unfinished(self, ids: Sequence[str]) -> set[str]:
+    async def find_unfinished(self, ids: Sequence[str]) -> set[str]:
         rows = await self._database.fetch(QUERIES["unfinished"], id=list(ids))
         return {str(row["id"]) for row in rows}
 
-    async def asked_about(self, slots: Sequence[str]) -> set[str]:
+    async def find_asked_about(self, slots: Sequence[str]) -> set[str]:
         """The slots of calls that an operation will still ask about."""
         rows = await self._database.fetch(QUERIES["asked_about"], slots=list(slots))
         return {str(row["call_lane"]) for row in rows}

@@ -34,7 +34,7 @@ from weir.telemetry.store import StreamGap, StreamStore, Tail
 from weir.telemetry.stream_ids import StreamId, parse_id
 from weir.telemetry.streams import EVENT_LAYOUT, stream_key
 from weir.warehouse.connection import ClickHouseConnection
-from weir.warehouse.ingest import landed_positions
+from weir.warehouse.ingest import read_landed_positions
 
 _log = structlog.get_logger(__name__)
 
@@ -135,7 +135,9 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = self._retry(lambda: self._streams().recall(PLAN))
         if plan is not None:
             return Offset.from_json(plan["start"]).as_json()
-        return fallback_offset(landed_positions(ClickHouseConnection(self._options.clickhouse_url))).as_json()
+        return fallback_offset(
+            read_landed_positions(ClickHouseConnection(self._options.clickhouse_url))
+        ).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(self._options.max_events)

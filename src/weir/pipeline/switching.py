@@ -206,11 +206,11 @@ class MetricsSwitching:
             return None
 
     async def _ask(self, ask: Callable[[ClickHouseConnection], T]) -> T:
-        def asked() -> T:
+        def connect_and_ask() -> T:
             with _connected(self._clickhouse_url, self._answer_s) as warehouse:
                 return ask(warehouse)
 
-        return await self._threads.run(asked)
+        return await self._threads.run(connect_and_ask)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def read_token(path: Path) -> str:
         return ""
 
 
-def known_address(data_dir: Path) -> str | None:
+def find_address(data_dir: Path) -> str | None:
     """The URL of the API that serves this directory, if one does."""
     url = DataDir(data_dir).read_json(_FILE).get("url")
     return url if isinstance(url, str) else None

@@ -101,7 +101,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unfinished.discard(self)
-        self._outlet.lost()
+        self._outlet.end()
         if self._running is not None and self._running is not self.cycle:
             # uvicorn tells the last request only.
             self._running.disconnected = True

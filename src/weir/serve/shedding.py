@@ -83,20 +83,20 @@ class LoadShedder:
             self.shedding = False
             return None
         self.shedding = True
-        return self._refused(operations, route)
+        return self._refuse(operations, route)
 
     def refusal(self, route: str, holder: Holder) -> bytes | None:
         """The whole answer that turns one push away; None if there may be room, and it should be checked."""
         operations = self._services.operations
         if operations is None or operations.admission.has_room(OperationType.PUSH, holder):
             return None
-        return self._refused(operations, route)
+        return self._refuse(operations, route)
 
-    def _refused(self, operations: OperationService, route: str) -> bytes:
+    def _refuse(self, operations: OperationService, route: str) -> bytes:
         self._instruments.observe(method="POST", route=route, status=429, took_s=0.0)
         if not self._refusals_left or self._refused_with is None:
             self._refusals_left = _SAME_REFUSAL
-            self._refused_with = operations.overflow.overloaded(refused=_SAME_REFUSAL)
+            self._refused_with = operations.overflow.refuse(times=_SAME_REFUSAL)
             self._pieces = _pieces(self._refused_with)
         self._refusals_left -= 1
         operations.tally.count_refusal(self._refused_with)

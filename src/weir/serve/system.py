@@ -39,7 +39,7 @@ class System:
         """One wait per part; each raises when its part has failed for good."""
         return [
             self.stack.wait_for_failure(),
-            *(_ended(name, child) for name, child in self.children.items()),
+            *(_fail_at_end(name, child) for name, child in self.children.items()),
         ]
 
 
@@ -106,7 +106,7 @@ async def _stop_all(children: dict[str, Child]) -> None:
     await asyncio.gather(*(child.stop(patience_s=_PATIENCE_S) for child in children.values()))
 
 
-async def _ended(name: str, child: Child) -> None:
+async def _fail_at_end(name: str, child: Child) -> None:
     status = await child.wait()
     lines = "\n".join(child.last_lines())
     raise WeirError(f"the {name} ended with status {status}; see `{child.log}`\n{lines}")

@@ -91,8 +91,8 @@ class PoliteTransport:
             self._stalled.cancel()
             self._stalled = None
 
-    def lost(self) -> None:
-        """The connection is gone; so are its timers, and nobody asks its protocol any more."""
+    def end(self) -> None:
+        """Stop the timers of a connection that is gone; nobody asks its protocol any more."""
         self._unfinished = _never
         self.stop_watching()
         if self._linger is not None:

@@ -48,9 +48,9 @@ async def _look(urls: StoreUrls, settings: Settings) -> Section:
         "redis": _store(urls.redis, _redis),
         "postgres": _store(urls.postgres, _postgres),
         "clickhouse": _store(urls.clickhouse, _clickhouse),
-        "java": _guarded(_java),
-        "spark": _guarded(_spark),
-        "webhooks": _guarded(lambda: inspect_webhooks(urls.postgres)),
+        "java": _look_safely(_java),
+        "spark": _look_safely(_spark),
+        "webhooks": _look_safely(lambda: inspect_webhooks(urls.postgres)),
     }
     sections = dict(zip(looks, await asyncio.gather(*looks.values()), strict=True))
     sections["disk"] = _disk(settings.embedded.data_dir)
@@ -69,11 +69,11 @@ def _texts(sections: dict[str, Section], kind: str) -> list[str]:
 
 async def _store(url: str, look: Callable[[str], Awaitable[Section]]) -> Section:
     parts = urlsplit(url)
-    section = await _guarded(lambda: look(url))
+    section = await _look_safely(lambda: look(url))
     return {"ok": section.pop("ok"), "host": parts.hostname, "port": parts.port, **section}
 
 
-async def _guarded(look: Callable[[], Awaitable[Section]]) -> Section:
+async def _look_safely(look: Callable[[], Awaitable[Section]]) -> Section:
     """A section that failed says why; it does not take the others down."""
     try:
         section = await look()

@@ -82,7 +82,7 @@ class AuditHistory:
         question = ask_operator("audits", limit=limit, before=NEWEST)
         return [PastAudit(**row) for row in self._connection.rows(question.sql, question.parameters)]
 
-    def known(self) -> dict[QueueRef, QueueDrift]:
+    def read_known(self) -> dict[QueueRef, QueueDrift]:
         """Every queue with known drift."""
         found = map(_drift_in, self._connection.rows(audit_query("known_drift")))
         return {one.queue: one for one in found}
@@ -102,7 +102,7 @@ class AuditHistory:
         self._record_environments(audit, environments)
 
     def _record_queues(self, number: int, now: Mapping[QueueRef, QueueDrift]) -> None:
-        before = self.known()
+        before = self.read_known()
         gone = [
             QueueDrift(queue=queue, last_ms=old.last_ms, ledger_drift=())
             for queue, old in before.items()

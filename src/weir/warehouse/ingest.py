@@ -47,7 +47,7 @@ class RejectRow:
     samples: tuple[str, ...]
 
 
-def landed_positions(connection: ClickHouseConnection) -> dict[Stream, str]:
+def read_landed_positions(connection: ClickHouseConnection) -> dict[Stream, str]:
     """The last id of every stream that has landed."""
     rows = connection.rows(_POSITIONS)
     return {(row["metric"], row["shard"]): f"{row['ms']}-{row['sequence']}" for row in rows}

@@ -34,7 +34,7 @@ async def livez() -> Alive:
 )
 async def readyz(services: App) -> Response:
     """Whether this process should get traffic, and what is wrong if not."""
-    results = await asyncio.gather(*(_checked(probe) for probe in services.probes))
+    results = await asyncio.gather(*(_check(probe) for probe in services.probes))
     checks = {probe.name: text for probe, text in zip(services.probes, results, strict=True)}
     failed = any(probe.essential and checks[probe.name] != "ok" for probe in services.probes)
     ready = not failed and not services.stopping.is_set()
@@ -71,7 +71,7 @@ def _same(sent: str, expected: str) -> bool:
     return hmac.compare_digest(sent.encode(), expected.encode())
 
 
-async def _checked(probe: ReadinessProbe) -> str:
+async def _check(probe: ReadinessProbe) -> str:
     try:
         async with asyncio.timeout(_PROBE_S):
             await probe.check()

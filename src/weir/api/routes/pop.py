@@ -31,7 +31,7 @@ async def pop_by_query(call: HotRequest) -> Reply:
     access = await call.access(Role.WRITE)
     call.admit(OperationType.POP)
     call.enter()
-    return await _popped(call, access, Fields(query_document(call.query(), numbers=_NUMBERS), "query"))
+    return await _pop(call, access, Fields(query_document(call.query(), numbers=_NUMBERS), "query"))
 
 
 async def pop(call: HotRequest) -> Reply:
@@ -39,29 +39,29 @@ async def pop(call: HotRequest) -> Reply:
     access = await call.access(Role.WRITE)
     call.admit(OperationType.POP)
     _, document = await call.json_body()
-    return await _popped(call, access, Fields(document))
+    return await _pop(call, access, Fields(document))
 
 
-async def _popped(call: HotRequest, access: Access, fields: Fields) -> Reply:
+async def _pop(call: HotRequest, access: Access, fields: Fields) -> Reply:
     name = fields.text("queue")
     limit = fields.number("limit", least=1, most=MAX_BATCH) or 1
     wait_ms = fields.number("wait_ms", least=0, most=MAX_WAIT_MS) or 0
     lease_ms = fields.number("lease_ms", least=MIN_LEASE_MS, most=MAX_LEASE_MS)
     consumer = fields.text("consumer") or access.principal.token_id
     as_base64 = fields.choice("payload_encoding", PAYLOAD_ENCODINGS) == "base64"
-    fields.done()
+    fields.refuse_rest()
     source: Source = access.environment if name is None else queue_ref(access.environment, name)
     taking = call.services.broker.dequeue(
         source, consumer=consumer, limit=limit, lease_ms=lease_ms, wait_ms=wait_ms
     )
-    deliveries = await (_waited(call, taking) if wait_ms else taking)
+    deliveries = await (_wait_for_deliveries(call, taking) if wait_ms else taking)
     return Reply.json({"messages": [delivery_document(one, as_base64=as_base64) for one in deliveries]})
 
 
-async def _waited(call: HotRequest, taking: Any) -> Sequence[Delivery]:
+async def _wait_for_deliveries(call: HotRequest, taking: Any) -> Sequence[Delivery]:
     """The deliveries, unless the client leaves or this process stops before there are any."""
     take = asyncio.ensure_future(taking)
-    gone = asyncio.ensure_future(_disconnected(call))
+    gone = asyncio.ensure_future(_wait_for_disconnect(call))
     stop = asyncio.ensure_future(call.services.stopping.wait())
     try:
         await asyncio.wait({take, gone, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -81,7 +81,7 @@ async def _waited(call: HotRequest, taking: Any) -> Sequence[Delivery]:
             task.cancel()
 
 
-async def _disconnected(call: HotRequest) -> None:
+async def _wait_for_disconnect(call: HotRequest) -> None:
     while (await call.receive())["type"] != "http.disconnect":
         pass
 

@@ -29,13 +29,13 @@ async def push(call: HotRequest) -> Reply:
     body, document = await call.json_body()
     fields = Fields(document)
     entries = fields.array("items", most=MAX_BATCH)
-    fields.done()
+    fields.refuse_rest()
     payloads = _payloads(body, entries, limit=call.services.limits.max_depth)
     items = [
         _plain_item(access, entry, raw) or _item(access, Fields(entry, f"#/items/{index}"), raw)
         for index, (entry, raw) in enumerate(zip(entries, payloads, strict=True))
     ]
-    return await _answered(call, access, items, key=key, body=body, single=False)
+    return await _answer(call, access, items, key=key, body=body, single=False)
 
 
 async def push_raw(call: HotRequest) -> Reply:
@@ -55,8 +55,8 @@ async def push_raw(call: HotRequest) -> Reply:
         headers = {"content-type": call.headers.get("content-type", BINARY)[:255]}
     queue = queue_ref(access.environment, decoded(call.parameters["queue"]))
     message = _message(options, payload, headers)
-    options.done()
-    return await _answered(
+    options.refuse_rest()
+    return await _answer(
         call, access, [PushItem(queue=queue, message=message)], key=key, body=payload, single=True
     )
 
@@ -97,7 +97,7 @@ def _item(access: Access, fields: Fields, raw: bytes | None) -> PushItem:
     payload = raw if raw is not None else binary
     assert payload is not None
     message = _message(fields, payload, headers)
-    fields.done()
+    fields.refuse_rest()
     return PushItem(queue=queue, message=message)
 
 
@@ -121,15 +121,15 @@ def _message(fields: Fields, payload: bytes, headers: dict[str, str]) -> NewMess
     )
 
 
-async def _answered(
+async def _answer(
     call: HotRequest, access: Access, items: list[PushItem], *, key: str | None, body: bytes, single: bool
 ) -> Reply:
     if key is None:
-        return await _executed(call, items, single=single)
+        return await _push(call, items, single=single)
     route = f"{call.scope['path']}?{call.scope.get('query_string', b'').decode('latin-1')}"
 
     async def first() -> Reply:
-        return await _executed(call, keyed(items, key), single=single)
+        return await _push(call, keyed(items, key), single=single)
 
     return await call.services.idempotency.once(
         environment=access.environment, route=route, key=key, body=body, first=first
@@ -147,7 +147,7 @@ def keyed(items: list[PushItem], key: str) -> list[PushItem]:
     ]
 
 
-async def _executed(call: HotRequest, items: Sequence[PushItem], *, single: bool) -> Reply:
+async def _push(call: HotRequest, items: Sequence[PushItem], *, single: bool) -> Reply:
     answers = await call.services.pusher.push(items)
     failed = uniform_error(answers)
     if failed is not None:

@@ -39,7 +39,7 @@ async def ack_batch(call: HotRequest) -> Reply:
     _, document = await call.json_body()
     fields = Fields(document)
     entries = fields.array("acknowledgments", most=MAX_BATCH)
-    fields.done()
+    fields.refuse_rest()
     items = [
         _acknowledgment(access, Fields(entry, f"#/acknowledgments/{index}"))
         for index, entry in enumerate(entries)
@@ -62,7 +62,7 @@ async def extend(call: HotRequest) -> Reply:
     lease_ms = fields.number("lease_ms", least=MIN_LEASE_MS, most=MAX_LEASE_MS)
     if lease_ms is None:
         raise fields.wrong("lease_ms", "is missing")
-    fields.done()
+    fields.refuse_rest()
     broker = call.services.broker
     # By the clock that ends the lease, and asked before: it lasts at least so long.
     now_ms = await broker.now_ms(shard_of(lease.queue.scope, shards=broker.shards))
@@ -91,7 +91,7 @@ def _acknowledgment(access: Access, fields: Fields) -> SettleItem:
     lease = _lease(access, fields)
     status = fields.choice("status", ("completed", "failed"))
     error = fields.text("error", max_bytes=MAX_ERROR_BYTES)
-    fields.done()
+    fields.refuse_rest()
     verb = Verb.NACK if status == "failed" else Verb.ACK
     return SettleItem(lease=lease, verb=verb, error=error or "")
 
@@ -101,7 +101,7 @@ def _failure(access: Access, fields: Fields) -> SettleItem:
     error = fields.text("error", max_bytes=MAX_ERROR_BYTES)
     delay_ms = fields.number("delay_ms", least=0, most=MAX_DELAY_MS)
     verb = Verb.DEAD_LETTER if fields.flag("dead_letter") else Verb.NACK
-    fields.done()
+    fields.refuse_rest()
     return SettleItem(lease=lease, verb=verb, error=error or "", delay_ms=delay_ms)
 
 

@@ -91,7 +91,7 @@ async def show_worker_metrics(
     form: Format = SeriesFormat.POINTS,
 ) -> Response:
     """Throughput, lag and pressure of one of the environment's processes, by bucket."""
-    chosen = await _chosen(services, warehouse, access, window, worker_id=worker_id)
+    chosen = await _find_process(services, warehouse, access, window, worker_id=worker_id)
     return await _series(warehouse, window, [chosen], worker_id=worker_id, form=form)
 
 
@@ -111,7 +111,7 @@ async def list_worker_queues(
 
     These are the environment's own queues, so they are shown for a shared process too.
     """
-    await _chosen(services, warehouse, access, window, worker_id=worker_id)
+    await _find_process(services, warehouse, access, window, worker_id=worker_id)
     lags = await warehouse.workers.queue_lags(window, worker_id=worker_id, environment=access.environment)
     items = [_queue_view(one) for one in lags]
     return json_response({"period": period_document(window), "worker_id": worker_id, "items": items})
@@ -128,7 +128,7 @@ async def _servers(services: Services, access: WideAccess, window: Window) -> li
     return found
 
 
-async def _chosen(
+async def _find_process(
     services: Services, warehouse: Warehouse, access: WideAccess, window: Window, *, worker_id: str
 ) -> ServingProcess:
     servers = await _servers(services, access, window)

@@ -16,11 +16,11 @@ _READ_SIZE = 1 << 20
 def raw_body(stream: BufferedIOBase, headers: Mapping[str, str]) -> Iterator[bytes]:
     """The bytes of the body as they arrive."""
     if "chunked" in (headers.get("Transfer-Encoding") or "").lower():
-        return _chunked(stream)
-    return _counted(stream, int(headers.get("Content-Length") or 0))
+        return _read_chunked(stream)
+    return _read_counted(stream, int(headers.get("Content-Length") or 0))
 
 
-def _counted(stream: BufferedIOBase, left: int) -> Iterator[bytes]:
+def _read_counted(stream: BufferedIOBase, left: int) -> Iterator[bytes]:
     while left:
         data = stream.read(min(left, _READ_SIZE))
         if not data:
@@ -29,7 +29,7 @@ def _counted(stream: BufferedIOBase, left: int) -> Iterator[bytes]:
         yield data
 
 
-def _chunked(stream: BufferedIOBase) -> Iterator[bytes]:
+def _read_chunked(stream: BufferedIOBase) -> Iterator[bytes]:
     while size := _chunk_size(stream.readline(64)):
         data = stream.read(size)
         if len(data) < size:
