@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Locator, Page, expect
 
 from support.tcp_proxy import TcpProxy
 from weir.control.database import Database
@@ -26,20 +26,27 @@ async def sign_in(page: Page, url: str, token: str) -> None:
     await page.get_by_role("heading", name="prod").wait_for()
 
 
+def queue_rows(page: Page) -> Locator:
+    return page.get_by_role("region", name="Queues", exact=True).locator("tbody tr")
+
+
+def depth_cell(page: Page) -> Locator:
+    """Where the overview shows the depth of the only queue."""
+    return queue_rows(page).locator("td").nth(2)
+
+
 async def shows_depth(page: Page, depth: int) -> None:
     """The overview has one row of the queue, with this depth, and believes it."""
-    row = page.get_by_role("region", name="Queues", exact=True).locator("tbody tr")
-    await expect(row.locator("td").nth(2)).to_have_text(str(depth))
-    await expect(row).to_have_count(1)
+    await expect(depth_cell(page)).to_have_text(str(depth))
+    await expect(queue_rows(page)).to_have_count(1)
     await expect(page.get_by_text(OLD)).to_have_count(0)
 
 
 async def runs_until_depth(page: Page, depth: int) -> None:
     """The page's clock runs ahead until the overview shows this depth: at most two minutes of it."""
-    row = page.get_by_role("region", name="Queues", exact=True).locator("tbody tr")
     for _ in range(60):
         await page.clock.run_for(2_000)
-        if await row.locator("td").nth(2).text_content() == str(depth):
+        if await depth_cell(page).text_content() == str(depth):
             break
     await shows_depth(page, depth)
 
