@@ -58,6 +58,19 @@ def test_what_would_lose_messages_is_refused_while_there_are_any(after, holding)
     assert planned(after).allowed
 
 
+UNTYPED = "app A { queue Q {} }"
+
+
+@pytest.mark.parametrize(
+    ("fields", "allowed"),
+    [("a: int", False), ("a: int?", True), ("a: json", True), ("a: json, b: string", False)],
+)
+def test_a_first_message_type_must_fit_the_messages_that_wait(fields, allowed):
+    typed = read_spec(f"app A {{ queue Q {{ message_type {{ {fields} }} }} }}")
+    assert plan(read_spec(UNTYPED), typed, {"Q": Holding(waiting=1)}).allowed is allowed
+    assert plan(read_spec(UNTYPED), typed, {}).allowed
+
+
 def test_a_field_may_become_optional_and_an_optional_one_may_be_added():
     assert planned(BASE.replace("a: int", "a: int?, b: string?"), Q=Holding(waiting=5)).allowed
 

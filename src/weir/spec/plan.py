@@ -11,7 +11,7 @@ from typing import Any
 from weir.model.wording import amount, duration
 from weir.spec.dump import dumped
 from weir.spec.ir import AppSpec, EnqueueTo, QueueSpec
-from weir.spec.types import compatible, parse_type
+from weir.spec.types import ANY, compatible, parse_type
 
 
 class Effect(StrEnum):
@@ -174,7 +174,8 @@ def _narrowed(old: QueueSpec, new: QueueSpec, holding: Holding) -> list[str]:
     for field in new.message_type:
         earlier = before.get(field.name)
         if earlier is None:
-            broken = not field.optional and bool(old.message_type)
+            # A message without a field of type json is taken, with null.
+            broken = not field.optional and parse_type(field.type) != ANY
         else:
             one, other = parse_type(earlier.type), parse_type(field.type)
             broken = (earlier.optional and not field.optional) or (
