@@ -25,7 +25,8 @@ class Metric(StrEnum):
     THROUGHPUT = "throughput"
     DRAIN_TIME = "drain_time"
     EXPIRING = "expiring"
-    WORKER_LAG = "worker_lag"
+    # Rules are stored with this name. The lag of messages at a process is another figure (`WORKER_LAG`).
+    EVENT_LOOP_LAG = "worker_lag"
     PIPELINE_LAG = "pipeline_lag"
     METRICS_DRIFT = "metrics_drift"
     OPERATION_AGE = "operation_age"
@@ -89,7 +90,7 @@ CATALOGUE: Mapping[Metric, MetricDescription] = MappingProxyType(
         Metric.EXPIRING: _queue(
             "messages", Over.ADDS_UP, "Waiting messages that will expire before their turn comes."
         ),
-        Metric.WORKER_LAG: MetricDescription(
+        Metric.EVENT_LOOP_LAG: MetricDescription(
             unit="ms",
             about=About.WORKERS,
             over=Over.HOLDS,

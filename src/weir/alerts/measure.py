@@ -51,7 +51,7 @@ _SOURCES = {
     Metric.LATENCY_P50: MeasurementSource.PERCENTILES,
     Metric.LATENCY_P95: MeasurementSource.PERCENTILES,
     Metric.LATENCY_P99: MeasurementSource.PERCENTILES,
-    Metric.WORKER_LAG: MeasurementSource.WORKERS,
+    Metric.EVENT_LOOP_LAG: MeasurementSource.WORKERS,
     Metric.PIPELINE_LAG: MeasurementSource.PIPELINE,
     Metric.METRICS_DRIFT: MeasurementSource.AUDIT,
     Metric.OPERATION_AGE: MeasurementSource.OPERATIONS,
