@@ -229,6 +229,22 @@ async def test_gates_that_a_dead_process_left_closed_are_opened(
     assert behind.operation_id != living.operation_id
 
 
+@pytest.mark.parametrize("name", ["no uuid", "\x00", "{018F0000-0000-7000-8000-000000000000}"])
+async def test_a_gate_whose_operation_has_an_impossible_id_is_opened_like_other_orphans(
+    service: OperationService, broker: MemoryBroker, queue: QueueRef, name: str
+) -> None:
+    living = await queued(service, queue, "1", key="b")
+    await broker.close_gates(queue, [Gated(key="a", operation=name), Gated(key="c", operation=new_id())])
+    sweeper = OrphanGates(queue=service.queue, broker=broker, older_ms=0)
+    assert await sweeper.sweep() == 2
+    assert [gate.operation for gate in await _stale(broker)] == [living.operation_id]
+
+
+async def _stale(broker: MemoryBroker) -> list[Gated]:
+    pages = [await broker.stale_gates(shard, older_ms=0) for shard in range(broker.shards)]
+    return [gate for page in pages for _, gate in page]
+
+
 async def test_a_gate_that_was_just_closed_is_nobodys_orphan(
     service: OperationService, broker: MemoryBroker, queue: QueueRef
 ) -> None:

@@ -47,6 +47,14 @@ def check_id(text: str, *, what: str) -> str:
         raise InvalidInput(f"`{text!s:.64}` is not {article} {what} id; expected a UUID") from None
 
 
+def is_canonical_id(text: str) -> bool:
+    """Whether `text` is a UUID as `new_id` spells it."""
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
+
+
 def id_time_ms(text: str) -> int:
     """The creation time that a UUIDv7 carries."""
     return int(text.replace("-", "")[:12], 16)

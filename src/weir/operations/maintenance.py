@@ -110,7 +110,10 @@ class OrphanGates:
             if gate.operation not in alive:
                 orphans[queue].append(gate)
         for queue, gates in orphans.items():
-            log.warning("opening gates that nobody holds any more", queue=queue.queue, gates=len(gates))
+            first = gates[0].operation
+            log.warning(
+                "opening gates that nobody holds any more", queue=queue.queue, gates=len(gates), first=first
+            )
             await self._broker.open_gates(queue, gates)
         self._skip[shard] = 0 if len(page) < self._page else self._skip[shard] + len(alive)
         return len(page) - len(alive)

@@ -12,7 +12,7 @@ from weir.control.database import Database, Row, fetch, fetch_one
 from weir.control.scopes import queue_of_row
 from weir.control.sql import load_queries
 from weir.errors import WeirError
-from weir.model.ids import OperationId
+from weir.model.ids import OperationId, is_canonical_id
 from weir.model.limits import MAX_BATCH
 from weir.operations.model import LEASE_MS, Claimed, NewOperation, SettledOperation
 
@@ -110,7 +110,10 @@ class OperationQueue:
         return {OperationId(str(row["id"])) for row in rows}
 
     async def find_unfinished(self, ids: Sequence[str]) -> set[str]:
-        rows = await self._database.fetch(QUERIES["unfinished"], id=list(ids))
+        """Those of these ids whose operations are still to be executed; an operation's id is a UUID."""
+        # PostgreSQL refuses the whole question if one id is not a UUID.
+        possible = [one for one in ids if is_canonical_id(one)]
+        rows = await self._database.fetch(QUERIES["unfinished"], id=possible)
         return {str(row["id"]) for row in rows}
 
     async def find_asked_about(self, slots: Sequence[str]) -> set[str]:
