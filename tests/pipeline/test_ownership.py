@@ -49,7 +49,7 @@ def leased(url: str, owner: StreamsOwner | None = None) -> Iterator[StreamsLease
 def test_a_second_pipeline_is_refused_with_the_name_of_the_first(streams_url: str) -> None:
     with leased(streams_url, elsewhere()):
         began = time.monotonic()
-        with pytest.raises(Misconfigured, match=r"already reads these streams \(process 7 on far-away\)"):
+        with pytest.raises(Misconfigured, match="process 7 on far-away already owns these streams"):
             StreamsLease(streams_url, seconds=SHORT_S).take()
         assert time.monotonic() - began < SHORT_S
     with leased(streams_url):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Protocol
@@ -55,6 +55,10 @@ class MigrationStore(Protocol):
         """The checksums of the applied files by number; empty for a new store."""
         ...
 
+    def undisturbed(self, missing: Sequence[Migration]) -> AbstractAsyncContextManager[None]:
+        """Keep others from writing during the block, if these migrations would lose what they write."""
+        ...
+
     async def apply(self, migration: Migration) -> None:
         """Apply one and record it. After a kill in the middle, applying it again completes it."""
         ...
@@ -80,8 +84,9 @@ async def migrate(store: MigrationStore, migrations: Sequence[Migration]) -> lis
     """Bring the store up to date; the migrations that it lacked."""
     async with store.locked():
         missing = outstanding(await store.read_applied(), migrations, store=store.name)
-        for migration in missing:
-            await store.apply(migration)
+        async with store.undisturbed(missing):
+            for migration in missing:
+                await store.apply(migration)
     return missing
 
 
@@ -137,6 +142,10 @@ class PostgresMigrations:
                 return {}
             rows = await connection.execute("SELECT number, checksum FROM weir.migrations")
             return {row["number"]: row["checksum"] for row in await rows.fetchall()}
+
+    def undisturbed(self, missing: Sequence[Migration]) -> AbstractAsyncContextManager[None]:
+        """Others may write: PostgreSQL applies a file in one transaction, with locks of its own."""
+        return nullcontext()
 
     async def apply(self, migration: Migration) -> None:
         # Without the deadline of other commits: the function that checks it comes with a migration.

@@ -126,7 +126,9 @@ class StreamsLease:
             if other.is_dead():
                 self._store.unclaim(STREAMS, holder=held.holder)
             elif (left_ms and held.left_ms > left_ms) or time.monotonic() > deadline:
-                raise Misconfigured(f"a pipeline already reads these streams ({other.name}); stop it first")
+                raise Misconfigured(
+                    f"{other.name} already owns these streams (a pipeline or `weir migrate`); stop it first"
+                )
             elif not left_ms:
                 _log.info(
                     "waiting whether the owner of the streams lives",
