@@ -179,7 +179,7 @@ async def test_the_pages_say_that_metrics_are_off_and_why(page: Page, site: Site
         await expect(reasons).to_contain_text("metrics are switched off since 20")
         await switch.switch(on=True, by="anna", reason="")
         await page.goto(site.link("pipeline"))
-        await expect(page.get_by_role("region", name="Streams").first).to_be_visible()
+        await expect(page.get_by_role("region", name="Streams")).to_be_visible()
         await expect(told).to_have_count(0)
     finally:
         await switch.switch(on=True, by="anna", reason="")
@@ -244,7 +244,7 @@ async def test_a_spec_is_planned_and_applied_from_its_page(page: Page, site: Sit
     await page.get_by_role("button", name="Plan").click()
     await expect(page.get_by_label("Change", exact=True)).to_contain_text("queue orders")
     await page.get_by_role("button", name="Apply").click()
-    await expect(page.get_by_role("region", name="Revisions", exact=True).first).to_contain_text("spec.weir")
+    await expect(page.get_by_role("region", name="Revisions", exact=True)).to_contain_text("spec.weir")
     assert (await world.state("orders")).limit == 3
 
 
@@ -256,7 +256,7 @@ async def test_the_page_of_specs_says_which_webhook_has_no_secret(page: Page, si
     )
     await page.get_by_role("button", name="Plan").click()
     await page.get_by_role("button", name="Apply").click()
-    webhooks = page.get_by_role("region", name="Webhooks", exact=True).first
+    webhooks = page.get_by_role("region", name="Webhooks", exact=True)
     row = webhooks.get_by_role("row", name="Paid")
     await expect(row).to_contain_text("stripe")
     await expect(row).to_contain_text("not set everything is refused; set NOT_SET_HERE")

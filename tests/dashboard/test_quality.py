@@ -53,6 +53,23 @@ async def test_axe_finds_no_serious_violation_on_any_page(
         assert not found
 
 
+async def test_no_two_parts_of_a_page_have_one_name(page: Page, site: Site, world: World) -> None:
+    await world.define("orders", concurrency=2)
+    await world.push("orders", 2)
+    await world.kill("orders", payload=b"{}", error="order 7 not found")
+    await world.land("orders", depth=3, acked=9)
+    found = {}
+    for name in PAGES:
+        await page.goto(site.link(*name.split("/")) if name else site.link())
+        await page.get_by_role("main").get_by_role("heading", level=1).wait_for()
+        await expect(page.get_by_text("Loading…")).to_have_count(0)
+        parts = page.locator("section[aria-label], [role=region][aria-label]")
+        names = await parts.evaluate_all("found => found.map((one) => one.ariaLabel)")
+        if twice := {one for one in names if names.count(one) > 1}:
+            found[name] = twice
+    assert not found
+
+
 async def test_the_bundle_is_small() -> None:
     files = [file for file in dashboard.STATIC.rglob("*") if file.is_file() and not file.name.startswith(".")]
     assert sum(len(gzip.compress(file.read_bytes())) for file in files) < 200_000

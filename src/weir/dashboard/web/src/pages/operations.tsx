@@ -67,7 +67,7 @@ function Fullest({ partitions }: { partitions: FullPartition[] }) {
   return (
     <section class="panel" aria-label="Fullest partitions">
       <h2>Fullest partitions</h2>
-      <Table caption="Fullest partitions" rows={partitions} columns={columns} rowKey={(row) => JSON.stringify([row.queue, row.partition])} sort="" empty={null} />
+      <Table caption="Partitions with the most operations" rows={partitions} columns={columns} rowKey={(row) => JSON.stringify([row.queue, row.partition])} sort="" empty={null} />
     </section>
   );
 }
@@ -104,7 +104,7 @@ function List({ operations, me, refresh }: { operations: Operation[]; me: Me; re
   ];
   return (
     <Table
-      caption="Queued operations"
+      caption="Operations and their status"
       rows={operations}
       columns={columns}
       rowKey={(row) => row.id}

@@ -119,7 +119,7 @@ function Streams({ found }: { found: PipelineState }) {
   return (
     <section class="panel" aria-label="Streams">
       <h2>Streams</h2>
-      <Table caption="Streams" rows={found.streams} columns={columns} rowKey={(row) => `${row.metric} ${row.shard}`} sort="" empty={<p>No event has been emitted yet.</p>} />
+      <Table caption="Lag by stream" rows={found.streams} columns={columns} rowKey={(row) => `${row.metric} ${row.shard}`} sort="" empty={<p>No event has been emitted yet.</p>} />
     </section>
   );
 }
@@ -142,7 +142,7 @@ function Gaps({ found }: { found: PipelineState }) {
   return (
     <section class="panel" aria-label="Gaps">
       <h2>Gaps</h2>
-      {found.gaps === null ? <p class="failed">ClickHouse does not answer, so gaps cannot be shown.</p> : <Table caption="Gaps" rows={found.gaps} columns={columns} rowKey={(row) => `${row.metric}${row.shard}${row.from_id}`} sort="" empty={<p>None: every event that was emitted is on the charts. Prove it with <code>weir pipeline audit</code>.</p>} />}
+      {found.gaps === null ? <p class="failed">ClickHouse does not answer, so gaps cannot be shown.</p> : <Table caption="Known gaps" rows={found.gaps} columns={columns} rowKey={(row) => `${row.metric}${row.shard}${row.from_id}`} sort="" empty={<p>None: every event that was emitted is on the charts. Prove it with <code>weir pipeline audit</code>.</p>} />}
     </section>
   );
 }

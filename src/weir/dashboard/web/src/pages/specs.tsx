@@ -44,7 +44,7 @@ function Revisions({ revisions, chosen }: { revisions: SpecRevision[]; chosen: n
   return (
     <section class="panel" aria-label="Revisions">
       <Table
-        caption="Revisions"
+        caption="Applied revisions"
         rows={revisions}
         columns={columns}
         rowKey={(row) => `${row.revision}`}
@@ -73,7 +73,7 @@ function Webhooks() {
     <section class="panel" aria-label="Webhooks">
       <h2>Webhooks</h2>
       <Failed error={found.error} />
-      {found.data && <Table caption="Webhooks" rows={found.data.items} columns={columns} rowKey={(row) => row.name} sort="" empty={<p>The spec has no webhook.</p>} />}
+      {found.data && <Table caption="Webhooks of the spec" rows={found.data.items} columns={columns} rowKey={(row) => row.name} sort="" empty={<p>The spec has no webhook.</p>} />}
     </section>
   );
 }

@@ -68,7 +68,7 @@ function List({ workers, chosen }: { workers: Worker[]; chosen: string }) {
   return (
     <section class="panel" aria-label="Processes">
       <Table
-        caption="Processes"
+        caption="Processes of the period"
         rows={workers}
         columns={columns}
         rowKey={(row) => [row.role, row.hostname, row.pid, row.worker_id].join(" ")}
@@ -118,7 +118,7 @@ function QueueLags({ worker, everywhere }: { worker: string; everywhere: Everywh
       <Failed error={found.error} />
       {found.data && (
         <Table
-          caption="Lag by queue"
+          caption="Lag of the process by queue"
           rows={found.data.items}
           columns={columns}
           rowKey={(row) => [row.organization, row.project, row.environment, row.queue].join(" ")}
