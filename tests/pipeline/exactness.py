@@ -122,7 +122,7 @@ def is_jvm(process: psutil.Process) -> bool:
 
 
 def is_python_worker(process: psutil.Process) -> bool:
-    return "pyspark.daemon" in " ".join(process.cmdline())
+    return "worker_daemon" in " ".join(process.cmdline())
 
 
 def kill_child(rig: Rig, chosen: Callable[[psutil.Process], bool], chance: random.Random) -> None:

@@ -21,7 +21,17 @@ FAULT = re.compile(r"Traceback|Error|Exception|ERROR|\[error|\[warning")
 def test_a_pipeline_that_is_stopped_in_the_middle_of_its_work_logs_no_fault(
     emission: Emission, warehouse: ClickHouseConnection, warehouse_url: str, streams_url: str, tmp_path: Path
 ) -> None:
-    rig = Rig(redis_url=streams_url, clickhouse_url=warehouse_url, folder=tmp_path, shards=2)
+    settings = tmp_path / "spark"
+    settings.mkdir()
+    # So Spark ends a worker whenever another one is idle too, and not only after a minute.
+    (settings / "spark-defaults.conf").write_text("spark.python.factory.idleWorkerMaxPoolSize 1\n")
+    rig = Rig(
+        redis_url=streams_url,
+        clickhouse_url=warehouse_url,
+        folder=tmp_path,
+        shards=2,
+        SPARK_CONF_DIR=str(settings),
+    )
     enough = threading.Event()
 
     def emit() -> None:

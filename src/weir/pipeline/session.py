@@ -111,6 +111,9 @@ def session_settings(options: SessionOptions, *, master: str | None, scratch: Pa
         settings |= _scratch_settings(scratch, local=local)
     if local:
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if local or options.bundle is not None:
+        # Elsewhere Weir may come with the tasks (`--py-files`), after the daemon has started.
+        settings["spark.python.daemon.module"] = "weir.pipeline.worker_daemon"
     if options.bundle is not None:
         settings |= {
             "spark.archives": f"{bundle_location(options.bundle)}#{BUNDLE_FOLDER}",

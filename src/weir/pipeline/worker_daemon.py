@@ -1,0 +1,38 @@
+"""Forks Spark's Python workers, as Spark's own daemon does; one that Spark hangs up on ends without a word.
+
+Spark closes the connection to a worker that was idle for a minute, and has it killed. If the kill comes late,
+the worker reports the end of the connection over that same connection, and prints a `BrokenPipeError`.
+"""
+
+from __future__ import annotations
+
+import os
+from socket import socket
+
+from pyspark import daemon
+
+_serve = daemon.worker
+
+
+def serve_until_abandoned(sock: socket, authenticated: bool) -> int:
+    """Do what a worker of Spark does; end this process when Spark has hung up.
+
+    Errors of a task do not come here: Spark's worker sends them to Spark.
+    """
+    try:
+        return _serve(sock, authenticated)
+    except (ConnectionError, EOFError):
+        os._exit(0)
+
+
+def run_daemon() -> None:
+    """Fork workers until Spark closes the standard input."""
+    # Without this the worker prints that it could not flush, and returns as if it could.
+    os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "1"
+    # The loop of the daemon calls the worker by this name.
+    daemon.worker = serve_until_abandoned
+    daemon.manager()
+
+
+if __name__ == "__main__":
+    run_daemon()
