@@ -90,6 +90,33 @@ async def test_sums_and_percentiles_hold_for_the_window_alone(
     assert await rig.warehouse.windows.sums([], [FRAME]) == {FRAME: {}}
 
 
+async def test_windows_asked_together_answer_as_each_alone(
+    rig: WarehouseRig, environment: EnvironmentRef
+) -> None:
+    moments = [
+        Moment(
+            queue=environment.queue(f"q{seconds % 2}"),
+            at_ms=NOW_MS - seconds * 1_000,
+            counts={"acked": seconds},
+            gauges={"queue_length": seconds},
+            waits_ms=[seconds * 10],
+        )
+        for seconds in (7, 40, 130, 175, 500, 899, 1_000, 4_000)
+    ]
+    land_moments(rig.connection, moments)
+    windows = rig.warehouse.windows
+    frames = [
+        frame_for(end_ms=NOW_MS, window_ms=window_ms)
+        for window_ms in (MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS, 6 * HOUR_MS, 7 * DAY_MS)
+    ]
+    for read in (windows.levels, windows.sums, windows.percentiles):
+        together = await read([environment], frames)
+        assert together == {frame: (await read([environment], [frame]))[frame] for frame in frames}
+    sums = await windows.sums([environment], frames)
+    even = environment.queue("q0")
+    assert [sums[frame][even].counts["acked"] for frame in frames] == [40, 170, 670, 5_670, 5_670]
+
+
 async def test_the_worst_process_stands_for_all(lone: WarehouseRig) -> None:
     assert await lone.warehouse.windows.worker_lag(FRAME) is None
     for worker, lag_us in (("calm", 1_000), ("late", 90_000)):
