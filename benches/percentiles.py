@@ -34,7 +34,7 @@ class Reading:
     @property
     def max_error(self) -> float:
         """The greatest relative error against the waits at the ranks of the levels."""
-        return max(map(relative_error, self.percentiles, exact_percentiles(self.waits)))
+        return max(map(relative_error, self.percentiles, ranked_waits(self.waits)))
 
 
 def percentile_max_error(connection: ClickHouseConnection) -> float:
@@ -61,12 +61,27 @@ def read_hard_waits(connection: ClickHouseConnection) -> Iterator[Reading]:
             )
 
 
-def exact_percentiles(waits: Waits) -> list[int]:
-    """The waits at the ranks that numpy calls `inverted_cdf`."""
-    return [int(np.quantile(waits, level, method="inverted_cdf")) for level in LEVELS]
+def ranked_waits(waits: Waits | Sequence[int]) -> list[tuple[int, ...]]:
+    """The waits that a percentile may stand for, by level: the one at its rank, and the one below.
+
+    The rank is that of numpy's `inverted_cdf`. If it is that of the greatest wait, no other will do.
+    """
+    ordered = np.sort(np.asarray(waits, dtype=np.uint32))
+    found: list[tuple[int, ...]] = []
+    for level in LEVELS:
+        exact = np.quantile(ordered, level, method="inverted_cdf")
+        rank = int(np.quantile(np.arange(len(ordered)), level, method="inverted_cdf"))
+        below = ordered[rank - 1] if 0 < rank < len(ordered) - 1 else exact
+        found.append((int(exact), int(below)))
+    return found
 
 
-def relative_error(estimate: float, exact: int) -> float:
+def relative_error(estimate: float, allowed: Sequence[int]) -> float:
+    """The error against the nearest of the allowed waits."""
+    return min(_relative_error(estimate, exact) for exact in allowed)
+
+
+def _relative_error(estimate: float, exact: int) -> float:
     if exact == 0:
         return 0.0 if estimate == 0 else float("inf")
     return abs(estimate - exact) / exact

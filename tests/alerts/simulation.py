@@ -60,7 +60,22 @@ class StoryWindows:
         lost = self._story.losses
         return [at for at in times if not any(start <= at < end for start, end in lost)]
 
-    async def levels(self, _: Iterable[EnvironmentRef], frame: Frame) -> dict[QueueRef, dict[str, Levels]]:
+    async def levels(
+        self, _: Iterable[EnvironmentRef], frames: Iterable[Frame]
+    ) -> dict[Frame, dict[QueueRef, dict[str, Levels]]]:
+        return {frame: self._levels(frame) for frame in frames}
+
+    async def sums(
+        self, _: Iterable[EnvironmentRef], frames: Iterable[Frame]
+    ) -> dict[Frame, dict[QueueRef, Sums]]:
+        return {frame: self._sums(frame) for frame in frames}
+
+    async def percentiles(
+        self, _: Iterable[EnvironmentRef], frames: Iterable[Frame]
+    ) -> dict[Frame, dict[QueueRef, Percentiles]]:
+        return {frame: {} for frame in frames}
+
+    def _levels(self, frame: Frame) -> dict[QueueRef, dict[str, Levels]]:
         times = self._times(frame)
         found = {}
         for name, depth in self._story.depth.items():
@@ -70,7 +85,7 @@ class StoryWindows:
                 found[self._environment.queue(name)] = {"backlog": levels, "oldest_age": levels}
         return found
 
-    async def sums(self, _: Iterable[EnvironmentRef], frame: Frame) -> dict[QueueRef, Sums]:
+    def _sums(self, frame: Frame) -> dict[QueueRef, Sums]:
         times = self._times(frame)
         found = {}
         for name, rate in self._story.error_rate.items():
@@ -81,9 +96,6 @@ class StoryWindows:
                 counts=counts, wait_count=0, wait_sum_ms=0, backlog=1, oldest_age_ms=0, running=0
             )
         return found
-
-    async def percentiles(self, *_: Any) -> dict[QueueRef, Percentiles]:
-        return {}
 
     async def paces(self, *_: Any, **__: Any) -> dict[QueueRef, Pace]:
         return {}

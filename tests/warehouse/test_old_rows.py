@@ -15,9 +15,11 @@ from weir.control.migrate import migrate, read_migrations
 from weir.model.durations import HOUR_MS, MINUTE_MS
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.pipeline.definition import QUEUE_METRIC
+from weir.testing.clocks import ManualClock
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import PACKAGE, ClickHouseMigrations, drop_warehouse, migrate_warehouse
 from weir.warehouse.percentiles import Sketch
+from weir.warehouse.reading.digests import DigestReader
 from weir.warehouse.reading.series import Point, PointKind
 from weir.warehouse.reading.top import By
 from weir.warehouse.reading.windows import frame_for
@@ -103,15 +105,20 @@ async def test_old_rows_have_no_minimum_and_no_mean(rig: Rig, queue: QueueRef) -
     assert [columns["mean_environment_running"][index] for index in at] == [None, 1, 1]
 
 
-@pytest.mark.parametrize("merged", [False, True])
-async def test_merging_old_and_new_rows_changes_no_answer(rig: Rig, queue: QueueRef, merged: bool) -> None:
-    if merged:
-        for tier in ("5s", "1m", "1h"):
-            rig.connection.command(f"OPTIMIZE TABLE queue_metrics_{tier} FINAL")
+@pytest.mark.parametrize("parts", ["many", "compact", "wide"])
+async def test_merging_old_and_new_rows_changes_no_answer(rig: Rig, queue: QueueRef, parts: str) -> None:
+    for tier in ("5s", "1m", "1h") if parts != "many" else ():
+        smallest = 0 if parts == "wide" else 10_000_000
+        rig.connection.command(
+            f"ALTER TABLE queue_metrics_{tier} MODIFY SETTING min_bytes_for_wide_part = {smallest}"
+        )
+        rig.connection.command(f"OPTIMIZE TABLE queue_metrics_{tier} FINAL")
     for period_ms in (30 * MINUTE_MS, 12 * HOUR_MS, 90 * 24 * HOUR_MS):
         history = await rig.warehouse.history.of_queue(queue, rig.last(period_ms))
         assert sum(filter(None, history.series.columns["wait_count"])) == 400
         assert min(filter(None, history.series.columns["min_queue_length"])) == 1
+        assert max(filter(None, history.series.columns["wait_p99_ms"])) >= 40_000
+        assert Sketch.BOTH in {part.sketch for part in history.sketches}
     rows = rig.connection.rows("SELECT sum(cancelled) AS n, max(cancelled_total) AS total FROM queue_ledger")
     assert rows == [{"n": None, "total": None}]
 
@@ -122,7 +129,7 @@ async def test_rankings_and_alert_windows_join_both(rig: Rig, queue: QueueRef) -
     assert totals.percentiles_ms is not None
     assert 3_000 <= totals.percentiles_ms[2] <= 50_000
     frame = frame_for(end_ms=NOW_MS, window_ms=6 * MINUTE_MS)
-    waits = (await rig.warehouse.windows.percentiles([queue.scope], frame))[queue]
+    waits = (await rig.warehouse.windows.percentiles([queue.scope], [frame]))[frame][queue]
     assert (waits.wait_count, waits.p50_ms) == (100, pytest.approx(200, rel=0.01))
 
 
@@ -146,3 +153,23 @@ async def test_a_release_from_before_can_still_insert(rig: Rig, queue: QueueRef)
     point = measured(history.series.points())[at_ms]
     assert (point.values["queue_length"], point.values["mean_queue_length"]) == (5, None)
     assert point.values["wait_p50_ms"] == pytest.approx(200, rel=0.01)
+
+
+@pytest.mark.parametrize("smallest_wide_part", [0, 10_000_000])
+async def test_only_tables_with_old_rows_are_asked_for_digests(
+    rig: Rig, queue: QueueRef, smallest_wide_part: int
+) -> None:
+    setting = f"MODIFY SETTING min_bytes_for_wide_part = {smallest_wide_part}"
+    for table in ("queue_metrics_5s", "environment_metrics_5s"):
+        rig.connection.command(f"ALTER TABLE {table} {setting}")
+    rig.connection.command("TRUNCATE TABLE environment_metrics_5s")
+    land_moments(rig.connection, [moment(queue, NEW_MS + 1, 8, NEW_WAITS)])
+    rig.connection.command("OPTIMIZE TABLE queue_metrics_5s FINAL")
+    clock = ManualClock(NOW_MS)
+    digests = DigestReader(rig.warehouse.reader, clock=clock)
+    assert await digests.in_table("queue_metrics_5s")
+    assert not await digests.in_table("environment_metrics_5s")
+    rig.connection.command("TRUNCATE TABLE queue_metrics_5s")
+    assert await digests.in_table("queue_metrics_5s")
+    clock.advance(HOUR_MS)
+    assert not await digests.in_table("queue_metrics_5s")

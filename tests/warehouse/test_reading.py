@@ -284,6 +284,9 @@ async def test_every_query_can_be_explained_on_a_migrated_warehouse(
         "worker_ids": [],
         "everyone": 0,
         "uncounted_ids": [],
+        "table_name": "queue_metrics_5s",
+        "first_s": 0,
+        "starts_s": [60],
         "before": 1,
         "drift_table": "environment_drift",
         "environments": [("o", "p", "e")],
@@ -296,7 +299,11 @@ async def test_every_query_can_be_explained_on_a_migrated_warehouse(
         "worker": "worker_metrics_5s",
         "window_worker": "worker_metrics_5s",
     }
-    for name, query in {**tenant_queries(), **operator_queries()}.items():
+    queries = [
+        *tenant_queries().items(), *operator_queries().items(),
+        *tenant_queries(digests=True).items(), *operator_queries(digests=True).items(),
+    ]  # fmt: skip
+    for name, query in queries:
         table = next((table for stem, table in tables.items() if name.startswith(stem)), defaults["table"])
         hours = "environment_metrics_1h" if name.startswith("environment_") else defaults["hours"]
         parameters = {**defaults, "table": table, "hours": hours}

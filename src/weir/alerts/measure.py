@@ -1,10 +1,10 @@
-"""Reads the figures that the rules need: one query per window and kind of figure for all rules together."""
+"""Reads the figures that the rules need: one query per tier and kind of figure for all rules together."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeVar
@@ -30,7 +30,9 @@ from weir.warehouse.reading.pace import Pace
 from weir.warehouse.reading.warehouse import Warehouse
 from weir.warehouse.reading.windows import Frame, Levels, Percentiles, Sums, frame_for
 
-Answer = TypeVar("Answer")
+Found = TypeVar("Found")
+_Ask = Callable[[Sequence[EnvironmentRef], Iterable[Frame]], Awaitable[dict[Frame, Found]]]
+"""Reads one kind of figure of some environments over some windows."""
 
 
 class MeasurementSource(StrEnum):
@@ -205,28 +207,28 @@ async def measure(
     frames = {window_ms: frame_for(end_ms=end_ms, window_ms=window_ms) for _, window_ms in wanted}
     windows = warehouse.windows
 
-    async def levels(window_ms: int) -> Mapping[QueueRef, Mapping[str, Levels]]:
-        return await windows.levels(sorted(wanted[MeasurementSource.LEVELS, window_ms]), frames[window_ms])
+    async def read(ask: _Ask[Found], source: MeasurementSource) -> dict[int, Found]:
+        """The answers for all windows with such a rule, by window."""
+        spans = [window_ms for kind, window_ms in wanted if kind is source]
+        environments = set[EnvironmentRef]().union(*(wanted[source, window_ms] for window_ms in spans))
+        found = await ask(sorted(environments), {frames[window_ms] for window_ms in spans})
+        return {window_ms: found[frames[window_ms]] for window_ms in spans}
 
-    async def sums(window_ms: int) -> Mapping[QueueRef, Sums]:
-        return await windows.sums(sorted(wanted[MeasurementSource.SUMS, window_ms]), frames[window_ms])
-
-    async def percentiles(window_ms: int) -> Mapping[QueueRef, Percentiles]:
-        return await windows.percentiles(
-            sorted(wanted[MeasurementSource.PERCENTILES, window_ms]), frames[window_ms]
-        )
-
-    async def workers(window_ms: int) -> Levels | None:
-        return await windows.worker_lag(frames[window_ms])
-
-    def spans(source: MeasurementSource) -> list[int]:
-        return [window_ms for kind, window_ms in wanted if kind is source]
+    async def worker_lags(_: Sequence[EnvironmentRef], asked: Iterable[Frame]) -> dict[Frame, Levels | None]:
+        asked = list(asked)
+        return dict(zip(asked, await asyncio.gather(*map(windows.worker_lag, asked)), strict=True))
 
     expiries = sorted({rule.environment for rule in rules if rule.draft.metric is Metric.EXPIRING})
     audited = sorted(
         {rule.environment for rule in rules if source_of(rule.draft.metric) is MeasurementSource.AUDIT}
     )
     forecasts = sorted({rule.environment for rule in rules if rule.draft.metric in _FORECASTS})
+    levels, sums, percentiles, workers = await asyncio.gather(
+        read(windows.levels, MeasurementSource.LEVELS),
+        read(windows.sums, MeasurementSource.SUMS),
+        read(windows.percentiles, MeasurementSource.PERCENTILES),
+        read(worker_lags, MeasurementSource.WORKERS),
+    )
     return Measured(
         now_ms=now_ms,
         freshness=fresh,
@@ -234,10 +236,10 @@ async def measure(
         gaps=gaps,
         shards=warehouse.shards,
         frames=frames,
-        levels=await _together(levels, spans(MeasurementSource.LEVELS)),
-        sums=await _together(sums, spans(MeasurementSource.SUMS)),
-        percentiles=await _together(percentiles, spans(MeasurementSource.PERCENTILES)),
-        workers=await _together(workers, spans(MeasurementSource.WORKERS)),
+        levels=levels,
+        sums=sums,
+        percentiles=percentiles,
+        workers=workers,
         paces=await windows.paces(forecasts, end_ms=end_ms) if forecasts else {},
         ttls_ms=await lifetimes.ttls_ms(expiries) if expiries else {},
         audit=await _read_audit(warehouse, audited) if audited else None,
@@ -251,11 +253,6 @@ async def _read_audit(warehouse: Warehouse, environments: Sequence[EnvironmentRe
         return None
     drifts = await warehouse.audits.drift_of_environments(environments)
     return AuditFigures(started_ms=newest.started_ms, drifts=drifts)
-
-
-async def _together(ask: Callable[[int], Awaitable[Answer]], spans: Sequence[int]) -> dict[int, Answer]:
-    """The answers for several windows, asked at the same time."""
-    return dict(zip(spans, await asyncio.gather(*(ask(span) for span in spans)), strict=True))
 
 
 def measure_nothing(*, now_ms: int, since_ms: int, shards: int) -> Measured:

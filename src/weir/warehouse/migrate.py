@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from weir.control.migrate import Migration, migrate, read_migrations, verify
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.statements import split_statements
+from weir.warehouse.tables import GRANULE_ROWS
 
 PACKAGE = "weir.warehouse.migrations"
 _HISTORY = """
@@ -31,6 +32,8 @@ CREATE TABLE IF NOT EXISTS weir_migrations
 ENGINE = ReplacingMergeTree
 ORDER BY (number, statement)
 """
+# Only tiers expire by parts or rows, so only they have this setting.
+_TIER = re.compile(r"(^CREATE TABLE .*^SETTINGS )(?=.*\bttl_only_drop_parts\b)", re.DOTALL | re.MULTILINE)
 _APPLIED = """
 SELECT number, any(checksum) AS checksum
 FROM weir_migrations
@@ -83,7 +86,7 @@ class ClickHouseMigrations:
         statements = split_statements(migration.text)
         for index, statement in enumerate(statements):
             # The statement before its note: a statement that runs twice is safe, a skipped one is not.
-            await asyncio.to_thread(self._connection.command, statement)
+            await asyncio.to_thread(self._connection.command, with_granules(statement))
             note = {
                 "number": migration.number,
                 "statement": index,
@@ -93,6 +96,15 @@ class ClickHouseMigrations:
             }
             token = f"{migration}:{index}:{migration.checksum}"
             await asyncio.to_thread(self._connection.insert_rows, "weir_migrations", [note], token=token)
+
+
+def with_granules(statement: str) -> str:
+    """The statement; the table of a tier that it creates gets granules of `GRANULE_ROWS`.
+
+    This is not written in the files, because an applied file never changes and ClickHouse cannot change the
+    granules of a table. So tiers that exist keep theirs, and new ones get these.
+    """
+    return _TIER.sub(rf"\1index_granularity = {GRANULE_ROWS}, ", statement)
 
 
 async def migrate_warehouse(

@@ -2,15 +2,18 @@
 
 A tier keeps the waits of a bucket as a sketch (DDSketch): counts of waits by size, in steps of 2 %. Merging
 adds counts, so the answer is the same in every tier, in any order and after a rebuild. It is within 1 % of
-the wait at the rank that numpy calls `inverted_cdf`: the smallest wait that the share `level` of all waits
-does not exceed. Under 49 ms it is that wait exactly. Lags of messages are kept and read in the same way.
+the wait at the rank that numpy calls `inverted_cdf` (the smallest wait that the share `level` of all waits
+does not exceed), or of the wait one rank below it. Under 49 ms it is one of these waits exactly. Lags of
+messages are kept and read in the same way.
 
-The engine takes the wait with the index `level * (count - 1)`, rounded down, which is one lower. With the
-greatest wait added once more the count is one greater, and a level lower by `_STEP_BACK` also keeps a product
-that is whole from rounding up: the index is then that of `inverted_cdf` for up to 10^10 waits.
+The engine takes the wait with the index `level * (count - 1)`, rounded down, which is that rank or the one
+below. Of few waits that would be the second longest, so there the greatest wait is given, which a tier keeps
+anyway.
 
 Waits in rows of earlier releases have a T-Digest instead, without a bound. Where rows of both kinds meet in
-one answer, the greater of the two percentiles is given: the percentile of all of them is never above it.
+one answer, the greater of the two percentiles is given: the percentile of all of them is not above it.
+Merging digests takes time even if all are empty, so it is asked for only where a table has one
+(`warehouse.reading.digests`).
 """
 
 from __future__ import annotations
@@ -19,7 +22,6 @@ from enum import StrEnum
 
 LEVELS = (0.5, 0.95, 0.99)
 RELATIVE_ERROR = 0.01
-_STEP_BACK = 1e-12
 # A wait of at most 49 ms is less than half a millisecond from its percentile, so rounding restores it. A wait
 # of 50 ms or more never has a percentile under 49.5 ms.
 _WHOLE_BELOW_MS = 49.4
@@ -27,7 +29,8 @@ _WHOLE_BELOW_MS = 49.4
 _LEVELS = ", ".join(map(str, LEVELS))
 SKETCH_PARAMETERS = f"{RELATIVE_ERROR}, {_LEVELS}"
 """The parameters of `quantilesDD` in the type of every sketch."""
-_LOWER_LEVELS = ", ".join(f"{level - _STEP_BACK:.12f}" for level in LEVELS)
+_FEW = [round(1 / (1 - level)) for level in LEVELS]
+"""With fewer waits than this, the rank of a level is that of the greatest wait."""
 _DIGESTS, _SKETCHES = 1, 2
 
 
@@ -42,52 +45,70 @@ class Sketch(StrEnum):
     """Rows of both kinds: the greater of the two percentiles; that of all waits is not above it."""
 
 
-def waits_sql(rows: str) -> str:
-    """The columns of the waits of `rows` of a tier: count, sum, maximum, percentiles and their sketches."""
-    greatest, sketch = f"max({rows}.wait_max_ms)", _merged(f"{rows}.wait_sketch")
-    digests = f"quantilesTDigestMerge({_LEVELS})({rows}.wait_digest)"
-    return f"""sum({rows}.wait_count) AS wait_count,
+def waits_sql(rows: str, *, digests: bool = False) -> str:
+    """The columns of the waits of `rows` of a tier: count, sum, maximum and percentiles.
+
+    With `digests` the rows may have a T-Digest, and the column `wait_sketches` tells what an answer was read
+    from (`sketch_of`).
+    """
+    count, greatest, sketch = (
+        f"sum({rows}.wait_count)",
+        f"max({rows}.wait_max_ms)",
+        _merged(f"{rows}.wait_sketch"),
+    )
+    percentiles = _percentiles(sketch, count=count, greatest=greatest)
+    return f"""{count} AS wait_count,
     sum({rows}.wait_sum_ms) AS wait_sum_ms,
     {greatest} AS wait_max_ms,
-    {_DIGESTS} * isFinite({digests}[1])
-        + {_SKETCHES} * isFinite(finalizeAggregation({sketch})[1]) AS wait_sketches,
-    arrayMap(
-        (of_sketch, of_digest, kinds) -> multiIf(
-            kinds = {_DIGESTS}, of_digest, kinds = {_SKETCHES}, of_sketch, greatest(of_sketch, of_digest)
-        ),
-        {_percentiles(sketch, greatest)}, {digests}, {_for_each_level("wait_sketches")}
-    ) AS wait_percentiles"""
+    {_with_digests(rows, sketch, percentiles) if digests else f"{percentiles} AS wait_percentiles"}"""
 
 
 def lags_sql(rows: str) -> str:
     """The columns of the lags of `rows` of a tier: count, sum, maximum and percentiles."""
-    greatest, sketch = f"max({rows}.lag_ms_max)", _merged(f"{rows}.lag_ms_sketch")
-    return f"""sum({rows}.lag_ms_count) AS lag_count,
+    count, greatest = f"sum({rows}.lag_ms_count)", f"max({rows}.lag_ms_max)"
+    percentiles = _percentiles(_merged(f"{rows}.lag_ms_sketch"), count=count, greatest=greatest)
+    return f"""{count} AS lag_count,
     sum({rows}.lag_ms_sum) AS lag_sum_ms,
     {greatest} AS lag_max_ms,
-    {_percentiles(sketch, greatest)} AS lag_percentiles"""
+    {percentiles} AS lag_percentiles"""
 
 
 def _merged(column: str) -> str:
-    return f"quantilesDDMergeState({SKETCH_PARAMETERS})({column})"
+    return f"quantilesDDMerge({SKETCH_PARAMETERS})({column})"
 
 
-def _percentiles(sketch: str, greatest: str) -> str:
-    """The percentiles of a sketch whose greatest value is known: an array with one for each level."""
-    one_more = f"arrayReduce('quantilesDDState({RELATIVE_ERROR}, {_LOWER_LEVELS})', [{greatest}])"
+def _percentiles(sketch: str, *, count: str, greatest: str) -> str:
+    """The percentiles of a merged sketch: an array with one for each level."""
     return f"""arrayMap(
-            (x, most) -> if(x < {_WHOLE_BELOW_MS}, round(x), least(x, most)),
-            finalizeAggregation({one_more} + {sketch}), {_for_each_level(greatest)}
-        )"""
+        (x, few) -> multiIf(
+            {count} < few, {greatest}, x < {_WHOLE_BELOW_MS}, round(x), least(x, {greatest})
+        ),
+        {sketch}, {_FEW}
+    )"""
 
 
-def _for_each_level(value: str) -> str:
-    return f"arrayWithConstant({len(LEVELS)}, {value})"
+def _with_digests(rows: str, sketch: str, percentiles: str) -> str:
+    """What an answer was read from, and the percentiles of the sketch, of the digest or of both."""
+    digest = f"quantilesTDigestMerge({_LEVELS})({rows}.wait_digest)"
+    return f"""{_DIGESTS} * isFinite({digest}[1]) + {_SKETCHES} * isFinite({sketch}[1]) AS wait_sketches,
+    arrayMap(
+        (of_sketch, of_digest) -> multiIf(
+            wait_sketches = {_DIGESTS}, of_digest,
+            wait_sketches = {_SKETCHES}, of_sketch,
+            greatest(of_sketch, of_digest)
+        ),
+        {percentiles}, {digest}
+    ) AS wait_percentiles"""
 
 
 def sketch_of(kinds: int) -> Sketch | None:
     """The sketch that `wait_sketches` of an answer stands for; None without waits."""
     return _BY_KINDS.get(kinds)
+
+
+def kinds_of(wait_count: int) -> int:
+    """What `wait_sketches` of an answer would be if its table has no digests."""
+    return _SKETCHES if wait_count else 0
 
 
 _BY_KINDS = {_DIGESTS: Sketch.TDIGEST, _SKETCHES: Sketch.DDSKETCH, _DIGESTS | _SKETCHES: Sketch.BOTH}

@@ -3,14 +3,16 @@
 `$COUNTERS(sum(#) AS #)` stands for that text once per counter of the catalogue, joined by commas; `#` is the
 counter's name. `$WAITS(t)` and `$LAGS(t)` stand for the columns of the waits or lags of all rows of `t`
 (`warehouse.percentiles`), and `$LOWS_AND_MEANS(t, queue_length, running)` for minimum and mean of these
-gauges.
+gauges. Queries about waits are written out in two ways: for tables whose rows may have a digest, and for
+others.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 from weir.control.sql import NamedQuery, load_queries
 from weir.telemetry.events import QUEUE_COUNTERS
@@ -20,17 +22,20 @@ _MARK = re.compile(r"\$(?P<name>[A-Z_]+)\(")
 
 
 @cache
-def load_warehouse_queries(package: str, file: str) -> dict[str, NamedQuery]:
+def load_warehouse_queries(package: str, file: str, *, digests: bool = False) -> dict[str, NamedQuery]:
     """Read the named queries of `file` in `package`, each with its marks written out."""
     queries = load_queries(package, file)
-    return {name: replace(query, text=write_marks(query.text)) for name, query in queries.items()}
+    return {
+        name: replace(query, text=write_marks(query.text, digests=digests)) for name, query in queries.items()
+    }
 
 
-def write_marks(text: str) -> str:
-    """The text with every mark written out."""
+def write_marks(text: str, *, digests: bool = False) -> str:
+    """The text with every mark written out; `digests` if rows may have a digest."""
+    writers: Mapping[str, Callable[[str], str]] = {**_WRITERS, "WAITS": partial(waits_sql, digests=digests)}
     while (mark := _MARK.search(text)) is not None:
         end = _closing(text, mark.end())
-        written = _WRITERS[mark["name"]](text[mark.end() : end])
+        written = writers[mark["name"]](text[mark.end() : end])
         text = text[: mark.start()] + written + text[end + 1 :]
     return text
 
@@ -49,7 +54,11 @@ def _lows_and_means(arguments: str) -> str:
     )
 
 
-_WRITERS = {"COUNTERS": _counters, "WAITS": waits_sql, "LAGS": lags_sql, "LOWS_AND_MEANS": _lows_and_means}
+_WRITERS: Mapping[str, Callable[[str], str]] = {
+    "COUNTERS": _counters,
+    "LAGS": lags_sql,
+    "LOWS_AND_MEANS": _lows_and_means,
+}
 
 
 def _closing(text: str, start: int) -> int:

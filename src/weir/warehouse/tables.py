@@ -102,3 +102,6 @@ ENVIRONMENT_DRIFT = "environment_drift"
 
 DEDUPLICATION_WINDOW = 10_000
 """How many past inserts every table remembers by token; a test compares it with the migrations."""
+GRANULE_ROWS = 1_024
+"""A window reads whole granules of a tier, and building their sketches costs most. With ClickHouse's 8,192
+rows, half an hour of an environment took 33 ms of processor time instead of 11 (0014)."""

@@ -133,8 +133,11 @@ FROM ingest_offsets
 GROUP BY metric, shard
 
 -- name: window_levels
--- The lowest and highest level of every queue of some environments over a window, and the last one before it.
+-- The lowest and highest level of every queue of some environments over some windows, and the last one before each.
+-- A row is read once, however many of the windows it lies in; so in the next queries too.
+WITH b.bucket_start >= toDateTime(start_s, 'UTC') AS in_window
 SELECT
+    start_s,
     organization,
     project,
     environment,
@@ -157,7 +160,6 @@ FROM
         t.environment AS environment,
         t.queue AS queue,
         t.bucket_start AS bucket_start,
-        t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AS in_window,
         max(t.max_queue_length) AS length_max,
         max(t.max_oldest_age_ms) AS age_max,
         max(tuple(t.last.at, t.last.sequence, t.last.queue_length, t.last.oldest_age_ms)) AS level,
@@ -165,14 +167,16 @@ FROM
         level.4 AS age_last
     FROM {table:Identifier} AS t
     WHERE (organization, project, environment) IN {environments:Array(Tuple(String, String, String))}
-        AND t.bucket_start >= toDateTime({lookback_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+        AND t.bucket_start >= toDateTime({first_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
     GROUP BY t.organization, t.project, t.environment, t.queue, t.bucket_start
 ) AS b
-GROUP BY organization, project, environment, queue
+ARRAY JOIN arrayFilter(s -> b.bucket_start >= toDateTime(s - {lookback_s:UInt32}, 'UTC'), {starts_s:Array(UInt32)}) AS start_s
+GROUP BY start_s, organization, project, environment, queue
 
 -- name: window_sums
--- What every queue of some environments did over a window, and its gauges at the end.
+-- What every queue of some environments did over some windows, and its gauges at the end.
 SELECT
+    start_s,
     t.organization AS organization,
     t.project AS project,
     t.environment AS environment,
@@ -185,9 +189,10 @@ SELECT
     level.4 AS age_now,
     level.5 AS running_now
 FROM {table:Identifier} AS t
+ARRAY JOIN arrayFilter(s -> t.bucket_start >= toDateTime(s, 'UTC'), {starts_s:Array(UInt32)}) AS start_s
 WHERE (organization, project, environment) IN {environments:Array(Tuple(String, String, String))}
-    AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
-GROUP BY t.organization, t.project, t.environment, t.queue
+    AND t.bucket_start >= toDateTime({first_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+GROUP BY start_s, t.organization, t.project, t.environment, t.queue
 
 -- name: window_paces
 -- What arrived, left and was handed out, per bucket, for the queues of some environments that have waiting messages.
@@ -221,8 +226,9 @@ GROUP BY organization, project, environment, queue
 HAVING argMax(b.length_last, b.bucket_ms) > 0
 
 -- name: window_percentiles
--- The waits of every queue of some environments over a window.
+-- The waits of every queue of some environments over some windows.
 SELECT
+    start_s,
     t.organization AS organization,
     t.project AS project,
     t.environment AS environment,
@@ -230,9 +236,25 @@ SELECT
     max(tuple(t.last.at, t.last.sequence, t.last.queue_length)).3 AS backlog_now,
     $WAITS(t)
 FROM {table:Identifier} AS t
+ARRAY JOIN arrayFilter(s -> t.bucket_start >= toDateTime(s, 'UTC'), {starts_s:Array(UInt32)}) AS start_s
 WHERE (organization, project, environment) IN {environments:Array(Tuple(String, String, String))}
-    AND t.bucket_start >= toDateTime({start_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
-GROUP BY t.organization, t.project, t.environment, t.queue
+    AND t.bucket_start >= toDateTime({first_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({end_s:UInt32}, 'UTC')
+GROUP BY start_s, t.organization, t.project, t.environment, t.queue
+
+-- name: has_digest
+-- One row if any row of a tier has a digest of waits. An empty digest takes one byte, so a part whose column has as many
+-- bytes as rows has none, and is not read. Compact parts do not tell their columns' sizes; they are small.
+SELECT 1 AS one
+FROM {table:Identifier}
+WHERE _part NOT IN
+    (
+        SELECT name
+        FROM system.parts_columns
+        WHERE database = currentDatabase() AND table = {table_name:String} AND column = 'wait_digest'
+            AND column_data_uncompressed_bytes = rows
+    )
+    AND isFinite(finalizeAggregation(wait_digest)[1])
+LIMIT 1
 
 -- name: window_worker_lag
 -- The worst event-loop lag of any process: the calmest and the worst bucket of a window, and the newest.

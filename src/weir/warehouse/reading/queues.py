@@ -11,6 +11,7 @@ from weir.model.clock import Clock
 from weir.model.durations import HOUR_MS
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
+from weir.warehouse.reading.digests import DigestReader
 from weir.warehouse.reading.freshness import LandedGap, Trust, TrustReader
 from weir.warehouse.reading.periods import DEFAULT_RETENTION_MS, Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant
@@ -49,6 +50,7 @@ class HistoryReader:
         self,
         reader: Reader,
         trust: TrustReader,
+        digests: DigestReader,
         *,
         clock: Clock,
         shards: int,
@@ -56,18 +58,19 @@ class HistoryReader:
     ) -> None:
         self._reader = reader
         self._trust = trust
+        self._digests = digests
         self._clock = clock
         self._shards = shards
         self._retention_ms = retention_ms
 
     async def of_queue(self, queue: QueueRef, window: Window) -> History:
-        name = {"queue": queue.queue}
+        asked = {**await self._series_parameters(QUEUES, window), "queue": queue.queue}
         return await self._history(
             queue.scope,
             window,
             shape=QUEUE_SHAPE,
-            rows=ask_tenant("queue_series", queue.scope, **_series_parameters(QUEUES, window), **name),
-            seed=ask_tenant("queue_seed", queue.scope, **_seed_parameters(QUEUES, window), **name),
+            rows=ask_tenant("queue_series", queue.scope, **asked),
+            seed=ask_tenant("queue_seed", queue.scope, **_seed_parameters(QUEUES, window), queue=queue.queue),
         )
 
     async def has_queue(self, queue: QueueRef) -> bool:
@@ -77,11 +80,12 @@ class HistoryReader:
         return bool(await self._reader.ask(question))
 
     async def of_environment(self, environment: EnvironmentRef, window: Window) -> History:
+        asked = await self._series_parameters(ENVIRONMENTS, window)
         return await self._history(
             environment,
             window,
             shape=ENVIRONMENT_SHAPE,
-            rows=ask_tenant("environment_series", environment, **_series_parameters(ENVIRONMENTS, window)),
+            rows=ask_tenant("environment_series", environment, **asked),
             seed=ask_tenant("environment_seed", environment, **_seed_parameters(ENVIRONMENTS, window)),
         )
 
@@ -121,6 +125,16 @@ class HistoryReader:
             sketches=sketch_parts(found, window),
         )
 
+    async def _series_parameters(self, tiers: TierSet, window: Window) -> dict[str, Any]:
+        table = table_of(tiers, window.resolution)
+        return {
+            "table": table,
+            "digests": await self._digests.in_table(table),
+            "step_s": window.step_ms // 1_000,
+            "start_s": window.start_ms // 1_000,
+            "end_s": window.end_ms // 1_000,
+        }
+
     def _seedable(self, window: Window, found: Columns) -> bool:
         """True unless the first bucket has a row of its own, or nothing older is kept."""
         if window.start_ms in found.get("bucket_ms", ()):
@@ -140,15 +154,6 @@ def _carried_seed(seeds: Answer, window: Window, *, dropped: Sequence[TimeSpan])
     lost = any(span.end_ms > at_ms and span.start_ms < window.start_ms for span in dropped)
     # There was a first event, so that counters are known; the values after it are not.
     return {"last": None} if lost else seeds[0]
-
-
-def _series_parameters(tiers: TierSet, window: Window) -> Mapping[str, Any]:
-    return {
-        "table": table_of(tiers, window.resolution),
-        "step_s": window.step_ms // 1_000,
-        "start_s": window.start_ms // 1_000,
-        "end_s": window.end_ms // 1_000,
-    }
 
 
 def _seed_parameters(tiers: TierSet, window: Window) -> Mapping[str, Any]:

@@ -30,5 +30,5 @@ class RateReader:
         frame = frame_for(end_ms=known_ms - 1, window_ms=MINUTE_MS)
         # The newest bucket is still being filled: the minute ends where telemetry does.
         span_ms = max(known_ms - frame.start_ms, 1)
-        sums = await self._windows.sums([environment], frame)
+        sums = (await self._windows.sums([environment], [frame]))[frame]
         return {queue.queue: one.counts["dequeued"] * MINUTE_MS / span_ms for queue, one in sums.items()}

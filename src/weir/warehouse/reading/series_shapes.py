@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress, groupby
+from operator import itemgetter
 
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse.percentiles import Sketch, sketch_of
@@ -39,18 +42,19 @@ class SketchPart:
 
 def sketch_parts(found: Columns, window: Window) -> tuple[SketchPart, ...]:
     """The sketch from which the percentiles of each part were read; buckets without waits do not count."""
-    parts: list[SketchPart] = []
-    for bucket_ms, kinds in sorted(
-        zip(found.get("bucket_ms", ()), found.get("wait_sketches", ()), strict=True)
-    ):
-        sketch = sketch_of(kinds)
-        if sketch is None:
-            continue
-        end_ms = min(bucket_ms + window.step_ms, window.end_ms)
-        begun = parts.pop() if parts and parts[-1].sketch is sketch else None
-        start_ms = bucket_ms if begun is None else begun.span.start_ms
-        parts.append(SketchPart(span=TimeSpan(start_ms=start_ms, end_ms=end_ms), sketch=sketch))
-    return tuple(parts)
+    if "wait_sketches" not in found:
+        waited = list(compress(found.get("bucket_ms", ()), found.get("wait_count", ())))
+        return (_part(waited, Sketch.DDSKETCH, window),) if waited else ()
+    kinds = sorted(zip(found["bucket_ms"], found["wait_sketches"], strict=True))
+    runs = groupby(
+        [(bucket_ms, sketch) for bucket_ms, kind in kinds if (sketch := sketch_of(kind))], itemgetter(1)
+    )
+    return tuple(_part([bucket_ms for bucket_ms, _ in run], sketch, window) for sketch, run in runs)
+
+
+def _part(buckets: Sequence[int], sketch: Sketch, window: Window) -> SketchPart:
+    end_ms = min(max(buckets) + window.step_ms, window.end_ms)
+    return SketchPart(span=TimeSpan(start_ms=min(buckets), end_ms=end_ms), sketch=sketch)
 
 
 def with_waits(found: Columns) -> Columns:

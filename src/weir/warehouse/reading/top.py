@@ -12,7 +12,7 @@ from weir.model.durations import HOUR_MS
 from weir.model.names import EnvironmentRef
 from weir.model.shards import shard_of
 from weir.telemetry.events import QUEUE_COUNTERS
-from weir.warehouse.percentiles import Sketch, sketch_of
+from weir.warehouse.percentiles import Sketch, kinds_of, sketch_of
 from weir.warehouse.reading.arithmetic import (
     ATTEMPT_ENDS,
     drain_ms,
@@ -21,6 +21,7 @@ from weir.warehouse.reading.arithmetic import (
     per_second,
     utilization_pct,
 )
+from weir.warehouse.reading.digests import DigestReader
 from weir.warehouse.reading.flows import FlowReader
 from weir.warehouse.reading.freshness import FreshnessReader
 from weir.warehouse.reading.pace import Pace
@@ -88,9 +89,17 @@ def parse_by(text: str) -> By:
 
 class TopReader:
     def __init__(
-        self, reader: Reader, flows: FlowReader, freshness: FreshnessReader, *, clock: Clock, shards: int
+        self,
+        reader: Reader,
+        flows: FlowReader,
+        freshness: FreshnessReader,
+        digests: DigestReader,
+        *,
+        clock: Clock,
+        shards: int,
     ) -> None:
         self._reader = reader
+        self._digests = digests
         self._flows = flows
         self._freshness = freshness
         self._clock = clock
@@ -103,15 +112,18 @@ class TopReader:
         if not 1 <= limit <= MAX_QUEUES:
             raise InvalidInput(f"`{limit}` queues cannot be listed; ask for 1 to {MAX_QUEUES}")
         frame = _coarse(window)
+        digests = await self._digests.in_table(frame["table"])
         ranked = await self._reader.ask(
-            ask_tenant("rank_queues", environment, by=by.value, limit=limit, **frame)
+            ask_tenant("rank_queues", environment, digests=digests, by=by.value, limit=limit, **frame)
         )
         names = [row["queue"] for row in ranked]
         if not names:
             return []
         # A second question for the winners only: the columns that the ranking did not need are read for few
         # queues.
-        rows = await self._reader.ask(ask_tenant("queue_totals", environment, queues=names, **frame))
+        rows = await self._reader.ask(
+            ask_tenant("queue_totals", environment, digests=digests, queues=names, **frame)
+        )
         # Rates divide by the span that was read: it begins and ends on whole minutes or hours, but not after
         # now.
         end_ms = min(frame["end_s"] * 1_000, self._clock.now_ms())
@@ -163,7 +175,7 @@ def _totals(row: dict[str, Any], *, span_ms: int, pace: Pace | None) -> QueueTot
         wait_mean_ms=mean(row["wait_sum_ms"], row["wait_count"]),
         wait_max_ms=row["wait_max_ms"] if waited else None,
         percentiles_ms=tuple(row["wait_percentiles"]) if waited else None,
-        sketch=sketch_of(row["wait_sketches"]),
+        sketch=sketch_of(row.get("wait_sketches", kinds_of(row["wait_count"]))),
         error_rate=error_rate(*(counters[name] for name in ATTEMPT_ENDS)),
         utilization_pct=utilization_pct(row["running"], row["queue_limit"]),
         acked_per_s=per_second(counters["acked"], span_ms),

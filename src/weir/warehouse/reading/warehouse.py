@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from weir.model.clock import Clock, SystemClock
 from weir.warehouse.reading.audits import PastAuditReader
+from weir.warehouse.reading.digests import DigestReader
 from weir.warehouse.reading.flows import FlowReader
 from weir.warehouse.reading.freshness import FreshnessReader, GapReader, Tails, TrustReader
 from weir.warehouse.reading.periods import DEFAULT_RETENTION_MS, Resolution
@@ -59,7 +60,8 @@ def open_warehouse(
     # Gaps are recorded seldom, so every five seconds is often enough (0041).
     gaps = GapReader(reader, clock=clock, max_age_ms=10 * freshness_max_age_ms)
     trust = TrustReader(freshness, gaps)
-    windows = WindowReader(reader)
+    digests = DigestReader(reader, clock=clock)
+    windows = WindowReader(reader, digests)
     flows = FlowReader(reader)
     return Warehouse(
         clock=clock,
@@ -68,8 +70,8 @@ def open_warehouse(
         reader=reader,
         freshness=freshness,
         gaps=gaps,
-        history=HistoryReader(reader, trust, clock=clock, shards=shards, retention_ms=retention_ms),
-        top=TopReader(reader, flows, freshness, clock=clock, shards=shards),
+        history=HistoryReader(reader, trust, digests, clock=clock, shards=shards, retention_ms=retention_ms),
+        top=TopReader(reader, flows, freshness, digests, clock=clock, shards=shards),
         sparklines=SparklineReader(reader, trust, shards=shards),
         workers=WorkerReader(reader, freshness, trust, clock=clock),
         windows=windows,

@@ -1,7 +1,9 @@
-"""Reads a window of every queue for the alert evaluator, with one query per window and kind of figure."""
+"""Reads windows of every queue for the alert evaluator, with one query per tier and kind of figure."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +12,13 @@ from weir.control.scopes import queue_of_row
 from weir.model.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.telemetry.events import QUEUE_COUNTERS
+from weir.warehouse.reading.digests import DigestReader
 from weir.warehouse.reading.flows import paces_of
 from weir.warehouse.reading.pace import PACE_SPAN_MS, Pace
 from weir.warehouse.reading.periods import Resolution
 from weir.warehouse.reading.questions import ask_operator
 from weir.warehouse.reading.queues import table_of
-from weir.warehouse.reading.reader import Reader
+from weir.warehouse.reading.reader import Answer, Reader
 from weir.warehouse.tables import QUEUES, WORKERS
 
 LOOKBACK_MS = 2 * MINUTE_MS
@@ -79,40 +82,38 @@ class Percentiles:
 
 
 class WindowReader:
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, digests: DigestReader) -> None:
         self._reader = reader
+        self._digests = digests
 
     async def levels(
-        self, environments: Iterable[EnvironmentRef], frame: Frame
-    ) -> dict[QueueRef, dict[str, Levels]]:
-        """`backlog` and `oldest_age` of every queue with a row in the window or shortly before."""
-        rows = await self._reader.ask(
-            ask_operator(
-                "window_levels",
-                lookback_s=(frame.start_ms - LOOKBACK_MS) // 1_000,
-                **_parameters(environments, frame),
-            )
-        )
+        self, environments: Iterable[EnvironmentRef], frames: Iterable[Frame]
+    ) -> dict[Frame, dict[QueueRef, dict[str, Levels]]]:
+        """`backlog` and `oldest_age` of every queue with a row in a window or shortly before, by window."""
+        found = await self._rows("window_levels", environments, frames, lookback_s=LOOKBACK_MS // 1_000)
         return {
-            queue_of_row(row): {
-                "backlog": _levels(row, "backlog", frame),
-                "oldest_age": _levels(row, "age", frame),
+            frame: {
+                queue_of_row(row): {
+                    "backlog": _levels(row, "backlog", frame),
+                    "oldest_age": _levels(row, "age", frame),
+                }
+                for row in rows
             }
-            for row in rows
+            for frame, rows in found.items()
         }
 
-    async def sums(self, environments: Iterable[EnvironmentRef], frame: Frame) -> dict[QueueRef, Sums]:
-        rows = await self._reader.ask(ask_operator("window_sums", **_parameters(environments, frame)))
+    async def sums(
+        self, environments: Iterable[EnvironmentRef], frames: Iterable[Frame]
+    ) -> dict[Frame, dict[QueueRef, Sums]]:
+        found = await self._rows("window_sums", environments, frames)
+        return {frame: {queue_of_row(row): _sums(row) for row in rows} for frame, rows in found.items()}
+
+    async def percentiles(
+        self, environments: Iterable[EnvironmentRef], frames: Iterable[Frame]
+    ) -> dict[Frame, dict[QueueRef, Percentiles]]:
+        found = await self._rows("window_percentiles", environments, frames)
         return {
-            queue_of_row(row): Sums(
-                counts={name: int(row[name]) for name in QUEUE_COUNTERS},
-                wait_count=row["wait_count"],
-                wait_sum_ms=row["wait_sum_ms"],
-                backlog=row["backlog_now"],
-                oldest_age_ms=row["age_now"],
-                running=row["running_now"],
-            )
-            for row in rows
+            frame: {queue_of_row(row): _percentiles(row) for row in rows} for frame, rows in found.items()
         }
 
     async def paces(self, environments: Iterable[EnvironmentRef], *, end_ms: int) -> dict[QueueRef, Pace]:
@@ -120,18 +121,6 @@ class WindowReader:
         frame = frame_for(end_ms=end_ms, window_ms=PACE_SPAN_MS)
         rows = await self._reader.ask(ask_operator("window_paces", **_parameters(environments, frame)))
         return {queue_of_row(row): paces_of(row).pace(end_ms=end_ms) for row in rows}
-
-    async def percentiles(
-        self, environments: Iterable[EnvironmentRef], frame: Frame
-    ) -> dict[QueueRef, Percentiles]:
-        rows = await self._reader.ask(ask_operator("window_percentiles", **_parameters(environments, frame)))
-        found = {}
-        for row in rows:
-            p50, p95, p99 = row["wait_percentiles"]
-            found[queue_of_row(row)] = Percentiles(
-                wait_count=row["wait_count"], backlog=row["backlog_now"], p50_ms=p50, p95_ms=p95, p99_ms=p99
-            )
-        return found
 
     async def worker_lag(self, frame: Frame) -> Levels | None:
         """The worst event-loop lag; None if no process reported."""
@@ -148,6 +137,51 @@ class WindowReader:
         row = rows[0]
         low = row["lag_low_ms"] if _covers(row, frame) else 0.0
         return Levels(low=low, high=row["lag_high_ms"], now=row["lag_now_ms"])
+
+    async def _rows(
+        self, name: str, environments: Iterable[EnvironmentRef], frames: Iterable[Frame], **parameters: Any
+    ) -> dict[Frame, Answer]:
+        """The rows of every window. Windows on one tier share a question, because reading costs most."""
+        asked = {"environments": [one.names for one in environments], **parameters}
+        found: dict[Frame, Answer] = {frame: [] for frame in frames}
+        tiers: dict[tuple[Resolution, int], dict[int, Frame]] = defaultdict(dict)
+        for frame in found:
+            tiers[frame.resolution, frame.end_ms][frame.start_ms // 1_000] = frame
+
+        async def read(by_start: Mapping[int, Frame]) -> None:
+            table = table_of(QUEUES, by_start[min(by_start)].resolution)
+            question = ask_operator(
+                name,
+                digests=await self._digests.in_table(table),
+                table=table,
+                first_s=min(by_start) - asked.get("lookback_s", 0),
+                end_s=by_start[min(by_start)].end_ms // 1_000,
+                starts_s=sorted(by_start),
+                **asked,
+            )
+            for row in await self._reader.ask(question):
+                found[by_start[row["start_s"]]].append(row)
+
+        await asyncio.gather(*map(read, tiers.values()))
+        return found
+
+
+def _sums(row: Mapping[str, Any]) -> Sums:
+    return Sums(
+        counts={name: int(row[name]) for name in QUEUE_COUNTERS},
+        wait_count=row["wait_count"],
+        wait_sum_ms=row["wait_sum_ms"],
+        backlog=row["backlog_now"],
+        oldest_age_ms=row["age_now"],
+        running=row["running_now"],
+    )
+
+
+def _percentiles(row: Mapping[str, Any]) -> Percentiles:
+    p50, p95, p99 = row["wait_percentiles"]
+    return Percentiles(
+        wait_count=row["wait_count"], backlog=row["backlog_now"], p50_ms=p50, p95_ms=p95, p99_ms=p99
+    )
 
 
 def _levels(row: Mapping[str, Any], name: str, frame: Frame) -> Levels:

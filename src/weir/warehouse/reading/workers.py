@@ -170,7 +170,7 @@ class WorkerReader:
         self, window: Window, *, worker_id: str, environment: EnvironmentRef | None
     ) -> list[QueueLags]:
         """The lags of one process by queue: those of an environment, or all if it is None."""
-        asked = {
+        asked: dict[str, Any] = {
             **_span(window),
             "table": table_of(WORKER_LAGS, window.resolution),
             "worker_id": worker_id,
