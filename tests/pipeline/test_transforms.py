@@ -96,6 +96,16 @@ def test_rows_of_parts_merge_into_the_rows_of_the_whole(spark: SparkSession, cut
         assert found == [{name: row[name] for name in found[0]} for row in expected]
 
 
+def test_made_up_numbers_that_no_sum_can_hold_do_not_stop_a_merge(spark: SparkSession) -> None:
+    items: list[Placed] = [(0, number, event("a", oldest_age_ms=2**64 - 1, acked=1)) for number in range(2)]
+    rows = [landing_rows(QUEUE_METRIC, table(QUEUE_METRIC, [item])) for item in items]
+    partials = frame(spark, *map(partial_of, rows))
+    (found,) = collected(
+        merged_rows(partial_rows(partials, QUEUE_METRIC), QUEUE_METRIC, partitions=1), QUEUE_METRIC
+    )
+    assert (found["sum_oldest_age_ms"], found["acked"]) == (2**63 - 1, 2)
+
+
 def test_only_rows_of_cut_streams_of_the_metric_are_merged(spark: SparkSession) -> None:
     rows = landing_rows(QUEUE_METRIC, table(QUEUE_METRIC, EVENTS[:1]))
     partials = frame(spark, partial_of(rows, whole=True), partial_of(rows, metric="worker"), partial_of(rows))

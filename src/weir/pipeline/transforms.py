@@ -15,7 +15,7 @@ Spark has no unsigned numbers, so typed columns are signed and wide. `landing_ba
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +40,19 @@ from weir.pipeline.partials import rows_in
 from weir.pipeline.wide_columns import spark_schema, widened
 from weir.telemetry.events import Aggregate
 
-_AGGREGATES = {Aggregate.SUM: fn.sum, Aggregate.MAX: fn.max, Aggregate.MIN: fn.min}
+_MAX_SIGNED = 2**63 - 1
+
+
+def _sum(name: str) -> Column:
+    """A sum that stays at the greatest number: a plain one would fail the batch for ever."""
+    return fn.coalesce(fn.try_sum(name), fn.lit(_MAX_SIGNED))
+
+
+_AGGREGATES: dict[Aggregate, Callable[[str], Column]] = {
+    Aggregate.SUM: _sum,
+    Aggregate.MAX: fn.max,
+    Aggregate.MIN: fn.min,
+}
 
 
 def clamped(entries: DataFrame, *, at_ms: int) -> DataFrame:
