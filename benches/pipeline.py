@@ -27,6 +27,7 @@ from benches.pipeline_events import Producer
 from benches.pipeline_journal import batch_times_ms
 from benches.pipeline_plain import POLL_S, PlainConsumer, read_per_second
 from benches.pipeline_plain_rows import make_tables_of_attempts, measure_plain_rows
+from benches.process_times import processor_s
 from benches.servers import bench_redis
 from weir.embedded.clickhouse import ClickHouseServer
 from weir.embedded.ports import free_port
@@ -106,6 +107,23 @@ async def _measure(size: Size) -> dict[str, Any]:
             }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Landing:
+    """How long a backlog took to land, and the processor time of all processes meanwhile."""
+
+    events: int
+    took_s: float
+    processor_s: float
+
+    @property
+    def per_s(self) -> float:
+        return self.events / self.took_s
+
+    @property
+    def core_s_per_million(self) -> float:
+        return self.processor_s / self.events * 1_000_000
+
+
 class _Bench:
     def __init__(self, *, redis_url: str, clickhouse_url: str, folder: Path, size: Size) -> None:
         self._redis_url = redis_url
@@ -113,8 +131,6 @@ class _Bench:
         self._folder = folder
         self._checkpoint = folder / "checkpoint"
         self._size = size
-        self._spent_s = 0.0
-        """Processor time that the last backlog took to land."""
         self._redis = Redis.from_url(redis_url)
         self._store = StreamStore(redis_url)
         self._keys = [stream_key("queue", shard) for shard in range(SHARDS)]
@@ -167,7 +183,7 @@ class _Bench:
     def _warm_backlogs(self) -> list[float]:
         producer = Producer(self._redis, queues=QUEUES, shards=SHARDS, prefix=secrets.token_hex(4))
         self._backlog(producer, self._size.warm_events)
-        return [self._backlog(producer, self._size.events) for _ in range(2)]
+        return [self._backlog(producer, self._size.events).per_s for _ in range(2)]
 
     def _runs_since(self, at_ms: float) -> bool:
         status = read_status(self._store)
@@ -190,9 +206,8 @@ class _Bench:
         producer = Producer(self._redis, queues=QUEUES, shards=SHARDS)
         for _ in range(2):
             self._backlog(producer, self._size.warm_events // 2)
-        rate = self._backlog(producer, self._size.events)
-        spent_s = self._spent_s
-        many_queues_rate = self._many_queues()
+        backlog, many_queues = self._backlog(producer, self._size.events), self._many_queues()
+        rate = backlog.per_s
         freshness = self._freshness(producer)
         rss_mib = memory.stop()
         drift = self._drift()
@@ -211,9 +226,9 @@ class _Bench:
             "percentile_max_error": round(
                 percentile_max_error(ClickHouseConnection(self._clickhouse_url)), 5
             ),
-            "core_s_per_million": round(spent_s / self._size.events * 1_000_000, 2),
+            "core_s_per_million": round(backlog.core_s_per_million, 2),
             "many_queues": self._size.many_queues,
-            "events_per_s_many_queues": round(many_queues_rate),
+            "events_per_s_many_queues": round(many_queues.per_s),
         }
 
     def plain(self) -> dict[str, float]:
@@ -235,19 +250,18 @@ class _Bench:
         self._redis.delete(*self._keys)
         return figures
 
-    def _backlog(self, producer: Producer, count: int) -> float:
-        """Produce a backlog while the pipeline holds still; events a second from its release on."""
+    def _backlog(self, producer: Producer, count: int) -> _Landing:
+        """Produce a backlog while the pipeline holds still, and time it from its release on."""
         self._store.hold(600, holder="bench")
         producer.produce(count)
-        before, spent_s = self._landed(), _processor_s()
+        before, spent_s = self._landed(), processor_s()
         self._store.release(holder="bench")
         began = time.monotonic()
         _until(lambda: self._landed() >= before + count, 600)
-        took_s, self._spent_s = time.monotonic() - began, _processor_s() - spent_s
-        return count / took_s
+        return _Landing(events=count, took_s=time.monotonic() - began, processor_s=processor_s() - spent_s)
 
-    def _many_queues(self) -> float:
-        """One batch in which every event is of another queue; events a second."""
+    def _many_queues(self) -> _Landing:
+        """One batch in which every event is of another queue."""
         producer = Producer(self._redis, queues=self._size.many_queues, shards=SHARDS, prefix="many")
         return self._backlog(producer, self._size.many_queues)
 
@@ -305,18 +319,6 @@ class _Memory:
                 except psutil.Error:
                     continue
             self._peak = max(self._peak, total / 2**20)
-
-
-def _processor_s() -> float:
-    """The processor time of the pipeline and of the servers so far: of all that this process started."""
-    total = 0.0
-    for process in psutil.Process().children(recursive=True):
-        try:
-            spent = process.cpu_times()
-        except psutil.Error:
-            continue
-        total += spent.user + spent.system
-    return total
 
 
 def _probe(producer: Producer, warehouse: ClickHouseConnection, *, seconds: float) -> list[float]:

@@ -22,6 +22,7 @@ BENCHES: dict[str, str] = {
     "load": "four times capacity: goodput, order, what waits and how fast it drains",
     "dlq": "dead letters by the tens of millions: counts, groups, deaths, redrive, purge",
     "pipeline": "events from the streams to queryable rows, beside a plain consumer",
+    "designs": "designs of a batch in turns: where events are added up, and who writes the archive",
     "alerts": "how long one evaluation of a thousand rules takes",
     "query": "how fast the warehouse answers on full tiers",
 }

@@ -107,15 +107,16 @@ def test_a_million_events_land_exactly_once_whatever_is_killed(
 
 
 @pytest.mark.fault
+@pytest.mark.parametrize("queues", [QUEUES, 15_000], ids=["few rows", "many rows"])
 def test_one_stream_read_by_four_tasks_lands_exactly_once_whatever_is_killed(
-    clickhouse: RunningServer, proxy: TcpProxy, streams_url: str, tmp_path: Path
+    clickhouse: RunningServer, proxy: TcpProxy, streams_url: str, tmp_path: Path, queues: int
 ) -> None:
     """Backlogs that are cut into four ranges each, with a kill while they are read, merged or inserted."""
     asyncio.run(migrate_warehouse(clickhouse.url))
     settings = {"WEIR_PIPELINE__MAX_READ_TASKS": "4", "WEIR_PIPELINE__MAX_EVENTS": "200000"}
     rig = Rig(redis_url=streams_url, clickhouse_url=proxy.url, folder=tmp_path, shards=1, **settings)
     chance, store = random.Random(4), StreamStore(streams_url)
-    emission = Emission(streams_url, shards=1, queues=QUEUES, environments=40)
+    emission = Emission(streams_url, shards=1, queues=queues, environments=40)
     kills: list[Callable[[], None]] = [
         lambda: kill_child(rig, is_python_worker, chance),
         lambda: kill_child(rig, is_python_worker, chance),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weir.pipeline.decoding import Ages, events_of
 from weir.pipeline.definition import QUEUE_METRIC, WORKER_METRIC, MetricDefinition, column_of
-from weir.pipeline.landing import landing_rows
+from weir.pipeline.landing import joined_rows, landing_rows
 from weir.telemetry.codec import MetricEvent, pack
 from weir.telemetry.entries import entries_of
 from weir.telemetry.events import QUEUE, WORKER, Aggregate
@@ -71,6 +73,12 @@ def events(definition: MetricDefinition) -> st.SearchStrategy[MetricEvent]:
     )
 
 
+def of_few_subjects(event: MetricEvent) -> MetricEvent:
+    """The same event of a subject that only its last name tells from others."""
+    *first, last = event.dimensions
+    return replace(event, dimensions=(*("a" for _ in first), last))
+
+
 def placed(definition: MetricDefinition) -> st.SearchStrategy[list[Placed]]:
     return st.lists(
         st.tuples(st.integers(0, 2), st.integers(0, 12_000), events(definition)), min_size=1, max_size=12
@@ -100,6 +108,26 @@ def test_queue_rows_are_the_sums_maxima_and_last_values_of_their_events(items: l
 @given(placed(WORKER_METRIC))
 def test_worker_rows_merge_by_weight(items: list[Placed]) -> None:
     check(WORKER_METRIC, items)
+
+
+@settings(max_examples=30, deadline=None)
+@given(placed(QUEUE_METRIC), st.integers(0, 12_000))
+def test_rows_of_parts_join_into_the_rows_of_the_whole(items: list[Placed], cut_ms: int) -> None:
+    """Wherever the streams are cut, and in whatever order the parts come."""
+    # Few subjects in one shard, so that both parts have rows of the same ones.
+    events = table(QUEUE_METRIC, [(0, later, of_few_subjects(one)) for _, later, one in items])
+    late = pa.array([ms >= AT_MS + cut_ms for ms in events["stream_ms"].to_pylist()])
+    parts = [events.filter(late), events.filter(pa.compute.invert(late))]
+    rows = pa.concat_tables([landing_rows(QUEUE_METRIC, part) for part in parts if part.num_rows])
+
+    def in_order(found: pa.Table) -> list[dict[str, Any]]:
+        shown = [{**row, "wait_ms": sorted(row["wait_ms"])} for row in found.to_pylist()]
+        return sorted(shown, key=lambda row: (row["queue"], row["environment"], str(row)))
+
+    whole = landing_rows(QUEUE_METRIC, events)
+    joined = joined_rows(QUEUE_METRIC, rows)
+    assert joined.schema == whole.schema
+    assert in_order(joined) == in_order(whole)
 
 
 def test_the_number_of_rows_follows_queues_and_not_events() -> None:

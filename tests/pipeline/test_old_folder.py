@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from support.old_folder import OLD_SETTINGS, unpack_old_folder
 from weir.embedded.open import stack_from
-from weir.pipeline.job import Landed, drain
+from weir.pipeline.batches import Landed
+from weir.pipeline.job import drain
 from weir.serve.pipeline import audit_pipeline, pipeline_options
 from weir.settings import load_settings
 from weir.stores.migrations import migrate_stores

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from weir.errors import Misconfigured
 from weir.pipeline.offsets import Offset, Stream, plan_between
-from weir.pipeline.planning import Bounds, next_offset, parts_of, shares, spread
+from weir.pipeline.planning import JOIN_ROWS, Bounds, next_offset, parts_of, shares, spread
 from weir.telemetry.store import Tail
 from weir.telemetry.stream_ids import StreamId, format_id, is_after, parse_id
 
@@ -215,8 +215,11 @@ OFFSETS = st.builds(
     ),
 )
 CUT = st.builds(
-    lambda offset, cuts: replace(offset, cuts=cuts, partitions=2 if cuts else 0),
+    lambda offset, join_rows, cuts: replace(
+        offset, cuts=cuts, partitions=2 if cuts else 0, join_rows=join_rows
+    ),
     OFFSETS,
+    st.sampled_from([0, 40_000]),
     st.dictionaries(
         STREAMS,
         st.lists(
@@ -241,6 +244,7 @@ def test_a_replay_has_the_same_read_tasks_and_tokens(start: Offset, end: Offset)
     again = plan_between(Offset.from_json(start.as_json()), Offset.from_json(end.as_json()))
     assert once == again
     assert once.merge_token("queue") == again.merge_token("queue")
+    assert once.join_token("queue") == again.join_token("queue")
     for mine, other in zip(once.read_tasks, again.read_tasks, strict=True):
         assert mine.token("queue") == other.token("queue")
         assert mine.token("queue", whole=False) == other.token("queue", whole=False)
@@ -262,8 +266,26 @@ def test_an_offset_of_an_earlier_version_keeps_its_text_its_read_tasks_and_its_t
     ]
 
 
+def test_a_cut_batch_that_was_planned_before_rows_were_joined_joins_none() -> None:
+    text = (
+        '{"at_ms": 5, "lanes": {"queue": {"0": 0}}, "streams": {"queue": {"0": "9-0"}}, '
+        '"split": {"version": 1, "partitions": 1, "cuts": {"queue": {"0": [["7-0", 1]]}}}}'
+    )
+    end = Offset.from_json(json.loads(text))
+    assert json.dumps(end.as_json()) == text
+    assert plan_between(Offset(), end).hand_rows == 0
+
+
+def test_rows_are_joined_if_several_tasks_read_and_each_hands_on_its_share() -> None:
+    ids = Ids(s0=pulses(400, of=250, each=30, pause_ms=20), s1=pulses(400, of=250, each=30, pause_ms=20))
+    alone = plan(ids, Offset(), max_events=1_000_000, max_read_tasks=1)
+    assert (alone.join_rows, plan_between(Offset(), alone).hand_rows) == (0, 0)
+    shared = plan_between(Offset(), plan(ids, Offset(), max_events=1_000_000, max_read_tasks=2))
+    assert (len(shared.read_tasks), shared.hand_rows) == (2, JOIN_ROWS // 2)
+
+
 def test_a_batch_of_a_newer_weir_is_refused() -> None:
-    newer = {**Offset(at_ms=1).as_json(), "split": {"version": 2}}
+    newer = {**Offset(at_ms=1).as_json(), "split": {"version": 3}}
     with pytest.raises(Misconfigured, match="a newer Weir planned"):
         Offset.from_json(newer)
 

@@ -12,11 +12,13 @@ from pyspark.sql import SparkSession
 from tests.pipeline.flow import Flow
 
 from weir.model.durations import DAY_MS, MINUTE_MS
+from weir.pipeline import rebuild_tasks
 from weir.pipeline.archive import Archive
 from weir.pipeline.compaction import MIN_FILES, SETTLED_MS, compact
 from weir.pipeline.definition import DEFINITIONS, QUEUE_METRIC
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.rebuild import rebuild
+from weir.pipeline.rebuild_tasks import FILES_PER_TASK
 from weir.telemetry.codec import MetricEvent, pack
 from weir.telemetry.events import QUEUE, QUEUE_COUNTERS, STREAM_FIELD, EventKind, QueueOperation
 from weir.telemetry.streams import stream_key
@@ -114,15 +116,19 @@ def tier_rows(warehouse: ClickHouseConnection) -> dict[str, list[dict[str, Any]]
     return found
 
 
+@pytest.mark.parametrize("files_per_task", [FILES_PER_TASK, 3], ids=["whole hours", "cut hours"])
 @pytest.mark.parametrize("compacted", [False, True], ids=["as written", "compacted"])
 def test_a_rebuild_of_all_kinds_of_events_gives_every_column_of_every_tier_back(
+    monkeypatch: pytest.MonkeyPatch,
     spark: SparkSession,
     options: PipelineOptions,
     warehouse: ClickHouseConnection,
     emission: Any,
     flow: Flow,
     compacted: bool,
+    files_per_task: int,
 ) -> None:
+    monkeypatch.setattr(rebuild_tasks, "FILES_PER_TASK", files_per_task)
     now_ms = time.time_ns() // 1_000_000
     kinds = AllKinds(emission.redis, shards=options.shards)
     kinds.append_early(now_ms)

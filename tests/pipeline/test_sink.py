@@ -20,6 +20,7 @@ from weir.pipeline.archive import Archive, covered_once
 from weir.pipeline.definition import QUEUE_METRIC
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.offsets import Offset, Stream, plan_between
+from weir.pipeline.partials import rows_in
 from weir.pipeline.sink import connection, land
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
@@ -61,6 +62,21 @@ def test_a_lane_lands_in_every_tier(
     emission.emit(3_000)
     (row,) = [row for batch in land(batches(options), options.sink) for row in batch.to_pylist()]
     assert (row["metric"], row["events"], row["rejected"], row["gaps"]) == ("queue", 3_000, 0, "[]")
+    check(warehouse, emission)
+
+
+def test_few_rows_are_handed_on_and_not_inserted_but_their_files_are_stored(
+    options: PipelineOptions, emission: Emission, warehouse: ClickHouseConnection
+) -> None:
+    emission.emit(300)
+    found = land(batches(options), options.sink, hand_rows=100_000)
+    (row,) = [row for batch in found for row in batch.to_pylist()]
+    handed = rows_in(row["handed"])
+    assert (row["rows"], sum(handed["events"].to_pylist())) == (0, 300)
+    assert sums(warehouse, TABLES[0])["events"] == 0
+    assert Archive(str(options.archive)).files("queue", from_ms=0, to_ms=2**62)
+    again = land(batches(options), options.sink, hand_rows=handed.num_rows - 1)
+    assert [row["handed"] for batch in again for row in batch.to_pylist()] == [None]
     check(warehouse, emission)
 
 

@@ -10,10 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.pipeline.emission import Emission
 
+from weir.pipeline.batches import Landed
 from weir.pipeline.checkpoint import repair_checkpoint
 from weir.pipeline.definition import DEFINITIONS
 from weir.pipeline.drift_audit import PipelineAuditor
-from weir.pipeline.job import Landed, PipelineOptions, drain
+from weir.pipeline.job import PipelineOptions, drain
+from weir.pipeline.offsets import BatchPlan
 from weir.pipeline.rebuild import clear, rebuild
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
@@ -69,14 +71,18 @@ def test_every_event_lands_once_and_survives_lost_checkpoints(
     assert (report.drift, report.events, report.complete) == (0, 2_200, True)
 
 
+@pytest.mark.parametrize("hand_rows", [10_000, 0], ids=["joined", "grouped"])
 @pytest.mark.parametrize("read_tasks", [2, 4])
 def test_one_stream_read_by_several_tasks_lands_once(
+    monkeypatch: pytest.MonkeyPatch,
     spark: SparkSession,
     options: PipelineOptions,
     warehouse: ClickHouseConnection,
     streams_url: str,
     read_tasks: int,
+    hand_rows: int,
 ) -> None:
+    monkeypatch.setattr(BatchPlan, "hand_rows", hand_rows)
     emission = Emission(streams_url, shards=1, queues=30)
     emission.emit(3_000)
     split = replace(options, shards=1, max_read_tasks=read_tasks, read_task_events=100)

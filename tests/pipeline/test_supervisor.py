@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from weir.model.backoff import Backoff
-from weir.pipeline.job import Landed
+from weir.pipeline.batches import Landed
 from weir.pipeline.pipeline_metrics import PipelineMetrics
 from weir.pipeline.supervisor import Patience, QuerySupervisor
 

@@ -29,6 +29,9 @@ FUTURE_MS = MINUTE_MS
 MAX_SAMPLES = 3
 SAMPLE_BYTES = 96
 SET_ASIDE, CLAMPED, LATE = "set_aside", "clamped", "late"
+FROM_THE_FUTURE = "from the future"
+TOO_OLD = "older than every tier"
+OLD = "older than the finest tier"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +69,9 @@ def events_of(
     # An id may claim any 64-bit time; beyond 2**62 the difference would overflow.
     age_ms = np.maximum(at_ms - np.minimum(stream_ms, 2**62).astype(np.int64), 0)
     too_old = age_ms > ages.too_old_ms
-    notes.add(kept[future], "from the future", CLAMPED)
-    notes.add(kept[too_old], "older than every tier", SET_ASIDE)
-    notes.add(kept[(age_ms > ages.late_ms) & ~too_old], "older than the finest tier", LATE)
+    notes.add(kept[future], FROM_THE_FUTURE, CLAMPED)
+    notes.add(kept[too_old], TOO_OLD, SET_ASIDE)
+    notes.add(kept[(age_ms > ages.late_ms) & ~too_old], OLD, LATE)
     # Clamped to the planning time, which is part of the offset, so that a replay gives the same rows.
     counted_ms = np.where(future, np.uint64(at_ms), stream_ms)
     table = pa.Table.from_batches([decoded.events])

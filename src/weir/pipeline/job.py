@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from weir.pipeline.batches import Landed, land_batch
 from weir.pipeline.decoding import Ages
 from weir.pipeline.definition import DEFINITIONS, MetricDefinition, by_name
-from weir.pipeline.offsets import BatchPlan
-from weir.pipeline.partials import gaps_in, joined_gaps, rejects_in
 from weir.pipeline.planning import READ_TASK_EVENTS
-from weir.pipeline.sink import MERGED_SCHEMA, RESULT_SCHEMA, SinkOptions, land, land_merged, note, remember
+from weir.pipeline.sink import (
+    SinkOptions,
+)
 from weir.pipeline.source import FORMAT, SourceOptions, StreamsDataSource, planned_batch, settle_planned
-from weir.pipeline.transforms import merged_rows, partial_rows
 from weir.warehouse.tables import TierRetention
 
 QUERY = "weir-metrics"
@@ -70,19 +69,6 @@ class PipelineOptions:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Landed:
-    """The figures of one metric in one read task that landed."""
-
-    metric: str
-    events: int
-    rows: int
-    rejected: int
-    gaps: int
-    newest_ms: int
-    busy_s: float
-
-
 Observe = Callable[[int, Sequence[Landed]], None]
 
 
@@ -116,44 +102,4 @@ def drain(spark: SparkSession, options: PipelineOptions, *, observe: Observe) ->
 
 
 def _run_batch(partials: DataFrame, number: int, *, options: PipelineOptions, observe: Observe) -> None:
-    plan = planned_batch(options.source)
-    if plan.cut_metrics:
-        # They are needed twice, and reading the streams again would cost more than keeping them.
-        partials = partials.persist()
-    try:
-        landed = partials.mapInArrow(partial(land, options=options.sink), RESULT_SCHEMA).collect()
-        found = [_landed(row) for row in landed]
-        for metric in plan.cut_metrics:
-            mine = [row for row in landed if row["metric"] == metric and not row["whole"]]
-            found.append(_merge(partials, mine, metric, plan, options.sink))
-    finally:
-        if plan.cut_metrics:
-            partials.unpersist()
-    observe(number, found)
-
-
-def _merge(
-    partials: DataFrame, landed: Sequence[Row], metric: str, plan: BatchPlan, options: SinkOptions
-) -> Landed:
-    """Merge and insert the rows of a metric's cut streams; returns the figures that this adds."""
-    definition, token = options.definitions[metric], plan.merge_token(metric)
-    began_s = time.monotonic()
-    gaps = joined_gaps(gap for row in landed for gap in gaps_in(row["gaps"]))
-    rejects = [reject for row in landed for reject in rejects_in(row["rejects"])]
-    remember(options, gaps)
-    rows = 0
-    if not definition.plain:
-        merged = merged_rows(partial_rows(partials, definition), definition, partitions=plan.partitions)
-        write = partial(land_merged, options=options, definition=definition, token=token)
-        rows = sum(row["rows"] for row in merged.mapInArrow(write, MERGED_SCHEMA).collect())
-    note(options, gaps, rejects, token=token)
-    return Landed(
-        metric=metric, events=0, rows=rows, rejected=0, gaps=len(gaps), newest_ms=0,
-        busy_s=max((row["busy_s"] for row in landed), default=0.0) + time.monotonic() - began_s,
-    )  # fmt: skip
-
-
-def _landed(row: Row) -> Landed:
-    figures = {name: row[name] for name in ("metric", "events", "rows", "rejected", "newest_ms", "busy_s")}
-    # The gaps of cut streams are counted when they are joined.
-    return Landed(**figures, gaps=len(gaps_in(row["gaps"])) if row["whole"] else 0)
+    observe(number, land_batch(partials, planned_batch(options.source), options.sink))

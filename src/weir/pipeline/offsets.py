@@ -7,11 +7,13 @@ does follows from its start and end offset. So a replay reads the same entries i
 inserts them with the same tokens.
 
     {"at_ms": 1763251200000, "lanes": {"queue": {"0": 0}}, "streams": {"queue": {"0": "1763251199000-3"}},
-     "split": {"version": 1, "partitions": 1, "cuts": {"queue": {"0": [["1763251190000-7", 1]]}}}}
+     "split": {"version": 2, "join_rows": 40000, "partitions": 1,
+               "cuts": {"queue": {"0": [["1763251190000-7", 1]]}}}}
 
 Read tasks are stored as `lanes`, because checkpoints of earlier versions spell them so. `lanes` names the
-read task of a stream's first range, and each cut the one of the range behind it. Without cuts there is no
-`split`, so offsets of earlier versions keep their text.
+read task of a stream's first range, and each cut the one of the range behind it. A batch of one task has no
+`split`, so such offsets keep the text of earlier versions. Up to `join_rows` rows of several tasks are joined
+into one insert; in batches that were planned before version 2 of `split`, each task inserts its own.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from dataclasses import dataclass, field
 from weir.errors import Misconfigured
 from weir.telemetry.stream_ids import ORIGIN
 
-SPLIT_VERSION = 1
+SPLIT_VERSION = 2
 
 Stream = tuple[str, int]
 """A metric and a shard."""
@@ -40,6 +42,8 @@ class Offset:
     cuts: Mapping[Stream, tuple[Cut, ...]] = field(default_factory=dict)
     partitions: int = 0
     """Partitions in which the rows of cut streams are merged; 0 without cuts."""
+    join_rows: int = 0
+    """The most rows of several tasks that become one insert; 0 with one task, and before version 2."""
 
     def position(self, stream: Stream) -> str:
         return self.positions.get(stream, ORIGIN)
@@ -51,19 +55,16 @@ class Offset:
             "lanes": _nested(self.read_tasks),
             "streams": _nested(self.positions),
         }
-        if self.cuts:
+        if self.cuts or self.join_rows:
             cuts = {stream: [list(cut) for cut in mine] for stream, mine in self.cuts.items()}
-            text["split"] = {
-                "version": SPLIT_VERSION,
-                "partitions": self.partitions,
-                "cuts": _nested(cuts),
-            }
+            joined = {"version": 2, "join_rows": self.join_rows} if self.join_rows else {"version": 1}
+            text["split"] = {**joined, "partitions": self.partitions, "cuts": _nested(cuts)}
         return text
 
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> Offset:
         split = value.get("split") or {}
-        if not isinstance(split, Mapping) or int(split.get("version", SPLIT_VERSION)) > SPLIT_VERSION:
+        if not isinstance(split, Mapping) or int(split.get("version", 1)) > SPLIT_VERSION:
             raise Misconfigured("a newer Weir planned this batch; start the pipeline of that version")
         return cls(
             at_ms=int(str(value["at_ms"])),
@@ -71,6 +72,7 @@ class Offset:
             read_tasks={stream: int(str(number)) for stream, number in _flat(value["lanes"])},
             cuts={stream: _cuts(cuts) for stream, cuts in _flat(split.get("cuts", {}))},
             partitions=int(split.get("partitions", 0)),
+            join_rows=int(split.get("join_rows", 0)),
         )
 
 
@@ -104,15 +106,31 @@ class ReadTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """The read tasks of a batch, and how the rows of its cut streams meet."""
+    """The read tasks of a batch, and how their rows meet."""
 
     read_tasks: tuple[ReadTask, ...]
     partitions: int
+    join_rows: int = 0
 
     @property
     def cut_metrics(self) -> tuple[str, ...]:
         """The metrics that have a cut stream."""
         return tuple(sorted({piece.metric for piece in self._cut}))
+
+    @property
+    def hand_rows(self) -> int:
+        """The most rows of a metric that each read task hands on to be joined."""
+        return self.join_rows // max(len(self.read_tasks), 1)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that have a stream in the batch."""
+        return tuple(sorted({piece.metric for piece in self._pieces}))
+
+    def join_token(self, metric: str) -> str:
+        """The name of the one insert for what several tasks read of a metric."""
+        mine = sorted([r.shard, r.after, r.until] for r in self._pieces if r.metric == metric)
+        return _token(metric, ["join", *mine])
 
     def merge_token(self, metric: str) -> str:
         """The name of what the batch stores of a metric's cut streams."""
@@ -120,8 +138,12 @@ class BatchPlan:
         return _token(metric, ["merge", self.partitions, *mine])
 
     @property
+    def _pieces(self) -> list[IdRange]:
+        return [piece for task in self.read_tasks for piece in task.ranges]
+
+    @property
     def _cut(self) -> list[IdRange]:
-        return [piece for task in self.read_tasks for piece in task.ranges if not piece.whole]
+        return [piece for piece in self._pieces if not piece.whole]
 
 
 def plan_between(start: Offset, end: Offset) -> BatchPlan:
@@ -136,7 +158,7 @@ def plan_between(start: Offset, end: Offset) -> BatchPlan:
         ReadTask(number=number, at_ms=end.at_ms, ranges=tuple(ranges))
         for number, ranges in sorted(found.items())
     )
-    return BatchPlan(read_tasks=tuple(read_tasks), partitions=end.partitions)
+    return BatchPlan(read_tasks=tuple(read_tasks), partitions=end.partitions, join_rows=end.join_rows)
 
 
 def _ranges(stream: Stream, after: str, until: str, end: Offset) -> Iterable[tuple[int, IdRange]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from weir.pipeline.job import Landed
+from weir.pipeline.batches import Landed
 from weir.telemetry.progress import PipelineStatus, StreamLag
 
 STATES = ("starting", "running", "retrying", "paused", "stopped")

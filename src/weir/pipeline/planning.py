@@ -21,6 +21,10 @@ AIM = 0.96
 # From about this many events on, a further read task gains more than its Spark task and its insert cost.
 READ_TASK_EVENTS = 15_000
 
+# An insert costs 0.1 s of ClickHouse's processor time whatever its size, and merging few rows in Spark as
+# much again. So up to this many rows of a batch meet in the driver (0013).
+JOIN_ROWS = 40_000
+
 
 class StreamIds(IdProbe, Protocol):
     """The ids of one stream."""
@@ -68,6 +72,7 @@ def next_offset(
             if cuts
         },
         partitions=_partitions(bounds.max_read_tasks) if any(cut_ids.values()) else 0,
+        join_rows=JOIN_ROWS if len({task for tasks in read_tasks.values() for task in tasks}) > 1 else 0,
     )
 
 

@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 
 from weir.errors import WarehouseUnavailable, WeirError
 from weir.pipeline.audit_loop import AuditLoop, RunAudit
-from weir.pipeline.job import Landed, Observe, PipelineOptions, start
+from weir.pipeline.batches import Landed
+from weir.pipeline.job import Observe, PipelineOptions, start
 from weir.pipeline.metric_migration import require_tables
 from weir.pipeline.metric_tables import kept_days
 from weir.pipeline.ownership import StreamsLease, owned_checkpoint, owned_streams

@@ -7,6 +7,7 @@ run it again. The ledger does not change: it counts what arrived, not what is ke
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,28 +15,29 @@ from itertools import groupby
 from uuid import uuid4
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from weir.errors import Conflict, InvalidInput
 from weir.model.durations import HOUR_MS
-from weir.pipeline.archive import Archive, ArchiveFile, ShardRange, covered_once, within
+from weir.pipeline.archive import Archive, ArchiveFile, covered_once, within
+from weir.pipeline.batches import insert_merged
 from weir.pipeline.coverage import require_coverage
 from weir.pipeline.definition import MetricDefinition
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.leases import Prolong
+from weir.pipeline.partials import SPARK_SCHEMA, Partial, record_batch
 from weir.pipeline.plain_rows import rows_of
 from weir.pipeline.quiet import REBUILD, quiet
-from weir.pipeline.sink import SinkOptions, insert
+from weir.pipeline.rebuild_tasks import RebuildTask, SizedPiece, rebuild_tasks
+from weir.pipeline.sink import RESULT_SCHEMA, SinkOptions, land
 from weir.pipeline.upkeep import LEASE_S, archive_lease
 from weir.telemetry.store import StreamStore
+from weir.telemetry.stream_ids import parse_id
 from weir.warehouse.connection import ClickHouseConnection
 
-# A task holds all events of its files in memory at once.
-FILES_PER_TASK = 50
 TASKS_PER_ROUND = 64
 """Tasks that Spark runs before the pause and the lease are prolonged again."""
-_PIECES_SCHEMA = "metric string, token string, pieces string"
-_RESULT_SCHEMA = "metric string, events long"
+_TASKS_SCHEMA = "token string, whole boolean, pieces string"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,50 +128,91 @@ def _refill(
     run: str,
     prolong: Callable[[], None],
 ) -> int:
-    tasks = [
-        (definition.name, f"rebuild-{run}-{number}", json.dumps(pieces))
-        for number, pieces in enumerate(_chunks(_pieces(sink, files)))
-    ]
+    tasks = list(rebuild_tasks(_hours(sink, files), mergeable=not definition.plain))
     total = 0
     for start in range(0, len(tasks), TASKS_PER_ROUND):
         prolong()
-        frame = spark.createDataFrame(tasks[start : start + TASKS_PER_ROUND], _PIECES_SCHEMA)
-        frame = frame.repartition(min(len(tasks), TASKS_PER_ROUND))
-        rows = frame.mapInArrow(partial(_land, options=sink), _RESULT_SCHEMA)
-        total += sum(row["events"] for row in rows.collect())
+        mine = tasks[start : start + TASKS_PER_ROUND]
+        token = f"rebuild-{run}-{definition.name}-{start}"
+        total += _land_whole(spark, sink, definition, [one for one in mine if one.whole], token=token)
+        total += _land_cut(spark, sink, definition, [one for one in mine if not one.whole], token=token)
     return total
 
 
-def _pieces(sink: SinkOptions, files: Sequence[ArchiveFile]) -> Iterator[tuple[str, list[ShardRange]]]:
-    """Every file with the ranges that it contributes, because files of one hour may overlap."""
+def _land_whole(
+    spark: SparkSession,
+    sink: SinkOptions,
+    definition: MetricDefinition,
+    tasks: Sequence[RebuildTask],
+    *,
+    token: str,
+) -> int:
+    """Insert the rows of tasks that share no hour; returns their events."""
+    if not tasks:
+        return 0
+    partials = _partials(spark, sink, definition, tasks, token=token)
+    landed = partials.mapInArrow(partial(land, options=sink), RESULT_SCHEMA)
+    return sum(row["events"] for row in landed.select("events").collect())
+
+
+def _land_cut(
+    spark: SparkSession,
+    sink: SinkOptions,
+    definition: MetricDefinition,
+    tasks: Sequence[RebuildTask],
+    *,
+    token: str,
+) -> int:
+    """Merge and insert the rows of tasks that share an hour; returns their events."""
+    if not tasks:
+        return 0
+    partials = _partials(spark, sink, definition, tasks, token=token)
+    partitions = min(len(tasks), spark.sparkContext.defaultParallelism)
+    _, events = insert_merged(partials, definition, sink, token=f"{token}-merge", partitions=partitions)
+    return events
+
+
+def _partials(
+    spark: SparkSession,
+    sink: SinkOptions,
+    definition: MetricDefinition,
+    tasks: Sequence[RebuildTask],
+    *,
+    token: str,
+) -> DataFrame:
+    """The events of each task's files, added up where they are read, as the read tasks of a batch do it."""
+    rows = [(f"{token}-{number}", one.whole, json.dumps(one.pieces)) for number, one in enumerate(tasks)]
+    frame = spark.createDataFrame(rows, _TASKS_SCHEMA).repartition(len(rows))
+    return frame.mapInArrow(partial(_added_up, options=sink, definition=definition), SPARK_SCHEMA)
+
+
+def _hours(sink: SinkOptions, files: Sequence[ArchiveFile]) -> Iterator[list[SizedPiece]]:
+    """The files of each hour with the ranges that they contribute, because files of one hour may overlap."""
     archive = Archive(str(sink.archive))
     for _, of_hour in groupby(files, key=lambda file: file.hour_ms):
-        yield from covered_once([(file.path, archive.ranges(file.path)) for file in of_hour])
+        counting = covered_once([(file.path, archive.ranges(file.path)) for file in of_hour])
+        pieces = [(piece, archive.rows(piece[0])) for piece in counting if piece[1]]
+        # In stream order: tasks that share an hour then share few buckets of it.
+        yield sorted(pieces, key=lambda sized: min(parse_id(after) for _, after, _ in sized[0][1]))
 
 
-def _chunks(pieces: Iterable[tuple[str, list[ShardRange]]]) -> Iterator[list[tuple[str, list[ShardRange]]]]:
-    chunk: list[tuple[str, list[ShardRange]]] = []
-    for piece in pieces:
-        chunk.append(piece)
-        if len(chunk) == FILES_PER_TASK:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
-
-
-def _land(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Iterator[pa.RecordBatch]:
-    """Insert the events of one task's files into the landing table."""
+def _added_up(
+    batches: Iterable[pa.RecordBatch], options: SinkOptions, *, definition: MetricDefinition
+) -> Iterator[pa.RecordBatch]:
+    """One partial per task."""
     archive = Archive(str(options.archive))
     for batch in batches:
         for task in batch.to_pylist():
-            definition = options.definitions[task["metric"]]
+            began_s = time.time()
             events = pa.concat_tables(
                 [
                     within(archive.read(path, definition.kind), ranges)
                     for path, ranges in json.loads(task["pieces"])
                 ]
             )
-            rows = rows_of(definition, events, rebuilt=True)
-            insert(options, definition, rows, token=task["token"])
-            yield pa.RecordBatch.from_pylist([{"metric": definition.name, "events": events.num_rows}])
+            found = Partial(
+                metric=definition.name, token=task["token"], whole=task["whole"], began_s=began_s,
+                events=events.num_rows, newest_ms=0, rejects=(), gaps=(),
+                rows=rows_of(definition, events, rebuilt=True), files=(),
+            )  # fmt: skip
+            yield record_batch(found)

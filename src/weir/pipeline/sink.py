@@ -36,9 +36,23 @@ INSERT_TIMEOUT_S = 120
 
 RESULT_SCHEMA = (
     "metric string, whole boolean, events long, rows long, rejected long, newest_ms long, busy_s double, "
-    "rejects string, gaps string"
+    "rejects string, gaps string, handed binary"
 )
-MERGED_SCHEMA = "rows long"
+_RESULT_TYPES = pa.schema(
+    [
+        ("metric", pa.string()),
+        ("whole", pa.bool_()),
+        ("events", pa.int64()),
+        ("rows", pa.int64()),
+        ("rejected", pa.int64()),
+        ("newest_ms", pa.int64()),
+        ("busy_s", pa.float64()),
+        ("rejects", pa.string()),
+        ("gaps", pa.string()),
+        ("handed", pa.binary()),
+    ]
+)
+MERGED_SCHEMA = "rows long, events long"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,23 +64,30 @@ class SinkOptions:
     definitions: Mapping[str, MetricDefinition]
 
 
-def land(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Iterator[pa.RecordBatch]:
-    """Store the files of partials, and all else that needs nothing of other tasks; yields their figures."""
+def land(
+    batches: Iterable[pa.RecordBatch], options: SinkOptions, *, hand_rows: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """Store the files of partials, and all else that needs nothing of other tasks; yields their figures.
+
+    Partials of up to `hand_rows` rows are handed to the driver instead, which joins those of all tasks.
+    """
     freeze_imports()
     for batch in batches:
         notes = batch.select(["rejects", "gaps"]).to_pylist()
-        for partial, note_texts in zip(partials_in([batch]), notes, strict=True):
+        for number, (partial, note_texts) in enumerate(zip(partials_in([batch]), notes, strict=True)):
+            handed = partial.rows is not None and partial.rows.num_rows <= hand_rows
             figures = {
                 "metric": partial.metric,
                 "whole": partial.whole,
                 "events": partial.events,
-                "rows": _land(partial, options),
+                "rows": _land(partial, options, handed=handed),
                 "rejected": sum(reject.events for reject in partial.rejects),
                 "newest_ms": partial.newest_ms,
                 "busy_s": time.time() - partial.began_s,
                 **note_texts,
+                "handed": batch["rows"][number].as_py() if handed else None,
             }
-            yield pa.RecordBatch.from_pylist([figures])
+            yield pa.RecordBatch.from_pylist([figures], _RESULT_TYPES)
 
 
 def land_merged(
@@ -78,7 +99,8 @@ def land_merged(
     assert context is not None
     rows = landing_batch(list(batches), definition)
     insert(options, definition, rows, token=f"{token}-p{context.partitionId()}")
-    yield pa.RecordBatch.from_pylist([{"rows": rows.num_rows}])
+    events = int(rows["events"].to_numpy().sum())
+    yield pa.RecordBatch.from_pylist([{"rows": rows.num_rows, "events": events}])
 
 
 def insert(options: SinkOptions, definition: MetricDefinition, rows: pa.Table, *, token: str) -> None:
@@ -103,14 +125,16 @@ def remember(options: SinkOptions, gaps: Sequence[GapRow]) -> None:
         remember_drift(connection(options.clickhouse_url), gaps)
 
 
-def _land(partial: Partial, options: SinkOptions) -> int:
-    """Store one partial; returns the rows that were inserted."""
+def _land(partial: Partial, options: SinkOptions, *, handed: bool) -> int:
+    """Store one partial, or only its files if its rows are handed on; returns the rows that were inserted."""
     definition = options.definitions[partial.metric]
     # The archive before the insert: what the warehouse counts must be there for a rebuild.
     if options.archive is not None:
         archive = Archive(options.archive)
         for file in partial.files:
             archive.put(partial.metric, file)
+    if handed:
+        return 0
     if partial.whole:
         remember(options, partial.gaps)
     inserted = 0

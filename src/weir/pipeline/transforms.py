@@ -1,33 +1,113 @@
 """The transforms of the job: pure functions from data frame to data frame, named for their results.
 
-A read task has decoded, clamped, set aside and bucketed its events already (`partials`). Where it read whole
-streams, its landing rows are final. Where several tasks share a stream, their rows meet here: `partial_rows`
-unpacks them into typed columns, and `merged_rows` adds up those of the same subject, bucket and shard.
+They begin at three kinds of frames:
+
+- **Entries**, one row per stream entry (`entry_rows`): `clamped`, `quarantined` and `counted` say what
+  becomes of each, and `bucketed` makes each event a landing row of its own. They define what a batch means.
+- **Landing rows**, typed: `merged_rows` adds up those of the same subject, bucket and shard, whether one row
+  stands for one event or for thousands; `ledger_rows` adds up the buckets too.
+- **Partials**, in which read tasks and rebuilds hand over landing rows that they added up in NumPy
+  (`partials`, `landing`). That is the fast form of the transforms on entries, with equal rows (0013).
+  `partial_rows` unpacks those which are not final, and `merged_rows` merges them.
 
 Spark has no unsigned numbers, so typed columns are signed and wide. `landing_batch` turns them back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from weir.model.limits import MAX_TIME_MS
+from weir.pipeline.decoding import (
+    CLAMPED,
+    FROM_THE_FUTURE,
+    FUTURE_MS,
+    LATE,
+    MAX_SAMPLES,
+    OLD,
+    SET_ASIDE,
+    TOO_OLD,
+    Ages,
+)
 from weir.pipeline.definition import MetricDefinition, column_of
+from weir.pipeline.landing import MAX_SEQUENCE
 from weir.pipeline.partials import rows_in
+from weir.pipeline.wide_columns import spark_schema, widened
 from weir.telemetry.events import Aggregate
 
-_AGGREGATES = {Aggregate.SUM: fn.sum, Aggregate.MAX: fn.max, Aggregate.MIN: fn.min}
-_MAX_SIGNED = np.uint64(2**63 - 1)
+_MAX_SIGNED = 2**63 - 1
+
+
+def _sum(name: str) -> Column:
+    """A sum that stays at the greatest number: a plain one would fail the batch for ever."""
+    return fn.coalesce(fn.try_sum(name), fn.lit(_MAX_SIGNED))
+
+
+_AGGREGATES: dict[Aggregate, Callable[[str], Column]] = {
+    Aggregate.SUM: _sum,
+    Aggregate.MAX: fn.max,
+    Aggregate.MIN: fn.min,
+}
+
+
+def clamped(entries: DataFrame, *, at_ms: int) -> DataFrame:
+    """The entries with the time `at_ms` at which they count; those from the future count when planned."""
+    ahead = fn.col("stream_ms") > at_ms + FUTURE_MS
+    return entries.withColumn("at_ms", fn.when(ahead, fn.lit(at_ms)).otherwise(fn.col("stream_ms")))
+
+
+def counted(entries: DataFrame, *, at_ms: int, ages: Ages) -> DataFrame:
+    """The entries that are events and that some tier still keeps."""
+    verdict = _verdict(at_ms, ages)
+    return entries.filter(verdict.isNull() | (verdict["action"] != SET_ASIDE)).drop("reason", "head")
+
+
+def quarantined(entries: DataFrame, definition: MetricDefinition, *, at_ms: int, ages: Ages) -> DataFrame:
+    """The notes on entries that were not taken as they came: one row per shard and reason."""
+    noted = entries.withColumn("verdict", _verdict(at_ms, ages)).filter("verdict IS NOT NULL")
+    # Structs compare field by field, so the least and the greatest one are those of the first and last id.
+    found = noted.select(
+        "shard", "verdict.reason", "verdict.action",
+        fn.struct("stream_ms", "stream_sequence", fn.lower(fn.hex("head")).alias("head")).alias("entry"),
+    )  # fmt: skip
+    notes = found.groupBy("shard", "reason", "action").agg(
+        fn.count("*").alias("events"),
+        fn.min("entry").alias("first"),
+        fn.max("entry").alias("last"),
+        fn.slice(fn.sort_array(fn.collect_list("entry")), 1, MAX_SAMPLES).alias("entries"),
+    )
+    return notes.select(
+        fn.lit(definition.name).alias("metric"), "shard", "reason", "action", "events",
+        _id("first").alias("first_id"), _id("last").alias("last_id"), fn.col("entries.head").alias("samples"),
+    )  # fmt: skip
+
+
+def bucketed(events: DataFrame, definition: MetricDefinition, *, rebuilt: bool = False) -> DataFrame:
+    """One landing row per event, in the bucket of its time."""
+    kind, bucket_ms = definition.kind, definition.bucket_ms
+    columns = [fn.col(name) for name in kind.dimensions]
+    columns += [
+        fn.expr(f"at_ms DIV {bucket_ms} * {bucket_ms} DIV 1000").alias("bucket_start"),
+        fn.col("shard"),
+        fn.lit(int(rebuilt)).cast("long").alias("rebuilt"),
+        fn.least(fn.col("stream_ms"), fn.lit(MAX_TIME_MS)).alias("last_at"),
+        fn.least(fn.col("stream_sequence"), fn.lit(MAX_SEQUENCE)).alias("last_sequence"),
+        fn.lit(1).cast("long").alias("events"),
+    ]
+    for field in kind.fields:
+        columns += [fn.col(field.name).alias(column_of(field, one)) for one in field.aggregates]
+    return events.select(*columns, *([kind.samples] if kind.samples is not None else []))
 
 
 def partial_rows(partials: DataFrame, definition: MetricDefinition) -> DataFrame:
     """The landing rows of a metric's cut streams, typed."""
     cut = (fn.col("metric") == definition.name) & ~fn.col("whole") & fn.col("rows").isNotNull()
-    return partials.filter(cut).select("rows").mapInArrow(_unpacked, _spark_schema(definition))
+    return partials.filter(cut).select("rows").mapInArrow(_unpacked, spark_schema(landing_schema(definition)))
 
 
 def merged_rows(rows: DataFrame, definition: MetricDefinition, *, partitions: int) -> DataFrame:
@@ -42,6 +122,24 @@ def merged_rows(rows: DataFrame, definition: MetricDefinition, *, partitions: in
     newest = [f"newest.{name} AS {name}" for name in ("last_at", "last_sequence", *_lasts(definition))]
     kept = [name for name in grouped.columns if name != "newest"]
     return grouped.selectExpr(*kept, *newest).sortWithinPartitions(*keys)
+
+
+def ledger_rows(rows: DataFrame, definition: MetricDefinition) -> DataFrame:
+    """What arrived of each subject: its events, counts and odometers over all buckets.
+
+    Gauges say nothing over all time, and a rebuild repeats what arrived before, so neither is in it.
+    """
+    single = {
+        column_of(field, field.aggregates[0]): field.aggregates[0]
+        for field in definition.kind.fields
+        if len(field.aggregates) == 1
+    }
+    sums = [_AGGREGATES[one](name).alias(name) for name, one in single.items() if one in _AGGREGATES]
+    return (
+        rows.filter("rebuilt = 0")
+        .groupBy(*definition.kind.dimensions, "shard")
+        .agg(fn.sum("events").alias("events"), fn.max("last_at").alias("last_at"), *sums)
+    )
 
 
 def landing_batch(batches: Iterable[pa.RecordBatch], definition: MetricDefinition) -> pa.Table:
@@ -65,6 +163,25 @@ def landing_schema(definition: MetricDefinition) -> pa.Schema:
     if kind.samples is not None:
         columns[kind.samples] = pa.list_(pa.uint32())
     return pa.schema(columns)
+
+
+def _verdict(at_ms: int, ages: Ages) -> Column:
+    """The reason and action for an entry that is not taken as it came; null for all others."""
+
+    def verdict(reason: Column, action: str) -> Column:
+        return fn.struct(reason.alias("reason"), fn.lit(action).alias("action"))
+
+    ms = fn.col("stream_ms")
+    return (
+        fn.when(fn.col("reason") != "", verdict(fn.col("reason"), SET_ASIDE))
+        .when(ms > at_ms + FUTURE_MS, verdict(fn.lit(FROM_THE_FUTURE), CLAMPED))
+        .when(ms < at_ms - ages.too_old_ms, verdict(fn.lit(TOO_OLD), SET_ASIDE))
+        .when(ms < at_ms - ages.late_ms, verdict(fn.lit(OLD), LATE))
+    )
+
+
+def _id(entry: str) -> Column:
+    return fn.concat_ws("-", fn.col(f"{entry}.stream_ms"), fn.col(f"{entry}.stream_sequence"))
 
 
 def _keys(definition: MetricDefinition) -> tuple[str, ...]:
@@ -99,28 +216,4 @@ def _aggregates(definition: MetricDefinition) -> list[Column]:
 def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for content in batch.column("rows").to_pylist():
-            table = rows_in(content)
-            widened = {name: _widened(table[name]) for name in table.column_names}
-            yield from pa.table(widened).combine_chunks().to_batches()
-
-
-def _arrow_schema(definition: MetricDefinition) -> pa.Schema:
-    return pa.schema([(column.name, _wide_type(column.type)) for column in landing_schema(definition)])
-
-
-def _spark_schema(definition: MetricDefinition) -> str:
-    names = {pa.string(): "string", pa.int64(): "long", pa.list_(pa.int64()): "array<long>"}
-    return ", ".join(f"{column.name} {names[column.type]}" for column in _arrow_schema(definition))
-
-
-def _wide_type(narrow: pa.DataType) -> pa.DataType:
-    if pa.types.is_list(narrow):
-        return pa.list_(pa.int64())
-    return narrow if pa.types.is_string(narrow) else pa.int64()
-
-
-def _widened(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if pa.types.is_uint64(column.type):
-        # Only an event that was made up has larger numbers.
-        column = pa.chunked_array([pa.array(np.minimum(column.to_numpy(), _MAX_SIGNED))])
-    return column.cast(_wide_type(column.type))
+            yield from widened(rows_in(content)).to_batches()
