@@ -128,14 +128,16 @@ def consume(url: str, count: int) -> Figures:
         async with AsyncWeir(url, token=_token()) as weir:
             started = time.perf_counter()
             await asyncio.gather(*(consume_some(weir) for _ in range(CONSUMERS)))
-            return (count - left) / (time.perf_counter() - started)
+            took_s = time.perf_counter() - started
+        if left > 0:
+            raise RuntimeError(f"the bench popped {left} messages less than it pushed")
+        return (count - left) / took_s
 
     async def consume_some(weir: AsyncWeir) -> None:
         nonlocal left
-        while left > 0:
-            messages = await weir.pop(QUEUE, limit=POP, lease=600)
+        while left > 0 and (messages := await weir.pop(QUEUE, limit=POP, lease=600)):
             left -= len(messages)
-            if not messages or any(message.json["order"] != PAYLOAD["order"] for message in messages):
+            if any(message.json["order"] != PAYLOAD["order"] for message in messages):
                 raise RuntimeError("the bench popped other messages than it pushed")
             if set(await weir.ack_many(messages)) != {"acked"}:
                 raise RuntimeError("the bench could not ack what it popped")

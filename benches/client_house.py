@@ -99,7 +99,7 @@ class ClientHouse:
 
 def memory_mib(process: Child) -> float:
     """What the process takes now."""
-    return round(psutil.Process(process.pid).memory_info().rss / 2**20, 1)
+    return round(float(psutil.Process(process.pid).memory_info().rss) / 2**20, 1)
 
 
 @asynccontextmanager
