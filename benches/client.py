@@ -20,7 +20,7 @@ import uvloop
 
 from benches import broker_peers as peers
 from benches.broker_load import percentile_ms
-from benches.client_calls import BULK, CONCURRENT, CONSUMERS, NOOP, PACE_PER_S, PACED, POP
+from benches.client_calls import CALLERS, CONCURRENT, NOOP, PACE_PER_S, PACED, POP
 from benches.client_house import ClientHouse, memory_mib, open_house
 from benches.http import batch_rates
 from benches.servers import bench_redis
@@ -48,11 +48,11 @@ class Sizes:
 
 
 QUICK = Sizes(
-    rounds=1, single=1_000, concurrent=12_800, many=40_000, jobs=20_000, paced=600, http_s=1.0,
+    rounds=1, single=1_000, concurrent=12_800, many=80_000, jobs=20_000, paced=600, http_s=1.0,
     peer_jobs=4_000, python_peers=QUICK_PEERS,
 )  # fmt: skip
 FULL = Sizes(
-    rounds=2, single=3_000, concurrent=25_600, many=100_000, jobs=50_000, paced=2_000, http_s=2.0,
+    rounds=2, single=3_000, concurrent=25_600, many=200_000, jobs=50_000, paced=2_000, http_s=2.0,
     peer_jobs=5_000, python_peers=peers.PYTHON_PEERS,
 )  # fmt: skip
 
@@ -83,9 +83,8 @@ async def measure(sizes: Sizes) -> Figures:
         "spread": {name: [_rounded(min(values)), _rounded(max(values))] for name, values in samples.items()},
         "rounds": 2 * sizes.rounds,
         "concurrent": CONCURRENT,
-        "bulk": BULK,
         "pop": POP,
-        "consumers": CONSUMERS,
+        "callers": CALLERS,
         "pace_per_s": PACE_PER_S,
         "cpus": os.cpu_count(),
     }

@@ -28,9 +28,9 @@ PAYLOAD = {"order": 4711, "customer": "customer-7", "amount": 12.5, "lines": ["a
 CONCURRENT = 64
 TURNS = 20
 """How often the client and the bare loop take turns."""
-BULK = 10_000
 POP = 500
-CONSUMERS = 4
+CALLERS = 4
+"""Tasks of one client that push lists, or that pop and ack. `weir bench http` has 8 connections."""
 PACE_PER_S = 200
 
 Figures = dict[str, Any]
@@ -110,14 +110,33 @@ def concurrent(url: str, count: int) -> Figures:
 
 
 def many(url: str, count: int) -> Figures:
-    """Lists of messages from one thread, making them included."""
+    """Long lists of messages, making them included: from a few tasks of one client, and from one thread."""
+    size = count // 2 // CALLERS
+
+    async def push_lists() -> float:
+        async with AsyncWeir(url, token=_token()) as weir:
+
+            async def push_list() -> None:
+                _check(*await weir.push_many(_messages(size)))
+
+            await weir.push(QUEUE, PAYLOAD)
+            started = time.perf_counter()
+            await asyncio.gather(*(push_list() for _ in range(CALLERS)))
+            return size * CALLERS / (time.perf_counter() - started)
+
+    return {"push_many_per_s": asyncio.run(push_lists()), **_many_from_one_thread(url, count // 2)}
+
+
+def _many_from_one_thread(url: str, count: int) -> Figures:
     with Weir(url, token=_token()) as weir:
         weir.push(QUEUE, PAYLOAD)
         started = time.perf_counter()
-        for at in range(0, count, BULK):
-            size = min(BULK, count - at)
-            _check(*weir.push_many([OutgoingMessage(queue=QUEUE, payload=PAYLOAD) for _ in range(size)]))
-        return {"push_many_per_s": count / (time.perf_counter() - started)}
+        _check(*weir.push_many(_messages(count)))
+        return {"push_many_one_thread_per_s": count / (time.perf_counter() - started)}
+
+
+def _messages(count: int) -> list[OutgoingMessage]:
+    return [OutgoingMessage(queue=QUEUE, payload=PAYLOAD) for _ in range(count)]
 
 
 def consume(url: str, count: int) -> Figures:
@@ -127,7 +146,7 @@ def consume(url: str, count: int) -> Figures:
     async def consume_all() -> float:
         async with AsyncWeir(url, token=_token()) as weir:
             started = time.perf_counter()
-            await asyncio.gather(*(consume_some(weir) for _ in range(CONSUMERS)))
+            await asyncio.gather(*(consume_some(weir) for _ in range(CALLERS)))
             took_s = time.perf_counter() - started
         if left > 0:
             raise RuntimeError(f"the bench popped {left} messages less than it pushed")

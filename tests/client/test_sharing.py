@@ -27,7 +27,7 @@ class Server:
     """Keeps what it accepts, once per idempotency key, and refuses as its items ask for.
 
     A payload is `[kind, name]`. The kind `misplaced` refuses the whole request and names the item, `unnamed`
-    does not name it, `full` is refused the first time, and `no queue` always.
+    does not name it, `full` is refused the first time, `always full` and `no queue` always.
     """
 
     def __init__(self, *, lose: Sequence[int] = ()) -> None:
@@ -73,7 +73,7 @@ class Server:
         (kind, name), key = item["payload"], item["idempotency_key"]
         if kind == "no queue":
             return {"status": "refused", "problem": NO_QUEUE}
-        if kind == "full" and key not in self._full:
+        if kind == "always full" or (kind == "full" and key not in self._full):
             self._full.add(key)
             return {"status": "refused", "problem": FULL}
         known = key in self.kept
@@ -145,10 +145,10 @@ async def test_an_item_that_makes_trouble_fails_its_caller_alone(kind: str, answ
 
 async def test_when_every_item_is_refused_each_caller_gets_its_own_reason() -> None:
     server = Server()
-    async with client(server) as weir:
-        first, others = await push_behind_another(weir, server, "no queue", "full", "no queue")
+    async with client(server, retry_attempts=2) as weir:
+        first, others = await push_behind_another(weir, server, "no queue", "always full", "no queue")
         server.open.set()
-        assert [told(result) for result in await asyncio.gather(*others)] == [404, "full 1", 404]
+        assert [told(result) for result in await asyncio.gather(*others)] == [404, 503, 404]
         await first
 
 

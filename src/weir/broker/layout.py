@@ -212,8 +212,8 @@ def _terms(message: NewMessage) -> tuple[int, int, int, int]:
 
 
 def _pack_full_arrival(message: NewMessage) -> tuple[bytes, bytes]:
-    key = (message.key or "").encode()
-    idempotency = (message.idempotency_key or "").encode()
+    key = b"" if message.key is None else message.key.encode()
+    idempotency = b"" if message.idempotency_key is None else message.idempotency_key.encode()
     headers = orjson.dumps(dict(message.headers)) if message.headers else b""
     window_ms = message.idempotency_window_ms or 0
     head = ARRIVAL.pack(id_bytes(message.id), *_terms(message), window_ms, len(key), len(idempotency))

@@ -17,6 +17,7 @@
 --- include "load_queue"
 --- include "depth"
 --- include "gate_watch"
+--- include "known_keys"
 --- include "admit"
 --- include "finish"
 local ident, mode = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1]
@@ -45,7 +46,7 @@ local room = q.max_depth > 0 and q.max_depth - waiting or math.huge
 local span = q.ttl > 0 and math.min(q.ttl, q.max_age) or q.max_age
 local sub, gated, gate_before, gate_after = string.sub, gates.closed, gates.before, gates.after
 local letters, originals, bodies, arrivals, named, refused, accepted = {}, {}, {}, {}, {}, 0, 0
-local seen, forget_at = {}, {}
+local seen, forget_at, known, asked = {}, {}, known_keys(q, first, stride), 0
 for i, id in ipairs(ids) do
   local at = first + stride * (i - 1)
   local head, operation = ARGV[at], stride == 3 and ARGV[at + 2]
@@ -60,7 +61,11 @@ for i, id in ipairs(ids) do
       digest = sub(head, rest + key_size + idempotency_size)
     end
   end
-  local answer = idempotency and (seen[idempotency] or redis.call('HGET', q.key.seen, idempotency))
+  local answer
+  if idempotency then
+    asked = asked + 1
+    answer = seen[idempotency] or known[asked]
+  end
   if answer and struct.unpack('>I8', answer) <= now then answer = nil end
   local original = answer and sub(answer, 9, 24) or id
   local letter = gate_before and gate_before(key, operation)
