@@ -65,15 +65,19 @@ class OutgoingMessage:
             item["payload_base64"] = base64.b64encode(self.payload).decode()
         else:
             item["payload"] = self.payload
-        optional = {
-            "key": self.key,
-            "headers": dict(self.headers) or None,
-            "priority": self.priority,
-            "delay_ms": None if self.delay is None else to_ms(self.delay),
-            "deliver_at_ms": None if self.deliver_at is None else _unix_ms(self.deliver_at),
-            "ttl_ms": None if self.ttl is None else to_ms(self.ttl),
-        }
-        return item | {name: value for name, value in optional.items() if value is not None}
+        if self.key is not None:
+            item["key"] = self.key
+        if self.headers:
+            item["headers"] = dict(self.headers)
+        if self.priority is not None:
+            item["priority"] = self.priority
+        if self.delay is not None:
+            item["delay_ms"] = to_ms(self.delay)
+        if self.deliver_at is not None:
+            item["deliver_at_ms"] = _unix_ms(self.deliver_at)
+        if self.ttl is not None:
+            item["ttl_ms"] = to_ms(self.ttl)
+        return item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
