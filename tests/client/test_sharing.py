@@ -152,6 +152,21 @@ async def test_when_every_item_is_refused_each_caller_gets_its_own_reason() -> N
         await first
 
 
+@pytest.mark.parametrize("place", ["first", "behind another"])
+async def test_nobody_waits_for_the_retries_of_a_full_queue(place: str) -> None:
+    server = Server()
+    async with client(server, retry_delay=3_600, max_retry_delay=3_600) as weir, asyncio.timeout(5):
+        if place == "behind another":
+            first, (full,) = await push_behind_another(weir, server, "always full")
+            server.open.set()
+            await first
+        else:
+            full = asyncio.create_task(push(weir, "always full", "full"))
+        await until(lambda: any("full" in name for names in server.requests for name in names))
+        assert told(await push(weir, "good", "behind")) == "behind"
+        full.cancel()
+
+
 async def test_a_body_that_is_too_long_is_divided() -> None:
     sizes: list[int] = []
     waiting = asyncio.Event()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from weir.client.errors import ApiError, ClientError, Unreachable
@@ -72,9 +72,13 @@ class LoneRequests:
 
     async def ask(self, item: bytes) -> dict[str, Any]:
         """The answer for one item of JSON; ApiError or Unreachable if there is none."""
+        return await self._ask_alone(item)
+
+    async def _ask_alone(self, item: bytes, *, final: Collection[str] = ()) -> dict[str, Any]:
         if self._alone_path:
-            return await self._transport.send("POST", self._alone_path, content=lambda: item)
-        answer = await self._transport.send("POST", self._path, content=lambda: self.content([item]))
+            return await self._transport.send("POST", self._alone_path, content=lambda: item, final=final)
+        body = self.content([item])
+        answer = await self._transport.send("POST", self._path, content=lambda: body, final=final)
         first: dict[str, Any] = answer["items"][0]
         return first
 
@@ -103,9 +107,14 @@ class SharedRequests(LoneRequests):
             return await self._ask_with_others(item)
         self._busy = True
         try:
-            return await super().ask(item)
+            return await self._ask_alone(item, final=_OF_ONE_QUEUE)
+        except ApiError as error:
+            if not self._may_pass(error):
+                raise
         finally:
             self._send_next()
+        # A full queue is tried again aside: others need not wait for it.
+        return await self._ask_alone(item)
 
     async def _ask_with_others(self, item: bytes) -> dict[str, Any]:
         entry = _Entry(item)
@@ -113,7 +122,7 @@ class SharedRequests(LoneRequests):
         try:
             return await entry.answer
         except _SendAlone:
-            return await super().ask(item)
+            return await self._ask_alone(item)
         except asyncio.CancelledError:
             self._leave(entry)
             raise
@@ -129,7 +138,8 @@ class SharedRequests(LoneRequests):
 
     def _leave(self, entry: _Entry) -> None:
         """A caller was cancelled. A request that nobody waits for any more is given up."""
-        if entry.sharers is None:
+        # One that was answered in the same moment has left already, and another request may be on its way.
+        if entry.sharers is None or not entry.answer.cancelled():
             return
         entry.sharers.waiting -= 1
         if entry.sharers.waiting == 0 and self._sender is not None:
@@ -177,7 +187,7 @@ class SharedRequests(LoneRequests):
             return self.content([entry.item for entry in sent])
 
         try:
-            answer = await self._transport.send("POST", self._path, content=content)
+            answer = await self._transport.send("POST", self._path, content=content, final=_OF_ONE_QUEUE)
             self._hand_out(sent, answer["items"])
         except _NobodyWaits:
             return []
@@ -205,6 +215,9 @@ class SharedRequests(LoneRequests):
 
     def _parts_after(self, error: ApiError, sent: Sequence[_Entry]) -> list[Sequence[_Entry]]:
         """What to do about a refusal of the whole request, which may be the fault of single items."""
+        if self._may_pass(error):
+            _send_alone(sent)
+            return []
         if len(sent) == 1 or error.status in _OF_THE_CALLER:
             _fail(sent, error)
             return []
@@ -215,7 +228,7 @@ class SharedRequests(LoneRequests):
                 return [[*sent[:bad], *sent[bad + 1 :]]]
             middle = len(sent) // 2
             return [sent[:middle], sent[middle:]]
-        if worth_retrying(error.status, self._options) and error.code != QueueFull.code:
+        if error.can_pass:
             # It was tried again already, all together.
             _fail(sent, error)
         else:
@@ -223,7 +236,12 @@ class SharedRequests(LoneRequests):
             _send_alone(sent)
         return []
 
+    def _may_pass(self, error: ApiError) -> bool:
+        """Whether the trouble is that of single items, and each of them is to be tried again."""
+        return error.code in _OF_ONE_QUEUE and self._options.retry_attempts > 1
 
+
+_OF_ONE_QUEUE = (QueueFull.code,)
 _OF_THE_CALLER = (401, 403)
 _OF_THE_BODY = (400, 413, 422)
 

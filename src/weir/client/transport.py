@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
@@ -53,11 +53,13 @@ class Transport:
         timeout_s: float | None = None,
         most_bytes: int = MAX_ANSWER_BYTES,
         meanwhile: Callable[[], None] | None = None,
+        final: Collection[str] = (),
     ) -> dict[str, Any]:
         """The JSON document of a 2xx answer; ApiError or Unreachable if no try gets one.
 
         A body is encoded here; `content` makes bytes that are encoded already, or other ones for each try.
-        `meanwhile` may be called while an answer is on its way, once per try or never.
+        `meanwhile` may be called while an answer is on its way, once per try or never. Refusals with a code
+        in `final` are raised at once.
         """
         encoded = None if body is None else encode(body)
         timeout_s = self._options.timeout_s if timeout_s is None else timeout_s
@@ -84,7 +86,7 @@ class Transport:
                     return _document(answer)
                 asked_s = retry_after_s(answer.headers)
                 failure = _refusal(answer, asked_s)
-                if not worth_retrying(answer.status, self._options):
+                if failure.code in final or not worth_retrying(answer.status, self._options):
                     raise failure
             # Also after a 429: another server may have room.
             self._next_url()
