@@ -1,4 +1,4 @@
-"""Runs the peers of the broker bench: an environment of their own, made on first use, one process each."""
+"""Runs the peers of the broker and the client bench: an environment of their own, a process each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,18 @@ def prepare() -> None:
     stamp.write_text(wanted)
 
 
-def measure(url: str, *, jobs: int, batch: int, flush: Callable[[], None]) -> dict[str, Figures]:
-    """Every peer that can run here, one after the other on an empty server."""
+def measure(
+    url: str,
+    *,
+    jobs: int,
+    batch: int,
+    flush: Callable[[], None],
+    python_peers: Sequence[str] = PYTHON_PEERS,
+) -> dict[str, Figures]:
+    """These Python peers, and BullMQ if it can run here, one after the other on an empty server."""
     prepare()
     results: dict[str, Figures] = {}
-    for name in PYTHON_PEERS:
+    for name in python_peers:
         flush()
         script = _HERE / "peers" / f"{name}_peer.py"
         results[name] = _run([_VENV / "bin" / "python", script], url, jobs, batch)

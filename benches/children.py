@@ -18,7 +18,7 @@ _PATIENCE_S = 60.0
 @asynccontextmanager
 async def child(*arguments: str, folder: Path, **settings: str) -> AsyncIterator[Child]:
     """Python with these arguments, for as long as the block runs or the bench lives."""
-    command = ChildCommand(argv=(sys.executable, *arguments), cwd=folder, env=environment() | settings)
+    command = ChildCommand(argv=(sys.executable, *arguments), cwd=folder, env=child_environment() | settings)
     process = Child(command, log=folder / "children.log")
     try:
         yield process
@@ -29,7 +29,7 @@ async def child(*arguments: str, folder: Path, **settings: str) -> AsyncIterator
         await process.stop(patience_s=_PATIENCE_S)
 
 
-def environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """Ours, with the checkout on Python's path: a child runs elsewhere and may import `benches`."""
     path = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}

@@ -28,7 +28,7 @@ from typing import Any
 
 from redis import Redis
 
-from benches.children import environment
+from benches.children import child_environment
 from benches.design_batches import DESIGNS, METRIC, Backlog
 from benches.pipeline import QUEUES, SHARDS, _servers
 from benches.pipeline_events import Producer
@@ -61,7 +61,7 @@ async def _measure(events: int, *, rounds: int) -> dict[str, Any]:
 def _compare(options: PipelineOptions, events: int, rounds: int) -> dict[str, Any]:
     tails = _produce(options.redis_url, events)
     # Spark's Python workers unpickle functions of this module.
-    os.environ.update(environment())
+    os.environ.update(child_environment())
     spark = open_session(SessionOptions(name="weir-bench"))
     backlog = Backlog(spark=spark, options=options, tails=tails)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in DESIGNS}

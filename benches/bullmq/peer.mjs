@@ -1,5 +1,6 @@
 // BullMQ by the same yardstick as the Python peers: one by one, in bulk, and one worker process.
 //   node peer.mjs REDIS_URL JOBS BATCH
+import { readFileSync } from "node:fs";
 import { Queue, Worker } from "bullmq";
 
 const [url, jobsText, batchText] = process.argv.slice(2);
@@ -53,6 +54,7 @@ console.log(
     bulk_enqueue_per_s: Math.round(bulk),
     process_per_s: Math.round(process_per_s),
     has_bulk: true,
+    memory_mib: Math.round(Number(/VmHWM:\s+(\d+)/.exec(readFileSync("/proc/self/status", "utf8"))[1]) / 102.4) / 10,
   }),
 );
 process.exit(0);

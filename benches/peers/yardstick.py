@@ -3,7 +3,8 @@
     python PEER.py REDIS_URL JOBS BATCH
 
 A peer prints one JSON object: how many jobs a second it takes in one by one and in bulk, and how many
-no-op jobs one worker process completes, from the first handler call to the last.
+no-op jobs one worker process completes, from the first handler call to the last. `memory_mib` is the most
+that its process took.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 
 class Finished:
@@ -52,6 +54,12 @@ def rate(count: int, work: Callable[[], None]) -> float:
     return count / (time.perf_counter() - started)
 
 
+def most_memory_mib() -> float:
+    """The most memory that this process took. `getrusage` would count that of its parent before the exec."""
+    (line,) = [one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM")]
+    return round(int(line.split()[1]) / 1024, 1)
+
+
 def report(*, enqueue: float, bulk: float | None, process: float) -> None:
     """`bulk` is None where a peer has no bulk enqueue; its single rate counts then."""
     figures = {
@@ -59,5 +67,6 @@ def report(*, enqueue: float, bulk: float | None, process: float) -> None:
         "bulk_enqueue_per_s": round(enqueue if bulk is None else bulk),
         "process_per_s": round(process),
         "has_bulk": bulk is not None,
+        "memory_mib": most_memory_mib(),
     }
     print(json.dumps(figures), flush=True)

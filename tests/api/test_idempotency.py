@@ -124,3 +124,35 @@ async def test_the_two_kinds_of_keys_exclude_each_other(client: httpx2.AsyncClie
     body = {"items": [{"queue": queue, "payload": 1, "idempotency_key": "mine"}]}
     answer = await client.post("/api/v1/push", json=body, headers={"idempotency-key": "k"})
     assert answer.status_code == 422
+
+
+async def test_a_key_is_remembered_for_the_window_that_its_item_asks_for(
+    tenant: Tenant, services: Services, queue: str
+) -> None:
+    item = {"queue": queue, "payload": 1, "idempotency_key": "k"}
+    for body, status in (
+        ({**item, "idempotency_window_ms": 1}, "accepted"),
+        ({**item, "idempotency_window_ms": 600_000, "headers": {"a": "b"}}, "accepted"),
+        (item, "duplicate"),
+    ):
+        # One millisecond of Redis' clock ends the first window.
+        await asyncio.sleep(0.005)
+        answer = await tenant.client.post("/api/v1/push", json={"items": [body]})
+        assert [one["status"] for one in answer.json()["items"]] == [status]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"idempotency_window_ms": 1_000},
+        {"idempotency_key": "k", "idempotency_window_ms": 0},
+        {"idempotency_key": "k", "idempotency_window_ms": True},
+        {"idempotency_key": "k", "idempotency_window_ms": "1"},
+        {"idempotency_key": "k", "idempotency_window_ms": 10**15},
+    ],
+)
+async def test_a_window_that_cannot_be_is_refused(tenant: Tenant, queue: str, item: dict[str, Any]) -> None:
+    body = {"items": [{"queue": queue, "payload": 1, **item}]}
+    answer = await tenant.client.post("/api/v1/push", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == "#/items/0/idempotency_window_ms"

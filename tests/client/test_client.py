@@ -12,7 +12,15 @@ from typing import Any
 import httpx2
 import pytest
 
-from weir import ApiError, AsyncWeir, OperationFailed, OperationTimeout, Unreachable, Weir
+from weir import (
+    ApiError,
+    AsyncWeir,
+    OperationFailed,
+    OperationTimeout,
+    OutgoingMessage,
+    Unreachable,
+    Weir,
+)
 
 Answer = httpx2.Response | Exception
 ACCEPTED = {"items": [{"status": "accepted", "id": "m1"}]}
@@ -279,3 +287,15 @@ async def test_a_message_has_its_times_as_times() -> None:
     assert message.enqueued_at == datetime(1970, 1, 1, 0, 0, 0, 1_000, tzinfo=UTC)
     assert message.lease_until - message.enqueued_at == timedelta(milliseconds=1)
     assert message.wait == timedelta(0)
+
+
+async def test_a_key_that_the_client_made_is_remembered_for_minutes_and_a_given_one_by_the_queue() -> None:
+    script = Script(httpx2.Response(201, json=ACCEPTED))
+    async with client(script) as weir:
+        await weir.push("q", 1)
+        await weir.push_many([OutgoingMessage(queue="q", payload=1)])
+        await weir.push("q", 1, idempotency_key="mine")
+    async with client(script, retry_attempts=100, max_retry_delay=60, timeout=1) as patient:
+        await patient.push("q", 1)
+    windows = [body["items"][0].get("idempotency_window_ms") for body in script.bodies()]
+    assert windows == [300_000, 300_000, None, 6_040_000]

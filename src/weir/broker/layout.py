@@ -33,8 +33,9 @@ _LUA_FORMATS = {
     "MEMBER": ">I8c16I4I8I8I8I1",
     # deadline, token, length of the consumer's name; then the name and the member
     "LEASE": ">I8c16I1",
-    # id, priority (NO_PRIORITY: the queue's), deliver_at, delay, ttl, lengths of the two keys
-    "ARRIVAL": ">c16I1I8I8I8I1I1",
+    # id, priority (NO_PRIORITY: the queue's), deliver_at, delay, ttl, idempotency window (0: the queue's),
+    # lengths of the two keys
+    "ARRIVAL": ">c16I1I8I8I8I8I1I1",
     # the front of a member, as far as the priority; then the length of the error
     "HANDED": ">I8c16I4I8I8I8I1I2",
 }
@@ -198,7 +199,7 @@ def pack_arrival(message: NewMessage) -> tuple[bytes, bytes]:
     terms = _terms(message)
     if terms == _NO_TERMS:
         return raw_id, _PLAIN_BODY + message.payload
-    return ARRIVAL.pack(raw_id, *terms, 0, 0), _PLAIN_BODY + message.payload
+    return ARRIVAL.pack(raw_id, *terms, 0, 0, 0), _PLAIN_BODY + message.payload
 
 
 _NO_TERMS = (NO_PRIORITY, 0, 0, 0)
@@ -211,10 +212,11 @@ def _terms(message: NewMessage) -> tuple[int, int, int, int]:
 
 
 def _pack_full_arrival(message: NewMessage) -> tuple[bytes, bytes]:
-    key = (message.key or "").encode()
-    idempotency = (message.idempotency_key or "").encode()
+    key = b"" if message.key is None else message.key.encode()
+    idempotency = b"" if message.idempotency_key is None else message.idempotency_key.encode()
     headers = orjson.dumps(dict(message.headers)) if message.headers else b""
-    head = ARRIVAL.pack(id_bytes(message.id), *_terms(message), len(key), len(idempotency))
+    window_ms = message.idempotency_window_ms or 0
+    head = ARRIVAL.pack(id_bytes(message.id), *_terms(message), window_ms, len(key), len(idempotency))
     digest = hashlib.blake2b(message.payload, digest_size=16).digest() if idempotency else b""
     body = _BODY.pack(len(key), len(idempotency), len(headers))
     return (

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from urllib.parse import quote
 
-import httpx2
-
+from weir.client.bulk import BulkPush, traced
+from weir.client.encoding import encode
 from weir.client.errors import ApiError, OperationFailed, OperationTimeout
+from weir.client.http1 import MAX_ANSWER_BYTES, Connections
+from weir.client.httpx_connections import HttpClient
 from weir.client.options import DEFAULTS, ClientOptions, QueuedOperationBehavior
+from weir.client.sharing import LoneRequests, SharedRequests
 from weir.client.telemetry import telemetry as reporter
-from weir.client.transport import Transport
+from weir.client.transport import Transport, loop_connections
 from weir.client.values import (
     Operation,
     OutgoingMessage,
@@ -23,11 +25,14 @@ from weir.client.values import (
     PushResult,
     ReceivedMessage,
     SettleStatus,
+    make_key,
 )
 from weir.errors import KeyReused
 from weir.model.durations import Duration, to_ms, to_seconds
-from weir.model.ids import new_id
-from weir.model.limits import MAX_BATCH
+from weir.model.limits import MAX_BATCH, MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES
+
+MAX_MESSAGE_BYTES = 2 * (MAX_PAYLOAD_BYTES + MAX_HEADER_BYTES)
+"""Of a message in an answer: its payload is in base64, and its headers may be escaped."""
 
 
 class AsyncWeir:
@@ -38,8 +43,9 @@ class AsyncWeir:
         await weir.push("orders", {"order": 42}, key="customer-7")
     ```
 
-    Several base URLs are tried in turn. Every request may be repeated without harm, so failures and 429s are
-    retried as the options say. Spans of time are seconds or `timedelta`s.
+    Concurrent pushes and acks of one client share requests: what is asked for while a request is on its way
+    goes with the next one. Several base URLs are tried in turn. Every request may be repeated without harm,
+    so failures and 429s are retried as the options say. Spans of time are seconds or `timedelta`s.
 
     - `token`: the credential. With a token for several environments, `organization`, `project` and
     `environment`
@@ -55,6 +61,8 @@ class AsyncWeir:
     - `telemetry`: report spans and metrics through OpenTelemetry, if `opentelemetry-api` is installed.
     - `http`: an HTTP client of your own, with its proxies and certificates. It stays open at the end.
     """
+
+    _requests: ClassVar[type[LoneRequests]] = SharedRequests
 
     def __init__(
         self,
@@ -74,7 +82,7 @@ class AsyncWeir:
         poll_interval: Duration = DEFAULTS.poll_interval_s,
         poll_timeout: Duration = DEFAULTS.poll_timeout_s,
         telemetry: bool = DEFAULTS.telemetry,
-        http: httpx2.AsyncClient | None = None,
+        http: HttpClient | None = None,
     ) -> None:
         urls = (base_urls,) if isinstance(base_urls, str) else base_urls
         self.options = ClientOptions(
@@ -94,8 +102,19 @@ class AsyncWeir:
             poll_timeout_s=to_seconds(poll_timeout),
             telemetry=telemetry,
         )
-        self._transport = Transport(self.options, http=http)
+        self._transport = Transport(self.options, connections=self._connections(http))
+        self._pushes = self._requests(self._transport, self.options, path="/api/v1/push", member="items")
+        self._acks = self._requests(
+            self._transport,
+            self.options,
+            path="/api/v1/ack/batch",
+            member="acknowledgments",
+            alone_path="/api/v1/ack",
+        )
         self.telemetry = reporter(telemetry)
+
+    def _connections(self, http: HttpClient | None) -> Connections:
+        return loop_connections(self.options, http)
 
     async def __aenter__(self) -> Self:
         return self
@@ -110,6 +129,8 @@ class AsyncWeir:
         await weir.aclose()
         ```
         """
+        await self._pushes.aclose()
+        await self._acks.aclose()
         await self._transport.aclose()
 
     async def push(
@@ -138,7 +159,7 @@ class AsyncWeir:
         - `delay` or `deliver_at`: when it may be taken, from now or as a time with a zone.
         - `ttl`: how long it may wait; then it goes to the dead letters as expired.
         - `idempotency_key`: a push under a key that the queue knows already is a `duplicate`. Without one a
-          new key is made, so that retries of this push add nothing.
+          new key is made, so that retries of this push add nothing; the server remembers it for some minutes.
         """
         message = OutgoingMessage(
             queue=queue,
@@ -149,9 +170,13 @@ class AsyncWeir:
             delay=delay,
             deliver_at=deliver_at,
             ttl=ttl,
-            idempotency_key=new_id() if idempotency_key is None else idempotency_key,
+            idempotency_key=make_key() if idempotency_key is None else idempotency_key,
         )
-        (result,) = await self.push_many([message])
+        with self.telemetry.operation("send", queue=queue, messages=1) as trace:
+            item = traced(message, trace).document(retry_window_ms=self.options.retry_window_ms)
+            result = raise_refused(PushResult.of(await self._pushes.ask(encode(item))))
+        if result.queued and self.options.queued_operation_behavior == "poll":
+            (result,) = await self._wait_for_queued([message], [result])
         return raise_refused(result)
 
     async def push_many(self, messages: Sequence[OutgoingMessage]) -> list[PushResult]:
@@ -162,23 +187,11 @@ class AsyncWeir:
         results = await weir.push_many(orders)
         ```
         """
-        results: list[PushResult] = []
-        # One after the other, so that messages with the same key keep their order.
-        for at in range(0, len(messages), MAX_BATCH):
-            results += await self._push_batch(messages[at : at + MAX_BATCH])
+        bulk = BulkPush(messages, retry_window_ms=self.options.retry_window_ms, telemetry=self.telemetry)
+        results = await bulk.send(self._transport)
         if self.options.queued_operation_behavior == "poll":
             return await self._wait_for_queued(messages, results)
         return results
-
-    async def _push_batch(self, messages: Sequence[OutgoingMessage]) -> list[PushResult]:
-        queues = {message.queue for message in messages}
-        name = messages[0].queue if len(queues) == 1 else None
-        with self.telemetry.operation("send", queue=name, messages=len(messages)) as headers:
-            if headers:
-                messages = [replace(m, headers={**headers, **m.headers}) for m in messages]
-            body = {"items": [message.document() for message in messages]}
-            answer = await self._transport.send("POST", "/api/v1/push", body=body)
-        return [PushResult.of(item) for item in answer["items"]]
 
     async def _wait_for_queued(
         self, messages: Sequence[OutgoingMessage], results: list[PushResult]
@@ -224,7 +237,11 @@ class AsyncWeir:
         body |= {name: value for name, value in optional.items() if value is not None}
         with self.telemetry.operation("receive", queue=queue):
             answer = await self._transport.send(
-                "POST", "/api/v1/pop", body=body, timeout_s=to_seconds(wait) + self.options.timeout_s
+                "POST",
+                "/api/v1/pop",
+                body=body,
+                timeout_s=to_seconds(wait) + self.options.timeout_s,
+                most_bytes=MAX_ANSWER_BYTES + limit * MAX_MESSAGE_BYTES,
             )
         messages = [ReceivedMessage.of(message) for message in answer["messages"]]
         self.telemetry.count_consumed(len(messages), queue=queue)
@@ -238,7 +255,9 @@ class AsyncWeir:
         await weir.ack(message)
         ```
         """
-        return await self._settle("ack", message)
+        with self.telemetry.operation("ack", queue=message.queue):
+            answer = await self._acks.ask(encode(message.reference()))
+            return _settled(answer)
 
     async def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
         """Mark messages as done. Returns a status each, in order: `acked`, `queued`, `lapsed` or `refused`.
@@ -329,7 +348,7 @@ class AsyncWeir:
                 raise OperationFailed(operation_id, operation.status, operation.error_message)
             if time.monotonic() >= give_up:
                 raise OperationTimeout(operation_id, patience_s)
-            await asyncio.sleep(self.options.poll_interval_s)
+            await self._transport.sleep(self.options.poll_interval_s)
 
     async def cancel_operation(self, operation_id: str) -> Operation:
         """Cancel an operation that is still pending.
@@ -375,6 +394,15 @@ def raise_refused(result: PushResult) -> PushResult:
     if result.problem is not None:
         raise ApiError(int(result.problem.get("status", 0)), result.problem)
     return result
+
+
+def _settled(answer: Mapping[str, Any]) -> SettleStatus:
+    """The status of a settled message; raises ApiError for one that could not be settled."""
+    problem = answer.get("problem")
+    if problem is not None:
+        raise ApiError(int(problem.get("status", 0)), problem)
+    status: SettleStatus = answer["status"]
+    return status
 
 
 def _operation_path(operation_id: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
+from weir.model.durations import DAY_MS, MINUTE_MS
+
 QueuedOperationBehavior: TypeAlias = Literal["return", "poll"]
 """What `push` does with a 202: the operation is stored and takes effect later."""
 
@@ -37,6 +39,13 @@ class ClientOptions:
         known = get_args(QueuedOperationBehavior)
         if self.queued_operation_behavior not in known:
             raise ValueError(f"`queued_operation_behavior` is one of {', '.join(known)}")
+
+    @property
+    def retry_window_ms(self) -> int:
+        """How long the server must remember a key that only serves this client's retries."""
+        tries_s = self.retry_attempts * self.timeout_s
+        pauses_s = (self.retry_attempts - 1) * self.max_retry_delay_s
+        return min(max(5 * MINUTE_MS, round((tries_s + pauses_s) * 1_000)), DAY_MS)
 
 
 DEFAULTS = ClientOptions(base_urls=("http://127.0.0.1:8420",))

@@ -9,9 +9,8 @@ from typing import Self
 
 from weir.client.core import AsyncWeir, raise_refused
 from weir.client.errors import ApiError, ProducerFull
-from weir.client.values import OutgoingMessage, Payload, PushResult
+from weir.client.values import OutgoingMessage, Payload, PushResult, make_key
 from weir.model.durations import Duration, to_seconds
-from weir.model.ids import new_id
 from weir.model.limits import MAX_BATCH
 
 
@@ -93,7 +92,7 @@ class Producer:
                     delay=delay,
                     deliver_at=deliver_at,
                     ttl=ttl,
-                    idempotency_key=new_id() if idempotency_key is None else idempotency_key,
+                    idempotency_key=make_key() if idempotency_key is None else idempotency_key,
                 )
             )
         return await future
@@ -136,7 +135,7 @@ class Producer:
                 delay=delay,
                 deliver_at=deliver_at,
                 ttl=ttl,
-                idempotency_key=new_id() if idempotency_key is None else idempotency_key,
+                idempotency_key=make_key() if idempotency_key is None else idempotency_key,
             )
         )
 

@@ -1,4 +1,4 @@
-"""The same client for code without an event loop. It runs `AsyncWeir` in a thread with a loop of its own."""
+"""The same client for code without an event loop: `AsyncWeir` over connections that block."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
-import httpx2
-
+from weir.client.base_url import lean_base_urls
+from weir.client.blocking_connections import BlockingConnections, run_blocking
 from weir.client.core import AsyncWeir
+from weir.client.http1 import Connections
+from weir.client.httpx_connections import HttpClient
 from weir.client.options import DEFAULTS, QueuedOperationBehavior
+from weir.client.sharing import LoneRequests
+from weir.client.transport import common_headers
 from weir.client.values import (
     Operation,
     OutgoingMessage,
@@ -25,6 +29,35 @@ from weir.model.durations import Duration
 T = TypeVar("T")
 
 
+class _BlockingWeir(AsyncWeir):
+    """Its coroutines never suspend: they wait in system calls."""
+
+    _requests: ClassVar[type[LoneRequests]] = LoneRequests
+
+    def _connections(self, http: HttpClient | None) -> Connections:
+        lean = lean_base_urls(self.options.base_urls)
+        if lean is None:
+            raise AssertionError("a client of these base URLs is run by a loop")
+        return BlockingConnections(lean, common_headers(self.options))
+
+
+class _LoopThread:
+    """A thread with an event loop, for HTTP clients that need one."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="weir-client", daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
 class Weir:
     """A client of the HTTP API that blocks. Options and methods are those of `AsyncWeir`.
 
@@ -33,7 +66,7 @@ class Weir:
         weir.push("orders", {"order": 42}, key="customer-7")
     ```
 
-    It may be used from several threads at once.
+    It may be used from several threads at once, and a process that was forked may go on using it.
     """
 
     def __init__(
@@ -54,9 +87,11 @@ class Weir:
         poll_interval: Duration = DEFAULTS.poll_interval_s,
         poll_timeout: Duration = DEFAULTS.poll_timeout_s,
         telemetry: bool = DEFAULTS.telemetry,
-        http: httpx2.AsyncClient | None = None,
+        http: HttpClient | None = None,
     ) -> None:
-        self._client = AsyncWeir(
+        urls = (base_urls,) if isinstance(base_urls, str) else base_urls
+        blocks = http is None and lean_base_urls(url.rstrip("/") for url in urls) is not None
+        self._client = (_BlockingWeir if blocks else AsyncWeir)(
             base_urls,
             token=token,
             organization=organization,
@@ -74,9 +109,7 @@ class Weir:
             telemetry=telemetry,
             http=http,
         )
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="weir-client", daemon=True)
-        self._thread.start()
+        self._thread = None if blocks else _LoopThread()
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -86,7 +119,7 @@ class Weir:
         self.close()
 
     def close(self) -> None:
-        """Close the connections and end the thread. `with` does it by itself.
+        """Close the connections. `with` does it by itself.
 
         ```python
         weir.close()
@@ -97,9 +130,8 @@ class Weir:
         self._closed = True
         # First the connections, which belong to the loop, and then the loop itself.
         self._run(self._client.aclose())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        if self._thread is not None:
+            self._thread.close()
 
     def push(
         self,
@@ -262,4 +294,4 @@ class Weir:
         return self._run(self._client.queue(name))
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        return run_blocking(coroutine) if self._thread is None else self._thread.run(coroutine)

@@ -2,53 +2,96 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
-import httpx2
-
+from weir.client.base_url import lean_base_urls
+from weir.client.encoding import encode
 from weir.client.errors import ApiError, Unreachable
+from weir.client.http1 import (
+    MAX_ANSWER_BYTES,
+    ConnectionFailed,
+    Connections,
+    HttpAnswer,
+    HttpRequest,
+)
+from weir.client.httpx_connections import HttpClient, HttpxConnections
+from weir.client.loop_connections import LoopConnections
 from weir.client.options import ClientOptions
 from weir.client.retry import pause_s, retry_after_s, worth_retrying
+
+Content = Callable[[], bytes]
+"""Makes the body of a request, anew for each try."""
+
+
+def loop_connections(options: ClientOptions, http: HttpClient | None = None) -> Connections:
+    """Connections for an event loop: the caller's, or lean ones where these are enough."""
+    lean = None if http is not None else lean_base_urls(options.base_urls)
+    if lean is None:
+        return HttpxConnections(http, common_headers(options))
+    return LoopConnections(lean, common_headers(options))
 
 
 class Transport:
     """Sends to the base URL that answered last, and to the next one when it does not answer."""
 
-    def __init__(self, options: ClientOptions, *, http: httpx2.AsyncClient | None = None) -> None:
+    def __init__(self, options: ClientOptions, *, connections: Connections | None = None) -> None:
         self._options = options
-        self._http = http or httpx2.AsyncClient()
-        self._is_own = http is None
-        self._headers = _headers(options)
+        self._connections = connections or loop_connections(options)
         self._at = 0
 
     async def send(
-        self, method: str, path: str, *, body: Any = None, timeout_s: float | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        content: Content | None = None,
+        timeout_s: float | None = None,
+        most_bytes: int = MAX_ANSWER_BYTES,
+        meanwhile: Callable[[], None] | None = None,
+        final: Collection[str] = (),
     ) -> dict[str, Any]:
-        """The JSON document of a 2xx answer; ApiError or Unreachable if no try gets one."""
-        content = None if body is None else _encoded(body)
+        """The JSON document of a 2xx answer; ApiError or Unreachable if no try gets one.
+
+        A body is encoded here; `content` makes bytes that are encoded already, or other ones for each try.
+        `meanwhile` may be called while an answer is on its way, once per try or never. Refusals with a code
+        in `final` are raised at once.
+        """
+        encoded = None if body is None else encode(body)
+        timeout_s = self._options.timeout_s if timeout_s is None else timeout_s
         failure: ApiError | Unreachable = Unreachable("no request was sent")
         for attempt in range(1, self._options.retry_attempts + 1):
+            request = HttpRequest(
+                method=method,
+                path=path,
+                content=encoded if content is None else content(),
+                most_bytes=most_bytes,
+                meanwhile=meanwhile,
+            )
             asked_s: float | None = None
+            base_url = self.base_url
             try:
-                response = await self._once(method, path, content, timeout_s=timeout_s)
-            except httpx2.TransportError as error:
-                failure = Unreachable(f"`{self.base_url}` does not answer: {error or type(error).__name__}")
+                answer = await self._connections.exchange(base_url, request, timeout_s=timeout_s)
+            except ConnectionFailed as error:
+                failure = Unreachable(f"`{base_url}` does not answer: {error}")
+                if error.stale:
+                    # The server is there, only this connection is not: the next try may follow at once.
+                    continue
             else:
-                if response.is_success:
-                    return _document(response)
-                asked_s = retry_after_s(response.headers)
-                failure = _refusal(response, asked_s)
-                if not worth_retrying(response.status_code, self._options):
+                if 200 <= answer.status < 300:
+                    return _document(answer)
+                asked_s = retry_after_s(answer.headers)
+                failure = _refusal(answer, asked_s)
+                if failure.code in final or not worth_retrying(answer.status, self._options):
                     raise failure
             # Also after a 429: another server may have room.
             self._next_url()
             if attempt < self._options.retry_attempts:
-                await asyncio.sleep(pause_s(attempt, self._options, asked_s=asked_s))
+                await self._connections.sleep(pause_s(attempt, self._options, asked_s=asked_s))
         raise failure
 
     @property
@@ -58,26 +101,17 @@ class Transport:
     def _next_url(self) -> None:
         self._at += 1
 
-    async def _once(
-        self, method: str, path: str, content: bytes | None, *, timeout_s: float | None
-    ) -> httpx2.Response:
-        kind = {} if content is None else {"content-type": "application/json"}
-        return await self._http.request(
-            method,
-            self.base_url + path,
-            content=content,
-            # With every request: an HTTP client that the caller made does not have the token.
-            headers=self._headers | kind,
-            timeout=self._options.timeout_s if timeout_s is None else timeout_s,
-        )
+    async def sleep(self, seconds: float) -> None:
+        """Pause as the connections do: blocking ones block."""
+        await self._connections.sleep(seconds)
 
     async def aclose(self) -> None:
         """Close the connections. An HTTP client that the caller made stays open."""
-        if self._is_own:
-            await self._http.aclose()
+        await self._connections.aclose()
 
 
-def _headers(options: ClientOptions) -> dict[str, str]:
+def common_headers(options: ClientOptions) -> dict[str, str]:
+    """The headers of every request."""
     headers = {"user-agent": "weir-python"}
     if options.token:
         headers["authorization"] = f"Bearer {options.token}"
@@ -87,27 +121,16 @@ def _headers(options: ClientOptions) -> dict[str, str]:
     return headers
 
 
-def _encoded(body: Any) -> bytes:
-    """The body as JSON. A value without a JSON form, such as NaN, is refused before anything is sent."""
-    return json.dumps(body, separators=(",", ":"), allow_nan=False, default=_plain).encode()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form; send bytes, or a value of JSON")
-
-
-def _refusal(response: httpx2.Response, asked_s: float | None) -> ApiError:
+def _refusal(answer: HttpAnswer, asked_s: float | None) -> ApiError:
     after = None if asked_s is None else timedelta(seconds=asked_s)
-    return ApiError(response.status_code, _document(response), retry_after=after)
+    return ApiError(answer.status, _document(answer), retry_after=after)
 
 
-def _document(response: httpx2.Response) -> dict[str, Any]:
-    if not response.content:
+def _document(answer: HttpAnswer) -> dict[str, Any]:
+    if not answer.body:
         return {}
     try:
-        document = json.loads(response.content)
+        document = json.loads(answer.body)
     except ValueError:
-        return {"detail": response.text[:200]}
+        return {"detail": answer.body.decode("utf-8", "replace")[:200]}
     return document if isinstance(document, dict) else {"value": document}

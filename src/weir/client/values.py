@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import base64
 import json
+from binascii import a2b_base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
+from weir.client.options import DEFAULTS
 from weir.model.durations import Duration, to_ms
 from weir.model.ids import new_id
 
 Payload: TypeAlias = bytes | str | int | float | bool | Mapping[str, Any] | Sequence[Any] | None
 """Bytes, which are sent unchanged, or a value that is sent as JSON."""
+
+
+class MadeKey(str):
+    """An idempotency key that the client made, for nothing but its own retries."""
+
+    __slots__ = ()
+
+
+def make_key() -> MadeKey:
+    return MadeKey(new_id())
+
+
 PushStatus: TypeAlias = Literal["accepted", "duplicate", "queued", "refused"]
 SettleStatus: TypeAlias = Literal["acked", "nacked", "dead", "queued", "lapsed", "refused"]
 OperationStatus: TypeAlias = Literal["pending", "processing", "completed", "failed", "cancelled"]
@@ -23,7 +37,9 @@ OperationStatus: TypeAlias = Literal["pending", "processing", "completed", "fail
 class OutgoingMessage:
     """A message for `push_many`; its fields are the arguments of `push`.
 
-    Its idempotency key is made here unless it is given, so that sending it again is safe.
+    Its idempotency key is made here unless it is given. The server remembers a key that was made for some
+    minutes, as long as the client's retries may take. It remembers a key that you give for the queue's
+    window, which is 24 hours by default.
 
     ```python
     weir.push_many([OutgoingMessage(queue="orders", payload={"order": n}) for n in range(3)])
@@ -38,24 +54,30 @@ class OutgoingMessage:
     delay: Duration | None = None
     deliver_at: datetime | None = None
     ttl: Duration | None = None
-    idempotency_key: str = field(default_factory=new_id)
+    idempotency_key: str = field(default_factory=make_key)
 
-    def document(self) -> dict[str, Any]:
+    def document(self, *, retry_window_ms: int = DEFAULTS.retry_window_ms) -> dict[str, Any]:
         """The item of a push request."""
         item: dict[str, Any] = {"queue": self.queue, "idempotency_key": self.idempotency_key}
+        if isinstance(self.idempotency_key, MadeKey):
+            item["idempotency_window_ms"] = retry_window_ms
         if isinstance(self.payload, bytes | bytearray | memoryview):
             item["payload_base64"] = base64.b64encode(self.payload).decode()
         else:
             item["payload"] = self.payload
-        optional = {
-            "key": self.key,
-            "headers": dict(self.headers) or None,
-            "priority": self.priority,
-            "delay_ms": None if self.delay is None else to_ms(self.delay),
-            "deliver_at_ms": None if self.deliver_at is None else _unix_ms(self.deliver_at),
-            "ttl_ms": None if self.ttl is None else to_ms(self.ttl),
-        }
-        return item | {name: value for name, value in optional.items() if value is not None}
+        if self.key is not None:
+            item["key"] = self.key
+        if self.headers:
+            item["headers"] = dict(self.headers)
+        if self.priority is not None:
+            item["priority"] = self.priority
+        if self.delay is not None:
+            item["delay_ms"] = to_ms(self.delay)
+        if self.deliver_at is not None:
+            item["deliver_at_ms"] = _unix_ms(self.deliver_at)
+        if self.ttl is not None:
+            item["ttl_ms"] = to_ms(self.ttl)
+        return item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +117,8 @@ class PushResult:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> PushResult:
         """The result that an item of the answer describes."""
+        if len(document) == 2 and "id" in document:
+            return cls(status=document["status"], id=document["id"])
         wait_ms = document.get("estimated_wait_ms")
         return cls(
             status=document["status"],
@@ -148,7 +172,7 @@ class ReceivedMessage:
             id=document["id"],
             queue=document["queue"],
             lease=document["lease"],
-            payload=base64.b64decode(document["payload_base64"]),
+            payload=a2b_base64(document["payload_base64"]),
             headers=document["headers"],
             key=document["key"],
             priority=document["priority"],

@@ -44,6 +44,8 @@ class NewMessage:
     """The least time between the broker's acceptance and delivery. Give this or `deliver_at_ms`."""
     ttl_ms: int | None = None
     idempotency_key: str | None = None
+    idempotency_window_ms: int | None = None
+    """How long the key is remembered, if that is shorter than the queue's window; None means that window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +219,8 @@ def check_message(message: NewMessage, *, max_payload: int = MAX_PAYLOAD_BYTES) 
         check_name(message.key, what="message key")
     if message.idempotency_key is not None:
         check_name(message.idempotency_key, what="idempotency key")
+    if message.idempotency_window_ms is not None:
+        _check_window(message)
     if message.deliver_at_ms is not None:
         check_number(message.deliver_at_ms, what="deliver_at_ms", least=0, most=MAX_TIME_MS)
     if message.delay_ms is not None:
@@ -226,6 +230,14 @@ def check_message(message: NewMessage, *, max_payload: int = MAX_PAYLOAD_BYTES) 
     if message.ttl_ms is not None:
         check_number(message.ttl_ms, what="ttl_ms", least=1, most=MAX_SPAN_MS)
     check_message_id(message.id)
+
+
+def _check_window(message: NewMessage) -> None:
+    if message.idempotency_key is None:
+        raise InvalidInput(
+            "a message has `idempotency_window_ms` without `idempotency_key`; give both or neither"
+        )
+    check_number(message.idempotency_window_ms or 0, what="idempotency_window_ms", least=1, most=MAX_SPAN_MS)
 
 
 def _check_headers(message: NewMessage) -> None:

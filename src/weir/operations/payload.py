@@ -15,6 +15,14 @@ from weir.model.message import Failure, LeaseRef, NewMessage, Verb
 from weir.model.names import QueueRef
 
 _HEAD = 4
+_OPTIONAL = (
+    "priority",
+    "deliver_at_ms",
+    "delay_ms",
+    "ttl_ms",
+    "idempotency_key",
+    "idempotency_window_ms",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +106,7 @@ def _message_head(message: NewMessage) -> dict[str, Any]:
         head["headers"] = dict(message.headers)
     if message.key is not None:
         head["key"] = message.key
-    for name in ("priority", "deliver_at_ms", "delay_ms", "ttl_ms", "idempotency_key"):
+    for name in _OPTIONAL:
         if (value := getattr(message, name)) is not None:
             head[name] = value
     return head
@@ -115,6 +123,7 @@ def _message(head: dict[str, Any], payload: bytes) -> NewMessage:
         delay_ms=head.get("delay_ms"),
         ttl_ms=head.get("ttl_ms"),
         idempotency_key=head.get("idempotency_key"),
+        idempotency_window_ms=head.get("idempotency_window_ms"),
     )
 
 

@@ -194,7 +194,8 @@ class QueueModel:
         if available <= now:
             self._make_ready(entry)
         if message.idempotency_key is not None:
-            until = now + self.spec.idempotency_window_ms
+            window_ms = self.spec.idempotency_window_ms
+            until = now + min(window_ms, message.idempotency_window_ms or window_ms)
             self._seen[message.idempotency_key] = (message.id, _digest(message.payload), until)
 
     def _make_ready(self, entry: WaitingEntry) -> None:

@@ -19,6 +19,7 @@ from weir.model.limits import MAX_BATCH, MAX_DELAY_MS, MAX_PRIORITY, MAX_SPAN_MS
 from weir.model.message import NewMessage
 
 BINARY = "application/octet-stream"
+_NUMBERS = ("priority", "deliver_at_ms", "delay_ms", "ttl_ms", "idempotency_window_ms")
 
 
 async def push(call: HotRequest) -> Reply:
@@ -44,9 +45,7 @@ async def push_raw(call: HotRequest) -> Reply:
     call.admit(OperationType.PUSH)
     key = call.idempotency_key()
     kind = call.headers.get("content-type", BINARY).partition(";")[0].strip().lower()
-    options = Fields(
-        query_document(call.query(), numbers=("priority", "deliver_at_ms", "delay_ms", "ttl_ms")), "query"
-    )
+    options = Fields(query_document(call.query(), numbers=_NUMBERS), "query")
     payload = await call.body()
     if kind in JSON_TYPES:
         check_depth(parse_json(payload), call.services.limits.max_depth)
@@ -74,15 +73,22 @@ def _payloads(body: bytes, entries: list[Any], *, limit: int) -> list[bytes | No
 
 
 def _plain_item(access: Access, entry: dict[str, Any], raw: bytes | None) -> PushItem | None:
-    """The common case, a queue, a payload and perhaps a key, needs no further look."""
-    queue, key = entry.get("queue"), entry.get("key")
-    if raw is None or len(entry) != (2 if key is None else 3):
+    """The common case, a queue, a payload and perhaps keys, needs no further look."""
+    queue, key, once = entry.get("queue"), entry.get("key"), entry.get("idempotency_key")
+    window_ms = entry.get("idempotency_window_ms")
+    given = 2 + (key is not None) + (once is not None) + (window_ms is not None)
+    if raw is None or len(entry) != given or (window_ms is not None and once is None):
         return None
     if not isinstance(queue, str) or not 0 < len(queue) < 64:
         return None
     if key is not None and (not isinstance(key, str) or len(key) > 63):
         return None
-    return PushItem(queue=queue_ref(access.environment, queue), message=NewMessage(payload=raw, key=key))
+    if once is not None and (not isinstance(once, str) or len(once) > 63):
+        return None
+    if window_ms is not None and (window_ms.__class__ is not int or not 0 < window_ms <= MAX_SPAN_MS):
+        return None
+    message = NewMessage(payload=raw, key=key, idempotency_key=once, idempotency_window_ms=window_ms)
+    return PushItem(queue=queue_ref(access.environment, queue), message=message)
 
 
 def _item(access: Access, fields: Fields, raw: bytes | None) -> PushItem:
@@ -105,6 +111,10 @@ def _message(fields: Fields, payload: bytes, headers: dict[str, str]) -> NewMess
     key, partition = fields.text("key"), fields.text("partition")
     if key is not None and partition is not None and key != partition:
         raise fields.wrong("partition", "is another word for `key`; give one of them")
+    once = fields.text("idempotency_key")
+    window_ms = fields.number("idempotency_window_ms", least=1, most=MAX_SPAN_MS)
+    if window_ms is not None and once is None:
+        raise fields.wrong("idempotency_window_ms", "is for an `idempotency_key`; give both or neither")
     deliver_at_ms = fields.number("deliver_at_ms", least=0, most=MAX_TIME_MS)
     delay_ms = fields.number("delay_ms", least=0, most=MAX_DELAY_MS)
     if deliver_at_ms is not None and delay_ms is not None:
@@ -116,7 +126,8 @@ def _message(fields: Fields, payload: bytes, headers: dict[str, str]) -> NewMess
         deliver_at_ms=deliver_at_ms,
         delay_ms=delay_ms,
         ttl_ms=fields.number("ttl_ms", least=1, most=MAX_SPAN_MS),
-        idempotency_key=fields.text("idempotency_key"),
+        idempotency_key=once,
+        idempotency_window_ms=window_ms,
         priority=fields.number("priority", least=0, most=MAX_PRIORITY),
     )
 

@@ -34,6 +34,11 @@ class PushItemBody(Schema):
     delay_ms: int | None = Field(default=None, ge=0)
     ttl_ms: int | None = Field(default=None, ge=1)
     idempotency_key: Name | None = None
+    idempotency_window_ms: int | None = Field(
+        default=None,
+        ge=1,
+        description="How long the key is remembered, if that is shorter than the queue's window.",
+    )
     headers: dict[str, str] | None = None
 
 

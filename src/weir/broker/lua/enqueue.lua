@@ -17,6 +17,7 @@
 --- include "load_queue"
 --- include "depth"
 --- include "gate_watch"
+--- include "known_keys"
 --- include "admit"
 --- include "finish"
 local ident, mode = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1]
@@ -44,14 +45,15 @@ local waiting = depth(q) + (mode == FOR_OPERATIONS and 0 or q.reserved)
 local room = q.max_depth > 0 and q.max_depth - waiting or math.huge
 local span = q.ttl > 0 and math.min(q.ttl, q.max_age) or q.max_age
 local sub, gated, gate_before, gate_after = string.sub, gates.closed, gates.before, gates.after
-local letters, originals, bodies, arrivals, seen, named, refused, accepted = {}, {}, {}, {}, {}, {}, 0, 0
+local letters, originals, bodies, arrivals, named, refused, accepted = {}, {}, {}, {}, {}, 0, 0
+local seen, forget_at, known, asked = {}, {}, known_keys(q, first, stride), 0
 for i, id in ipairs(ids) do
   local at = first + stride * (i - 1)
   local head, operation = ARGV[at], stride == 3 and ARGV[at + 2]
-  local priority, deliver_at, delay, ttl, key, idempotency, digest = q.priority, 0, 0, 0, '', nil, nil
+  local priority, deliver_at, delay, ttl, window, key, idempotency, digest = q.priority, 0, 0, 0, 0, '', nil, nil
   if #head > 16 then
     local _, key_size, idempotency_size, rest
-    _, priority, deliver_at, delay, ttl, key_size, idempotency_size, rest = struct.unpack(ARRIVAL, head)
+    _, priority, deliver_at, delay, ttl, window, key_size, idempotency_size, rest = struct.unpack(ARRIVAL, head)
     if priority == NO_PRIORITY then priority = q.priority end
     key = sub(head, rest, rest + key_size - 1)
     if idempotency_size > 0 then
@@ -59,7 +61,11 @@ for i, id in ipairs(ids) do
       digest = sub(head, rest + key_size + idempotency_size)
     end
   end
-  local answer = idempotency and (seen[idempotency] or redis.call('HGET', q.key.seen, idempotency))
+  local answer
+  if idempotency then
+    asked = asked + 1
+    answer = seen[idempotency] or known[asked]
+  end
   if answer and struct.unpack('>I8', answer) <= now then answer = nil end
   local original = answer and sub(answer, 9, 24) or id
   local letter = gate_before and gate_before(key, operation)
@@ -76,7 +82,10 @@ for i, id in ipairs(ids) do
     else
       letter, room, named[id], accepted = ACCEPTED, room - 1, true, accepted + 1
       bodies[2 * accepted - 1], bodies[2 * accepted] = id, ARGV[at + 1]
-      if idempotency then seen[idempotency] = struct.pack('>I8', now + q.window) .. id .. digest end
+      if idempotency then
+        local ends = now + (window > 0 and window < q.window and window or q.window)
+        seen[idempotency], forget_at[idempotency] = struct.pack('>I8', ends) .. id .. digest, ends
+      end
       local available = deliver_at > now and deliver_at or now + delay
       local expires = available + (ttl > 0 and ttl < span and ttl or span)
       if available == now and not q.ordered then
@@ -92,7 +101,7 @@ for i, id in ipairs(ids) do
 end
 
 local counts = {}
-admit(q, now, arrivals, bodies, seen, counts)
+admit(q, now, arrivals, bodies, seen, forget_at, counts)
 tally(q, counts, 'refused', refused)
 local moved = gates.save and gates.save()
 local answer = table.concat(letters)

@@ -95,6 +95,29 @@ class CapacityPromises(Promises):
             0
         ].outcome is Enqueue.ACCEPTED
 
+    @pytest.mark.parametrize(("window_ms", "lasts_ms"), [(100, 100), (5_000, 1_000), (None, 1_000)])
+    async def test_an_idempotency_key_may_have_a_shorter_window_than_its_queue(
+        self,
+        broker: Broker,
+        queue: QueueRef,
+        manual_clock: ManualClock,
+        window_ms: int | None,
+        lasts_ms: int,
+    ) -> None:
+        await broker.define(queue, replace(PLAIN, idempotency_window_ms=1_000))
+
+        async def put() -> Enqueue:
+            once = message("a", idempotency_key="k", idempotency_window_ms=window_ms)
+            others = [message("b", idempotency_key=f"other {at}") for at in range(3)]
+            return (await broker.enqueue(queue, [once, *others]))[0].outcome
+
+        assert await put() is Enqueue.ACCEPTED
+        manual_clock.advance(lasts_ms - 1)
+        assert await put() is Enqueue.DUPLICATE
+        manual_clock.advance(1)
+        await broker.sweep(shard_of(queue.scope, shards=broker.shards))
+        assert await put() is Enqueue.ACCEPTED
+
     async def test_a_message_that_is_still_there_is_not_taken_twice(
         self, broker: Broker, queue: QueueRef
     ) -> None:

@@ -58,6 +58,8 @@ class Refusals(Promises):
             ({"payload": b"x" * ((1 << 20) + 1)}, TooLarge),
             ({"payload": "text"}, InvalidInput),
             ({"priority": 10}, InvalidInput),
+            ({"idempotency_window_ms": 1_000}, InvalidInput),
+            ({"idempotency_key": "k", "idempotency_window_ms": 0}, InvalidInput),
             ({"delay_ms": -1}, InvalidInput),
             ({"delay_ms": MAX_DELAY_MS + 1}, InvalidInput),
             ({"delay_ms": 1, "deliver_at_ms": 1}, InvalidInput),

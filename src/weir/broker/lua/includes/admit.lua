@@ -5,9 +5,9 @@
 --- include "postpone"
 --- include "tally"
 -- Write the messages that an enqueue call accepted: bodies first, then their places, then the
--- idempotency keys. `arrivals` are {id, available, expires, priority, key}. The fast path: an arrival without
+-- idempotency keys with the ends of their windows. `arrivals` are {id, available, expires, priority, key}. The fast path: an arrival without
 -- a time goes straight to the end of an unordered queue, and such members of one call share their tail.
-local function admit(q, now, arrivals, bodies, seen, counts)
+local function admit(q, now, arrivals, bodies, seen, forget_at, counts)
   if #arrivals == 0 then return end
   redis.call('HSET', q.key.bodies, unpack(bodies))
   local pack = struct.pack
@@ -40,10 +40,16 @@ local function admit(q, now, arrivals, bodies, seen, counts)
   end
   if straight > 0 then redis.call('ZADD', q.key.ready, unpack(ready)) end
   if #aside > 0 then redis.call('ZADD', q.key.expiry, unpack(aside)) end
+  local answers, ends, keys = {}, {}, 0
   for idempotency, answer in pairs(seen) do
-    redis.call('HSET', q.key.seen, idempotency, answer)
-    redis.call('ZADD', q.key.seen_until, now + q.window, idempotency)
-    alarm(q, now + q.window)
+    keys = keys + 2
+    answers[keys - 1], answers[keys] = idempotency, answer
+    ends[keys - 1], ends[keys] = forget_at[idempotency], idempotency
+    alarm(q, forget_at[idempotency])
+  end
+  if keys > 0 then
+    redis.call('HSET', q.key.seen, unpack(answers))
+    redis.call('ZADD', q.key.seen_until, unpack(ends))
   end
   if postponed then redis.call('PUBLISH', shard_key.wake, q.ident) end
   tally(q, counts, 'enqueued', #arrivals)

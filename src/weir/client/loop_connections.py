@@ -1,0 +1,183 @@
+"""Connections of an event loop: a protocol on its transport, without streams or tasks in between."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Mapping
+from typing import cast
+
+from weir.client.base_url import BaseUrl, tls_context
+from weir.client.http1 import (
+    AnswerReader,
+    ConnectionFailed,
+    HttpAnswer,
+    HttpRequest,
+    head_of,
+    request_bytes,
+)
+
+MAX_CONNECTIONS = 100
+"""Open at once; more requests wait for one of them."""
+IDLE_S = 15.0
+"""Idle connections are closed after this long. The server closes them after 30 s."""
+
+
+class _LoopConnection(asyncio.Protocol):
+    """Carries one request at a time."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.served = 0
+        self.idle_since = 0.0
+        self._reader: AnswerReader | None = None
+        self._answer: asyncio.Future[HttpAnswer] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def ask(self, data: bytes, *, most_bytes: int) -> asyncio.Future[HttpAnswer]:
+        """Send a request; the future gets its answer."""
+        self._reader = AnswerReader(most_bytes=most_bytes)
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(data)
+        return self._answer
+
+    def data_received(self, data: bytes) -> None:
+        if self._reader is None:
+            # Nobody asked. Whatever it is, the next answer could not be told from it.
+            self.abort()
+            return
+        try:
+            answer = self._reader.feed(data)
+        except ConnectionFailed as error:
+            self._fail(error)
+        else:
+            if answer is not None:
+                self._finish(answer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_open = False
+        if self._reader is None:
+            return
+        reader = self._reader
+        try:
+            self._finish(reader.end())
+        except ConnectionFailed as error:
+            why = str(error) if exc is None else str(exc) or type(exc).__name__
+            self._fail(ConnectionFailed(why, stale=self.served > 0 and not reader.started))
+
+    def abort(self) -> None:
+        self.is_open = False
+        self._transport.abort()
+
+    def close(self) -> None:
+        self.is_open = False
+        if self._transport.get_extra_info("ssl_object") is None:
+            self._transport.close()
+        else:
+            # A polite end of TLS takes a round trip, which a loop that is about to end would cut off.
+            self._transport.abort()
+
+    def _finish(self, answer: HttpAnswer) -> None:
+        reader, waiting = self._reader, self._answer
+        self._reader = self._answer = None
+        self.served += 1
+        if reader is None or not reader.leaves_connection_usable:
+            self.close()
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
+    def _fail(self, error: ConnectionFailed) -> None:
+        waiting = self._answer
+        self._reader = self._answer = None
+        self.abort()
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(error)
+
+
+class LoopConnections:
+    """`Connections` for code with an event loop."""
+
+    def __init__(self, base_urls: Mapping[str, BaseUrl], headers: Mapping[str, str]) -> None:
+        self._base_urls = base_urls
+        self._heads = {url: head_of({"host": base.authority, **headers}) for url, base in base_urls.items()}
+        self._tls: ssl.SSLContext | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._idle: dict[str, list[_LoopConnection]] = {}
+        self._room = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._closed = False
+
+    async def exchange(self, base_url: str, request: HttpRequest, *, timeout_s: float) -> HttpAnswer:
+        self._enter_loop()
+        data = request_bytes(request, prefix=self._base_urls[base_url].prefix, head=self._heads[base_url])
+        try:
+            async with asyncio.timeout(timeout_s), self._room:
+                return await self._exchange(base_url, data, request)
+        except TimeoutError:
+            raise ConnectionFailed(f"no answer within {timeout_s:g} s") from None
+        except OSError as error:
+            raise ConnectionFailed(str(error) or type(error).__name__) from None
+
+    async def _exchange(self, base_url: str, data: bytes, request: HttpRequest) -> HttpAnswer:
+        connection = self._take_idle(base_url) or await self._connect(self._base_urls[base_url])
+        try:
+            waiting = connection.ask(data, most_bytes=request.most_bytes)
+            if request.meanwhile is not None:
+                request.meanwhile()
+            answer = await waiting
+        except BaseException:
+            # Cancelled or out of time: an answer that comes later must not meet another request.
+            connection.abort()
+            raise
+        if connection.is_open:
+            connection.idle_since = time.monotonic()
+            self._idle.setdefault(base_url, []).append(connection)
+            if self._closed:
+                self._close_idle()
+        return answer
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def aclose(self) -> None:
+        self._closed = True
+        if self._loop is asyncio.get_running_loop():
+            self._close_idle()
+            # One turn of the loop, in which the transports let go of their sockets.
+            await asyncio.sleep(0)
+
+    def _enter_loop(self) -> None:
+        if self._closed:
+            raise RuntimeError("the client is closed; make a new one")
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            # Connections of a loop that ended cannot be used, nor closed.
+            self._loop, self._idle = loop, {}
+            self._room = asyncio.Semaphore(MAX_CONNECTIONS)
+
+    def _take_idle(self, base_url: str) -> _LoopConnection | None:
+        """The connection that was used last; those that are too old are closed."""
+        idle = self._idle.get(base_url, [])
+        while idle:
+            connection = idle.pop()
+            if not connection.is_open:
+                continue
+            if time.monotonic() - connection.idle_since < IDLE_S:
+                return connection
+            connection.close()
+        return None
+
+    async def _connect(self, base: BaseUrl) -> _LoopConnection:
+        if base.secure and self._tls is None:
+            self._tls = tls_context()
+        _, connection = await asyncio.get_running_loop().create_connection(
+            _LoopConnection, base.host, base.port, ssl=self._tls if base.secure else None
+        )
+        return connection
+
+    def _close_idle(self) -> None:
+        for idle in self._idle.values():
+            while idle:
+                idle.pop().close()
