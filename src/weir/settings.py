@@ -250,6 +250,9 @@ class WorkerSettings(SettingsSection):
     prefetch: Annotated[int, Field(ge=0, le=1_000)] | None = Field(
         default=None, description="messages that are fetched ahead; unset: as many as handlers do in 50 ms"
     )
+    processes: Annotated[int, Field(ge=1, le=256)] = Field(
+        default=1, description="worker processes that `weir worker` keeps running"
+    )
     drain_s: Annotated[float, Field(gt=0, le=300)] = Field(
         default=25.0, description="how long handlers may finish after SIGTERM"
     )

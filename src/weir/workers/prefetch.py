@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from weir.model.names import QueueRef
@@ -21,6 +21,8 @@ AHEAD_S = 0.05
 MAX_AHEAD = 500
 # Large messages wait in Redis instead.
 MAX_AHEAD_BYTES = 16 << 20
+# A worker whose settlements are slower than its handlers waits for them, or they would fill its memory.
+MAX_UNSETTLED = 2_000
 # The weight of the newest message in the averages: about the last 16 messages count.
 _NEWEST = 1 / 16
 # A handler without any wait takes about a microsecond; the bound keeps the division sane.
@@ -28,7 +30,7 @@ _SHORTEST_S = 1e-6
 
 
 @dataclass(slots=True)
-class QueuePace:
+class QueueAverages:
     """The averages of a queue's recent messages."""
 
     handler_s: float
@@ -45,12 +47,18 @@ class QueuePace:
 
 
 class Prefetch:
-    """Messages in the order of their claims. `fixed` fetches that many ahead, whatever the handlers take."""
+    """Messages in the order of their claims. `fixed` fetches that many ahead, whatever the handlers take.
 
-    def __init__(self, concurrency: int, *, fixed: int | None = None) -> None:
+    `unsettled` tells how many messages ended and are not settled yet.
+    """
+
+    def __init__(
+        self, concurrency: int, *, fixed: int | None = None, unsettled: Callable[[], int] = lambda: 0
+    ) -> None:
         self._concurrency = concurrency
         self._fixed = fixed
-        self._paces: dict[QueueRef, QueuePace] = {}
+        self._unsettled = unsettled
+        self._averages: dict[QueueRef, QueueAverages] = {}
         self._waiting: deque[HeldMessage] = deque()
         self._waiting_s = 0.0
         self._waiting_bytes = 0
@@ -69,9 +77,9 @@ class Prefetch:
     def add(self, batch: Sequence[HeldMessage]) -> None:
         """Take the messages of one claim."""
         for held in batch:
-            pace = self._pace(held.delivery.lease.queue)
-            pace.waiting += 1
-            held.expected_s = pace.handler_s
+            average = self._average(held.delivery.lease.queue)
+            average.waiting += 1
+            held.expected_s = average.handler_s
             self._waiting_s += held.expected_s
             self._waiting_bytes += len(held.delivery.payload)
         self._waiting.extend(batch)
@@ -92,22 +100,28 @@ class Prefetch:
     def free(self, held: HeldMessage, *, seconds: float) -> None:
         """Take note that the handler of a message ended after so long. Its slot is free."""
         self._running -= 1
-        pace = self._pace(held.delivery.lease.queue)
-        pace.note(seconds=seconds, size=len(held.delivery.payload))
+        average = self._average(held.delivery.lease.queue)
+        average.note(seconds=seconds, size=len(held.delivery.payload))
         self._changed.set()
 
     def follow(self, queues: set[QueueRef]) -> None:
         """Forget the averages of other queues, once none of their messages waits."""
-        for queue in [queue for queue in self._paces if queue not in queues]:
-            if self._paces[queue].waiting == 0:
-                del self._paces[queue]
+        for queue in [queue for queue in self._averages if queue not in queues]:
+            if self._averages[queue].waiting == 0:
+                del self._averages[queue]
 
     def room(self, queue: QueueRef) -> int:
         """How many messages of a queue the worker takes now."""
+        if self._unsettled() >= MAX_UNSETTLED:
+            return 0
         unclaimed = self._concurrency - self._running - len(self._waiting)
         if self._fixed is not None:
             return unclaimed + self._fixed
-        return max(unclaimed, 0) + self._ahead(self._pace(queue))
+        return max(unclaimed, 0) + self._ahead(self._average(queue))
+
+    def look_again(self) -> None:
+        """Let claims ask for room again: something else has changed."""
+        self._changed.set()
 
     async def wait_for_room(self, queue: QueueRef) -> int:
         """Wait until a claim is worthwhile: a slot is idle, or half of what was fetched ahead is used up."""
@@ -124,29 +138,29 @@ class Prefetch:
     def _worthwhile(self, queue: QueueRef) -> int:
         if self._fixed is not None:
             return 1
-        return min(int(self._budget_s / max(self._pace(queue).handler_s, _SHORTEST_S)), MAX_AHEAD) // 2
+        return min(int(self._budget_s / max(self._average(queue).handler_s, _SHORTEST_S)), MAX_AHEAD) // 2
 
-    def _ahead(self, pace: QueuePace) -> int:
+    def _ahead(self, average: QueueAverages) -> int:
         """How many messages fit into what is left of the 50 ms, and at least one of each queue in turn."""
-        by_time = int((self._budget_s - self._waiting_s) / max(pace.handler_s, _SHORTEST_S))
-        by_size = int((MAX_AHEAD_BYTES - self._waiting_bytes) / max(pace.message_bytes, 1.0))
+        by_time = int((self._budget_s - self._waiting_s) / max(average.handler_s, _SHORTEST_S))
+        by_size = int((MAX_AHEAD_BYTES - self._waiting_bytes) / max(average.message_bytes, 1.0))
         found = min(by_time, by_size, MAX_AHEAD - len(self._waiting))
         # Else a queue of long handlers would wait for as long as one of short handlers has messages.
-        is_next = pace.waiting == 0 and self._waiting_s < self._budget_s
+        is_next = average.waiting == 0 and self._waiting_s < self._budget_s
         return max(found, 1 if is_next else 0)
 
     @property
     def _budget_s(self) -> float:
         return AHEAD_S * self._concurrency
 
-    def _pace(self, queue: QueueRef) -> QueuePace:
-        found = self._paces.get(queue)
+    def _average(self, queue: QueueRef) -> QueueAverages:
+        found = self._averages.get(queue)
         if found is None:
-            found = self._paces[queue] = QueuePace(handler_s=self._budget_s)
+            found = self._averages[queue] = QueueAverages(handler_s=self._budget_s)
         return found
 
     def _forget(self, held: HeldMessage) -> None:
-        self._pace(held.delivery.lease.queue).waiting -= 1
+        self._average(held.delivery.lease.queue).waiting -= 1
         self._waiting_s -= held.expected_s
         self._waiting_bytes -= len(held.delivery.payload)
         if not self._waiting:

@@ -33,6 +33,7 @@ class SettleBatches:
         self._on_settled = on_settled
         self._patience_s = patience_s
         self._waiting: list[_Item] = []
+        self._taken = 0
         self._task: asyncio.Task[None] | None = None
         self._sends: dict[Ending, _Send] = {
             Ending.DONE: lambda batch: broker.ack([held.delivery.lease for held, _ in batch]),
@@ -41,13 +42,14 @@ class SettleBatches:
         }
 
     def __len__(self) -> int:
-        """How many outcomes wait to be sent."""
-        return len(self._waiting)
+        """How many outcomes were taken and are not settled yet."""
+        return self._taken
 
     def settle(self, held: HeldMessage, outcome: HandlerOutcome) -> None:
         """Take an outcome. It is settled soon, and then `on_settled` is called."""
         held.give_up_at = time.monotonic() + self._patience_s
         self._waiting.append((held, outcome))
+        self._taken += 1
         if self._task is None:
             self._task = asyncio.create_task(self._drain())
 
@@ -84,7 +86,7 @@ class SettleBatches:
             await self._narrow_down(batch, send, error)
         else:
             for (held, outcome), settlement in zip(batch, settlements, strict=True):
-                self._on_settled(held, outcome, settlement)
+                self._tell(held, outcome, settlement)
 
     async def _try_later(self, batch: list[_Item]) -> None:
         now = time.monotonic()
@@ -107,7 +109,11 @@ class SettleBatches:
         log.error(
             "settling failed", queue=held.delivery.queue.queue, id=held.delivery.message_id, error=error
         )
-        self._on_settled(held, outcome, Settlement.LAPSED)
+        self._tell(held, outcome, Settlement.LAPSED)
+
+    def _tell(self, held: HeldMessage, outcome: HandlerOutcome, settlement: Settlement) -> None:
+        self._taken -= 1
+        self._on_settled(held, outcome, settlement)
 
 
 def _failure(held: HeldMessage, outcome: HandlerOutcome) -> Failure:

@@ -73,10 +73,12 @@ class Worker:
         self._options = options
         self._presence = presence
         self._count_job = count_job
-        self._prefetch = Prefetch(options.concurrency, fixed=options.prefetch)
+        self._settling = SettleBatches(tools.broker, on_settled=self._finish)
+        self._prefetch = Prefetch(
+            options.concurrency, fixed=options.prefetch, unsettled=self._settling.__len__
+        )
         self._slots = Slots(options.concurrency, prefetch=self._prefetch, tools=tools, on_ended=self._settle)
         self._renewer = Renewer(tools.broker, on_lost=self._lose)
-        self._settling = SettleBatches(tools.broker, on_settled=self._finish)
         self._claims: dict[QueueRef, tuple[Claimer, asyncio.Task[None]]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._draining = False
@@ -187,6 +189,7 @@ class Worker:
             self._settle(held, LOST)
 
     def _finish(self, held: HeldMessage, outcome: HandlerOutcome, settlement: Settlement) -> None:
+        self._prefetch.look_again()
         if settlement is Settlement.LAPSED:
             self._record(held, outcome, "lost")
             return
