@@ -6,6 +6,7 @@ import asyncio
 
 from weir.model.message import Delivery
 from weir.spec.ir import QueueSpec
+from weir.workers.averages import QueueAverages
 
 
 class HeldMessage:
@@ -15,6 +16,7 @@ class HeldMessage:
     """
 
     __slots__ = (
+        "averages",
         "delivery",
         "expected_s",
         "finished_at_ms",
@@ -30,8 +32,10 @@ class HeldMessage:
         self.delivery = delivery
         self.spec = spec
         self.renewed_at = claimed_at
+        self.averages: QueueAverages | None = None
+        """Those of its queue; `Prefetch` sets them."""
         self.expected_s = 0.0
-        """How long its handler is expected to take; `Prefetch` sets it."""
+        """How long its handler was expected to take when it came."""
         self.task: asyncio.Task[None] | None = None
         """The slot that runs its handler; None while it waits for one."""
         self.started_at_ms: int | None = None

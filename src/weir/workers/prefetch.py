@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from weir.model.names import QueueRef
+from weir.workers.averages import QueueAverages
 from weir.workers.held import HeldMessage
 
 # Longer than a claim takes, so that slots do not run dry; short for a message that waits in the wrong worker.
@@ -23,27 +23,8 @@ MAX_AHEAD = 500
 MAX_AHEAD_BYTES = 16 << 20
 # A worker whose settlements are slower than its handlers waits for them, or they would fill its memory.
 MAX_UNSETTLED = 2_000
-# The weight of the newest message in the averages: about the last 16 messages count.
-_NEWEST = 1 / 16
 # A handler without any wait takes about a microsecond; the bound keeps the division sane.
 _SHORTEST_S = 1e-6
-
-
-@dataclass(slots=True)
-class QueueAverages:
-    """The averages of a queue's recent messages."""
-
-    handler_s: float
-    message_bytes: float = 0.0
-    is_known: bool = False
-    waiting: int = 0
-    """How many of its messages wait for a slot."""
-
-    def note(self, *, seconds: float, size: int) -> None:
-        weight = _NEWEST if self.is_known else 1.0
-        self.handler_s += (seconds - self.handler_s) * weight
-        self.message_bytes += (size - self.message_bytes) * weight
-        self.is_known = True
 
 
 class Prefetch:
@@ -58,7 +39,7 @@ class Prefetch:
         self._concurrency = concurrency
         self._fixed = fixed
         self._unsettled = unsettled
-        self._averages: dict[QueueRef, QueueAverages] = {}
+        self._by_queue: dict[QueueRef, QueueAverages] = {}
         self._waiting: deque[HeldMessage] = deque()
         self._waiting_s = 0.0
         self._waiting_bytes = 0
@@ -75,13 +56,13 @@ class Prefetch:
         return self._running
 
     def add(self, batch: Sequence[HeldMessage]) -> None:
-        """Take the messages of one claim."""
+        """Take the messages of one claim, which are of one queue."""
+        averages = self._averages_of(batch[0].delivery.queue)
+        averages.waiting += len(batch)
         for held in batch:
-            average = self._average(held.delivery.lease.queue)
-            average.waiting += 1
-            held.expected_s = average.handler_s
-            self._waiting_s += held.expected_s
+            held.averages, held.expected_s = averages, averages.handler_s
             self._waiting_bytes += len(held.delivery.payload)
+        self._waiting_s += averages.handler_s * len(batch)
         self._waiting.extend(batch)
 
     def take(self) -> HeldMessage:
@@ -100,15 +81,15 @@ class Prefetch:
     def free(self, held: HeldMessage, *, seconds: float) -> None:
         """Take note that the handler of a message ended after so long. Its slot is free."""
         self._running -= 1
-        average = self._average(held.delivery.lease.queue)
-        average.note(seconds=seconds, size=len(held.delivery.payload))
+        if held.averages is not None:
+            held.averages.note(seconds=seconds, size=len(held.delivery.payload))
         self._changed.set()
 
     def follow(self, queues: set[QueueRef]) -> None:
         """Forget the averages of other queues, once none of their messages waits."""
-        for queue in [queue for queue in self._averages if queue not in queues]:
-            if self._averages[queue].waiting == 0:
-                del self._averages[queue]
+        for queue in [queue for queue in self._by_queue if queue not in queues]:
+            if self._by_queue[queue].waiting == 0:
+                del self._by_queue[queue]
 
     def room(self, queue: QueueRef) -> int:
         """How many messages of a queue the worker takes now."""
@@ -117,7 +98,7 @@ class Prefetch:
         unclaimed = self._concurrency - self._running - len(self._waiting)
         if self._fixed is not None:
             return unclaimed + self._fixed
-        return max(unclaimed, 0) + self._ahead(self._average(queue))
+        return max(unclaimed, 0) + self._ahead(self._averages_of(queue))
 
     def look_again(self) -> None:
         """Let claims ask for room again: something else has changed."""
@@ -138,29 +119,36 @@ class Prefetch:
     def _worthwhile(self, queue: QueueRef) -> int:
         if self._fixed is not None:
             return 1
-        return min(int(self._budget_s / max(self._average(queue).handler_s, _SHORTEST_S)), MAX_AHEAD) // 2
+        return self._fitting(self._averages_of(queue), seconds=self._budget_s, size=MAX_AHEAD_BYTES) // 2
 
     def _ahead(self, average: QueueAverages) -> int:
         """How many messages fit into what is left of the 50 ms, and at least one of each queue in turn."""
-        by_time = int((self._budget_s - self._waiting_s) / max(average.handler_s, _SHORTEST_S))
-        by_size = int((MAX_AHEAD_BYTES - self._waiting_bytes) / max(average.message_bytes, 1.0))
-        found = min(by_time, by_size, MAX_AHEAD - len(self._waiting))
+        left_s, left_bytes = self._budget_s - self._waiting_s, MAX_AHEAD_BYTES - self._waiting_bytes
+        found = self._fitting(average, seconds=left_s, size=left_bytes)
         # Else a queue of long handlers would wait for as long as one of short handlers has messages.
         is_next = average.waiting == 0 and self._waiting_s < self._budget_s
-        return max(found, 1 if is_next else 0)
+        return max(min(found, MAX_AHEAD - len(self._waiting)), 1 if is_next else 0)
+
+    @staticmethod
+    def _fitting(average: QueueAverages, *, seconds: float, size: int) -> int:
+        """How many messages take no longer than this and are no larger."""
+        by_time = int(seconds / max(average.handler_s, _SHORTEST_S))
+        by_size = int(size / max(average.message_bytes, 1.0))
+        return min(by_time, by_size, MAX_AHEAD)
 
     @property
     def _budget_s(self) -> float:
         return AHEAD_S * self._concurrency
 
-    def _average(self, queue: QueueRef) -> QueueAverages:
-        found = self._averages.get(queue)
+    def _averages_of(self, queue: QueueRef) -> QueueAverages:
+        found = self._by_queue.get(queue)
         if found is None:
-            found = self._averages[queue] = QueueAverages(handler_s=self._budget_s)
+            found = self._by_queue[queue] = QueueAverages(handler_s=self._budget_s)
         return found
 
     def _forget(self, held: HeldMessage) -> None:
-        self._average(held.delivery.lease.queue).waiting -= 1
+        if held.averages is not None:
+            held.averages.waiting -= 1
         self._waiting_s -= held.expected_s
         self._waiting_bytes -= len(held.delivery.payload)
         if not self._waiting:

@@ -60,12 +60,13 @@ class Slots:
 
     async def _serve(self) -> None:
         """Work on messages until the worker stops."""
+        task = asyncio.current_task()
         while not self._closing:
             if not len(self._prefetch):
                 self._emptied.set()
                 await self._sleep()
                 continue
-            await self._work(self._prefetch.take())
+            await self._work(self._prefetch.take(), task)
             if self._turn.is_over():
                 await self._turn.next()
 
@@ -74,11 +75,11 @@ class Slots:
         self._idle.append(sleeper)
         await sleeper
 
-    async def _work(self, held: HeldMessage) -> None:
+    async def _work(self, held: HeldMessage, task: asyncio.Task[None] | None) -> None:
         """Run one message. A cancellation of its handler ends here, unless the worker stops."""
         clock = self._tools.clock
         started = time.monotonic()
-        held.task, held.started_at_ms = asyncio.current_task(), clock.now_ms()
+        held.task, held.started_at_ms = task, clock.now_ms()
         try:
             outcome = await run(held.delivery, held.spec, self._tools, on_waiting=self._wake_next)
         except asyncio.CancelledError:
@@ -89,7 +90,7 @@ class Slots:
             log.exception("running a message failed", queue=held.delivery.queue.queue)
             outcome = failed(describe_failure(error))
         self._prefetch.free(held, seconds=time.monotonic() - started)
-        _clear_cancellation(held.task)
+        _clear_cancellation(task)
         held.task = None
         held.end(now_ms=clock.now_ms())
         self._on_ended(held, outcome)
