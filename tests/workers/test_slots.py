@@ -48,7 +48,10 @@ async def test_a_handler_that_cancels_itself_fails_alone(rig) -> None:
     assert "cancelled" in next(one.error for one in rig.journal.attempts if one.ending == "failed")
 
 
-async def test_a_timeout_works_after_an_earlier_handler_was_cancelled(rig) -> None:
+async def test_a_task_group_works_after_an_earlier_handler_was_cancelled(rig) -> None:
+    async def fail() -> None:
+        raise ValueError("the inner one")
+
     @rig.commands.command("Thing.Do")
     async def do(context: Context) -> None:
         if context.attempt > 1:
@@ -57,15 +60,32 @@ async def test_a_timeout_works_after_an_earlier_handler_was_cancelled(rig) -> No
             task = asyncio.current_task()
             assert task is not None
             task.cancel()
-        await asyncio.sleep(30)
+            await asyncio.sleep(30)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+            await asyncio.sleep(30)
+
+    await rig.apply(SPEC)
+    await rig.put("Q", b"1", b"2")
+    async with rig.working(concurrency=1):
+        await until(lambda: rig.endings().count("done") == 2)
+    errors = [one.error for one in rig.journal.attempts if one.ending == "failed"]
+    assert "cancelled" in errors[0]
+    assert "ExceptionGroup" in errors[1]
+
+
+async def test_a_handler_that_takes_too_long_leaves_its_slot_to_the_next(rig) -> None:
+    @rig.commands.command("Thing.Do")
+    async def do(context: Context) -> None:
+        if context.attempt == 1:
+            await asyncio.sleep(30)
 
     await rig.apply(TIMED)
     await rig.put("Q", b"1", b"2")
     async with rig.working(concurrency=1):
         await until(lambda: rig.endings().count("done") == 2)
     errors = [one.error for one in rig.journal.attempts if one.ending == "failed"]
-    assert "cancelled" in errors[0]
-    assert "longer than 50 ms" in errors[1]
+    assert ["longer than 50 ms" in error for error in errors] == [True, True]
 
 
 async def test_handlers_that_never_wait_leave_time_for_others(rig) -> None:

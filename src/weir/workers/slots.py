@@ -130,6 +130,6 @@ class LoopTurn:
 
 
 def _clear_cancellation(task: asyncio.Task[None] | None) -> None:
-    """Let the task go on as if it was never cancelled; else timeouts of later handlers would not work."""
+    """Let the task go on as if it was never cancelled; else task groups of later handlers would not work."""
     while task is not None and task.cancelling():
         task.uncancel()
