@@ -43,7 +43,9 @@ def worker(
         str | None, typer.Option("--app", help="Commands to run, as `module:app`; else WEIR_WORKER__APP.")
     ] = None,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Work on so many messages at once.")] = None,
-    prefetch: Annotated[int | None, typer.Option(min=0, help="Fetch so many messages ahead.")] = None,
+    prefetch: Annotated[
+        int | None, typer.Option(min=0, help="Fetch so many messages ahead; else by handler time.")
+    ] = None,
     processes: Annotated[
         int | None, typer.Option(min=1, max=256, help="Keep so many worker processes running.")
     ] = None,

@@ -51,6 +51,8 @@ class Claimer:
         """Claim until stopped. Cancelling it may leave leases behind that nobody holds until they lapse."""
         while not self._stopping:
             room = await self._prefetch.wait_for_room(self._queue)
+            if self._stopping:
+                return
             if self._blocked():
                 await asyncio.sleep(BACKOFF_S)
                 continue
