@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from contextvars import ContextVar
 
 from support.waiting import until
@@ -94,19 +95,20 @@ async def test_a_handler_that_takes_too_long_leaves_its_slot_to_the_next(rig) ->
 
 
 async def test_handlers_that_never_wait_leave_time_for_others(rig) -> None:
+    turn, handlers = 0, Counter[int]()
+
     @rig.commands.command("Thing.Do")
     async def do() -> None:
+        handlers[turn] += 1
         time.sleep(0.0005)  # noqa: ASYNC251 - it must hold the event loop
 
     await rig.apply(SPEC)
     await rig.put("Q", *[b"{}"] * 400)
-    longest, last = 0.0, time.monotonic()
     async with rig.working(concurrency=10) as worker:
         while worker.processed < 400:
+            turn += 1
             await asyncio.sleep(0)
-            now = time.monotonic()
-            longest, last = max(longest, now - last), now
-    assert longest < 0.1, "400 handlers in a row would take 0.2 s"
+    assert max(handlers.values()) <= 2 * (4 + 10), "four fill a turn, and each slot may begin one more"
 
 
 async def test_a_handler_that_raises_anything_leaves_its_slot_to_the_next(rig) -> None:

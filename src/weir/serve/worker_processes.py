@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,6 +24,8 @@ _STEADY_AFTER_S = 10.0
 _AFTER_DRAIN_S = 10.0
 # Bad settings or an app that cannot be imported: another start ends the same way.
 MISCONFIGURED = 2
+# The signal itself ends only a process that is still starting, which holds no messages.
+_ENDED_WELL = (0, -signal.SIGTERM)
 
 
 class WorkerProcesses:
@@ -62,7 +65,7 @@ class WorkerProcesses:
         for task in keepers:
             if not task.cancelled():
                 task.result()
-        ended_well = all(child.status() == 0 for child in self._children.values())
+        ended_well = all(child.status() in _ENDED_WELL for child in self._children.values())
         return status or (0 if ended_well else 1)
 
     async def _keep(self, number: int) -> None:
@@ -96,7 +99,7 @@ class WorkerProcesses:
     async def _stop_one(self, child: Child) -> None:
         if child.status() is None:
             await child.stop(patience_s=self._patience_s)
-        if (status := child.status()) != 0 and status is not None:
+        if (status := child.status()) is not None and status not in _ENDED_WELL:
             log.warning("worker process did not end well", pid=child.pid, how=_how(status))
 
 
