@@ -16,7 +16,7 @@ import uvloop
 
 from weir.api.app import create_app
 from weir.serve.build import Process, open_process
-from weir.serve.run import calm_collector
+from weir.serve.collector import calm_collector
 from weir.serve.server import bind, listening
 from weir.settings import EmbeddedSettings, Settings, load_settings
 from weir.stores.urls import resolve_urls

@@ -21,7 +21,7 @@ from weir.embedded.ports import free_port
 from weir.embedded.supervised import Supervised
 from weir.model.durations import DAY_MS
 from weir.model.names import EnvironmentRef
-from weir.serve.run import calm_collector
+from weir.serve.collector import calm_collector
 from weir.telemetry.switch import ShardSwitch
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.migrate import migrate_warehouse

@@ -247,8 +247,11 @@ class WorkerSettings(SettingsSection):
 
     app: str | None = Field(default=None, description="module and name of the commands, as `module:app`")
     concurrency: Annotated[int, Field(ge=1, le=1_000)] = 10
-    prefetch: Annotated[int, Field(ge=0, le=1_000)] = Field(
-        default=10, description="messages that are fetched ahead"
+    prefetch: Annotated[int, Field(ge=0, le=1_000)] | None = Field(
+        default=None, description="messages that are fetched ahead; unset: as many as handlers do in 50 ms"
+    )
+    processes: Annotated[int, Field(ge=1, le=256)] = Field(
+        default=1, description="worker processes that `weir worker` keeps running"
     )
     drain_s: Annotated[float, Field(gt=0, le=300)] = Field(
         default=25.0, description="how long handlers may finish after SIGTERM"

@@ -16,7 +16,7 @@ from weir.api.services import Services
 from weir.control.current_specs import CurrentSpecs
 from weir.control.database import Database
 from weir.control.spec_register import SpecRegister
-from weir.serve.run import calm_collector
+from weir.serve.collector import calm_collector
 from weir.spec.language import MAX_PARTS
 from weir.testing.memory import MemoryBroker
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.errors import InvalidInput
-from weir.spec.cel import compile_expression, evaluate_all
+from weir.spec.cel import compile_expression, compile_mapping
 
 
 def test_an_expression_is_evaluated_over_its_variables():
@@ -19,8 +19,25 @@ def test_an_expression_is_evaluated_over_its_variables():
 
 
 def test_several_expressions_share_one_set_of_variables():
-    inputs = {"a": compile_expression("x + 1"), "b": compile_expression("y.lowerAscii()")}
-    assert evaluate_all(inputs, {"x": 1, "y": "ABC"}) == {"a": 2, "b": "abc"}
+    inputs = compile_mapping((("a", "x + 1"), ("b", "y.lowerAscii()")))
+    assert inputs.variables == {"x", "y"}
+    assert inputs.evaluate({"x": 1, "y": "ABC"}) == {"a": 2, "b": "abc"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("lists.range(3).map(x, x * 2)", [0, 2, 4]),
+        ("math.greatest(1, 5)", 5),
+        ("min(3, 2) + size('ab')", 4),
+        ("['b', 'a'].sort().join('-')", "a-b"),
+        ("base64.encode(b'hi')", "aGk="),
+        ("strings.quote('a')", '"a"'),
+    ],
+)
+def test_an_expression_may_call_what_the_library_has(text, value):
+    assert compile_expression(text).evaluate({}) == value
+    assert compile_mapping((("it", text),)).evaluate({}) == {"it": value}
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, NoReturn
 
 import structlog
 import typer
@@ -17,8 +19,10 @@ from weir.cli.running import import_from_here, run_until_done
 from weir.control.database import Database
 from weir.errors import InvalidInput
 from weir.model.names import EnvironmentRef
+from weir.serve.collector import calm_collector
 from weir.serve.hooks import open_worker
 from weir.serve.loops import Loop, LoopSupervisor
+from weir.serve.worker_processes import WorkerProcesses
 from weir.settings import Settings, StoreUrls
 from weir.stores.open import open_stores
 from weir.stores.urls import resolve_urls
@@ -39,7 +43,12 @@ def worker(
         str | None, typer.Option("--app", help="Commands to run, as `module:app`; else WEIR_WORKER__APP.")
     ] = None,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Work on so many messages at once.")] = None,
-    prefetch: Annotated[int | None, typer.Option(min=0, help="Fetch so many messages ahead.")] = None,
+    prefetch: Annotated[
+        int | None, typer.Option(min=0, help="Fetch so many messages ahead; else by handler time.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Keep so many worker processes running.")
+    ] = None,
     queue: Annotated[
         list[str] | None, typer.Option(help="Work only on this queue; repeat it for several.")
     ] = None,
@@ -51,11 +60,13 @@ def worker(
 ) -> None:
     """Work on every queue that has a command, an endpoint or a next queue. SIGTERM drains."""
     settings = settings_with(data_dir)
-    given = {"app": app_target, "concurrency": concurrency, "prefetch": prefetch}
+    given = {"app": app_target, "concurrency": concurrency, "prefetch": prefetch, "processes": processes}
     chosen = {name: value for name, value in given.items() if value is not None}
     settings = settings.model_copy(update={"worker": settings.worker.model_copy(update=chosen)})
     import_from_here()
     configure_logs(level=settings.api.log_level)
+    if settings.worker.processes > 1:
+        _supervise(settings, _arguments(given, queue or (), scope, data_dir))
     options = WorkerOptions(
         name=f"{socket.gethostname()}:{os.getpid()}",
         concurrency=settings.worker.concurrency,
@@ -65,6 +76,28 @@ def worker(
         queues=frozenset(queue or ()),
     )
     run_until_done(work(settings, resolve_urls(settings), options), fast=True)
+
+
+def _supervise(settings: Settings, arguments: list[str]) -> NoReturn:
+    """Keep several processes working until a signal, and exit with their status."""
+    processes = WorkerProcesses(arguments, count=settings.worker.processes, drain_s=settings.worker.drain_s)
+    raise typer.Exit(run_until_done(processes.run()) or 0)
+
+
+def _arguments(
+    given: Mapping[str, object],
+    queues: Sequence[str],
+    scope: tuple[str, str, str] | None,
+    data_dir: Path | None,
+) -> list[str]:
+    """The options of one of several processes: those that were given, but one process."""
+    options = {**given, "processes": 1, "data-dir": data_dir}
+    arguments = [
+        text for name, value in options.items() if value is not None for text in (f"--{name}", str(value))
+    ]
+    for name in queues:
+        arguments += ("--queue", name)
+    return [*arguments, "--only", *scope] if scope else arguments
 
 
 async def work(settings: Settings, urls: StoreUrls, options: WorkerOptions) -> None:
@@ -97,6 +130,7 @@ async def work(settings: Settings, urls: StoreUrls, options: WorkerOptions) -> N
         }
         loops = (*loops, *(Loop(name=name, run=run) for name, run in reporting.items()))
         async with LoopSupervisor(loops).running():
+            calm_collector()
             typer.echo(f"working as {options.name}; Ctrl-C drains and stops it", err=True)
             await running.run()
 

@@ -1,4 +1,4 @@
-"""Runs one child process: starts it through the guard, logs it to a file, stops it and if needed kills it."""
+"""Runs one child process: starts it through the guard, stops it and if needed kills it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,30 +24,34 @@ _LOG_LIMIT_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildCommand:
-    """The command of a child. `stop_signal` asks it to end cleanly; it is also sent if the parent dies."""
+    """The command of a child. `stop_signal` asks it to end cleanly; it is also sent if the parent dies.
+
+    `umask` is that of the files that it makes: its own account's alone, or None for the parent's.
+    """
 
     argv: tuple[str, ...]
     cwd: Path
     env: Mapping[str, str] = field(default_factory=dict)
     stop_signal: int = signal.SIGTERM
     account: UnixAccount | None = None
+    umask: int | None = 0o077
 
 
 class Child:
-    """A running child and its log."""
+    """A running child and its log; without one, it writes where its parent does."""
 
-    def __init__(self, command: ChildCommand, *, log: Path, inherit: tuple[int, ...] = ()) -> None:
-        _rotate(log)
+    def __init__(self, command: ChildCommand, *, log: Path | None, inherit: tuple[int, ...] = ()) -> None:
         self.command = command
         self.log = log
-        self._log_start = log.stat().st_size if log.exists() else 0
+        self._log_start = _start_of(log)
         plan = {
             "argv": command.argv,
             "account": command.account.plan() if command.account else None,
             "death_signal": int(command.stop_signal),
             "parent": os.getpid(),
+            "umask": command.umask,
         }
-        with log.open("ab") as out:
+        with nullcontext() if log is None else log.open("ab") as out:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_GUARD), json.dumps(plan)],
                 cwd=command.cwd,
@@ -55,7 +59,7 @@ class Child:
                 env={**_base_environment(), **command.env},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
-                stderr=subprocess.STDOUT,
+                stderr=None if out is None else subprocess.STDOUT,
                 # Its own process group: `kill` ends it whole, and Ctrl-C in a terminal reaches only the
                 # parent.
                 start_new_session=True,
@@ -92,6 +96,8 @@ class Child:
 
     def last_lines(self, count: int = 5) -> list[str]:
         """The last lines that this child logged since it started."""
+        if self.log is None:
+            return []
         with suppress(OSError), self.log.open("rb") as lines:
             lines.seek(self._log_start)
             return [line.decode(errors="replace").rstrip() for line in deque(lines, maxlen=count)]
@@ -103,6 +109,12 @@ def _base_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in kept if name in os.environ} | {"LC_ALL": "C.UTF-8"}
 
 
-def _rotate(log: Path) -> None:
-    if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
+def _start_of(log: Path | None) -> int:
+    """Where a new child goes on in a log, which is replaced first if it is large."""
+    if log is None or not log.exists():
+        return 0
+    size = log.stat().st_size
+    if size > _LOG_LIMIT_BYTES:
         log.replace(log.with_suffix(".log.1"))
+        return 0
+    return size

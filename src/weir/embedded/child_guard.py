@@ -62,7 +62,8 @@ def main() -> None:
         # The parent may have died before the signal was set; then nobody would ever send it.
         if os.getppid() != plan["parent"]:
             sys.exit("the parent process is gone")
-    os.umask(0o077)
+    if plan["umask"] is not None:
+        os.umask(plan["umask"])
     os.execv(plan["argv"][0], plan["argv"])
 
 

@@ -15,7 +15,7 @@ from weir.ingress.incoming_events import IncomingEvent
 from weir.ingress.receive import ReceivedHook
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import new_id
-from weir.spec.cel import compile_expression, evaluate_all
+from weir.spec.cel import compile_mapping
 from weir.spec.ir import MapToCommand
 from weir.spec.snapshot import Hook
 from weir.workers.commands import Command, Commands, Context
@@ -51,8 +51,7 @@ class SynchronousCommands:
         if action is None:
             raise Unavailable(f"webhook `{hook.webhook.name}` has neither a queue nor a command")
         command = self._command(action)
-        expressions = {name: compile_expression(text) for name, text in action.inputs.items()}
-        inputs = evaluate_all(expressions, variables)
+        inputs = compile_mapping(tuple(action.inputs.items())).evaluate(variables)
         message_id = new_id()
         if event.id is None:
             return _answer(await self._outcome(command, inputs, self._context(hook, event, message_id)))

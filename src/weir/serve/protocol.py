@@ -197,7 +197,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def _let_go(self) -> None:
         """Break the reference cycles of a lost connection; its application holds what it still needs.
 
-        The garbage collector runs so seldom (`serve.run.calm_collector`) that clients who come and go would
+        The garbage collector runs so seldom (`calm_collector`) that clients who come and go would
         cost 6 KB per connection until it does: 76 MiB after 13,000 connections.
         """
         self.pipeline.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from weir.dashboard.site import routes as dashboard
 from weir.serve.address import published_address
 from weir.serve.bootstrap import bootstrap_tokens
 from weir.serve.build import open_process
+from weir.serve.collector import calm_collector
 from weir.serve.server import bind, listening, raise_file_limit
 from weir.settings import Settings, StoreUrls
 
@@ -68,10 +68,3 @@ async def serve(
     async with served(settings, urls, accept_loss=accept_loss, token_dir=token_dir) as url:
         ready(url)
         await asyncio.Event().wait()
-
-
-def calm_collector() -> None:
-    """Collect garbage seldom: what was built stays until the process ends, and requests leave few cycles."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 25, 25)

@@ -51,9 +51,6 @@ class Command:
     is_async: bool
     takes_context: bool
 
-    def arguments(self, inputs: Mapping[str, Any], context: Context) -> dict[str, Any]:
-        return {**inputs, "context": context} if self.takes_context else dict(inputs)
-
 
 @dataclass(slots=True)
 class Commands:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
+from weir.control.arrays import array_literals
 from weir.control.database import Database, Row, execute
 from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
@@ -30,6 +31,8 @@ SQL = load_queries("weir.workers", "journal.sql")
 # A worker that is killed loses the records of this time (decision 0070).
 FLUSH_S = 0.25
 CAPACITY = 50_000
+# Writing down a row takes about 3 us of the event loop, so a batch holds it for 3 ms.
+BATCH = 1_000
 MAX_RESULT_BYTES = 16_384
 ATTEMPTS_KEPT_MS = 7 * DAY_MS
 KEYS_KEPT_MS = DAY_MS
@@ -67,6 +70,7 @@ _HANDLER_TIME = (
     "handler_ms",
 )
 _RESULT = ("organization", "project", "environment", "queue", "key", "message_id", "result", "at_ms")
+_KEY_AT = _RESULT.index("key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,18 @@ class AttemptRecord:
     ending: str
     error: str = ""
     result: Any = None
+
+
+class _Packed(NamedTuple):
+    """An attempt as rows. A tuple, because a frozen dataclass takes four times as long to make."""
+
+    queue: QueueRef
+    worker: str
+    finished_at_ms: int
+    handler_ms: int
+    is_failed: bool
+    attempt: tuple[Any, ...]
+    result: tuple[Any, ...] | None
 
 
 class AttemptJournal(Protocol):
@@ -97,10 +113,11 @@ class PostgresJournal:
         self._database = database
         self._clock = clock or SystemClock()
         self._flush_every_s = flush_every_s
-        self._buffer = WriteBuffer(self._write, capacity=CAPACITY)
+        self._buffer = WriteBuffer(self._write, capacity=CAPACITY, batch=BATCH)
 
     def record(self, attempt: AttemptRecord) -> None:
-        self._buffer.add(attempt)
+        # As rows: the payloads of so many messages would fill the memory while PostgreSQL is away.
+        self._buffer.add(_packed(attempt))
 
     async def flush(self) -> None:
         """Write the waiting records. If that fails they keep waiting."""
@@ -123,17 +140,15 @@ class PostgresJournal:
         if rounds % _CLEAN_EVERY == 0:
             await self.clean()
 
-    async def _write(self, batch: list[AttemptRecord]) -> None:
+    async def _write(self, batch: list[_Packed]) -> None:
+        attempts = array_literals(_ATTEMPT, (one.attempt for one in batch))
+        times = array_literals(_HANDLER_TIME, _handler_times(batch))
         results = _latest(batch)
         async with self._database.transaction() as connection:
-            await execute(connection, SQL["record_attempts"], **_columns(_ATTEMPT, map(_attempt_row, batch)))
-            await execute(
-                connection, SQL["record_handler_times"], **_columns(_HANDLER_TIME, _handler_times(batch))
-            )
+            await execute(connection, SQL["record_attempts"], **attempts)
+            await execute(connection, SQL["record_handler_times"], **times)
             if results:
-                await execute(
-                    connection, SQL["record_results"], **_columns(_RESULT, map(_result_row, results))
-                )
+                await execute(connection, SQL["record_results"], **array_literals(_RESULT, results))
 
 
 async def attempts_of(database: Database, scope: EnvironmentRef, message_id: str) -> list[Row]:
@@ -146,31 +161,36 @@ async def result_of(database: Database, scope: EnvironmentRef, message_id: str) 
     return await database.fetch_one(SQL["result_of_message"], message_id=message_id, **scope_names(scope))
 
 
-def _latest(batch: Iterable[AttemptRecord]) -> list[AttemptRecord]:
-    """The attempts with a result to keep, only the last per key: one statement must not touch a row twice."""
-    found = {
-        (attempt.delivery.queue, attempt.delivery.idempotency_key): attempt
-        for attempt in batch
-        if attempt.ending == "done" and attempt.delivery.idempotency_key is not None
-    }
+def _packed(attempt: AttemptRecord) -> _Packed:
+    delivery = attempt.delivery
+    keeps_result = attempt.ending == "done" and delivery.idempotency_key is not None
+    return _Packed(
+        delivery.queue,
+        attempt.worker,
+        attempt.finished_at_ms,
+        max(attempt.finished_at_ms - attempt.started_at_ms, 0),
+        attempt.ending in FAILED_ENDINGS,
+        _attempt_row(attempt),
+        _result_row(attempt) if keeps_result else None,
+    )
+
+
+def _latest(batch: Iterable[_Packed]) -> list[tuple[Any, ...]]:
+    """The results to keep, only the last per key: one statement must not touch a row twice."""
+    found = {(one.queue, one.result[_KEY_AT]): one.result for one in batch if one.result is not None}
     return list(found.values())
 
 
-def _handler_times(batch: Iterable[AttemptRecord]) -> Iterator[tuple[Any, ...]]:
+def _handler_times(batch: Iterable[_Packed]) -> Iterator[tuple[Any, ...]]:
     """The number of attempts, of failures, and the handler time, per queue, worker and warehouse bucket."""
     sums: dict[tuple[QueueRef, int, str], list[int]] = defaultdict(lambda: [0, 0, 0])
-    for attempt in batch:
-        bucket_ms = attempt.finished_at_ms - attempt.finished_at_ms % BUCKET_MS
-        found = sums[attempt.delivery.queue, bucket_ms, attempt.worker]
+    for one in batch:
+        found = sums[one.queue, one.finished_at_ms - one.finished_at_ms % BUCKET_MS, one.worker]
         found[0] += 1
-        found[1] += attempt.ending in FAILED_ENDINGS
-        found[2] += max(attempt.finished_at_ms - attempt.started_at_ms, 0)
+        found[1] += one.is_failed
+        found[2] += one.handler_ms
     for (queue, bucket_ms, worker), figures in sums.items():
         yield (*queue.names, bucket_ms, worker, *figures)
-
-
-def _columns(names: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> dict[str, list[Any]]:
-    return dict(zip(names, (list(column) for column in zip(*rows, strict=True)), strict=True))
 
 
 def _attempt_row(attempt: AttemptRecord) -> tuple[Any, ...]:

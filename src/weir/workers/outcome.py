@@ -19,16 +19,12 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerOutcome:
-    """The end of an attempt, its error or result, and when its handler ran."""
+    """The end of an attempt, and its error or result."""
 
     ending: Ending
     error: str = ""
     delay_ms: int | None = None
     result: Any = None
-    started_at_ms: int = 0
-    """When the handler began. The message may have been fetched long before a slot was free."""
-    finished_at_ms: int = 0
-    """When the handler ended. The message is settled later."""
 
 
 def failed(error: str, *, delay_ms: int | None = None) -> HandlerOutcome:
@@ -40,4 +36,9 @@ def rejected(error: str) -> HandlerOutcome:
 
 
 def done(result: Any = None) -> HandlerOutcome:
-    return HandlerOutcome(ending=Ending.DONE, result=result)
+    return _DONE if result is None else HandlerOutcome(ending=Ending.DONE, result=result)
+
+
+_DONE = HandlerOutcome(ending=Ending.DONE)
+LOST = HandlerOutcome(ending=Ending.LOST, error="the lease was lost")
+STOPPED = failed("the worker stopped", delay_ms=0)

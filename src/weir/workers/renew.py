@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 
 from weir.broker.broker import Broker
 from weir.errors import Unavailable
 from weir.model.limits import MAX_BATCH
-from weir.model.message import Delivery, LeaseRef, Settlement
+from weir.model.message import Settlement
+from weir.workers.held import HeldMessage
 
 # How often the renewer looks for leases that are due.
 LOOK_EVERY_S = 0.25
@@ -19,28 +19,30 @@ LOOK_EVERY_S = 0.25
 RENEWALS_PER_LEASE = 3
 
 
-@dataclass(slots=True)
-class _Held:
-    delivery: Delivery
-    lease_ms: int
-    renewed_at: float
-    on_lost: Callable[[], None]
-
-
 class Renewer:
-    """Keeps leases alive, and calls `on_lost` for a lease that is lost nevertheless."""
+    """Keeps leases alive, and calls `on_lost` once for a message whose lease is lost nevertheless."""
 
-    def __init__(self, broker: Broker, *, look_every_s: float = LOOK_EVERY_S) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        on_lost: Callable[[HeldMessage], None],
+        look_every_s: float = LOOK_EVERY_S,
+    ) -> None:
         self._broker = broker
+        self._on_lost = on_lost
         self._look_every_s = look_every_s
-        self._held: dict[LeaseRef, _Held] = {}
+        self._held: set[HeldMessage] = set()
 
-    def hold(self, delivery: Delivery, *, lease_ms: int, on_lost: Callable[[], None]) -> None:
-        """Renew this lease from now on; `on_lost` is called once if it is gone."""
-        self._held[delivery.lease] = _Held(delivery, lease_ms, time.monotonic(), on_lost)
+    def __iter__(self) -> Iterator[HeldMessage]:
+        return iter(self._held)
 
-    def release(self, delivery: Delivery) -> None:
-        self._held.pop(delivery.lease, None)
+    def hold(self, batch: Iterable[HeldMessage]) -> None:
+        """Renew these leases from now on."""
+        self._held.update(batch)
+
+    def release(self, held: HeldMessage) -> None:
+        self._held.discard(held)
 
     async def run(self) -> None:
         """Renew until cancelled."""
@@ -51,15 +53,16 @@ class Renewer:
     async def renew(self) -> None:
         """Extend the leases that are due."""
         now = time.monotonic()
-        due: dict[int, list[_Held]] = defaultdict(list)
-        for held in self._held.values():
-            if now - held.renewed_at >= held.lease_ms / 1_000 / RENEWALS_PER_LEASE:
-                due[held.lease_ms].append(held)
+        due: dict[int, list[HeldMessage]] = defaultdict(list)
+        for held in self._held:
+            lease_ms = held.spec.delivery.lease_ms
+            if now - held.renewed_at >= lease_ms / 1_000 / RENEWALS_PER_LEASE:
+                due[lease_ms].append(held)
         for lease_ms, group in due.items():
             for start in range(0, len(group), MAX_BATCH):
                 await self._extend(group[start : start + MAX_BATCH], lease_ms)
 
-    async def _extend(self, group: list[_Held], lease_ms: int) -> None:
+    async def _extend(self, group: list[HeldMessage], lease_ms: int) -> None:
         now = time.monotonic()
         try:
             answers = await self._broker.extend([held.delivery.lease for held in group], lease_ms=lease_ms)
@@ -68,5 +71,6 @@ class Renewer:
         for held, answer in zip(group, answers, strict=True):
             if answer is Settlement.DONE:
                 held.renewed_at = now
-            elif self._held.pop(held.delivery.lease, None) is not None:
-                held.on_lost()
+            elif held in self._held:
+                self._held.discard(held)
+                self._on_lost(held)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -22,10 +22,11 @@ from weir.model.message import Delivery, Enqueue, NewMessage
 from weir.model.wording import duration
 from weir.outbound.delivery import DeliveryVerdict, OutboundRequest, deliver
 from weir.outbound.delivery_log import DeliveryLog, DeliveryRecord
-from weir.spec.cel import Expression, compile_expression, evaluate_all
+from weir.spec.cel import compile_mapping
 from weir.spec.ir import DeliverTo, EnqueueTo, MapToCommand, QueueSpec
 from weir.workers.commands import Command, Commands, Context
 from weir.workers.outcome import HandlerOutcome, done, failed, rejected
+from weir.workers.own_context import OwnContext
 from weir.workers.variables import variables_of
 
 Secrets = Callable[[str], str | None]
@@ -51,31 +52,44 @@ class Tools:
     executor: Executor
 
 
-async def run(delivery: Delivery, spec: QueueSpec, tools: Tools) -> HandlerOutcome:
-    """Run the queue's action for one message. Only a cancellation is raised."""
+async def run(
+    delivery: Delivery, spec: QueueSpec, tools: Tools, *, on_waiting: Callable[[], None] = lambda: None
+) -> HandlerOutcome:
+    """Run the queue's action for one message. `on_waiting` is called if it has to wait for something.
+
+    The action has context variables of its own. Only a cancellation is raised.
+    """
+    started = asyncio.get_running_loop().time()
+    action = OwnContext(_act(delivery, spec, tools))
+    if action.finished:
+        return action.result
+    on_waiting()
+    timeout_ms = spec.delivery.handler_timeout_ms
+    if timeout_ms is None:
+        return await action
     try:
-        async with asyncio.timeout(_timeout_s(spec)):
-            match spec.action:
-                case MapToCommand() as action:
-                    return await _command(delivery, spec, action, tools)
-                case DeliverTo() as action:
-                    return await _deliver(delivery, action, tools)
-                case EnqueueTo() as action:
-                    return await _enqueue(delivery, spec, action, tools)
-                case None:
-                    return failed(f"queue `{spec.name}` has no action any more")
+        async with asyncio.timeout_at(started + timeout_ms / 1_000):
+            return await action
     except TimeoutError:
-        return failed(f"the handler took longer than {duration(spec.delivery.handler_timeout_ms or 0)}")
+        return failed(f"the handler took longer than {duration(timeout_ms)}")
+
+
+async def _act(delivery: Delivery, spec: QueueSpec, tools: Tools) -> HandlerOutcome:
+    try:
+        match spec.action:
+            case MapToCommand() as action:
+                return await _command(delivery, spec, action, tools)
+            case DeliverTo() as action:
+                return await _deliver(delivery, action, tools)
+            case EnqueueTo() as action:
+                return await _enqueue(delivery, spec, action, tools)
+            case None:
+                return failed(f"queue `{spec.name}` has no action any more")
     except InvalidInput as error:
         return rejected(error.message)
     except WeirError as error:
         delay_ms = None if error.retry_after_s is None else int(error.retry_after_s * 1000)
         return failed(error.message, delay_ms=delay_ms)
-
-
-def _timeout_s(spec: QueueSpec) -> float | None:
-    timeout_ms = spec.delivery.handler_timeout_ms
-    return None if timeout_ms is None else timeout_ms / 1000
 
 
 async def _command(delivery: Delivery, spec: QueueSpec, action: MapToCommand, tools: Tools) -> HandlerOutcome:
@@ -84,8 +98,18 @@ async def _command(delivery: Delivery, spec: QueueSpec, action: MapToCommand, to
     if command is None:
         hint = tools.commands.hint(name)
         return failed(f"no command `{name}` is registered here; {hint}".rstrip("; "))
-    inputs = evaluate_all(_compiled(tuple(action.inputs.items())), variables_of(delivery, spec))
-    context = Context(
+    inputs = _inputs(delivery, spec, action.inputs)
+    context = _context(delivery) if command.takes_context else None
+    return await run_command(command, inputs, context, tools.executor)
+
+
+def _inputs(delivery: Delivery, spec: QueueSpec, inputs: Mapping[str, str]) -> dict[str, Any]:
+    mapping = compile_mapping(tuple(inputs.items()))
+    return mapping.evaluate(variables_of(delivery, spec, names=mapping.variables))
+
+
+def _context(delivery: Delivery) -> Context:
+    return Context(
         environment=delivery.queue.scope,
         queue=delivery.queue.queue,
         message_id=delivery.message_id,
@@ -95,17 +119,20 @@ async def _command(delivery: Delivery, spec: QueueSpec, action: MapToCommand, to
         key=delivery.key,
         idempotency_key=delivery.idempotency_key,
     )
-    return await run_command(command, inputs, context, tools.executor)
 
 
 async def run_command(
-    command: Command, inputs: dict[str, Any], context: Context, executor: Executor
+    command: Command, inputs: dict[str, Any], context: Context | None, executor: Executor
 ) -> HandlerOutcome:
-    """Call a command, in a thread if it is synchronous. An exception of it becomes an outcome."""
-    call = partial(command.handler, **command.arguments(inputs, context))
+    """Call a command, in a thread if it is synchronous. An exception of it becomes an outcome.
+
+    `context` may be None for a command that does not take it.
+    """
+    arguments = {**inputs, "context": context} if command.takes_context else inputs
     try:
         if command.is_async:
-            return done(await call())
+            return done(await command.handler(**arguments))
+        call = partial(command.handler, **arguments)
         return done(await asyncio.get_running_loop().run_in_executor(executor, call))
     except Reject as error:
         return rejected(describe_failure(error))
@@ -113,11 +140,6 @@ async def run_command(
         return failed(describe_failure(error), delay_ms=error.delay_ms)
     except (Exception, SystemExit) as error:  # user code may raise anything, and must not end the worker
         return failed(describe_failure(error))
-
-
-@lru_cache(maxsize=4_096)
-def _compiled(inputs: tuple[tuple[str, str], ...]) -> dict[str, Expression]:
-    return {name: compile_expression(text) for name, text in inputs}
 
 
 async def _deliver(delivery: Delivery, action: DeliverTo, tools: Tools) -> HandlerOutcome:
@@ -164,7 +186,7 @@ async def _enqueue(delivery: Delivery, spec: QueueSpec, action: EnqueueTo, tools
     """Put the message into the next queue, with its id as idempotency key: a second attempt adds nothing."""
     payload, headers = delivery.payload, delivery.headers
     if action.inputs:
-        values = evaluate_all(_compiled(tuple(action.inputs.items())), variables_of(delivery, spec))
+        values = _inputs(delivery, spec, action.inputs)
         payload = orjson.dumps(values, default=_plain)
         headers = {"content-type": "application/json"}
     message = NewMessage(

@@ -3,43 +3,53 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 import structlog
 
 from weir.broker.broker import Broker
 from weir.errors import Unavailable, WeirError
 from weir.model.limits import MAX_BATCH
-from weir.model.message import Delivery, Failure, Settlement
+from weir.model.message import Failure, Settlement
+from weir.workers.held import HeldMessage
 from weir.workers.outcome import Ending, HandlerOutcome
 
 log = structlog.get_logger("weir.workers")
 RETRY_S = 0.2
-OnSettled = Callable[[Delivery, HandlerOutcome, Settlement], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Waiting:
-    delivery: Delivery
-    outcome: HandlerOutcome
-    give_up_at: float
+OnSettled = Callable[[HeldMessage, HandlerOutcome, Settlement], None]
+_Item = tuple[HeldMessage, HandlerOutcome]
+_Send = Callable[[Sequence[_Item]], Awaitable[list[Settlement]]]
 
 
 class SettleBatches:
-    """Sends one batch at a time. Outcomes that arrive meanwhile share the next batch."""
+    """Sends one batch at a time. Outcomes that arrive meanwhile share the next batch.
+
+    `on_settled` hears of every outcome once. One that could not be settled is told as LAPSED: its lease will
+    lapse, and the message be delivered again.
+    """
 
     def __init__(self, broker: Broker, *, on_settled: OnSettled, patience_s: float = 60.0) -> None:
-        self._broker = broker
         self._on_settled = on_settled
         self._patience_s = patience_s
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_Item] = []
+        self._taken = 0
         self._task: asyncio.Task[None] | None = None
+        self._sends: dict[Ending, _Send] = {
+            Ending.DONE: lambda batch: broker.ack([held.delivery.lease for held, _ in batch]),
+            Ending.FAILED: lambda batch: broker.nack([_failure(*one) for one in batch]),
+            Ending.REJECTED: lambda batch: broker.dead_letter([_failure(*one) for one in batch]),
+        }
 
-    def settle(self, delivery: Delivery, outcome: HandlerOutcome) -> None:
+    def __len__(self) -> int:
+        """How many outcomes were taken and are not settled yet."""
+        return self._taken
+
+    def settle(self, held: HeldMessage, outcome: HandlerOutcome) -> None:
         """Take an outcome. It is settled soon, and then `on_settled` is called."""
-        give_up_at = asyncio.get_running_loop().time() + self._patience_s
-        self._waiting.append(_Waiting(delivery=delivery, outcome=outcome, give_up_at=give_up_at))
+        held.give_up_at = time.monotonic() + self._patience_s
+        self._waiting.append((held, outcome))
+        self._taken += 1
         if self._task is None:
             self._task = asyncio.create_task(self._drain())
 
@@ -52,44 +62,59 @@ class SettleBatches:
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
-                await asyncio.gather(
-                    self._send([one for one in batch if one.outcome.ending is Ending.DONE], self._ack),
-                    self._send([one for one in batch if one.outcome.ending is Ending.FAILED], self._nack),
-                    self._send([one for one in batch if one.outcome.ending is Ending.REJECTED], self._bury),
-                )
+                await self._send_all(batch)
         finally:
             self._task = None
 
-    async def _send(
-        self,
-        batch: list[_Waiting],
-        call: Callable[[Sequence[_Waiting]], Awaitable[list[Settlement]]],
-    ) -> None:
-        if not batch:
+    async def _send_all(self, batch: list[_Item]) -> None:
+        """Send a batch, one call per ending."""
+        groups: dict[Ending, list[_Item]] = {}
+        for one in batch:
+            groups.setdefault(one[1].ending, []).append(one)
+        if len(groups) == 1:
+            ((ending, group),) = groups.items()
+            await self._send(group, self._sends[ending])
             return
+        await asyncio.gather(*(self._send(group, self._sends[ending]) for ending, group in groups.items()))
+
+    async def _send(self, batch: list[_Item], send: _Send) -> None:
         try:
-            settlements = await call(batch)
+            settlements = await send(batch)
         except Unavailable:
-            now = asyncio.get_running_loop().time()
-            self._waiting += [one for one in batch if one.give_up_at > now]
-            await asyncio.sleep(RETRY_S)
-            return
+            await self._try_later(batch)
         except WeirError as error:
-            # The leases will lapse and the messages be delivered again, so nothing is lost.
-            log.error("settling failed", count=len(batch), code=error.code, error=str(error))
+            await self._narrow_down(batch, send, error)
+        else:
+            for (held, outcome), settlement in zip(batch, settlements, strict=True):
+                self._tell(held, outcome, settlement)
+
+    async def _try_later(self, batch: list[_Item]) -> None:
+        now = time.monotonic()
+        self._waiting += [one for one in batch if one[0].give_up_at > now]
+        for held, outcome in batch:
+            if held.give_up_at <= now:
+                self._give_up(held, outcome, "Redis was away for too long")
+        await asyncio.sleep(RETRY_S)
+
+    async def _narrow_down(self, batch: list[_Item], send: _Send, error: WeirError) -> None:
+        """Send the halves of a refused batch, so that a bad outcome fails alone."""
+        if len(batch) == 1:
+            self._give_up(*batch[0], str(error))
             return
-        for one, settlement in zip(batch, settlements, strict=True):
-            self._on_settled(one.delivery, one.outcome, settlement)
+        middle = len(batch) // 2
+        await self._send(batch[:middle], send)
+        await self._send(batch[middle:], send)
 
-    async def _ack(self, batch: Sequence[_Waiting]) -> list[Settlement]:
-        return await self._broker.ack([one.delivery.lease for one in batch])
+    def _give_up(self, held: HeldMessage, outcome: HandlerOutcome, error: str) -> None:
+        log.error(
+            "settling failed", queue=held.delivery.queue.queue, id=held.delivery.message_id, error=error
+        )
+        self._tell(held, outcome, Settlement.LAPSED)
 
-    async def _nack(self, batch: Sequence[_Waiting]) -> list[Settlement]:
-        return await self._broker.nack([_failure(one) for one in batch])
-
-    async def _bury(self, batch: Sequence[_Waiting]) -> list[Settlement]:
-        return await self._broker.dead_letter([_failure(one) for one in batch])
+    def _tell(self, held: HeldMessage, outcome: HandlerOutcome, settlement: Settlement) -> None:
+        self._taken -= 1
+        self._on_settled(held, outcome, settlement)
 
 
-def _failure(one: _Waiting) -> Failure:
-    return Failure(lease=one.delivery.lease, error=one.outcome.error, delay_ms=one.outcome.delay_ms)
+def _failure(held: HeldMessage, outcome: HandlerOutcome) -> Failure:
+    return Failure(lease=held.delivery.lease, error=outcome.error, delay_ms=outcome.delay_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl
@@ -16,12 +16,19 @@ from weir.spec.ir import QueueSpec
 from weir.spec.message_values import conformed
 
 
-def variables_of(delivery: Delivery, spec: QueueSpec) -> dict[str, Any]:
-    """The variables of a delivery, checked against the message type; InvalidInput if they do not fit."""
+def variables_of(delivery: Delivery, spec: QueueSpec, *, names: Collection[str]) -> dict[str, Any]:
+    """The variables of a delivery, checked against the message type; InvalidInput if they do not fit.
+
+    `message` is among them only if `names` asks for it.
+    """
     values = _fields(delivery)
     if spec.message_type:
         values = conformed(spec.message_type, values, what=f"a message of `{spec.name}`")
-    about = {
+    return {"message": _about(delivery), **values} if "message" in names else values
+
+
+def _about(delivery: Delivery) -> dict[str, Any]:
+    return {
         "id": delivery.message_id,
         "attempt": delivery.attempt,
         "key": delivery.key,
@@ -29,7 +36,6 @@ def variables_of(delivery: Delivery, spec: QueueSpec) -> dict[str, Any]:
         "headers": dict(delivery.headers),
         "enqueued_at": _time(delivery.enqueued_at_ms),
     }
-    return {"message": about, **values}
 
 
 def _fields(delivery: Delivery) -> dict[str, Any]:

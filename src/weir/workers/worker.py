@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
 import structlog
 
 from weir.model.asyncio_tasks import cancel_and_wait, run_to_end
-from weir.model.message import Delivery, LeaseRef, Settlement
+from weir.model.message import Delivery, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import DeliverTo, QueueSpec
 from weir.spec.snapshot import SpecReader
 from weir.telemetry.live_workers import LiveWorker, QueueLoad, is_served
 from weir.telemetry.presence import Presence
-from weir.workers.claim import WAIT_MS, Claimer, FreeSlots
+from weir.workers.claim import WAIT_MS, Claimer
+from weir.workers.held import HeldMessage
 from weir.workers.journal import AttemptJournal, AttemptRecord
-from weir.workers.outcome import Ending, HandlerOutcome, failed
+from weir.workers.outcome import LOST, STOPPED, Ending, HandlerOutcome
+from weir.workers.prefetch import Prefetch
 from weir.workers.renew import Renewer
-from weir.workers.run_message import Tools, run
+from weir.workers.run_message import Tools
 from weir.workers.settle_batches import SettleBatches
+from weir.workers.slots import Slots
 
 log = structlog.get_logger("weir.workers")
 # How long running handlers may take to finish when the worker stops.
@@ -32,7 +35,6 @@ DRAIN_S = 25.0
 LOOK_EVERY_S = 0.2
 # How long the last settlements may take at the end of a drain; afterwards their leases lapse.
 LAST_SETTLE_S = 3.0
-LEASE_LOST = "lease lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,8 @@ class WorkerOptions:
 
     name: str
     concurrency: int = 10
-    prefetch: int = 10
+    prefetch: int | None = None
+    """How many messages are fetched ahead. None: as many as the slots do in 50 ms, and at least one."""
     drain_s: float = DRAIN_S
     wait_ms: int = WAIT_MS
     """How long one claim waits for a message; a draining worker waits that long for it to return."""
@@ -70,34 +73,33 @@ class Worker:
         self._options = options
         self._presence = presence
         self._count_job = count_job
-        self._capacity = FreeSlots(options.concurrency + options.prefetch)
-        self._slots = asyncio.Semaphore(options.concurrency)
-        self._renewer = Renewer(tools.broker)
         self._settling = SettleBatches(tools.broker, on_settled=self._finish)
+        self._prefetch = Prefetch(
+            options.concurrency, fixed=options.prefetch, unsettled=self._settling.__len__
+        )
+        self._slots = Slots(options.concurrency, prefetch=self._prefetch, tools=tools, on_ended=self._settle)
+        self._renewer = Renewer(tools.broker, on_lost=self._lose)
         self._claims: dict[QueueRef, tuple[Claimer, asyncio.Task[None]]] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._held: dict[LeaseRef, int | None] = {}
-        """For each lease, when its handler began; None while the message waits for a slot."""
         self._draining = False
         self.processed = 0
 
     @property
     def free_slots(self) -> int:
         """How many more messages could be worked on now."""
-        return max(self._options.concurrency - len(self._tasks), 0)
+        return self._options.concurrency - self._prefetch.running
 
     @property
     def fetched_ahead(self) -> int:
         """How many messages were fetched and wait for a slot."""
-        return max(len(self._tasks) - self._options.concurrency, 0)
+        return len(self._prefetch)
 
     def described(self) -> LiveWorker:
         """The note about this worker for other processes."""
         now_ms = self._tools.clock.now_ms()
         held: dict[QueueRef, list[int | None]] = defaultdict(list)
-        for lease, started_at_ms in self._held.items():
-            held[lease.queue].append(started_at_ms)
+        for one in self._renewer:
+            held[one.delivery.queue].append(one.started_at_ms)
         return LiveWorker(
             slots=self._options.concurrency,
             free_slots=self.free_slots,
@@ -120,6 +122,7 @@ class Worker:
     def _follow_specs(self) -> None:
         """Start a claimer per queue that has an action now, and stop the claimers of other queues."""
         wanted = {queue for queue, _ in self._specs.snapshot.served_queues() if self._serves(queue)}
+        self._prefetch.follow(wanted)
         for queue in [queue for queue in self._claims if queue not in wanted]:
             self._stop_claiming(queue)
         for queue in wanted:
@@ -142,8 +145,9 @@ class Worker:
             self._tools.broker,
             queue,
             consumer=self._options.name,
-            capacity=self._capacity,
+            prefetch=self._prefetch,
             accept=self._accept,
+            first_limit=self._options.concurrency + (self._options.prefetch or 1),
             blocked=lambda: self._blocked(queue),
             wait_ms=self._options.wait_ms,
         )
@@ -154,62 +158,54 @@ class Worker:
         action = spec.action if spec else None
         return isinstance(action, DeliverTo) and self._tools.log.is_disabled(queue.scope, action.url)
 
-    def _accept(self, delivery: Delivery) -> None:
-        spec = self._specs.snapshot.queues.get(delivery.queue, QueueSpec(name=delivery.queue.queue))
-        task = asyncio.create_task(self._work(delivery, spec), name=f"message {delivery.message_id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        self._held[delivery.lease] = None
+    def _accept(self, deliveries: Sequence[Delivery]) -> None:
+        """Take the messages of one claim, which are of one queue."""
+        now, queue = time.monotonic(), deliveries[0].queue
+        spec = self._specs.snapshot.queues.get(queue) or QueueSpec(name=queue.queue)
+        batch = [HeldMessage(delivery, spec, claimed_at=now) for delivery in deliveries]
         # From now on and not only while the handler runs: the wait for a slot may be longer than the lease.
-        self._renewer.hold(delivery, lease_ms=spec.delivery.lease_ms, on_lost=partial(_lose, task))
+        self._renewer.hold(batch)
+        self._prefetch.add(batch)
+        self._slots.wake()
         if self._presence is not None:
-            self._presence.note_served(delivery.queue.scope)
+            self._presence.note_served(queue.scope)
 
-    async def _work(self, delivery: Delivery, spec: QueueSpec) -> None:
-        try:
-            async with self._slots:
-                self._held[delivery.lease] = self._tools.clock.now_ms()
-                outcome = self._timed(delivery, await run(delivery, spec, self._tools))
-            self._settling.settle(delivery, outcome)
-        except asyncio.CancelledError as cancelled:
-            if LEASE_LOST in cancelled.args:
-                lost = HandlerOutcome(ending=Ending.LOST, error="the lease was lost")
-                self._record(delivery, self._timed(delivery, lost), "lost")
-            else:
-                stopped = failed("the worker stopped", delay_ms=0)
-                self._settling.settle(delivery, self._timed(delivery, stopped))
-        finally:
-            self._held.pop(delivery.lease, None)
-            self._renewer.release(delivery)
-            self._capacity.give_back()
+    def _settle(self, held: HeldMessage, outcome: HandlerOutcome) -> None:
+        """Take a message whose handler ended."""
+        self._renewer.release(held)
+        if outcome.ending is Ending.LOST:
+            self._record(held, outcome, "lost")
+        else:
+            self._settling.settle(held, outcome)
 
-    def _timed(self, delivery: Delivery, outcome: HandlerOutcome) -> HandlerOutcome:
-        """The outcome with the times of its handler; both are now if it never began."""
-        now_ms = self._tools.clock.now_ms()
-        started_at_ms = self._held.get(delivery.lease)
-        return replace(
-            outcome,
-            started_at_ms=now_ms if started_at_ms is None else started_at_ms,
-            finished_at_ms=now_ms,
-        )
+    def _lose(self, held: HeldMessage) -> None:
+        """Stop the handler of a message whose lease is gone."""
+        held.is_lost = True
+        if held.task is not None:
+            held.task.cancel()
+        else:
+            self._prefetch.drop(held)
+            held.end(now_ms=self._tools.clock.now_ms())
+            self._settle(held, LOST)
 
-    def _finish(self, delivery: Delivery, outcome: HandlerOutcome, settlement: Settlement) -> None:
+    def _finish(self, held: HeldMessage, outcome: HandlerOutcome, settlement: Settlement) -> None:
+        self._prefetch.look_again()
         if settlement is Settlement.LAPSED:
-            self._record(delivery, outcome, "lost")
+            self._record(held, outcome, "lost")
             return
         dead = settlement is Settlement.DEAD or outcome.ending is Ending.REJECTED
-        self._record(delivery, outcome, "dead" if dead else outcome.ending.value)
+        self._record(held, outcome, "dead" if dead else outcome.ending.value)
         if outcome.ending is Ending.DONE:
             self.processed += 1
             self._count_job()
 
-    def _record(self, delivery: Delivery, outcome: HandlerOutcome, ending: str) -> None:
+    def _record(self, held: HeldMessage, outcome: HandlerOutcome, ending: str) -> None:
         self._journal.record(
             AttemptRecord(
-                delivery=delivery,
+                delivery=held.delivery,
                 worker=self._options.name,
-                started_at_ms=outcome.started_at_ms,
-                finished_at_ms=outcome.finished_at_ms,
+                started_at_ms=held.started_at_ms or held.finished_at_ms,
+                finished_at_ms=held.finished_at_ms,
                 ending=ending,
                 error=outcome.error,
                 result=outcome.result,
@@ -227,21 +223,26 @@ class Worker:
         if self._ending:
             _, late = await asyncio.wait(self._ending, timeout=self._options.wait_ms / 1_000 + 0.5)
             await cancel_and_wait(late)
-        running = list(self._tasks)
-        if running:
-            log.info("draining", running=len(running))
-            await asyncio.wait(running, timeout=self._options.drain_s)
-        await cancel_and_wait(self._tasks.copy())
+        if self._prefetch.running or self.fetched_ahead:
+            log.info("draining", running=self._prefetch.running, waiting=self.fetched_ahead)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._options.drain_s):
+                await self._slots.wait_until_empty()
+        await self._slots.stop()
+        self._give_back()
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_SETTLE_S):
                 await self._settling.wait_until_settled()
         await cancel_and_wait([renewing])
 
+    def _give_back(self) -> None:
+        """Return the messages that never got a slot."""
+        while self.fetched_ahead:
+            held = self._prefetch.take()
+            held.end(now_ms=self._tools.clock.now_ms())
+            self._settle(held, STOPPED)
+
 
 def _load(queue: QueueRef, begun: list[int | None], *, now_ms: int) -> QueueLoad:
     ages_ms = [max(now_ms - at_ms, 0) for at_ms in begun if at_ms is not None]
     return QueueLoad(queue=queue, held=len(begun), running=len(ages_ms), running_ms=sum(ages_ms))
-
-
-def _lose(task: asyncio.Task[None]) -> None:
-    task.cancel(LEASE_LOST)

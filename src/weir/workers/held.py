@@ -1,0 +1,51 @@
+"""A message in the hands of a worker, from its claim until it is settled."""
+
+from __future__ import annotations
+
+import asyncio
+
+from weir.model.message import Delivery
+from weir.spec.ir import QueueSpec
+from weir.workers.averages import QueueAverages
+
+
+class HeldMessage:
+    """One message, and what the worker knows of it so far.
+
+    It changes while it passes through the worker: a new value per step cost 5 us of a message.
+    """
+
+    __slots__ = (
+        "averages",
+        "delivery",
+        "expected_s",
+        "finished_at_ms",
+        "give_up_at",
+        "is_lost",
+        "renewed_at",
+        "spec",
+        "started_at_ms",
+        "task",
+    )
+
+    def __init__(self, delivery: Delivery, spec: QueueSpec, *, claimed_at: float) -> None:
+        self.delivery = delivery
+        self.spec = spec
+        self.renewed_at = claimed_at
+        self.averages: QueueAverages | None = None
+        """Those of its queue; `Prefetch` sets them."""
+        self.expected_s = 0.0
+        """How long its handler was expected to take when it came."""
+        self.task: asyncio.Task[None] | None = None
+        """The slot that runs its handler; None while it waits for one."""
+        self.started_at_ms: int | None = None
+        self.finished_at_ms = 0
+        self.is_lost = False
+        self.give_up_at = 0.0
+        """When its settlement is no longer tried, by the monotonic clock."""
+
+    def end(self, *, now_ms: int) -> None:
+        """Note when the attempt ended. A handler that never began took no time."""
+        self.finished_at_ms = now_ms
+        if self.started_at_ms is None:
+            self.started_at_ms = now_ms
