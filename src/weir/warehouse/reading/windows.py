@@ -111,7 +111,7 @@ class WindowReader:
     async def percentiles(
         self, environments: Iterable[EnvironmentRef], frames: Iterable[Frame]
     ) -> dict[Frame, dict[QueueRef, Percentiles]]:
-        found = await self._rows("window_percentiles", environments, frames)
+        found = await self._rows("window_percentiles", environments, frames, waits=True)
         return {
             frame: {queue_of_row(row): _percentiles(row) for row in rows} for frame, rows in found.items()
         }
@@ -139,7 +139,13 @@ class WindowReader:
         return Levels(low=low, high=row["lag_high_ms"], now=row["lag_now_ms"])
 
     async def _rows(
-        self, name: str, environments: Iterable[EnvironmentRef], frames: Iterable[Frame], **parameters: Any
+        self,
+        name: str,
+        environments: Iterable[EnvironmentRef],
+        frames: Iterable[Frame],
+        *,
+        waits: bool = False,
+        **parameters: Any,
     ) -> dict[Frame, Answer]:
         """The rows of every window. Windows on one tier share a question, because reading costs most."""
         asked = {"environments": [one.names for one in environments], **parameters}
@@ -152,7 +158,7 @@ class WindowReader:
             table = table_of(QUEUES, by_start[min(by_start)].resolution)
             question = ask_operator(
                 name,
-                digests=await self._digests.in_table(table),
+                digests=waits and await self._digests.in_table(table),
                 table=table,
                 first_s=min(by_start) - asked.get("lookback_s", 0),
                 end_s=by_start[min(by_start)].end_ms // 1_000,
