@@ -21,7 +21,7 @@ _RUNS_TWICE = re.compile(
 )
 _ROOMS_OF = {
     "redis": {"broker", "telemetry", "redis_client.py"},
-    "psycopg": {"control", "operations", "deadletters", "alerts"},
+    "psycopg": {"control", "operations", "deadletters", "alerts", "schedules"},
     "clickhouse_connect": {"warehouse"},
     "pyspark": {"pipeline"},
     "fastapi": {"api"},
