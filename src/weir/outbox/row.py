@@ -18,7 +18,7 @@ from weir.model.names import check_name
 
 Payload: TypeAlias = bytes | str | int | float | bool | Mapping[str, Any] | list[Any] | tuple[Any, ...] | None
 """Bytes, which are sent unchanged, or a value that is sent as JSON."""
-MAX_PAYLOAD_BYTES = 640 << 10
+MAX_OUTBOX_PAYLOAD = 640 << 10
 """In base64, with headers, it fits into a request of 1 MiB, the API's default limit."""
 
 
@@ -46,7 +46,7 @@ def outbox_row(
         delay_ms=delay_ms,
         idempotency_key=idempotency_key,
     )
-    check_message(message, max_payload=MAX_PAYLOAD_BYTES)
+    check_message(message, max_payload=MAX_OUTBOX_PAYLOAD)
     _refuse_nul(queue, key, idempotency_key)
     return {
         "id": new_id(),
