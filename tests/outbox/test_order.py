@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 
+from support.waiting import wait_until
 from weir.outbox import push
 
 
@@ -89,3 +90,51 @@ def test_positions_of_a_key_follow_what_its_transactions_saw(shop_url: str) -> N
         assert n == seen.get(customer, 0) + 1
         seen[customer] = n
     assert sum(seen.values()) == 240
+
+
+def test_a_commit_waits_for_one_with_the_same_key_that_has_its_positions(shop_url: str) -> None:
+    """The first commit stops between its positions and its end; a second with its key must not pass it."""
+    with (
+        psycopg.connect(shop_url, autocommit=True) as keeper,
+        psycopg.connect(shop_url) as first,
+        psycopg.connect(shop_url) as second,
+        psycopg.connect(shop_url) as other,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        keeper.execute(_STOP_COMMITS)
+        keeper.execute("SELECT pg_advisory_lock(42)")
+        try:
+            push(first, "q", "first", key="k")
+            first.execute("INSERT INTO orders VALUES (1, 'stops')")
+            stopped = pool.submit(first.commit)
+            wait_until(lambda: waiting_on_locks(keeper) == 1, what="the first commit to stop")
+            push(second, "q", "second", key="k")
+            behind = pool.submit(second.commit)
+            wait_until(lambda: waiting_on_locks(keeper) == 2, what="the second commit to wait")
+            push(other, "q", "other", key="another key")
+            other.commit()
+            assert payloads(shop_url) == ["other"]
+        finally:
+            keeper.execute("SELECT pg_advisory_unlock(42)")
+        stopped.result(timeout=10)
+        behind.result(timeout=10)
+    assert [one for one in payloads(shop_url) if one != "other"] == ["first", "second"]
+
+
+_STOP_COMMITS = """
+CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN PERFORM pg_advisory_xact_lock(42); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER stop AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION stop();
+"""
+
+
+_WAITING = """
+SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
+WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted
+"""
+
+
+def waiting_on_locks(connection: psycopg.Connection[Any]) -> int:
+    row = connection.execute(_WAITING).fetchone()
+    return 0 if row is None else int(row[0])
