@@ -193,6 +193,25 @@ async def test_while_the_broker_is_away_ticks_are_queued_and_come_once(world: Wo
     assert [one.message_id for one in found] == [run.message_id]
 
 
+async def test_with_overlap_skip_a_tick_waits_until_the_broker_can_tell(world: World) -> None:
+    queue = await world.define()
+    await world.create(every_ms=60_000, overlap=Overlap.SKIP)
+    await world.pass_ms(60_000)
+    await world.take(queue)
+    assert isinstance(world.broker, MemoryBroker)
+    linked = Linked(world.broker)
+    scheduler = Scheduler(world.database, linked, world.pusher, clock=world.clock)  # type: ignore[arg-type]
+    linked.link = Link.CUT
+    world.clock.advance(60_000)
+    await scheduler.round()
+    assert await world.outcomes() == [("pushed", 1)]
+    assert (await world.schedules.show(world.environment, "s")).schedule.problem == "broker_unavailable: cut"
+    linked.link = Link.UP
+    world.clock.advance(10_000)
+    await scheduler.round()
+    assert await world.outcomes() == [("pushed", 1), ("pushed", 1)]
+
+
 async def test_a_run_shows_how_its_message_ended_also_after_the_letter_is_gone(world: World) -> None:
     queue = await world.define()
     await world.create(every_ms=60_000)

@@ -10,7 +10,9 @@ from weir.broker.broker import Broker
 from weir.control.database import Connection, execute, execute_many, fetch
 from weir.deadletters.queries import DEAD_LETTERS
 from weir.errors import NotFound
-from weir.model.names import EnvironmentRef
+from weir.model.ids import MessageId
+from weir.model.limits import MAX_BATCH
+from weir.model.names import EnvironmentRef, QueueRef
 from weir.operations.model import OperationStatus
 from weir.schedules.queries import SQL
 from weir.schedules.schedule import RunEnd, Schedule, ScheduleRun, run_of
@@ -39,7 +41,7 @@ async def find_open_runs(connection: Connection, schedules: Sequence[Schedule]) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedRuns:
-    """How the messages of some runs ended; those in neither are on their way, wait or are worked on."""
+    """How the messages of some runs ended; the others are on their way, wait or are worked on."""
 
     ended: dict[tuple[str, int], RunEnd]
     """By schedule and tick."""
@@ -98,14 +100,19 @@ async def _without_held(
         by_queue[run.queue].append(run)
     left = []
     for queue, members in by_queue.items():
-        ids = [run.message_id for run in members if run.message_id is not None]
-        try:
-            held = await broker.holds(environment.queue(queue), ids)
-        except NotFound:
-            # The queue is gone. It was empty then, so its messages have ended.
-            held = [False] * len(ids)
-        left += [run for run, one in zip(members, held, strict=True) if not one]
+        for at in range(0, len(members), MAX_BATCH):
+            batch = members[at : at + MAX_BATCH]
+            held = await _held(broker, environment.queue(queue), batch)
+            left += [run for run, one in zip(batch, held, strict=True) if not one]
     return left
+
+
+async def _held(broker: Broker, queue: QueueRef, runs: Sequence[ScheduleRun]) -> list[bool]:
+    try:
+        return await broker.holds(queue, [MessageId(run.message_id or "") for run in runs])
+    except NotFound:
+        # The queue is gone. It was empty then, so its messages have ended.
+        return [False] * len(runs)
 
 
 def _key(run: ScheduleRun) -> tuple[str, int]:

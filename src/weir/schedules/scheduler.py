@@ -40,7 +40,8 @@ BATCH = 50
 """Schedules in one transaction."""
 LOOK_EVERY_S = 1.0
 """How long a process sleeps at most: another one may have made a schedule."""
-SHORTEST_S = 0.02
+WORKED_ON_S = 0.25
+"""How long to sleep while ticks are due on which another process works."""
 FROZEN_S = 20.0
 """A transaction that is silent for longer is ended by PostgreSQL, and others may push its ticks."""
 RETRY = Backoff(first_s=1.0, longest_s=30.0)
@@ -72,6 +73,8 @@ class Scheduler:
         self._pusher = pusher
         self._clock = clock
         self._woken = asyncio.Event()
+        self._away: Unavailable | None = None
+        """Why the broker is not asked again in this round: each schedule would wait for it."""
 
     async def run(self) -> None:
         """Push ticks until cancelled; while PostgreSQL is out of reach, wait and try again."""
@@ -91,6 +94,7 @@ class Scheduler:
 
     async def round(self) -> int:
         """Push what is due now, of at most `BATCH` schedules; of how many."""
+        self._away = None
         async with self._database.transaction(idle_s=FROZEN_S) as connection:
             now_ms = self._clock.now_ms()
             rows = await fetch(connection, SQL["claim_due"], now_ms=now_ms, limit=BATCH)
@@ -106,7 +110,8 @@ class Scheduler:
         row = await self._database.fetch_one(SQL["next_due"])
         if row is None or row["due_ms"] is None:
             return LOOK_EVERY_S
-        return min(LOOK_EVERY_S, max(SHORTEST_S, (row["due_ms"] - self._clock.now_ms()) / SECOND_MS))
+        left_s = (row["due_ms"] - self._clock.now_ms()) / SECOND_MS
+        return min(LOOK_EVERY_S, left_s) if left_s > 0 else WORKED_ON_S
 
     async def _sleep(self, pause_s: float) -> None:
         try:
@@ -142,18 +147,28 @@ class Scheduler:
     ) -> None:
         """Note how earlier runs ended. Where one has not, skip the ticks of a schedule that minds."""
         open_runs = await find_open_runs(connection, [one.schedule for one in due])
-        try:
-            followed = await follow_runs(connection, self._broker, environment, open_runs)
-            await record_ends(connection, followed)
-        except Unavailable as error:
-            followed = FollowedRuns(ended={})
-            for one in due:
-                if one.schedule.spec.overlap is Overlap.SKIP and one.push:
-                    one.refused = error
+        followed = await self._follow(connection, environment, open_runs)
         busy = {run.schedule_id for run in open_runs if followed.end_of(run) is None}
         for one in due:
             if one.schedule.spec.overlap is Overlap.SKIP and one.refused is None:
-                _skip_overlaps(one, busy=one.schedule.id in busy)
+                if self._away is not None and one.push and one.schedule.id in busy:
+                    one.refused = self._away
+                else:
+                    _skip_overlaps(one, busy=one.schedule.id in busy)
+
+    async def _follow(
+        self, connection: Connection, environment: EnvironmentRef, runs: Sequence[ScheduleRun]
+    ) -> FollowedRuns:
+        """How runs ended, also recorded; nothing while the broker is away."""
+        if not runs or self._away is not None:
+            return FollowedRuns(ended={})
+        try:
+            followed = await follow_runs(connection, self._broker, environment, runs)
+        except Unavailable as error:
+            self._away = error
+            return FollowedRuns(ended={})
+        await record_ends(connection, followed)
+        return followed
 
     async def _push(self, environment: EnvironmentRef, due: Sequence[_Due], *, now_ms: int) -> None:
         ticks = [(one, tick) for one in due if one.refused is None for tick in _in_order(one)]
