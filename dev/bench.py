@@ -25,6 +25,7 @@ BENCHES: dict[str, str] = {
     "pipeline": "events from the streams to queryable rows, beside a plain consumer",
     "designs": "designs of a batch in turns: where events are added up, and who writes the archive",
     "alerts": "how long one evaluation of a thousand rules takes",
+    "outbox": "a full outbox relayed into a queue, and what a push costs a transaction",
     "query": "how fast the warehouse answers on full tiers",
 }
 """Name -> one line of what it measures. Each is a module of `benches` with `run(*, quick) -> dict`."""

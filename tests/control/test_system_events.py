@@ -105,3 +105,6 @@ async def change_everything(house: House) -> None:
             method, f"/api/v1/queues/defined{path}", json={} if method == "PUT" else None
         )
         assert answer.is_success, answer.text
+    hourly = {"name": "hourly", "queue": "applied", "cron": "0 * * * *"}
+    made = await house.client.post("/api/v1/schedules", json=hourly)
+    assert made.is_success, made.text

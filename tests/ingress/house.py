@@ -40,6 +40,7 @@ from weir.model.names import EnvironmentRef
 from weir.outbound.address_guard import GuardPolicy, guarded_client
 from weir.outbound.addresses import parse_networks
 from weir.outbound.delivery_log import PostgresDeliveryLog
+from weir.schedules.register import Schedules
 from weir.worker import Commands
 from weir.workers.hook_keys import PostgresHookKeys
 from weir.workers.journal import PostgresJournal
@@ -144,6 +145,7 @@ async def open_house(environment: EnvironmentRef, database: Database, redis_url:
             definitions=QueueDefinitions(database),
             dead_letters=open_dead_letters(database, broker),
             channels=Channels(database),
+            schedules=Schedules(database, broker),
             receiver=Receiver(registry, pusher, secrets=secrets.get, commands=synchronous),
             specs=specs,
             events=SystemEvents(database=database),

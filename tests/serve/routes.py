@@ -13,9 +13,11 @@ SPEC = """app Shop {
   queue orders {}
   queue other {}
   webhook Open { queue: orders }
+  schedule Known { every: 1s, queue: other }
 }"""
 _LEASE = {"queue": QUEUE, "id": str(uuid4()), "lease": str(uuid4())}
 _RULE = {"name": "late", "metric": "backlog", "operator": ">", "threshold": 5}
+_HOURLY = {"queue": QUEUE, "cron": "0 * * * *"}
 _FRESH = {"name": "Fresh", "consumers": [{"id": "Mail", "name": "Mail", "queue": "third"}]}
 _EVENTS = {"name": "Events", "consumers": [{"id": "Mail", "name": "Mail", "queue": "other"}]}
 
@@ -124,6 +126,14 @@ REQUESTS: tuple[Asked, ...] = (
     asked("DELETE /api/v1/channels/{channel_id}", channel_id="none"),
     asked("POST /api/v1/channels/{channel_id}/tokens", channel_id="Fresh"),
     asked("POST /api/v1/channels/{channel_id}/consumers/{consumer_id}/tokens", channel_id="Fresh"),
+    asked("GET /api/v1/schedules"),
+    asked("POST /api/v1/schedules", {"name": "s", **_HOURLY}),
+    asked("GET /api/v1/schedules/{name}", name="Known"),
+    asked("PUT /api/v1/schedules/{name}", _HOURLY, name="none"),
+    asked("DELETE /api/v1/schedules/{name}", name="none"),
+    asked("POST /api/v1/schedules/{name}/pause", name="Known"),
+    asked("POST /api/v1/schedules/{name}/resume", name="Known"),
+    asked("POST /api/v1/schedules/{name}/run", name="Known"),
     asked("GET /api/v1/disabled-endpoints"),
     asked("POST /api/v1/disabled-endpoints/enable", {"url": "https://example.com/x"}),
     asked("GET /dlq-status"),

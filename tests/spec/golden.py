@@ -15,7 +15,7 @@ from weir.spec.dump import dumped
 from weir.spec.fmt import formatted
 from weir.spec.language import checked, read_document
 from weir.spec.plan import plan, rendered_plan
-from weir.spec.syntax import Condition, Listing, SyntaxEntry, Value
+from weir.spec.syntax import Condition, JsonValue, Listing, SyntaxEntry, Value
 
 FOLDER = Path(__file__).parent / "golden"
 SOURCES = sorted(
@@ -59,6 +59,8 @@ def _values(value: Value | None) -> list[str]:
             return [f"{item.kind.name}={item.value!r}" for item in value.items]
         case Condition():
             return [f"{value.metric.value} {value.operator} {value.threshold.value}"]
+        case JsonValue():
+            return [f"JSON={value.value!r}"]
     return [f"{value.kind.name}={value.value!r}"]
 
 

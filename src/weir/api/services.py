@@ -35,6 +35,7 @@ from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef
 from weir.pipeline.status import PipelineView
 from weir.pipeline.switching import MetricsSwitching
+from weir.schedules.register import Schedules
 from weir.telemetry.presence import Presence, ServingProcess
 from weir.warehouse.reading.warehouse import Warehouse
 from weir.workers.timeline import Timelines
@@ -79,6 +80,7 @@ class Services:
     warehouse: Warehouse | None = None
     alerts: AlertServices | None = None
     channels: Channels | None = None
+    schedules: Schedules | None = None
     dead_letters: DeadLetterServices | None = None
     operations: OperationService | None = None
     events: SystemEvents | None = None

@@ -35,6 +35,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "operation": ("operation", "Operations queued under load: stats, list, show, cancel, retry."),
     "dlq": ("dlq", "Dead letters: status, check, list, show, redrive, purge, delete, group, task."),
     "channel": ("channel", "Channels and their consumers: list, create, change, delete, token."),
+    "schedule": ("schedule", "Schedules: list, show, create, change, delete, pause, resume, run."),
+    "outbox": ("outbox", "The outbox in a database of your own: migrate, relay, status."),
     "migrate": ("migrate", "Bring PostgreSQL and ClickHouse up to date."),
     "pipeline": ("pipeline", "The way of events to the charts: run, status, rebuild, audit."),
     "alert": ("alert", "Alerts: list, show, acknowledge, resolve, status."),

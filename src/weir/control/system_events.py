@@ -43,6 +43,7 @@ class SystemEventKind(StrEnum):
     SPEC_APPLIED = "spec.apply"
     QUEUE_DEFINED = "queue.define"
     QUEUE_FORGOTTEN = "queue.forget"
+    SCHEDULE_CHANGED = "schedule.change"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,8 @@ from weir.exchange.service import OperationService
 from weir.exchange.settle import DirectSettler
 from weir.model.clock import Clock
 from weir.model.durations import DAY_MS
+from weir.schedules.register import Schedules
+from weir.schedules.scheduler import Scheduler
 from weir.serve.alerts import open_alerting
 from weir.serve.hooks import guard_policy, open_hooks
 from weir.serve.housekeeping import Heart, Sweeper
@@ -147,8 +149,10 @@ async def open_process(
             clock=clock,
             workers=LiveWorkers(redis),
         )
+        scheduler = Scheduler(database, broker, front, clock=clock)
         for kind in SystemEventKind:
             events.on(kind, hooks.refresh_registry)
+            events.on(kind, scheduler.wake)
         supervisor = LoopSupervisor(
             (
                 Loop(name="store-clock", run=clock.run),
@@ -162,6 +166,7 @@ async def open_process(
                 Loop(name="system-events", run=events.run),
                 *hooks.loops(),
                 *alert_loops,
+                Loop(name="scheduler", run=scheduler.run),
                 *_dead_letter_loops(settings.dead_letters, database, broker, clock=clock),
             )
         )
@@ -181,6 +186,7 @@ async def open_process(
             alerts=alerts,
             dead_letters=open_dead_letters(database, broker, clock=clock),
             channels=Channels(database, clock=clock),
+            schedules=Schedules(database, broker, clock=clock),
             clock=clock,
             receiver=hooks.receiver,
             specs=hooks.specs,

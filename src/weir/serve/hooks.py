@@ -22,6 +22,7 @@ from weir.model.clock import Clock
 from weir.outbound.address_guard import GuardPolicy, check_url, guarded_client
 from weir.outbound.addresses import parse_networks
 from weir.outbound.delivery_log import PostgresDeliveryLog
+from weir.schedules.register import follow_spec as follow_schedules
 from weir.serve.loops import Loop
 from weir.settings import WorkerSettings, secret
 from weir.telemetry.presence import Presence
@@ -70,7 +71,7 @@ def open_specs(database: Database, broker: Broker, settings: WorkerSettings) -> 
     return SpecRegister(
         database,
         broker,
-        companions=(Channels(database).follow, follow_spec),
+        companions=(Channels(database).follow, follow_spec, follow_schedules),
         check_target=partial(check_url, policy=guard_policy(settings)),
     )
 

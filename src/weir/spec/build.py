@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weir.model.limits import MAX_PRIORITY
 from weir.spec.build_actions import read_action
+from weir.spec.build_schedules import read_schedule
 from weir.spec.build_webhooks import read_alert, read_channel, read_webhook
 from weir.spec.ir import (
     AppSpec,
@@ -29,6 +30,7 @@ def build(app: SyntaxEntry, notes: Notes) -> AppSpec:
         webhooks=tuple(read_webhook(entry, notes) for entry in named_blocks(section, "webhook")),
         channels=tuple(read_channel(entry, notes) for entry in named_blocks(section, "channel")),
         alerts=tuple(read_alert(entry, notes) for entry in named_blocks(section, "alert")),
+        schedules=tuple(read_schedule(entry, notes) for entry in named_blocks(section, "schedule")),
     )
     section.finish()
     return spec

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from weir.errors import InvalidInput
+from weir.model.durations import MINUTE_MS
 from weir.model.wording import duration
 from weir.spec.cel import compile_expression
 from weir.spec.dead_letters import DEATH, circles, spelled_circle, unfit_fields, written_types
@@ -17,10 +18,12 @@ from weir.spec.ir import (
     EnqueueTo,
     MapToCommand,
     QueueSpec,
+    ScheduleSpec,
     SignatureScheme,
     Verification,
     WebhookSpec,
 )
+from weir.spec.message_values import conformed
 from weir.spec.read import Notes, Path
 from weir.spec.spec_problems import nearest
 from weir.spec.syntax import NOWHERE, SourceSpan
@@ -34,6 +37,9 @@ RECEIVED: Mapping[str, Type] = {
     "webhook": STRING,
 }
 """The fields of a message from a webhook."""
+
+# A process that takes over from one that died or froze pushes its ticks again within about half of this.
+MIN_WINDOW_MS = MINUTE_MS
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
@@ -53,6 +59,8 @@ def check(app: AppSpec, notes: Notes) -> None:
     for alert in app.alerts:
         if alert.queue is not None:
             _check_reference(alert.queue, queues, ("alert", alert.name, "queue"), notes)
+    for schedule in app.schedules:
+        _check_schedule(schedule, queues, notes)
     _check_circles(queues, notes)
 
 
@@ -198,6 +206,35 @@ def _check_webhook(webhook: WebhookSpec, queues: Mapping[str, QueueSpec], notes:
         _check_header(getattr(webhook, key), (*path, key), notes)
     if webhook.verification is not None:
         _check_verification(webhook.verification, path, notes)
+
+
+def _check_schedule(schedule: ScheduleSpec, queues: Mapping[str, QueueSpec], notes: Notes) -> None:
+    path = ("schedule", schedule.name)
+    _check_reference(schedule.queue, queues, (*path, "queue"), notes)
+    if schedule.queue not in queues:
+        return
+    for check, key in ((check_remembers, "queue"), (check_takes_payload, "payload")):
+        try:
+            check(schedule, queues[schedule.queue])
+        except InvalidInput as error:
+            notes.add(error.message, _span_at(notes, (*path, key), (*path, "queue")))
+
+
+def check_remembers(_: ScheduleSpec, queue: QueueSpec) -> None:
+    """InvalidInput if a queue forgets idempotency keys too soon for a schedule."""
+    if queue.idempotency_window_ms < MIN_WINDOW_MS:
+        raise InvalidInput(
+            f"queue `{queue.name}` remembers idempotency keys for {duration(queue.idempotency_window_ms)}; a "
+            f"schedule needs an `idempotency_window` of at least {duration(MIN_WINDOW_MS)}, "
+            "or a tick could come twice"
+        )
+
+
+def check_takes_payload(schedule: ScheduleSpec, queue: QueueSpec) -> None:
+    """InvalidInput if the payload of a schedule does not fit the message type of its queue."""
+    if queue.message_type:
+        values = schedule.payload if isinstance(schedule.payload, dict) else {}
+        conformed(queue.message_type, values, what=f"the payload for queue `{queue.name}`")
 
 
 def _check_fits(webhook: WebhookSpec, queue: QueueSpec | None, notes: Notes) -> None:

@@ -14,6 +14,7 @@ from weir.spec.ir import (
     EnqueueTo,
     MapToCommand,
     QueueSpec,
+    ScheduleSpec,
     Verification,
     WebhookSpec,
 )
@@ -29,6 +30,7 @@ def dumped(app: AppSpec) -> dict[str, Any]:
             "webhooks": {webhook.name: _webhook(webhook) for webhook in app.webhooks},
             "channels": {channel.id: _channel(channel) for channel in app.channels},
             "alerts": {alert.name: _alert(alert) for alert in app.alerts},
+            "schedules": {schedule.name: dumped_schedule(schedule) for schedule in app.schedules},
         }
     )
 
@@ -137,6 +139,24 @@ def _alert(alert: AlertSpec) -> dict[str, Any]:
             "channels": list(alert.channels),
         }
     )
+
+
+def dumped_schedule(schedule: ScheduleSpec) -> dict[str, Any]:
+    """One schedule with every value, also the defaults. An empty payload is a value too."""
+    timing = schedule.timing
+    return {
+        **_without_empty(
+            {
+                "cron": timing.cron,
+                "timezone": timing.timezone if timing.cron is not None else None,
+                "every_ms": timing.every_ms,
+                "queue": schedule.queue,
+            }
+        ),
+        "payload": schedule.payload,
+        "missed": schedule.missed.value,
+        "overlap": schedule.overlap.value,
+    }
 
 
 def _without_empty(data: Mapping[str, Any]) -> dict[str, Any]:

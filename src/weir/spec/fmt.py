@@ -9,8 +9,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
+from weir.spec.json_text import json_lines, json_text
 from weir.spec.parse import one_line
-from weir.spec.syntax import Comment, Condition, Document, Listing, Scalar, SyntaxEntry, Value, ValueKind
+from weir.spec.syntax import (
+    Comment,
+    Condition,
+    Document,
+    JsonValue,
+    Listing,
+    Scalar,
+    SyntaxEntry,
+    Value,
+    ValueKind,
+)
 
 WIDTH = 100
 INDENT = "  "
@@ -110,7 +121,7 @@ class _Writer:
     def short(self, item: SyntaxEntry, depth: int) -> str | None:
         """The item on one line; None for a block that was longer or does not fit."""
         if item.body is None:
-            return _head(item)
+            return _payload(item, depth)
         if not item.body:
             return None if self.comments_left(item.span.end) else _head(item) + " {}"
         one_row = item.key_span.line == self.end_line(item)
@@ -131,6 +142,14 @@ def _head(item: SyntaxEntry) -> str:
     return f"{item.key}{label}: {command}{_value(item.value)}"
 
 
+def _payload(item: SyntaxEntry, depth: int) -> str:
+    """A payload on one line, or on several if it does not fit."""
+    text = _head(item)
+    if len(INDENT * depth + text) <= WIDTH or not isinstance(item.value, JsonValue):
+        return text
+    return f"{item.key}: " + ("\n" + INDENT * depth).join(json_lines(item.value.value, INDENT))
+
+
 def _value(value: Value) -> str:
     match value:
         case Scalar(kind=ValueKind.EXPRESSION):
@@ -141,6 +160,8 @@ def _value(value: Value) -> str:
             return f"[{', '.join(_value(item) for item in value.items)}]"
         case Condition():
             return f"{value.metric.text} {value.operator} {value.threshold.text}"
+        case JsonValue():
+            return json_text(value.value)
 
 
 def _is_comment(line: str) -> bool:

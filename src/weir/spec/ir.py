@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from weir.model.durations import DAY_MS
 from weir.model.message import DEFAULT_PRIORITY
@@ -179,6 +180,45 @@ class AlertSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """When a schedule ticks: `cron` in a time zone, or every so often. `spec.timing` computes the ticks."""
+
+    cron: str | None = None
+    every_ms: int | None = None
+    timezone: str = "UTC"
+    """Of `cron`; an interval needs none."""
+
+
+class MissedTicks(StrEnum):
+    """What becomes of ticks that were missed while nothing ran."""
+
+    SKIP = "skip"
+    LAST = "last"
+    """The last of them goes out, unless a later tick is in time."""
+    ALL = "all"
+
+
+class Overlap(StrEnum):
+    """What becomes of a tick while the message of the tick before is not done."""
+
+    ALLOW = "allow"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSpec:
+    """A schedule: each tick pushes the payload into a queue. `weir.schedules` keeps and runs it."""
+
+    name: str
+    queue: str
+    timing: Timing
+    payload: Any = field(default_factory=dict)
+    """A JSON value."""
+    missed: MissedTicks = MissedTicks.SKIP
+    overlap: Overlap = Overlap.ALLOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AppSpec:
     """An app: everything that is applied to one environment together."""
 
@@ -187,5 +227,6 @@ class AppSpec:
     webhooks: tuple[WebhookSpec, ...] = ()
     channels: tuple[ChannelSpec, ...] = ()
     alerts: tuple[AlertSpec, ...] = ()
+    schedules: tuple[ScheduleSpec, ...] = ()
     concurrency: int | None = None
     """How many messages of the whole environment may be leased at once."""

@@ -16,8 +16,8 @@ from weir.spec.read import Notes
 from weir.spec.spec_problems import invalid
 from weir.spec.syntax import Document
 
-# Queues, webhooks, channels and alerts of one app. Reading this many takes a second of one core, and delays
-# the event loop by at most 25 ms when it runs in a thread. With 40,000 parts the delay was 0.7 s.
+# Queues, webhooks, channels, alerts and schedules of one app. Reading this many takes a second of one core,
+# and delays the event loop by at most 25 ms when it runs in a thread. With 40,000 parts the delay was 0.7 s.
 MAX_PARTS = 5_000
 
 

@@ -15,6 +15,7 @@ from weir.spec.syntax import (
     NOWHERE,
     Condition,
     Document,
+    JsonValue,
     Listing,
     Scalar,
     SourceSpan,
@@ -28,6 +29,7 @@ _PLURALS = {
     "webhooks": "webhook",
     "channels": "channel",
     "alerts": "alert",
+    "schedules": "schedule",
     "consumers": "consumer",
 }
 _EXPRESSIONS = ("inputs", "input_map")
@@ -43,6 +45,7 @@ _DURATIONS = {
     "tolerance",
     "window",
     "cooldown",
+    "every",
 }
 # Far deeper than any spec; it keeps recursion short.
 MAX_DEPTH = 16
@@ -147,6 +150,8 @@ def _entries(key: str, value: Any, span: SourceSpan, depth: int) -> list[SyntaxE
     """The entries of one key of an object. A key with named blocks gives several."""
     if depth > MAX_DEPTH:
         raise SpecInvalid(f"`{key}` is nested too deep")
+    if key == "payload":
+        return [SyntaxEntry(key, span, span, value=JsonValue(_plain(value), span))]
     if key in _PLURALS and isinstance(value, Mapping):
         kind = _PLURALS[key]
         return [
@@ -162,6 +167,13 @@ def _entries(key: str, value: Any, span: SourceSpan, depth: int) -> list[SyntaxE
     if isinstance(value, Mapping):
         return [_block(key, value, span, depth)]
     return [SyntaxEntry(key, span, span, value=_value(key, value, span))]
+
+
+def _plain(value: Any) -> Any:
+    """A JSON value without the marks of its keys."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, list) else value
 
 
 def _body(value: Any, depth: int) -> tuple[SyntaxEntry, ...] | None:

@@ -14,7 +14,17 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from weir.errors import SpecInvalid
 from weir.model.durations import written_ms
 from weir.spec.spec_problems import SpecProblem, invalid, nearest
-from weir.spec.syntax import Comment, Condition, Document, Listing, Scalar, SourceSpan, SyntaxEntry, ValueKind
+from weir.spec.syntax import (
+    Comment,
+    Condition,
+    Document,
+    JsonValue,
+    Listing,
+    Scalar,
+    SourceSpan,
+    SyntaxEntry,
+    ValueKind,
+)
 
 MAX_BYTES = 1024 * 1024
 # How deep brackets may nest in an expression: the pattern is written out once per level.
@@ -53,7 +63,8 @@ _WORDS = {
 }
 BYTE_ORDER_MARK = "\ufeff"
 """Some editors write it at the beginning of a file. It has no meaning here."""
-_KEYWORDS = ("message_type", "map_to", "enqueue", "deliver")
+_KEYWORDS = ("message_type", "map_to", "enqueue", "deliver", "payload")
+_JSON_WORDS = {"true": True, "false": False, "null": None}
 
 
 def parse(text: str, *, file: str = "<spec>") -> Document:
@@ -184,6 +195,40 @@ class _ToTree(Transformer[Token, SyntaxEntry]):
         value = Scalar(ValueKind.EXPRESSION, one_line(expression), str(expression), _span(expression))
         return SyntaxEntry(str(key), _span(key), _across(_span(key), value.span), value=value)
 
+    def payload(self, key: Token, value: JsonValue) -> SyntaxEntry:
+        span = _span(key)
+        return SyntaxEntry(str(key), span, _across(span, value.span), value=value)
+
+    def object(self, *rest: object) -> JsonValue:
+        *members, close = rest
+        found: dict[str, object] = {}
+        mistakes: list[tuple[str, SourceSpan]] = []
+        for name, span, value in members:  # type: ignore[misc]
+            if name in found:
+                mistakes.append((f"`{name}` stands twice in this object; keep one", span))
+            found[name] = value.value
+            mistakes += value.mistakes
+        return _json(found, members[0][1] if members else None, close, mistakes)  # type: ignore[index, arg-type]
+
+    def member(self, key: Token, value: JsonValue) -> tuple[str, SourceSpan, JsonValue]:
+        return unescaped(key) if key.type == "STRING" else str(key), _span(key), value
+
+    def array(self, *rest: JsonValue | Token) -> JsonValue:
+        items = [part for part in rest if isinstance(part, JsonValue)]
+        mistakes = [mistake for item in items for mistake in item.mistakes]
+        return _json([item.value for item in items], items[0].span if items else None, rest[-1], mistakes)  # type: ignore[arg-type]
+
+    def literal(self, token: Token) -> JsonValue:
+        text, span = str(token), _span(token)
+        if token.type == "STRING":
+            return JsonValue(unescaped(token), span)
+        if token.type == "NUMBER":
+            return JsonValue(_number(token).value, span)
+        if text in _JSON_WORDS:
+            return JsonValue(_JSON_WORDS[text], span)
+        mistake = f"`{text}` is not a JSON value; put a text into double quotes"
+        return JsonValue(None, span, ((mistake, span),))
+
     def name(self, token: Token) -> Scalar:
         if token.type == "STRING":
             return Scalar(ValueKind.STRING, unescaped(token), str(token), _span(token))
@@ -203,6 +248,13 @@ class _ToTree(Transformer[Token, SyntaxEntry]):
         word = Scalar(ValueKind.WORD, str(metric), str(metric), _span(metric))
         number = _number(threshold)
         return Condition(word, str(operator), number, _across(word.span, number.span))
+
+
+def _json(
+    value: object, first: SourceSpan | None, close: Token, mistakes: Sequence[tuple[str, SourceSpan]]
+) -> JsonValue:
+    end = _span(close)
+    return JsonValue(value, _across(first or end, end), tuple(mistakes))
 
 
 def _number(token: Token) -> Scalar:

@@ -86,7 +86,13 @@ def plan(before: AppSpec | None, after: AppSpec, holdings: Mapping[str, Holding]
     return Plan(changes=tuple(changes), refusals=tuple(refusals), warnings=tuple(warnings))
 
 
-_KINDS = {"queues": "queue", "webhooks": "webhook", "channels": "channel", "alerts": "alert"}
+_KINDS = {
+    "queues": "queue",
+    "webhooks": "webhook",
+    "channels": "channel",
+    "alerts": "alert",
+    "schedules": "schedule",
+}
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[PlannedChange]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,16 @@ class Condition:
     span: SourceSpan
 
 
-Value = Scalar | Listing | Condition
+@dataclass(frozen=True, slots=True)
+class JsonValue:
+    """The payload of a schedule, with the mistakes in it and their positions."""
+
+    value: Any
+    span: SourceSpan
+    mistakes: tuple[tuple[str, SourceSpan], ...] = ()
+
+
+Value = Scalar | Listing | Condition | JsonValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,8 @@ async def forget_queue(queue: str, access: Admin, services: App) -> None:
     definitions = present(services.definitions, "PostgreSQL")
     if named_by := await definitions.dying_into(ref):
         raise Conflict(f"`{queue}` is the dead letter queue of `{named_by[0]}`; give that one another first")
+    if services.schedules is not None and (pushing := await services.schedules.pushing_into(ref)):
+        raise Conflict(f"the schedule `{pushing[0]}` pushes into `{queue}`; change or delete it first")
     async with all_or_nothing(services):
         await definitions.forget(ref)
         await _audit(services, access, "queue.forget", ref)

@@ -11,6 +11,7 @@ import { Operations } from "./pages/operations";
 import { Overview } from "./pages/overview";
 import { Pipeline } from "./pages/pipeline";
 import { Queue } from "./pages/queue";
+import { Schedules } from "./pages/schedules";
 import { SignIn } from "./pages/sign-in";
 import { Specs } from "./pages/specs";
 import { Workers } from "./pages/workers";
@@ -26,6 +27,7 @@ const PAGES: [path: string, label: string, page: (props: { me: Me }) => preact.J
   ["dead-letters", "Dead letters", DeadLetters],
   ["workers", "Workers", Workers],
   ["operations", "Operations", Operations],
+  ["schedules", "Schedules", Schedules],
   ["alerts", "Alerts", Alerts],
   ["pipeline", "Pipeline", Pipeline],
   ["specs", "Specs", Specs],

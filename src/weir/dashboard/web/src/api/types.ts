@@ -248,3 +248,33 @@ export type SpecPlan = {
   refusals: string[];
   warnings: string[];
 };
+
+/** What became of a tick, or of several that were skipped together. */
+export type ScheduleRun = {
+  tick_ms: number;
+  outcome: "pushed" | "skipped" | "failed";
+  ticks: number;
+  asked: boolean;
+  reason: string | null;
+  queue: string;
+  message_id: string | null;
+  ended: "acked" | "dead" | "failed" | null;
+};
+
+export type Schedule = {
+  name: string;
+  queue: string;
+  cron: string | null;
+  every_ms: number | null;
+  timezone: string;
+  payload: unknown;
+  missed: "skip" | "last" | "all";
+  overlap: "allow" | "skip";
+  origin: "api" | "spec";
+  paused: boolean;
+  next_tick_ms: number | null;
+  problem: string | null;
+};
+
+export type ListedSchedule = Schedule & { last_run: ScheduleRun | null };
+export type ScheduleDetail = Schedule & { next_ticks_ms: number[]; runs: ScheduleRun[] };

@@ -60,3 +60,10 @@ export function ago(time: number | string | null | undefined, now = Date.now()):
   if (Number.isNaN(elapsed)) return NONE;
   return elapsed < 1_000 ? "just now" : `${duration(Math.floor(elapsed / 1_000) * 1_000)} ago`;
 }
+
+/** A moment that is still to come: `in 3 min`. */
+export function until(time: number | null | undefined, now = Date.now()): string {
+  if (time == null) return NONE;
+  const left = time - now;
+  return left < 1_000 ? "now" : `in ${duration(Math.floor(left / 1_000) * 1_000)}`;
+}

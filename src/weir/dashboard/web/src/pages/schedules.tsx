@@ -1,0 +1,183 @@
+// Schedules: what is pushed when, how the last ticks ended, and pause, resume and run.
+
+import { get, send } from "../api/http";
+import type { ListedSchedule, Me, Schedule, ScheduleDetail, ScheduleRun } from "../api/types";
+import { count, duration, moment, until } from "../lib/format";
+import { mayWrite } from "../lib/rights";
+import { usePoll } from "../state/poll";
+import { href, route } from "../state/route";
+import { environment, environmentPath } from "../state/session";
+import { act, Badge, Failed, Loading, Page, When, type Tone } from "../ui/bits";
+import { Table, type Column } from "../ui/table";
+
+export function Schedules({ me }: { me: Me }) {
+  const name = route.value.path[5];
+  return name === undefined ? <List me={me} /> : <Detail key={name} me={me} name={name} />;
+}
+
+function here(...parts: string[]): string {
+  return href(environmentPath(environment.value!, ...parts));
+}
+
+function pathOf(name: string, verb = ""): string {
+  return `/api/v1/schedules/${encodeURIComponent(name)}${verb && `/${verb}`}`;
+}
+
+function timing(schedule: Schedule): string {
+  return schedule.cron === null ? `every ${duration(schedule.every_ms)}` : `${schedule.cron} ${schedule.timezone}`;
+}
+
+/** A moment to come, with its exact time beside it for those who hover. */
+function Next({ at }: { at: number | null }) {
+  if (at === null) return <span>–</span>;
+  return (
+    <time dateTime={new Date(at).toISOString()} title={moment(at)}>
+      {until(at)}
+    </time>
+  );
+}
+
+function outcome(run: ScheduleRun): { text: string; tone: Tone } {
+  if (run.outcome === "failed") return { text: "failed", tone: "bad" };
+  if (run.outcome === "skipped") return { text: run.ticks > 1 ? `skipped ${count(run.ticks)} ticks` : "skipped", tone: "warn" };
+  if (run.ended === "acked") return { text: "done", tone: "good" };
+  if (run.ended === null) return { text: "pushed", tone: "calm" };
+  return { text: run.ended === "dead" ? "died" : "failed", tone: "bad" };
+}
+
+function Outcome({ run }: { run: ScheduleRun | null }) {
+  if (!run) return <span>–</span>;
+  const { text, tone } = outcome(run);
+  return (
+    <span title={run.reason ?? undefined}>
+      <Badge tone={tone}>{text}</Badge>
+    </span>
+  );
+}
+
+function Verbs({ schedule, me, refresh }: { schedule: Schedule; me: Me; refresh: () => void }) {
+  if (!mayWrite(me)) return null;
+  const ask = async (verb: string, said: string) => {
+    await act(`${schedule.name}: ${said}`, () => send("POST", pathOf(schedule.name, verb)));
+    refresh();
+  };
+  return (
+    <span class="row">
+      <button type="button" onClick={() => ask("run", "a run was asked for")}>
+        Run now
+      </button>
+      <button type="button" onClick={() => (schedule.paused ? ask("resume", "resumed") : ask("pause", "paused"))}>
+        {schedule.paused ? "Resume" : "Pause"}
+      </button>
+    </span>
+  );
+}
+
+function List({ me }: { me: Me }) {
+  const found = usePoll(() => get<{ items: ListedSchedule[] }>("/api/v1/schedules"), [], 5_000);
+  const columns: Column<ListedSchedule>[] = [
+    { key: "name", label: "Schedule", cell: (row) => <a href={here("schedules", row.name)}>{row.name}</a> },
+    { key: "when", label: "When", cell: (row) => <code>{timing(row)}</code> },
+    { key: "queue", label: "Queue", cell: (row) => <a href={here("queue", row.queue)}>{row.queue}</a> },
+    { key: "next", label: "Next", cell: (row) => (row.paused ? <Badge tone="warn">paused</Badge> : <Next at={row.next_tick_ms} />) },
+    { key: "last", label: "Last", cell: (row) => <When at={row.last_run?.tick_ms} /> },
+    { key: "outcome", label: "Outcome", cell: (row) => <Outcome run={row.last_run} /> },
+    { key: "problem", label: "", cell: (row) => row.problem && <Badge tone="bad">{row.problem}</Badge> },
+    { key: "actions", label: "", cell: (row) => <Verbs schedule={row} me={me} refresh={found.refresh} /> },
+  ];
+  return (
+    <Page title="Schedules">
+      <Failed error={found.error} />
+      {!found.data && !found.error && <Loading />}
+      {found.data && (
+        <section class="panel" aria-label="Schedules">
+          <Table
+            caption="Schedules"
+            rows={found.data.items}
+            columns={columns}
+            rowKey={(row) => row.name}
+            sort=""
+            empty={
+              <>
+                <p>No schedule yet. Write one into the spec, or create it:</p>
+                <pre>weir schedule create nightly --queue reports --cron "0 3 * * *"</pre>
+              </>
+            }
+          />
+        </section>
+      )}
+    </Page>
+  );
+}
+
+function Detail({ me, name }: { me: Me; name: string }) {
+  const found = usePoll(() => get<ScheduleDetail>(pathOf(name)), [name], 2_000);
+  const title = (
+    <>
+      <a href={here("schedules")}>Schedules</a> / {name}
+    </>
+  );
+  return (
+    <Page title={title} actions={found.data && <Verbs schedule={found.data} me={me} refresh={found.refresh} />}>
+      <Failed error={found.error} />
+      {!found.data && !found.error && <Loading />}
+      {found.data && (
+        <>
+          <Said schedule={found.data} />
+          <Ticks schedule={found.data} />
+          <Runs runs={found.data.runs} />
+        </>
+      )}
+    </Page>
+  );
+}
+
+function Said({ schedule }: { schedule: ScheduleDetail }) {
+  return (
+    <section class="panel" aria-label="What it says">
+      {schedule.problem && (
+        <p class="failed" role="alert">
+          A tick is due and has not gone out: {schedule.problem}
+        </p>
+      )}
+      <p>
+        <code>{timing(schedule)}</code> pushes into <a href={here("queue", schedule.queue)}>{schedule.queue}</a>. Missed ticks: {schedule.missed}. Overlap: {schedule.overlap}.{" "}
+        {schedule.origin === "spec" ? "It belongs to the spec." : "It was made through the API."}
+        {schedule.paused && <Badge tone="warn">paused</Badge>}
+      </p>
+      <pre>{JSON.stringify(schedule.payload, null, 2)}</pre>
+    </section>
+  );
+}
+
+function Ticks({ schedule }: { schedule: ScheduleDetail }) {
+  return (
+    <section class="panel" aria-label="Next ticks">
+      <h2>Next ten</h2>
+      {!schedule.next_ticks_ms.length && <p class="empty">{schedule.paused ? "None while it is paused." : "No date fits any more."}</p>}
+      <ol>
+        {schedule.next_ticks_ms.map((tick) => (
+          <li key={tick}>
+            {moment(tick)} <small>{until(tick)}</small>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+function Runs({ runs }: { runs: ScheduleRun[] }) {
+  const columns: Column<ScheduleRun>[] = [
+    { key: "tick", label: "Tick", cell: (row) => moment(row.tick_ms) },
+    { key: "outcome", label: "Outcome", cell: (row) => <Outcome run={row} /> },
+    { key: "asked", label: "", cell: (row) => row.asked && <small>asked for</small> },
+    { key: "reason", label: "Reason", cell: (row) => row.reason ?? "" },
+    { key: "message", label: "Message", cell: (row) => row.message_id && <code>{row.message_id}</code> },
+  ];
+  return (
+    <section class="panel" aria-label="Last runs">
+      <h2>Last runs</h2>
+      <Table caption="Last runs" rows={runs} columns={columns} rowKey={(row) => `${row.tick_ms} ${row.outcome}`} sort="" empty={<p>It has not run yet.</p>} />
+    </section>
+  );
+}

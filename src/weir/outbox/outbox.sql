@@ -1,0 +1,52 @@
+-- part: WAITING
+position IS NOT NULL AND failed_at IS NULL AND queue <> ALL(%(held)s::text[])
+
+-- name: add
+-- Write a message inside the user's transaction.
+INSERT INTO weir_outbox.messages (id, queue, key, payload, is_json, headers, priority, delay_ms, idempotency_key)
+VALUES (CAST(%(id)s AS uuid), %(queue)s, %(key)s, %(payload)s, %(is_json)s, %(headers)s, %(priority)s, %(delay_ms)s,
+        %(idempotency_key)s)
+
+-- name: take_part
+-- Take a part of the stripes for this session, unless another relay has it.
+SELECT pg_try_advisory_lock(1466526067, %(part)s::int) AS taken
+
+-- name: parts_waiting
+-- Which of these parts have messages to relay.
+SELECT part FROM unnest(%(parts)s::int[]) AS p (part)
+WHERE EXISTS (SELECT FROM weir_outbox.messages WHERE (stripe & 7) = part AND $WAITING)
+
+-- name: next_messages
+-- The first messages of a part in the order of their positions, up to a number and a size.
+SELECT id, queue, key, payload, is_json, headers, priority, idempotency_key,
+    CASE WHEN delay_ms IS NOT NULL THEN
+        greatest(0, delay_ms - floor(extract(epoch FROM clock_timestamp() - created_at) * 1000)::bigint)
+    END AS delay_ms
+FROM (
+    SELECT *, sum(octet_length(payload) + coalesce(octet_length(headers), 0)) OVER (ORDER BY position)
+        - octet_length(payload) - coalesce(octet_length(headers), 0) AS bytes_before
+    FROM (
+        SELECT * FROM weir_outbox.messages
+        WHERE (stripe & 7) = %(part)s AND $WAITING
+        ORDER BY position LIMIT %(limit)s
+    ) AS first
+) AS sized
+WHERE bytes_before < %(max_bytes)s
+ORDER BY position
+
+-- name: remove
+-- Delete messages that are in their queues.
+DELETE FROM weir_outbox.messages WHERE id = ANY(%(ids)s::uuid[])
+
+-- name: fail
+-- Set a message aside that can never be pushed.
+UPDATE weir_outbox.messages SET failed_at = clock_timestamp(), problem = %(problem)s WHERE id = %(id)s
+
+-- name: figures
+-- How many messages wait, since when, and how many can never be pushed.
+SELECT count(*) FILTER (WHERE failed_at IS NULL) AS waiting,
+    count(*) FILTER (WHERE failed_at IS NOT NULL) AS failed,
+    floor(extract(epoch FROM clock_timestamp() - min(created_at) FILTER (WHERE failed_at IS NULL)) * 1000)::bigint
+        AS oldest_age_ms,
+    (SELECT problem FROM weir_outbox.messages WHERE failed_at IS NOT NULL ORDER BY failed_at DESC LIMIT 1) AS problem
+FROM weir_outbox.messages

@@ -1,0 +1,84 @@
+"""One row of the outbox: what a push says, checked before it enters the user's transaction.
+
+The limits are those of a push over HTTP. What fits here is taken by the API, so a message does not fail after
+its transaction committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from weir.errors import InvalidInput, TooLarge
+from weir.model.durations import Duration, to_ms
+from weir.model.ids import new_id
+from weir.model.message import NewMessage, check_message
+from weir.model.names import check_name
+
+Payload: TypeAlias = bytes | str | int | float | bool | Mapping[str, Any] | list[Any] | tuple[Any, ...] | None
+"""Bytes, which are sent unchanged, or a value that is sent as JSON."""
+MAX_OUTBOX_PAYLOAD = 640 << 10
+"""In base64, with headers, it fits into a request of 1 MiB, the API's default limit."""
+
+
+def outbox_row(
+    queue: str,
+    payload: Payload,
+    *,
+    key: str | None,
+    headers: Mapping[str, str] | None,
+    delay: Duration | None,
+    priority: int | None,
+    idempotency_key: str | None,
+) -> dict[str, Any]:
+    """The columns of a message; InvalidInput or TooLarge says what cannot be pushed."""
+    is_json = not isinstance(payload, bytes)
+    body = _json(payload) if is_json else payload
+    assert isinstance(body, bytes)
+    delay_ms = None if delay is None else to_ms(delay)
+    check_name(queue, what="queue")
+    message = NewMessage(
+        payload=body,
+        key=key,
+        headers=headers or {},
+        priority=priority,
+        delay_ms=delay_ms,
+        idempotency_key=idempotency_key,
+    )
+    check_message(message, max_payload=MAX_OUTBOX_PAYLOAD)
+    _refuse_nul(queue, key, idempotency_key)
+    return {
+        "id": new_id(),
+        "queue": queue,
+        "key": key,
+        "payload": body,
+        "is_json": is_json,
+        "headers": json.dumps(dict(headers)) if headers else None,
+        "priority": priority,
+        "delay_ms": delay_ms,
+        "idempotency_key": idempotency_key,
+    }
+
+
+def _json(payload: object) -> bytes:
+    try:
+        return json.dumps(payload, separators=(",", ":"), allow_nan=False, default=_plain).encode()
+    except RecursionError:
+        raise TooLarge("the payload is nested too deeply; make it flatter") from None
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"the payload has no JSON form ({error}); push bytes, or a value of JSON"
+        ) from None
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a {type(value).__name__}")
+
+
+def _refuse_nul(*texts: str | None) -> None:
+    """PostgreSQL's texts hold no NUL; names hold no control characters anyway."""
+    if any("\x00" in text for text in texts if text):
+        raise InvalidInput("a name holds a NUL character; remove it")

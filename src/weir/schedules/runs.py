@@ -1,0 +1,134 @@
+"""The runs of schedules: recorded in the transaction of their ticks, and followed to their end."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weir.broker.broker import Broker
+from weir.control.database import Connection, execute, execute_many, fetch
+from weir.deadletters.queries import DEAD_LETTERS
+from weir.errors import NotFound
+from weir.model.ids import MessageId
+from weir.model.limits import MAX_BATCH
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.operations.model import OperationStatus
+from weir.schedules.queries import SQL
+from weir.schedules.schedule import RunEnd, Schedule, ScheduleRun, run_of
+
+KEPT_RUNS = 100
+"""Of each schedule."""
+OPEN_RUNS = 20
+"""Unfinished runs of a schedule that are followed; older ones are given up."""
+_UNFINISHED = (OperationStatus.PENDING.value, OperationStatus.PROCESSING.value)
+
+
+async def record_runs(connection: Connection, runs: Sequence[ScheduleRun]) -> None:
+    """Record what became of ticks, and forget old runs of their schedules."""
+    if not runs:
+        return
+    await execute_many(connection, SQL["put_run"], [_columns(run) for run in runs])
+    ids = sorted({run.schedule_id for run in runs})
+    await execute(connection, SQL["forget_runs"], ids=ids, kept=KEPT_RUNS)
+
+
+async def find_open_runs(connection: Connection, schedules: Sequence[Schedule]) -> list[ScheduleRun]:
+    """The last runs whose messages have not ended, as far as is recorded."""
+    ids = [schedule.id for schedule in schedules]
+    return [run_of(row) for row in await fetch(connection, SQL["open_runs"], ids=ids, limit=OPEN_RUNS)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedRuns:
+    """How the messages of some runs ended; the others are on their way, wait or are worked on."""
+
+    ended: dict[tuple[str, int], RunEnd]
+    """By schedule and tick."""
+
+    def end_of(self, run: ScheduleRun) -> RunEnd | None:
+        return run.ended or self.ended.get((run.schedule_id, run.tick_ms))
+
+
+async def follow_runs(
+    connection: Connection, broker: Broker, environment: EnvironmentRef, runs: Sequence[ScheduleRun]
+) -> FollowedRuns:
+    """Find out how the messages of an environment's runs ended.
+
+    The operation queue is asked first, then the broker, then the dead letters: a message goes from one to the
+    next, and is in the next before it leaves.
+    """
+    states = await _operation_states(connection, runs)
+    failed = {key for key, state in states.items() if state in ("failed", "cancelled")}
+    waiting = {key for key, state in states.items() if state in _UNFINISHED}
+    asked = [run for run in runs if _key(run) not in failed | waiting and run.message_id is not None]
+    left = await _without_held(broker, environment, asked)
+    ids = [run.message_id for run in left]
+    dead = {str(row["id"]) for row in await fetch(connection, DEAD_LETTERS["which_died"], ids=ids)}
+    ended = {_key(run): RunEnd.DEAD if run.message_id in dead else RunEnd.ACKED for run in left}
+    return FollowedRuns(ended={**dict.fromkeys(failed, RunEnd.FAILED), **ended})
+
+
+async def record_ends(connection: Connection, followed: FollowedRuns) -> None:
+    """Store how runs ended: dead letters may be purged later, and then nobody would know."""
+    if followed.ended:
+        await execute(
+            connection,
+            SQL["end_runs"],
+            ids=[schedule for schedule, _ in followed.ended],
+            ticks=[tick for _, tick in followed.ended],
+            ended=[end.value for end in followed.ended.values()],
+        )
+
+
+async def _operation_states(
+    connection: Connection, runs: Sequence[ScheduleRun]
+) -> dict[tuple[str, int], str]:
+    by_operation = {run.operation_id: run for run in runs if run.operation_id is not None}
+    if not by_operation:
+        return {}
+    rows = await fetch(connection, SQL["operation_states"], ids=list(by_operation))
+    return {_key(by_operation[str(row["id"])]): row["status"] for row in rows}  # type: ignore[index]
+
+
+async def _without_held(
+    broker: Broker, environment: EnvironmentRef, runs: Sequence[ScheduleRun]
+) -> list[ScheduleRun]:
+    """The runs whose messages the broker does not hold any more."""
+    by_queue: dict[str, list[ScheduleRun]] = defaultdict(list)
+    for run in runs:
+        by_queue[run.queue].append(run)
+    left = []
+    for queue, members in by_queue.items():
+        for at in range(0, len(members), MAX_BATCH):
+            batch = members[at : at + MAX_BATCH]
+            held = await _held(broker, environment.queue(queue), batch)
+            left += [run for run, one in zip(batch, held, strict=True) if not one]
+    return left
+
+
+async def _held(broker: Broker, queue: QueueRef, runs: Sequence[ScheduleRun]) -> list[bool]:
+    try:
+        return await broker.holds(queue, [MessageId(run.message_id or "") for run in runs])
+    except NotFound:
+        # The queue is gone. It was empty then, so its messages have ended.
+        return [False] * len(runs)
+
+
+def _key(run: ScheduleRun) -> tuple[str, int]:
+    return run.schedule_id, run.tick_ms
+
+
+def _columns(run: ScheduleRun) -> dict[str, object]:
+    return {
+        "schedule_id": run.schedule_id,
+        "tick_ms": run.tick_ms,
+        "asked": run.asked,
+        "outcome": run.outcome.value,
+        "ticks": run.ticks,
+        "reason": run.reason,
+        "queue": run.queue,
+        "message_id": run.message_id,
+        "operation_id": run.operation_id,
+        "at_ms": run.at_ms,
+    }

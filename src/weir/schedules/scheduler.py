@@ -1,0 +1,288 @@
+"""Pushes the ticks that are due. Every process runs one; a tick goes out once, whoever of them dies.
+
+A round locks schedules that are due, pushes their ticks, and records the ticks and how far the schedules are
+in the same transaction. If the transaction is lost after a push, the next round pushes the same ticks under
+the same ids and idempotency keys, and the queues drop them as duplicates. Schedules that another process has
+locked are left to it; the locks of a process that froze end with PostgreSQL's patience for its transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from weir.broker.broker import Broker
+from weir.control.database import Connection, Database, execute, fetch
+from weir.control.system_events import SystemEvent
+from weir.errors import KeyReused, Unavailable, WeirError
+from weir.exchange.seam import PushAnswer, Pushed, Pusher, Queued
+from weir.model.backoff import Backoff
+from weir.model.clock import Clock
+from weir.model.durations import SECOND_MS
+from weir.model.holders import HOLDER
+from weir.model.names import EnvironmentRef
+from weir.schedules.decide import SkippedTicks, decide_ticks
+from weir.schedules.queries import SQL
+from weir.schedules.register import due_of
+from weir.schedules.runs import FollowedRuns, find_open_runs, follow_runs, record_ends, record_runs
+from weir.schedules.schedule import RunOutcome, Schedule, ScheduleRun, schedule_of
+from weir.schedules.ticks import tick_item
+from weir.spec.ir import Overlap
+from weir.spec.timing import next_ticks
+
+log = structlog.get_logger(__name__)
+
+BATCH = 50
+"""Schedules in one transaction."""
+LOOK_EVERY_S = 1.0
+"""How long a process sleeps at most: another one may have made a schedule."""
+WORKED_ON_S = 0.25
+"""How long to sleep while ticks are due on which another process works."""
+FROZEN_S = 20.0
+"""A transaction that is silent for longer is ended by PostgreSQL, and others may push its ticks."""
+RETRY = Backoff(first_s=1.0, longest_s=30.0)
+"""Pauses before a tick that its queue did not take is tried again."""
+OVERLAPS = "the message of the tick before is not done"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Due:
+    """A schedule in a round: which ticks go out, and what became of them."""
+
+    schedule: Schedule
+    push: list[int] = field(default_factory=list)
+    asked_ms: int | None = None
+    """The tick that somebody asked for, if it goes out in this round."""
+    skipped: list[SkippedTicks] = field(default_factory=list)
+    until_ms: int = 0
+    runs: list[ScheduleRun] = field(default_factory=list)
+    refused: WeirError | None = None
+    """Why its ticks must be tried again later."""
+
+
+class Scheduler:
+    """Run one in every process."""
+
+    def __init__(self, database: Database, broker: Broker, pusher: Pusher, *, clock: Clock) -> None:
+        self._database = database
+        self._broker = broker
+        self._pusher = pusher
+        self._clock = clock
+        self._woken = asyncio.Event()
+        self._away: Unavailable | None = None
+        """Why the broker is not asked again in this round: each schedule would wait for it."""
+
+    async def run(self) -> None:
+        """Push ticks until cancelled; while PostgreSQL is out of reach, wait and try again."""
+        while True:
+            self._woken.clear()
+            try:
+                pause_s = 0.0 if await self.round() == BATCH else await self._pause_s()
+            except WeirError as error:
+                log.warning("schedules wait", error=str(error))
+                pause_s = LOOK_EVERY_S
+            if pause_s:
+                await self._sleep(pause_s)
+
+    async def wake(self, _: SystemEvent) -> None:
+        """Look at once: a schedule was changed, or a run was asked for."""
+        self._woken.set()
+
+    async def round(self) -> int:
+        """Push what is due now, of at most `BATCH` schedules; of how many."""
+        self._away = None
+        async with self._database.transaction(idle_s=FROZEN_S) as connection:
+            now_ms = self._clock.now_ms()
+            rows = await fetch(connection, SQL["claim_due"], now_ms=now_ms, limit=BATCH)
+            by_environment: dict[EnvironmentRef, list[Schedule]] = defaultdict(list)
+            for row in rows:
+                schedule = schedule_of(row)
+                by_environment[schedule.environment].append(schedule)
+            for environment, schedules in by_environment.items():
+                await self._serve(connection, environment, schedules, now_ms=now_ms)
+        return len(rows)
+
+    async def _pause_s(self) -> float:
+        row = await self._database.fetch_one(SQL["next_due"])
+        if row is None or row["due_ms"] is None:
+            return LOOK_EVERY_S
+        left_s = (row["due_ms"] - self._clock.now_ms()) / SECOND_MS
+        return min(LOOK_EVERY_S, left_s) if left_s > 0 else WORKED_ON_S
+
+    async def _sleep(self, pause_s: float) -> None:
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+
+    async def _serve(
+        self,
+        connection: Connection,
+        environment: EnvironmentRef,
+        schedules: Sequence[Schedule],
+        *,
+        now_ms: int,
+    ) -> None:
+        """Push the ticks of an environment's schedules and record them."""
+        due = [_decided(schedule, now_ms=now_ms) for schedule in schedules]
+        await self._mind_overlaps(connection, environment, due)
+        await self._push(environment, due, now_ms=now_ms)
+        for one in due:
+            after = _position(one)
+            one.runs += [
+                _skipped_run(one.schedule, ticks, now_ms=now_ms)
+                for ticks in one.skipped
+                if ticks.last_ms <= after.last_tick_ms
+            ]
+            await _advance(connection, after, now_ms=now_ms)
+        await record_runs(connection, [run for one in due for run in one.runs])
+
+    async def _mind_overlaps(
+        self, connection: Connection, environment: EnvironmentRef, due: Sequence[_Due]
+    ) -> None:
+        """Note how earlier runs ended. Where one has not, skip the ticks of a schedule that minds."""
+        open_runs = await find_open_runs(connection, [one.schedule for one in due])
+        followed = await self._follow(connection, environment, open_runs)
+        busy = {run.schedule_id for run in open_runs if followed.end_of(run) is None}
+        for one in due:
+            if one.schedule.spec.overlap is Overlap.SKIP and one.refused is None:
+                if self._away is not None and one.push and one.schedule.id in busy:
+                    one.refused = self._away
+                else:
+                    _skip_overlaps(one, busy=one.schedule.id in busy)
+
+    async def _follow(
+        self, connection: Connection, environment: EnvironmentRef, runs: Sequence[ScheduleRun]
+    ) -> FollowedRuns:
+        """How runs ended, also recorded; nothing while the broker is away."""
+        if not runs or self._away is not None:
+            return FollowedRuns(ended={})
+        try:
+            followed = await follow_runs(connection, self._broker, environment, runs)
+        except Unavailable as error:
+            self._away = error
+            return FollowedRuns(ended={})
+        await record_ends(connection, followed)
+        return followed
+
+    async def _push(self, environment: EnvironmentRef, due: Sequence[_Due], *, now_ms: int) -> None:
+        ticks = [(one, tick) for one in due if one.refused is None for tick in _in_order(one)]
+        if not ticks:
+            return
+        token = HOLDER.set(environment.holder)
+        try:
+            answers = await self._pusher.push([tick_item(one.schedule, tick) for one, tick in ticks])
+        except WeirError as error:
+            for one, _ in ticks:
+                one.refused = error
+            return
+        finally:
+            HOLDER.reset(token)
+        for (one, tick), answer in zip(ticks, answers, strict=True):
+            _note_answer(one, tick, answer, now_ms=now_ms)
+
+
+def _decided(schedule: Schedule, *, now_ms: int) -> _Due:
+    """The ticks of a schedule; one whose times cannot be computed any more waits with its problem."""
+    due = _Due(schedule=schedule, asked_ms=schedule.asked_ms, until_ms=schedule.last_tick_ms)
+    if schedule.paused:
+        return due
+    try:
+        decided = decide_ticks(schedule, now_ms=now_ms)
+    except WeirError as error:
+        due.refused = error
+        return due
+    due.push, due.skipped, due.until_ms = list(decided.push), list(decided.skipped), decided.until_ms
+    return due
+
+
+def _skip_overlaps(due: _Due, *, busy: bool) -> None:
+    """Let at most one tick go out, and none while the run before is not done."""
+    dropped = due.push if busy else due.push[1:]
+    if dropped:
+        due.push = [] if busy else due.push[:1]
+        due.skipped.append(SkippedTicks(last_ms=dropped[-1], count=len(dropped), reason=OVERLAPS))
+
+
+def _in_order(due: _Due) -> Iterable[int]:
+    return sorted({*due.push, *([] if due.asked_ms is None else [due.asked_ms])})
+
+
+def _note_answer(due: _Due, tick_ms: int, answer: PushAnswer, *, now_ms: int) -> None:
+    """Note a run; or, if it can help, that this tick and those behind it must be tried again."""
+    if due.refused is not None:
+        return
+    item = tick_item(due.schedule, tick_ms)
+    run = ScheduleRun(
+        schedule_id=due.schedule.id,
+        tick_ms=tick_ms,
+        outcome=RunOutcome.PUSHED,
+        queue=due.schedule.spec.queue,
+        at_ms=now_ms,
+        asked=tick_ms == due.asked_ms,
+        message_id=item.message.id,
+        operation_id=answer.operation_id if isinstance(answer, Queued) else None,
+    )
+    # A reused key means that the tick went out before with another payload, and its record was lost.
+    if isinstance(answer, (Pushed, Queued)) or isinstance(answer.error, KeyReused):
+        due.runs.append(run)
+    elif answer.error.retryable:
+        due.refused = answer.error
+    else:
+        reason = f"{answer.error.code}: {answer.error}"
+        due.runs.append(replace(run, outcome=RunOutcome.FAILED, reason=reason, message_id=None))
+
+
+def _skipped_run(schedule: Schedule, ticks: SkippedTicks, *, now_ms: int) -> ScheduleRun:
+    return ScheduleRun(
+        schedule_id=schedule.id,
+        tick_ms=ticks.last_ms,
+        outcome=RunOutcome.SKIPPED,
+        queue=schedule.spec.queue,
+        at_ms=now_ms,
+        ticks=ticks.count,
+        reason=ticks.reason,
+    )
+
+
+def _position(due: _Due) -> Schedule:
+    """How far a schedule is: behind its last tick that is decided, and before one that was refused."""
+    schedule, done = due.schedule, {run.tick_ms for run in due.runs}
+    left = [tick for tick in due.push if due.refused is not None and tick not in done]
+    return replace(
+        schedule,
+        last_tick_ms=left[0] - 1 if left else due.until_ms,
+        asked_ms=None if schedule.asked_ms in done else schedule.asked_ms,
+        refused_ms=left[0] if left else None,
+        refusals=0 if due.refused is None else schedule.refusals + 1,
+        problem=None if due.refused is None else f"{due.refused.code}: {due.refused}",
+    )
+
+
+async def _advance(connection: Connection, after: Schedule, *, now_ms: int) -> None:
+    pause_ms = round(RETRY.pause_s(after.refusals) * SECOND_MS) if after.refusals else 0
+    retry_at_ms = now_ms + pause_ms if pause_ms else 0
+    try:
+        found = next_ticks(after.spec.timing, after.last_tick_ms, 1)
+        after = replace(after, next_tick_ms=found[0] if found else None)
+    except WeirError:
+        # Its time zone is not known any more. The old tick stays, and the problem says why it does not come.
+        pass
+    await execute(
+        connection,
+        SQL["advance"],
+        id=after.id,
+        last_tick_ms=after.last_tick_ms,
+        next_tick_ms=after.next_tick_ms,
+        asked_ms=after.asked_ms,
+        refused_ms=after.refused_ms,
+        retry_at_ms=retry_at_ms,
+        refusals=after.refusals,
+        problem=after.problem,
+        due_ms=due_of(after, retry_at_ms=retry_at_ms),
+    )

@@ -1,0 +1,125 @@
+-- name: put_schedule
+-- Create a schedule, or change the one of that id. What it says and how far it is are given together.
+INSERT INTO weir.schedules (
+    id, organization, project, environment, name, queue, cron, every_ms, timezone, payload, missed, overlap, origin,
+    paused, created_at_ms, updated_at_ms, last_tick_ms, next_tick_ms, due_ms
+)
+VALUES (
+    %(id)s, %(organization)s, %(project)s, %(environment)s, %(name)s, %(queue)s, %(cron)s, %(every_ms)s,
+    %(timezone)s, %(payload)s, %(missed)s, %(overlap)s, %(origin)s, %(paused)s, %(now_ms)s, %(now_ms)s,
+    %(last_tick_ms)s, %(next_tick_ms)s, %(due_ms)s
+)
+ON CONFLICT (id) DO UPDATE SET
+    queue = EXCLUDED.queue, cron = EXCLUDED.cron, every_ms = EXCLUDED.every_ms, timezone = EXCLUDED.timezone,
+    payload = EXCLUDED.payload, missed = EXCLUDED.missed, overlap = EXCLUDED.overlap, origin = EXCLUDED.origin,
+    paused = EXCLUDED.paused, updated_at_ms = EXCLUDED.updated_at_ms, last_tick_ms = EXCLUDED.last_tick_ms,
+    next_tick_ms = EXCLUDED.next_tick_ms, due_ms = EXCLUDED.due_ms, refused_ms = %(refused_ms)s,
+    retry_at_ms = 0, refusals = 0, problem = NULL;
+
+-- name: lock_schedule
+-- One schedule of an environment, locked until the transaction ends.
+SELECT * FROM weir.schedules WHERE $ENVIRONMENT AND name = %(name)s FOR UPDATE;
+
+-- name: find_schedule
+-- One schedule of an environment.
+SELECT * FROM weir.schedules WHERE $ENVIRONMENT AND name = %(name)s;
+
+-- name: lock_schedules
+-- The schedules of an environment by name, locked until the transaction ends.
+SELECT * FROM weir.schedules WHERE $ENVIRONMENT ORDER BY name FOR UPDATE;
+
+-- name: list_schedules
+-- The schedules of an environment by name.
+SELECT * FROM weir.schedules WHERE $ENVIRONMENT ORDER BY name;
+
+-- name: count_schedules
+-- How many schedules an environment has.
+SELECT count(*) AS schedules FROM weir.schedules WHERE $ENVIRONMENT;
+
+-- name: pushing_into
+-- The schedules that push into a queue, by name.
+SELECT name FROM weir.schedules WHERE $ENVIRONMENT AND queue = %(queue)s ORDER BY name;
+
+-- name: delete_schedule
+-- Delete a schedule and its runs.
+DELETE FROM weir.schedules WHERE id = %(id)s;
+
+-- name: ask_run
+-- Ask for a run. A second request before the run went out is the same one.
+UPDATE weir.schedules
+SET asked_ms = coalesce(asked_ms, %(now_ms)s), due_ms = least(due_ms, %(now_ms)s)
+WHERE id = %(id)s
+RETURNING asked_ms;
+
+-- name: claim_due
+-- The schedules with something to do, locked; those that another process works on are left out.
+SELECT * FROM weir.schedules
+WHERE due_ms <= %(now_ms)s
+ORDER BY due_ms, id
+LIMIT %(limit)s
+FOR UPDATE SKIP LOCKED;
+
+-- name: next_due
+-- When the next schedule has something to do.
+SELECT min(due_ms) AS due_ms FROM weir.schedules WHERE due_ms IS NOT NULL;
+
+-- name: advance
+-- Store how far a schedule is.
+UPDATE weir.schedules
+SET last_tick_ms = %(last_tick_ms)s, next_tick_ms = %(next_tick_ms)s, asked_ms = %(asked_ms)s,
+    refused_ms = %(refused_ms)s, retry_at_ms = %(retry_at_ms)s, refusals = %(refusals)s, problem = %(problem)s,
+    due_ms = %(due_ms)s
+WHERE id = %(id)s;
+
+-- name: put_run
+-- Record what became of a tick.
+INSERT INTO weir.schedule_runs (
+    schedule_id, tick_ms, asked, outcome, ticks, reason, queue, message_id, operation_id, at_ms
+)
+VALUES (
+    %(schedule_id)s, %(tick_ms)s, %(asked)s, %(outcome)s, %(ticks)s, %(reason)s, %(queue)s, %(message_id)s,
+    %(operation_id)s, %(at_ms)s
+)
+ON CONFLICT (schedule_id, tick_ms) DO NOTHING;
+
+-- name: forget_runs
+-- Keep the last runs of these schedules.
+DELETE FROM weir.schedule_runs AS r
+USING (
+    SELECT s.id, (
+        SELECT tick_ms FROM weir.schedule_runs WHERE schedule_id = s.id
+        ORDER BY tick_ms DESC OFFSET %(kept)s LIMIT 1
+    ) AS tick_ms
+    FROM unnest(%(ids)s::uuid[]) AS s (id)
+) AS old
+WHERE r.schedule_id = old.id AND r.tick_ms <= old.tick_ms;
+
+-- name: list_runs
+-- The last runs of a schedule, newest first.
+SELECT * FROM weir.schedule_runs WHERE schedule_id = %(id)s ORDER BY tick_ms DESC LIMIT %(limit)s;
+
+-- name: last_runs
+-- The last run of each of these schedules.
+SELECT r.* FROM unnest(%(ids)s::uuid[]) AS s (id)
+CROSS JOIN LATERAL (
+    SELECT * FROM weir.schedule_runs WHERE schedule_id = s.id ORDER BY tick_ms DESC LIMIT 1
+) AS r;
+
+-- name: open_runs
+-- The last runs of these schedules whose messages have not ended, as far as is known.
+SELECT r.* FROM unnest(%(ids)s::uuid[]) AS s (id)
+CROSS JOIN LATERAL (
+    SELECT * FROM weir.schedule_runs
+    WHERE schedule_id = s.id AND outcome = 'pushed' AND ended IS NULL
+    ORDER BY tick_ms DESC LIMIT %(limit)s
+) AS r;
+
+-- name: operation_states
+-- What became of these operations; those that completed long ago are not there any more.
+SELECT id, status FROM weir.operations WHERE id = ANY(%(ids)s::uuid[]);
+
+-- name: end_runs
+-- Record how the messages of runs ended.
+UPDATE weir.schedule_runs AS r SET ended = e.ended
+FROM unnest(%(ids)s::uuid[], %(ticks)s::bigint[], %(ended)s::text[]) AS e (schedule_id, tick_ms, ended)
+WHERE r.schedule_id = e.schedule_id AND r.tick_ms = e.tick_ms;

@@ -1,0 +1,37 @@
+"""The message of a tick: its id and its idempotency key follow from the schedule and the time of the tick.
+
+So whoever pushes a tick a second time, after a process died between its push and its record, pushes a
+duplicate, which the queue drops.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from weir.exchange.seam import PushItem
+from weir.model.durations import SECOND_MS
+from weir.model.ids import MessageId, derived_id
+from weir.model.message import NewMessage
+from weir.schedules.schedule import Schedule
+from weir.spec.payloads import payload_bytes
+
+SCHEDULE_HEADER = "weir-schedule"
+TICK_HEADER = "weir-tick"
+_PURPOSE = b"weir tick"
+
+
+def tick_item(schedule: Schedule, tick_ms: int) -> PushItem:
+    """The push of one tick."""
+    message = NewMessage(
+        id=MessageId(derived_id(schedule.id, time_ms=tick_ms, purpose=_PURPOSE + tick_ms.to_bytes(7))),
+        payload=payload_bytes(schedule.spec.payload),
+        headers={SCHEDULE_HEADER: schedule.spec.name, TICK_HEADER: tick_text(tick_ms)},
+        idempotency_key=f"schedule:{schedule.id}:{tick_ms}",
+    )
+    return PushItem(queue=schedule.queue, message=message)
+
+
+def tick_text(tick_ms: int) -> str:
+    """The time of a tick as its message carries it: `2026-11-17T03:00:00.000Z`."""
+    moment = datetime.fromtimestamp(tick_ms / SECOND_MS, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
