@@ -191,7 +191,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.scope["client"] = (host, 0)
             self.client_key = client_of(host)
         if scheme is not None:
-            self.scope["scheme"] = scheme  # type: ignore[typeddict-item]
+            self.scope["scheme"] = scheme
 
     def start_request(self) -> None:
         """Hand the request on. Until its body is complete, an answer ends the connection."""
