@@ -1,6 +1,6 @@
 """The wheel of a clean clone, installed into a bare environment far from the repository, does everything.
 
-About two minutes: it builds the dashboard, installs every extra and starts Spark twice. Packages come from
+Four minutes beside other work: it builds the dashboard, installs every extra and starts Spark twice. Packages come from
 the cache of uv, or else from the registry that it is configured for.
 """
 
@@ -29,7 +29,7 @@ UV = str(Path(sys.executable).with_name("uv"))
 SPEC = """app Greetings {
   queue greetings {
     message_type { name: string }
-    map_to: command Greet { name: name }
+    map_to: command Greeting.Send { name: name }
   }
 }
 """
@@ -38,7 +38,7 @@ HANDLERS = """from weir.worker import Commands
 app = Commands()
 
 
-@app.command("Greet")
+@app.command("Greeting.Send")
 async def greet(name: str) -> str:
     return f"hello {name}"
 """
