@@ -1,7 +1,7 @@
 """The wheel of a clean clone, installed into a bare environment far from the repository, does everything.
 
-Four minutes beside other work: it builds the dashboard, installs every extra and starts Spark twice. Packages come from
-the cache of uv, or else from the registry that it is configured for.
+Four minutes beside other work: it builds the dashboard, installs every extra and starts Spark twice. Packages
+come from the cache of uv, or else from the registry that it is configured for.
 """
 
 from __future__ import annotations
