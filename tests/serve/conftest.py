@@ -8,7 +8,13 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-ON_UVLOOP = ("test_socket.py", "test_request_limits.py", "test_unfinished.py")
+ON_UVLOOP = (
+    "test_socket.py",
+    "test_request_limits.py",
+    "test_unfinished.py",
+    "test_tls.py",
+    "test_forwarded.py",
+)
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -17,7 +17,9 @@ from weir.api.limits import Limits
 from weir.api.services import Services
 from weir.api.wire import Instruments, Reply
 from weir.errors import Unauthenticated
+from weir.serve.forwarded import TrustedProxies
 from weir.serve.server import bind, listening
+from weir.serve.tls import CertificateFiles
 
 LIMITS = Limits(max_body_bytes=100_000, header_timeout_s=0.3, body_timeout_s=0.3)
 PATIENT = Limits(max_body_bytes=100_000)
@@ -35,9 +37,12 @@ class Site:
         self.left = asyncio.Event()
         self.sent_all = asyncio.Event()
         self.headers: dict[str, str] = {}
+        self.seen_as: tuple[str, str] = ("", "")
+        """The address and the scheme of the client, as the application sees them."""
 
     async def size(self, call: HotRequest) -> Reply:
         self.headers = dict(call.headers)
+        self.seen_as = (call.scope["client"][0], call.scope["scheme"])
         return Reply.json({"bytes": len(await read_body(call.headers, call.receive, call.services.limits))})
 
     async def refused(self, call: HotRequest) -> Reply:
@@ -66,7 +71,13 @@ class Site:
 
 
 @asynccontextmanager
-async def serving(limits: Limits, site: Site | None = None) -> AsyncIterator[int]:
+async def serving(
+    limits: Limits,
+    site: Site | None = None,
+    *,
+    tls: CertificateFiles | None = None,
+    proxies: TrustedProxies | None = None,
+) -> AsyncIterator[int]:
     """The port of the application."""
     site = site or Site()
     services = Services(broker=None, authenticator=None, pusher=None, settler=None, limits=limits)  # type: ignore[arg-type]
@@ -74,7 +85,9 @@ async def serving(limits: Limits, site: Site | None = None) -> AsyncIterator[int
     routes = HotRoutes(tuple(HotRoute(path=path, endpoints={"POST": do}) for path, do in endpoints.items()))
     edge = Edge(services, hot=routes, control=site.large, instruments=Instruments())
     listener = bind("127.0.0.1", 0)
-    async with listening(edge, listener, stopping=services.stopping.set, limits=limits, grace_s=2):
+    async with listening(
+        edge, listener, stopping=services.stopping.set, limits=limits, grace_s=2, tls=tls, proxies=proxies
+    ):
         yield listener.getsockname()[1]
 
 

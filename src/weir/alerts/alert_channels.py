@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from weir.alerts.channel_kinds import ChannelKind, Tls
 from weir.control.database import Database, Row
 from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import load_queries
@@ -22,21 +22,6 @@ MAX_RECIPIENTS = 50
 _MASK = "********"
 _ADDRESS = re.compile(r"[^\s@<>\"',;:\\()\[\]]{1,64}@[A-Za-z0-9.-]{1,253}")
 _HOST = re.compile(r"[A-Za-z0-9.:_-]{1,253}")
-
-
-class ChannelKind(StrEnum):
-    SLACK = "slack"
-    EMAIL = "email"
-    WEBHOOK = "webhook"
-    APPRISE = "apprise"
-
-
-class Tls(StrEnum):
-    """How the connection to a mail server is encrypted."""
-
-    START = "starttls"
-    WHOLE = "tls"
-    NONE = "none"
 
 
 _FIELDS: Mapping[ChannelKind, tuple[frozenset[str], frozenset[str]]] = {

@@ -10,7 +10,8 @@ from email.message import EmailMessage
 
 import aiosmtplib
 
-from weir.alerts.alert_channels import AlertChannel, Tls
+from weir.alerts.alert_channels import AlertChannel
+from weir.alerts.channel_kinds import Tls
 from weir.outbound.address_guard import GuardPolicy, Resolver, resolve
 from weir.outbound.addresses import may_reach
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import httpx2
 import orjson
 
-from weir.alerts.alert_channels import APPRISE_REFUSED, AlertChannel, ChannelKind
+from weir.alerts.alert_channels import APPRISE_REFUSED, AlertChannel
+from weir.alerts.channel_kinds import ChannelKind
 from weir.alerts.mail import send_mail
 from weir.alerts.notifications import NotificationKind
 from weir.alerts.templates import alertmanager_payload, mail_text, slack_message, subject
@@ -132,7 +133,9 @@ def _notifier(url: str) -> Any:
     try:
         apprise = importlib.import_module("apprise")
     except ImportError:
-        raise InvalidInput("Apprise is not installed; install `weir[apprise]`") from None
+        raise InvalidInput(
+            "Apprise is not installed; the operator can install it: pip install 'weir-queue[apprise]'"
+        ) from None
     notifier = apprise.Apprise()
     if not notifier.add(url):
         raise InvalidInput("Apprise does not understand the URL of this channel")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from weir.alerts.alert_channels import ChannelKind, Tls
+from weir.alerts.channel_kinds import ChannelKind, Tls
 from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
 from weir.cli.options import JsonOption, with_options
 from weir.cli.output import Columns, print_items, print_json

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from weir.cli.extras import require_extras
 from weir.cli.options import JsonOption, settings_with
 from weir.cli.running import run_until_done
 
@@ -30,6 +31,7 @@ def demo(
     as_json: JsonOption = False,
 ) -> None:
     """Start everything, send traffic, say where to look; Ctrl-C leaves no process behind."""
+    require_extras("embedded", "spark")
     from weir.api.logs import configure_logs
     from weir.demo.run import DemoOptions, run_demo
 

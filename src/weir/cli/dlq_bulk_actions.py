@@ -14,7 +14,7 @@ from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
 from weir.cli.options import JsonOption, LimitOption, with_options
 from weir.cli.output import Columns, print_fields, print_items, print_json
 from weir.cli.tables import id_column, long_column
-from weir.deadletters.bulk_actions import BulkActionState
+from weir.deadletters.bulk_action_states import BulkActionState
 from weir.errors import InvalidInput
 
 task_app = typer.Typer(no_args_is_help=True, help="Redrives and purges, and how far they are.")

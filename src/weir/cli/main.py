@@ -15,6 +15,7 @@ from typer.main import get_command
 
 import weir as weir_package
 from weir import __version__
+from weir.cli.extras import missing_extra
 from weir.errors import Misconfigured, WeirError
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -187,9 +188,16 @@ _DISK_TROUBLE = {
 def main(argv: list[str] | None = None) -> Any:
     """Run one command; errors of the tree are one line, and bad settings are exit status 2."""
     group = get_command(app)
+    words = sys.argv[1:] if argv is None else argv
     try:
-        _refuse_old_spelling(sys.argv[1:] if argv is None else argv)
+        _refuse_old_spelling(words)
         return group(args=argv, prog_name="weir")
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error, words)
+        if missing is None:
+            raise
+        typer.echo(f"weir: {missing}", err=True)
+        sys.exit(2)
     except Misconfigured as error:
         typer.echo(f"weir: {error}", err=True)
         sys.exit(2)

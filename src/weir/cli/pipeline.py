@@ -16,6 +16,7 @@ import typer
 from weir.cli import metrics_switch
 from weir.cli.options import DataDirOption, JsonOption, settings_with
 from weir.cli.running import import_from_here, run_until_done, say
+from weir.cli.service_manager import pinging, tell_ready
 from weir.embedded.java import find_java
 from weir.errors import InvalidInput
 from weir.settings import Settings
@@ -36,19 +37,25 @@ def run(
 ) -> None:
     """Move events from the streams to ClickHouse and the archive, until Ctrl-C."""
     from weir.pipeline.process import run_pipeline
-    from weir.serve.pipeline import audit_in_thread, session_options
+    from weir.serve.pipeline import audit_in_thread, jvm_answers, session_options
 
     run_until_done(find_java())
     settings = settings_with(data_dir)
     options = _options(settings)
-    run_pipeline(
-        options,
-        session_options(settings, master=master),
-        metrics_port=metrics_port if metrics_port is not None else settings.pipeline.metrics_port,
-        available_now=drain,
-        on_started=lambda: say("the pipeline runs"),
-        run_audit=audit_in_thread(options),
-    )
+    with pinging(jvm_answers):
+        run_pipeline(
+            options,
+            session_options(settings, master=master),
+            metrics_port=metrics_port if metrics_port is not None else settings.pipeline.metrics_port,
+            available_now=drain,
+            on_started=_say_started,
+            run_audit=audit_in_thread(options),
+        )
+
+
+def _say_started() -> None:
+    say("the pipeline runs")
+    tell_ready()
 
 
 @app.command()

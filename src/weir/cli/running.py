@@ -11,6 +11,8 @@ from typing import Any, TypeVar, cast
 
 import typer
 
+from weir.cli.service_manager import ping_from_loop, tell_stopping
+
 Result = TypeVar("Result")
 
 
@@ -43,8 +45,17 @@ def _uvloop() -> asyncio.AbstractEventLoop:
 async def _run_until_signal(work: Coroutine[Any, Any, Result]) -> Result | None:
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
+    pings = loop.create_task(ping_from_loop(), name="watchdog")
+
+    def stop() -> None:
+        tell_stopping()
+        task.cancel()
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, task.cancel)
-    with suppress(asyncio.CancelledError):
-        return await task
-    return None
+        loop.add_signal_handler(number, stop)
+    try:
+        with suppress(asyncio.CancelledError):
+            return await task
+        return None
+    finally:
+        pings.cancel()

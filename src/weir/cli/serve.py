@@ -9,6 +9,7 @@ import typer
 from weir.api.logs import configure_logs
 from weir.cli.options import DataDirOption, settings_with
 from weir.cli.running import run_until_done
+from weir.cli.service_manager import tell_ready
 from weir.embedded.run_file import running_urls
 from weir.serve.run import serve as serve_forever
 from weir.stores.migrations import migrate_stores
@@ -42,7 +43,12 @@ def serve(
             urls,
             accept_loss=new_epoch,
             token_dir=settings.embedded.data_dir if embedded else None,
-            ready=lambda url: typer.echo(f"serving {url}; Ctrl-C stops it"),
+            ready=_say_ready,
         ),
         fast=True,
     )
+
+
+def _say_ready(url: str) -> None:
+    typer.echo(f"serving {url}; Ctrl-C stops it")
+    tell_ready()

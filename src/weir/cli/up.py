@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from weir.api.logs import configure_logs
+from weir.cli.extras import require_extras
 from weir.cli.options import DataDirOption, JsonOption, settings_with
 from weir.cli.running import import_from_here, run_until_done, say
 from weir.embedded.java import find_java
@@ -49,6 +50,10 @@ def up(
 ) -> None:
     """Start Redis, PostgreSQL, ClickHouse, the API and the pipeline; Ctrl-C stops them all."""
     settings = settings_with(data_dir)
+    if only is OnlyPart.SERVERS or without is LeftOut.PIPELINE:
+        require_extras("embedded")
+    else:
+        require_extras("embedded", "spark", otherwise=" (`weir up --without pipeline` needs no Spark)")
     import_from_here()
     configure_logs(level=settings.api.log_level)
     if only is OnlyPart.SERVERS:

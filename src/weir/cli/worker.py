@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -16,6 +18,7 @@ from weir.api.logs import configure_logs
 from weir.broker.observed import Observed
 from weir.cli.options import DataDirOption, settings_with
 from weir.cli.running import import_from_here, run_until_done
+from weir.cli.service_manager import tell_ready
 from weir.control.database import Database
 from weir.errors import InvalidInput
 from weir.model.names import EnvironmentRef
@@ -35,6 +38,7 @@ from weir.workers.worker import WorkerOptions
 
 app = typer.Typer()
 log = structlog.get_logger("weir.worker")
+_TOUCH_S = 5.0
 
 
 @app.command()
@@ -122,17 +126,30 @@ async def work(settings: Settings, urls: StoreUrls, options: WorkerOptions) -> N
             stack, database, broker, settings.worker, options, presence=presence, count_job=counts.count_job
         )
         alive = AliveSignal(stores.redis, worker_id=identity.worker_id, look=running.described)
-        reporting = {
+        reporting: dict[str, Callable[[], Awaitable[None]]] = {
             "emitter": emitter.run,
             "sampler": sampler.run,
             "presence": presence.run,
             "alive": alive.run,
         }
+        if settings.worker.alive_file is not None:
+            reporting["alive-file"] = partial(keep_fresh, settings.worker.alive_file)
         loops = (*loops, *(Loop(name=name, run=run) for name, run in reporting.items()))
         async with LoopSupervisor(loops).running():
             calm_collector()
             typer.echo(f"working as {options.name}; Ctrl-C drains and stops it", err=True)
+            tell_ready()
             await running.run()
+
+
+async def keep_fresh(file: Path) -> None:
+    """Touch a file while the event loop turns, and remove it at the end."""
+    try:
+        while True:
+            await asyncio.to_thread(file.touch)
+            await asyncio.sleep(_TOUCH_S)
+    finally:
+        await asyncio.to_thread(file.unlink, missing_ok=True)
 
 
 def _environment(scope: tuple[str, str, str] | None) -> EnvironmentRef | None:

@@ -15,7 +15,8 @@ from weir.control.audit_log import AuditedChange, record
 from weir.control.database import Connection, Database, execute, fetch_one
 from weir.control.queue_definitions import QueueDefinitions
 from weir.deadletters.bulk_action_batch import Batch, Work, do_batch
-from weir.deadletters.bulk_actions import MAX_SAMPLES, BulkAction, BulkActionState, CanaryState, action_of
+from weir.deadletters.bulk_action_states import BulkActionState
+from weir.deadletters.bulk_actions import MAX_SAMPLES, BulkAction, CanaryState, action_of
 from weir.deadletters.canary import fates_of, judge, too_deadly
 from weir.deadletters.loops import repeat
 from weir.deadletters.queries import BULK_ACTIONS

@@ -13,7 +13,8 @@ from weir.control.audit_log import AuditedChange, record
 from weir.control.database import Connection, Database, execute
 from weir.control.queue_definitions import QueueDefinitions
 from weir.control.scopes import scope_names
-from weir.deadletters.bulk_actions import BulkAction, BulkActionState, CanaryState, NewBulkAction, action_of
+from weir.deadletters.bulk_action_states import BulkActionState
+from weir.deadletters.bulk_actions import BulkAction, CanaryState, NewBulkAction, action_of
 from weir.deadletters.groups import group_keys
 from weir.deadletters.queries import BULK_ACTIONS
 from weir.errors import Conflict, NotFound

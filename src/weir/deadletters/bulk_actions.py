@@ -8,6 +8,7 @@ from typing import Any
 
 from weir.control.database import Row
 from weir.control.scopes import scope_of
+from weir.deadletters.bulk_action_states import BulkActionState
 from weir.deadletters.filters import Filter, check_boolean
 from weir.deadletters.patch import compile_patch
 from weir.errors import InvalidInput
@@ -25,28 +26,6 @@ NIL = "00000000-0000-0000-0000-000000000000"
 class BulkActionKind(StrEnum):
     REDRIVE = "redrive"
     PURGE = "purge"
-
-
-class BulkActionState(StrEnum):
-    """pending -> running -> completed, failed, cancelled or stopped_by_canary; paused and back in between."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    PAUSED = "paused"
-    CANCELLED = "cancelled"
-    STOPPED_BY_CANARY = "stopped_by_canary"
-    COMPLETED = "completed"
-    FAILED = "failed"
-
-    @property
-    def live(self) -> bool:
-        """Whether a runner works on it."""
-        return self in (BulkActionState.PENDING, BulkActionState.RUNNING)
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing happens any more, unless somebody resumes it."""
-        return not self.live and self is not BulkActionState.PAUSED
 
 
 class CanaryState(StrEnum):

@@ -48,10 +48,12 @@ async def find_spark(java: Java) -> Spark:
     try:
         installed = version("pyspark")
     except PackageNotFoundError:
-        raise Misconfigured("PySpark is not installed; run `./weir` to install it") from None
+        raise Misconfigured(
+            "PySpark is not installed; install it (pip install 'weir-queue[spark]')"
+        ) from None
     package = find_spec("pyspark")
     if package is None or not package.submodule_search_locations:
-        raise Misconfigured("PySpark is not installed; run `./weir` to install it")
+        raise Misconfigured("PySpark is not installed; install it (pip install 'weir-queue[spark]')")
     jars = Path(next(iter(package.submodule_search_locations))) / "jars"
     classpath = os.pathsep.join((str(jars / "*"),))
     main = "org.apache.spark.deploy.SparkSubmit"

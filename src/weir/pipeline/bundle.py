@@ -30,7 +30,8 @@ BUNDLE_FOLDER = "environment"
 BUNDLE_PYTHON = f"./{BUNDLE_FOLDER}/bin/python"
 
 _PACKAGES = "packages"
-_EXTRAS = ("server", "spark")
+_EXTRAS = ("worker", "server", "spark")
+_DISTRIBUTION = "weir-queue"
 # They must be those of the worker's Spark, which puts them on the path itself.
 _OF_SPARK = frozenset({"pyspark", "py4j"})
 _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -95,7 +96,7 @@ def required_distributions(requirements: Sequence[Requirement]) -> list[metadata
     while waiting:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
-        if name in _OF_SPARK:
+        if name in _OF_SPARK or name == _DISTRIBUTION:
             continue
         for extra in ("", *requirement.extras):
             if (name, extra) not in seen:
@@ -114,13 +115,15 @@ def _required_by(lines: Sequence[str], extra: str) -> list[Requirement]:
 def _requirements() -> list[Requirement]:
     """What Weir itself requires: from its metadata, or in a checkout from the project's file."""
     try:
-        lines = metadata.requires("weir") or []
+        lines = metadata.requires(_DISTRIBUTION) or []
         return [one for extra in ("", *_EXTRAS) for one in _required_by(lines, extra)]
     except metadata.PackageNotFoundError:
         project = tomllib.loads((_weir_folder().parents[1] / "pyproject.toml").read_text())["project"]
         optional = project["optional-dependencies"]
         return [
-            Requirement(line) for line in (*project["dependencies"], *optional["server"], *optional["spark"])
+            Requirement(line)
+            for lines in (project["dependencies"], *(optional[extra] for extra in _EXTRAS))
+            for line in lines
         ]
 
 
@@ -137,7 +140,7 @@ def _installed(name: str) -> metadata.Distribution:
     except metadata.PackageNotFoundError:
         raise Misconfigured(
             f"`{name}` is not installed here; install it into this environment (`pip install "
-            "'weir[server,spark]'` brings what Weir requires)"
+            "'weir-queue[spark]'` brings what Weir requires)"
         ) from None
 
 

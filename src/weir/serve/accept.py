@@ -10,6 +10,10 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable
+from contextlib import suppress
+
+from weir.serve.tls import CertificateFiles, TlsHandshake
+from weir.serve.unfinished import UnfinishedRequests
 
 MAX_PER_TURN = 64
 """Connections that are accepted before the event loop serves others again."""
@@ -30,12 +34,15 @@ _CONNECTION_FAILED = frozenset(
 """`accept` on Linux also raises errors of the connection itself; the next one may be fine."""
 _PAUSE_S = 0.2
 """Pause before the next `accept` when no file descriptor is left."""
+_TLS_GOODBYE_S = 2.0
+"""How long a client may take to say goodbye; what it still sends meanwhile is read past."""
 
 
 class Acceptor:
     """Accepts the connections of a listening socket for `factory`; closes as asyncio's servers do.
 
-    `relieve` is asked to close some connections when no file descriptor is left.
+    `relieve` is asked to close some connections when no file descriptor is left. With `tls`, a connection
+    has its protocol after its handshake, and is among the `unfinished` until then.
     """
 
     def __init__(
@@ -45,22 +52,29 @@ class Acceptor:
         *,
         backlog: int,
         relieve: Callable[[int], None] = lambda _: None,
+        tls: CertificateFiles | None = None,
+        unfinished: UnfinishedRequests | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listener = listener
         self._factory = factory
         self._relieve = relieve
+        self._tls = tls
+        self._unfinished = unfinished
         self._closed = False
         self._arriving: set[asyncio.Task[None]] = set()
+        self._handshakes: set[TlsHandshake] = set()
         listener.setblocking(False)
         listener.listen(backlog)
         self._listen()
 
     def close(self) -> None:
-        """Accept nothing more. The socket stays open; its owner closes it."""
+        """Accept nothing more, and end what has not become a connection. The owner closes the socket."""
         if not self._closed:
             self._closed = True
             self._loop.remove_reader(self._listener.fileno())
+        for handshake in self._handshakes:
+            handshake.hang_up()
 
     async def wait_closed(self) -> None:
         """Wait until every accepted connection has its protocol, or is closed."""
@@ -73,7 +87,7 @@ class Acceptor:
     def _accept(self) -> None:
         for _ in range(MAX_PER_TURN):
             try:
-                connection, _ = self._listener.accept()
+                connection, address = self._listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
@@ -86,12 +100,37 @@ class Acceptor:
                 self._loop.call_later(_PAUSE_S, self._listen)
                 self._relieve(MAX_PER_TURN)
                 return
-            task = self._loop.create_task(self._connect(connection))
+            task = self._loop.create_task(self._connect(connection, address))
             self._arriving.add(task)
             task.add_done_callback(self._arriving.discard)
 
-    async def _connect(self, connection: socket.socket) -> None:
+    async def _connect(self, connection: socket.socket, address: tuple[object, ...]) -> None:
         connection.setblocking(False)
+        if self._tls is not None and self._unfinished is not None:
+            await self._shake_hands(connection, address, self._tls, self._unfinished)
+            return
         transport, _ = await self._loop.connect_accepted_socket(self._factory, connection)
         if self._closed:
             transport.close()
+
+    async def _shake_hands(
+        self,
+        connection: socket.socket,
+        address: tuple[object, ...],
+        tls: CertificateFiles,
+        unfinished: UnfinishedRequests,
+    ) -> None:
+        handshake = TlsHandshake(connection, address)
+        unfinished.add(handshake)
+        self._handshakes.add(handshake)
+        # Whoever speaks no TLS, or leaves, or takes too long, is no error of this process.
+        with suppress(OSError):
+            try:
+                transport, _ = await self._loop.connect_accepted_socket(
+                    self._factory, connection, ssl=tls.context, ssl_shutdown_timeout=_TLS_GOODBYE_S
+                )
+            finally:
+                unfinished.discard(handshake)
+                self._handshakes.discard(handshake)
+            if self._closed:
+                transport.close()

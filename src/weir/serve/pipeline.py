@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
 
 from weir.broker.broker import Broker
 from weir.broker.redis import RedisBroker
@@ -67,6 +71,15 @@ def session_options(settings: Settings, *, master: str | None = None) -> Session
         scratch=_folder(settings) / "scratch",
         bundle=settings.pipeline.bundle,
     )
+
+
+def jvm_answers() -> bool:
+    """Whether Spark's JVM answers a call, or none was started yet; hangs while it hangs."""
+    context: Any = SparkContext._active_spark_context
+    try:
+        return context is None or context._jvm is None or context._jvm.System.nanoTime() is not None
+    except (Py4JError, OSError):
+        return False
 
 
 def audit_in_thread(options: PipelineOptions) -> RunAudit:

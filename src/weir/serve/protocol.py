@@ -20,6 +20,7 @@ from weir.api.wire import ARRIVAL, ENDED_BY
 from weir.errors import Malformed, WeirError
 from weir.model.holders import Holder
 from weir.model.ids import new_id
+from weir.serve.forwarded import TrustedProxies
 from weir.serve.transport import PoliteTransport
 from weir.serve.unfinished import UnfinishedRequests, client_of
 
@@ -45,9 +46,18 @@ class Phase(IntEnum):
 class LimitedProtocol(HttpToolsProtocol):
     """Ends requests that are too slow or too large, before and after they were answered."""
 
-    def __init__(self, *args: Any, limits: Limits, unfinished: UnfinishedRequests, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        limits: Limits,
+        unfinished: UnfinishedRequests,
+        proxies: TrustedProxies | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.limits = limits
+        self._proxies = proxies
+        """Those that are believed; None if the peer of this connection is not one of them."""
         self.client_key: Hashable = None
         self._address: Hashable = None
         self.verified = False
@@ -97,6 +107,8 @@ class LimitedProtocol(HttpToolsProtocol):
         )
         super().connection_made(self._outlet)  # type: ignore[arg-type]
         self.client_key = self._address = client_of(self.client[0]) if self.client else None
+        if self._proxies is not None and not (self.client and self._proxies.trust(self.client[0])):
+            self._proxies = None
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -167,7 +179,19 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._check_head()
         self._phase = Phase.BODY
+        if self._proxies is not None:
+            self._believe(self._proxies)
         self.start_request()
+
+    def _believe(self, proxies: TrustedProxies) -> None:
+        """Take over what a trusted proxy says of its client."""
+        host, scheme = proxies.client(self.headers), proxies.scheme(self.headers)
+        if host is not None:
+            # The port of the client is not in the headers.
+            self.scope["client"] = (host, 0)
+            self.client_key = client_of(host)
+        if scheme is not None:
+            self.scope["scheme"] = scheme
 
     def start_request(self) -> None:
         """Hand the request on. Until its body is complete, an answer ends the connection."""

@@ -15,7 +15,9 @@ from weir.serve.address import published_address
 from weir.serve.bootstrap import bootstrap_tokens
 from weir.serve.build import open_process
 from weir.serve.collector import calm_collector
+from weir.serve.forwarded import TrustedProxies
 from weir.serve.server import bind, listening, raise_file_limit
+from weir.serve.tls import certificate_files
 from weir.settings import Settings, StoreUrls
 
 log = structlog.get_logger("weir.serve")
@@ -30,6 +32,8 @@ async def served(
     With `token_dir`, the first tokens and the address of the API are kept there for other commands.
     """
     raise_file_limit()
+    tls = certificate_files(settings.api.tls_certificate, settings.api.tls_key)
+    proxies = TrustedProxies(settings.api.trusted_proxies) if settings.api.trusted_proxies else None
     listener = bind(settings.api.host, settings.api.port)
     try:
         async with open_process(settings, urls, accept_loss=accept_loss) as process:
@@ -43,6 +47,8 @@ async def served(
                     listener,
                     stopping=services.stopping.set,
                     limits=services.limits,
+                    tls=tls,
+                    proxies=proxies,
                 ) as url,
             ):
                 calm_collector()

@@ -13,9 +13,12 @@ from starlette.types import ASGIApp
 
 from weir.api.limits import Limits
 from weir.errors import Misconfigured
+from weir.model.asyncio_tasks import cancel_and_wait
 from weir.serve.accept import Acceptor
+from weir.serve.forwarded import TrustedProxies
 from weir.serve.protocol import LimitedProtocol
 from weir.serve.shedding import SheddingProtocol, shedder_of
+from weir.serve.tls import CertificateFiles
 from weir.serve.unfinished import UnfinishedRequests
 
 GRACE_S = 20
@@ -28,9 +31,18 @@ MAX_FILES = 65_536
 class HttpServer(uvicorn.Server):
     """uvicorn with limits, with `Acceptor` instead of its servers, and without its signal handlers."""
 
-    def __init__(self, config: uvicorn.Config, limits: Limits) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        limits: Limits,
+        *,
+        tls: CertificateFiles | None = None,
+        proxies: TrustedProxies | None = None,
+    ) -> None:
         super().__init__(config)
         self._limits = limits
+        self._tls = tls
+        self._proxies = proxies
         self.unfinished = UnfinishedRequests(limits)
         self._shedder = shedder_of(config.app)
 
@@ -38,7 +50,12 @@ class HttpServer(uvicorn.Server):
         await super().startup(sockets=[])
         self.servers += [
             Acceptor(  # type: ignore[misc]
-                listener, self._protocol, backlog=self.config.backlog, relieve=self._relieve
+                listener,
+                self._protocol,
+                backlog=self.config.backlog,
+                relieve=self._relieve,
+                tls=self._tls,
+                unfinished=self.unfinished,
             )
             for listener in sockets or ()
         ]
@@ -56,6 +73,7 @@ class HttpServer(uvicorn.Server):
             limits=self._limits,
             unfinished=self.unfinished,
             shedder=self._shedder,
+            proxies=self._proxies,
         )
 
     def _relieve(self, count: int) -> None:
@@ -100,26 +118,32 @@ async def listening(
     stopping: Callable[[], None],
     limits: Limits | None = None,
     grace_s: int = GRACE_S,
+    tls: CertificateFiles | None = None,
+    proxies: TrustedProxies | None = None,
 ) -> AsyncIterator[str]:
     """Answer requests while the block runs; yields the base URL.
 
     On the way out `stopping` is called, new connections are refused, and what is in progress may finish.
     """
-    server = HttpServer(_config(app, grace_s), limits or Limits())
+    server = HttpServer(_config(app, grace_s), limits or Limits(), tls=tls, proxies=proxies)
     task = asyncio.create_task(server.serve(sockets=[listener]), name="http")
+    watch = asyncio.create_task(tls.watch(), name="certificate") if tls is not None else None
     try:
         await _wait_started(server, task)
-        yield base_url(listener)
+        yield base_url(listener, secure=tls is not None)
     finally:
+        if watch is not None:
+            await cancel_and_wait([watch])
         stopping()
         server.should_exit = True
         await task
         listener.close()
 
 
-def base_url(listener: socket.socket) -> str:
+def base_url(listener: socket.socket, *, secure: bool = False) -> str:
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if secure else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _config(app: ASGIApp, grace_s: int) -> uvicorn.Config:

