@@ -28,6 +28,8 @@ from weir.settings import Settings, WorkerSettings
 from weir.spec.language import read_spec
 from weir.telemetry.live_workers import LiveWorkers
 
+# Python needs a second to import a worker, and ten on a machine that is busy with other tests.
+START_S = 60.0
 ROOT = Path(__file__).parents[1]
 SPEC = """
 app A {
@@ -130,7 +132,7 @@ async def place(
 async def test_a_killed_process_is_replaced_and_its_messages_are_delivered_again(place: Place) -> None:
     async with place.supervised("--concurrency", "4") as supervisor:
         await place.put(range(40), pause_s=0.3)
-        await until(lambda: len({note.pid for note in place.notes("began")}) == 2)
+        await until(lambda: len({note.pid for note in place.notes("began")}) == 2, within_s=START_S)
         victim = place.notes("began")[-1].pid
         held = {note.number for note in place.notes("began") if note.pid == victim}
         held -= {note.number for note in place.notes("ended")}
@@ -141,8 +143,8 @@ async def test_a_killed_process_is_replaced_and_its_messages_are_delivered_again
                 await place.broker.sweep(shard)
             return {note.number for note in place.notes("ended")} == set(range(40))
 
-        await until(all_done, within_s=30)
-        await until(lambda: len({one.pid for one in descendants(supervisor.pid)}) == 2)
+        await until(all_done, within_s=START_S)
+        await until(lambda: len({one.pid for one in descendants(supervisor.pid)}) == 2, within_s=START_S)
         again = {note.number for note in place.notes("began") if note.attempt > 1}
         assert held <= again
         pids = {note.pid for note in place.notes("began")}
@@ -154,9 +156,9 @@ async def test_a_killed_process_is_replaced_and_its_messages_are_delivered_again
 async def test_a_stop_lets_handlers_finish_and_loses_nothing(place: Place) -> None:
     async with place.supervised("--concurrency", "3") as supervisor:
         await place.put(range(60), pause_s=0.1)
-        await until(lambda: len(place.notes("ended")) >= 10)
+        await until(lambda: len(place.notes("ended")) >= 10, within_s=START_S)
         supervisor.send_signal(signal.SIGTERM)
-        await until(lambda: supervisor.poll() is not None, within_s=30)
+        await until(lambda: supervisor.poll() is not None, within_s=START_S)
         assert supervisor.returncode == 0
     began = Counter(note.number for note in place.notes("began"))
     ended = Counter(note.number for note in place.notes("ended"))
@@ -174,9 +176,9 @@ async def test_each_process_is_a_worker_of_its_own(place: Place) -> None:
 
     try:
         async with place.supervised() as supervisor:
-            await until(lambda: _count(alive, 2))
+            await until(lambda: _count(alive, 2), within_s=START_S)
             supervisor.send_signal(signal.SIGINT)
-            await until(lambda: supervisor.poll() is not None, within_s=30)
+            await until(lambda: supervisor.poll() is not None, within_s=START_S)
             assert supervisor.returncode == 0
             assert not await alive(), "a worker that ended well takes its note away"
     finally:
@@ -189,7 +191,7 @@ async def _count(look, count: int) -> bool:
 
 async def test_processes_that_are_misconfigured_are_not_started_again(place: Place) -> None:
     async with place.supervised(app="nowhere_at_all:app") as supervisor:
-        await until(lambda: supervisor.poll() is not None, within_s=30)
+        await until(lambda: supervisor.poll() is not None, within_s=START_S)
         assert supervisor.returncode == 2
         assert not descendants(supervisor.pid)
     assert "cannot be imported" in place.log()
@@ -199,8 +201,8 @@ async def test_processes_that_are_misconfigured_are_not_started_again(place: Pla
 async def test_processes_drain_when_their_supervisor_is_killed(place: Place) -> None:
     async with place.supervised() as supervisor:
         await place.put(range(4), pause_s=0.5)
-        await until(lambda: place.notes("began"))
+        await until(lambda: place.notes("began"), within_s=START_S)
         below = [one.pid for one in descendants(supervisor.pid)]
         kill9(supervisor.pid)
-        await until(lambda: not any(is_alive(pid) for pid in below), within_s=30)
+        await until(lambda: not any(is_alive(pid) for pid in below), within_s=START_S)
     assert len(place.notes("began")) == len(place.notes("ended"))
