@@ -49,7 +49,7 @@ def relay(scope: ApiScope, database: DatabaseOption) -> None:
 @app.command()
 def status(database: DatabaseOption, as_json: JsonOption = False) -> None:
     """Show how many messages wait in the outbox, since when, and how many can never be pushed."""
-    print_fields(run_until_done(outbox_figures(database)), as_json=as_json)
+    print_fields(run_until_done(outbox_figures(database)) or {}, as_json=as_json)
 
 
 def _client(options: ClientOptions) -> AsyncWeir:

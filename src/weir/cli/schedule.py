@@ -164,7 +164,7 @@ def run_text(run: Document | None) -> str:
         return ""
     if run["ticks"] > 1:
         return f"{run['outcome']} {amount(run['ticks'], 'tick')}"
-    return run["outcome"] + (f", {run['ended']}" if run["ended"] else "")
+    return f"{run['outcome']}, {run['ended']}" if run["ended"] else str(run["outcome"])
 
 
 _COLUMNS: Columns = {

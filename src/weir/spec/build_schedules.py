@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from weir.errors import InvalidInput, TooLarge
 from weir.spec.ir import MissedTicks, Overlap, ScheduleSpec, Timing
@@ -42,11 +43,11 @@ def _timing(section: SpecSection, entry: SyntaxEntry) -> Timing:
         notes.add("a schedule needs either `cron` or `every`; give one of them", span)
     if zone is not None and "cron" not in written:
         notes.add("`timezone` belongs to `cron`; an interval needs none", notes.spans[(*path, "timezone")])
-    elif zone is not None and not _noted(notes, (*path, "timezone"), lambda: check_timezone(zone)):
+    elif zone is not None and not _noted(notes, (*path, "timezone"), partial(check_timezone, zone)):
         zone = None
     timezone = zone or Timing().timezone
     if cron is not None:
-        _noted(notes, (*path, "cron"), lambda: check_cron(cron, timezone))
+        _noted(notes, (*path, "cron"), partial(check_cron, cron, timezone))
     return Timing(cron=cron, every_ms=every_ms, timezone=timezone)
 
 
@@ -71,7 +72,7 @@ def _payload(section: SpecSection) -> object:
     for message, span in found.mistakes:
         section.notes.add(message, span)
     if not found.mistakes:
-        _noted(section.notes, (*section.path, "payload"), lambda: check_payload(found.value))
+        _noted(section.notes, (*section.path, "payload"), partial(check_payload, found.value))
     return found.value
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
@@ -133,6 +134,14 @@ def one_line(expression: str) -> str:
     return _SPACES.sub(lambda found: found[1] or " ", expression.strip())
 
 
+class _Member(NamedTuple):
+    """One member of a JSON object."""
+
+    name: str
+    span: SourceSpan
+    value: JsonValue
+
+
 @v_args(inline=True)
 class _ToTree(Transformer[Token, SyntaxEntry]):
     """Turns grammar rules into nodes while the parser runs."""
@@ -199,24 +208,23 @@ class _ToTree(Transformer[Token, SyntaxEntry]):
         span = _span(key)
         return SyntaxEntry(str(key), span, _across(span, value.span), value=value)
 
-    def object(self, *rest: object) -> JsonValue:
-        *members, close = rest
+    def object(self, *rest: _Member | Token) -> JsonValue:
+        members = [part for part in rest if isinstance(part, _Member)]
         found: dict[str, object] = {}
-        mistakes: list[tuple[str, SourceSpan]] = []
-        for name, span, value in members:  # type: ignore[misc]
-            if name in found:
-                mistakes.append((f"`{name}` stands twice in this object; keep one", span))
-            found[name] = value.value
-            mistakes += value.mistakes
-        return _json(found, members[0][1] if members else None, close, mistakes)  # type: ignore[index, arg-type]
+        mistakes = [mistake for member in members for mistake in member.value.mistakes]
+        for member in members:
+            if member.name in found:
+                mistakes.append((f"`{member.name}` stands twice in this object; keep one", member.span))
+            found[member.name] = member.value.value
+        return _json(found, members[0].span if members else None, rest[-1], mistakes)
 
-    def member(self, key: Token, value: JsonValue) -> tuple[str, SourceSpan, JsonValue]:
-        return unescaped(key) if key.type == "STRING" else str(key), _span(key), value
+    def member(self, key: Token, value: JsonValue) -> _Member:
+        return _Member(unescaped(key) if key.type == "STRING" else str(key), _span(key), value)
 
     def array(self, *rest: JsonValue | Token) -> JsonValue:
         items = [part for part in rest if isinstance(part, JsonValue)]
         mistakes = [mistake for item in items for mistake in item.mistakes]
-        return _json([item.value for item in items], items[0].span if items else None, rest[-1], mistakes)  # type: ignore[arg-type]
+        return _json([item.value for item in items], items[0].span if items else None, rest[-1], mistakes)
 
     def literal(self, token: Token) -> JsonValue:
         text, span = str(token), _span(token)
@@ -251,8 +259,9 @@ class _ToTree(Transformer[Token, SyntaxEntry]):
 
 
 def _json(
-    value: object, first: SourceSpan | None, close: Token, mistakes: Sequence[tuple[str, SourceSpan]]
+    value: object, first: SourceSpan | None, close: object, mistakes: Sequence[tuple[str, SourceSpan]]
 ) -> JsonValue:
+    assert isinstance(close, Token)
     end = _span(close)
     return JsonValue(value, _across(first or end, end), tuple(mistakes))
 
