@@ -120,7 +120,7 @@ async def test_the_end_does_not_wait_for_a_handshake(files: CertificatePair) -> 
         async with serving(PATIENT, tls=tls) as port:
             before = psutil.Process().num_fds()
             _, writer = await asyncio.open_connection("127.0.0.1", port)
-            await until(lambda: psutil.Process().num_fds() == before + 2)
+            await until(lambda: psutil.Process().num_fds() >= before + 2)
         writer.transport.abort()
 
 

@@ -15,7 +15,6 @@ from typer.main import get_command
 
 import weir as weir_package
 from weir import __version__
-from weir.cli.extras import missing_extra
 from weir.errors import Misconfigured, WeirError
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -193,6 +192,8 @@ def main(argv: list[str] | None = None) -> Any:
         _refuse_old_spelling(words)
         return group(args=argv, prog_name="weir")
     except ModuleNotFoundError as error:
+        from weir.cli.extras import missing_extra
+
         missing = missing_extra(error, words)
         if missing is None:
             raise
