@@ -22,6 +22,7 @@
     weir:{shard-3}:e:ENV:active          zset    its queues that may be served -> their turn
     weir:{shard-3}:e:ENV:queues          zset    its defined queues, all with score 0
     weir:{shard-3}:q:QUEUE               hash    c: packed promises, state: packed state, paused, popped;
+                                                 index: how far messages of older programs are indexed;
                                                  s: the state of version 0, until the queue next changes
     weir:{shard-3}:q:QUEUE:ready         zset    members that are available -> priority band + time
     weir:{shard-3}:q:QUEUE:heads         zset    ordered queues: the members that may be handed out
@@ -31,7 +32,9 @@
     weir:{shard-3}:q:QUEUE:expiry        zset    members whose expiry is out of line with `ready` -> time
     weir:{shard-3}:q:QUEUE:leases        hash    id -> packed lease and member
     weir:{shard-3}:q:QUEUE:deadlines     zset    id -> end of its lease
-    weir:{shard-3}:q:QUEUE:bodies        hash    id -> packed body, from enqueue to the end
+    weir:{shard-3}:q:QUEUE:bodies        hash    id -> packed body and first place, from enqueue to the end
+    weir:{shard-3}:q:QUEUE:places        hash    id -> packed place, of messages that moved since enqueue
+    weir:{shard-3}:q:QUEUE:revoked       zset    id + token of leases whose message was cancelled -> their end
     weir:{shard-3}:q:QUEUE:errors        hash    id -> last error
     weir:{shard-3}:q:QUEUE:seen          hash    idempotency key -> packed answer
     weir:{shard-3}:q:QUEUE:seen_until    zset    idempotency key -> end of its window
@@ -82,6 +85,8 @@ QUEUE_PARTS = (
     "leases",
     "deadlines",
     "bodies",
+    "places",
+    "revoked",
     "errors",
     "seen",
     "seen_until",

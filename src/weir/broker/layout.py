@@ -31,6 +31,8 @@ ORDERINGS = tuple(Ordering)
 _LUA_FORMATS = {
     # sequence, id, attempts, enqueued, available, expires, priority; then the ordering key
     "MEMBER": ">I8c16I4I8I8I8I1",
+    # sequence, attempts, enqueued, available, expires, priority: a member without its id; then the ordering key
+    "PLACE": ">I8I4I8I8I8I1",
     # deadline, token, length of the consumer's name; then the name and the member
     "LEASE": ">I8c16I1",
     # id, priority (NO_PRIORITY: the queue's), deliver_at, delay, ttl, lengths of the two keys
@@ -54,10 +56,12 @@ PROMISES = Record(
 # A counter that comes later belongs to a later version of the state.
 _FIRST_COUNTERS = QUEUE_COUNTERS[:8]
 _MARKS = ("sequence", "top_available", "top_expires", "alarm_set", "touched")
-STATE = Record(name="STATE", added=(_wide(*_FIRST_COUNTERS, *_MARKS), (), _wide("reserved")))
+_RETRIES = ("retrying", "uncounted")
+STATE = Record(name="STATE", added=(_wide(*_FIRST_COUNTERS, *_MARKS), (), _wide("reserved"), _wide("cancelled", *_RETRIES)))
 """Odometers; the last sequence number; latest available and expires of the members that `expiry` does not
 list; the alarm that was set; when the queue was last noted as touched. Version 1 only says its version.
-Version 2: how many messages the operations behind closed gates will bring."""
+Version 2: how many messages the operations behind closed gates will bring. Version 3: the odometer of cancelled messages;
+how many wait for a retry; 1 if an older program left too many to count them. Bodies end with the message's place since."""
 
 DEAD = Record(
     name="DEAD",
@@ -89,8 +93,16 @@ HANDED = python_struct(_LUA_FORMATS["HANDED"])
 FAILURE = Struct(">16s16sQI")
 """Id, token, delay plus one (0: none given), chance in 2^32; the scripts read it as `>c16c16I8I4`."""
 _BODY = Struct("<BBI")
-"""Lengths of the key, the idempotency key and the headers; then these and the payload."""
-_PLAIN_BODY = _BODY.pack(0, 0, 0)
+"""Lengths of the key, the idempotency key and the headers; then these, the payload, and the message's place.
+
+The highest bit of the headers' length says that the place follows; a body of before version 3 of the state has neither.
+"""
+PLACED = 0x80
+"""This bit in the last byte of the headers' length."""
+_PLACED_LENGTH = PLACED << 24
+_PLACE_SIZE = python_struct(_LUA_FORMATS["PLACE"]).size
+_PLAIN_BODY = _BODY.pack(0, 0, _PLACED_LENGTH)
+MEMBER = python_struct(_LUA_FORMATS["MEMBER"])
 JITTER_SCALE = 1_000_000
 DEATH_REASONS = tuple(DeathReason)
 """A dead message stores the position of its reason here."""
@@ -138,7 +150,7 @@ def lua_death_reasons() -> str:
 
 def lua_state_marks() -> str:
     """The part of the state that a queue without messages does not need."""
-    return f"local STATE_MARKS = {{{', '.join(repr(name) for name in _MARKS)}}}\n"
+    return f"local STATE_MARKS = {{{', '.join(repr(name) for name in (*_MARKS, *_RETRIES))}}}\n"
 
 
 def lua_block() -> str:
@@ -147,6 +159,7 @@ def lua_block() -> str:
         **{name: f"'{layout}'" for name, layout in _LUA_FORMATS.items()},
         "FAILURE": "'>c16c16I8I4'",
         "NO_PRIORITY": NO_PRIORITY,
+        "PLACED": PLACED,
         "BAND": BAND,
         "JITTER_SCALE": JITTER_SCALE,
     }
@@ -216,7 +229,7 @@ def _pack_full_arrival(message: NewMessage) -> tuple[bytes, bytes]:
     headers = orjson.dumps(dict(message.headers)) if message.headers else b""
     head = ARRIVAL.pack(id_bytes(message.id), *_terms(message), len(key), len(idempotency))
     digest = hashlib.blake2b(message.payload, digest_size=16).digest() if idempotency else b""
-    body = _BODY.pack(len(key), len(idempotency), len(headers))
+    body = _BODY.pack(len(key), len(idempotency), len(headers) | _PLACED_LENGTH)
     return (
         b"".join((head, key, idempotency, digest)),
         b"".join((body, key, idempotency, headers, message.payload)),
@@ -226,9 +239,13 @@ def _pack_full_arrival(message: NewMessage) -> tuple[bytes, bytes]:
 def unpack_body(data: bytes, start: int) -> tuple[str | None, str | None, Mapping[str, str], bytes]:
     """Key, idempotency key, headers and payload of the body that begins at `start`."""
     key_size, idempotency_size, headers_size = _BODY.unpack_from(data, start)
+    end = len(data)
+    if headers_size >= _PLACED_LENGTH:
+        headers_size -= _PLACED_LENGTH
+        end -= _PLACE_SIZE
     start += _BODY.size
     if not (key_size or idempotency_size or headers_size):
-        return None, None, NO_HEADERS, data[start:]
+        return None, None, NO_HEADERS, data[start:end]
     idempotency_at = start + key_size
     headers_at = idempotency_at + idempotency_size
     payload_at = headers_at + headers_size
@@ -236,5 +253,10 @@ def unpack_body(data: bytes, start: int) -> tuple[str | None, str | None, Mappin
         data[start:idempotency_at].decode() if key_size else None,
         data[idempotency_at:headers_at].decode() if idempotency_size else None,
         orjson.loads(data[headers_at:payload_at]) if headers_size else NO_HEADERS,
-        data[payload_at:],
+        data[payload_at:end],
     )
+
+
+def unpack_front(data: bytes) -> tuple[str | None, str | None, Mapping[str, str], bytes]:
+    """The same of a body that was cut within its payload, and so has no place at its end."""
+    return unpack_body(data + bytes(_PLACE_SIZE) if data[_BODY.size - 1] & PLACED else data, 0)

@@ -49,6 +49,7 @@ from weir.telemetry.codec import MetricEvent
 from weir.telemetry.events import QueueOperation
 from weir.testing.memory_events import queue_event
 from weir.testing.memory_gates import MemoryGates
+from weir.testing.memory_messages import MemoryMessages
 from weir.testing.memory_queue import MemoryCounts, QueueModel
 from weir.testing.memory_turns import MemoryTurns
 
@@ -60,7 +61,7 @@ _Serve = Callable[[QueueModel, int], list[Delivery]]
 _Step = Callable[[QueueModel, _T, int, MemoryCounts], Settlement]
 
 
-class MemoryBroker:
+class MemoryBroker(MemoryMessages):
     """A `Broker` in memory. `events` records what the Redis broker would append to its stream."""
 
     def __init__(
@@ -309,7 +310,7 @@ class MemoryBroker:
                 continue
             answer = step(model, item, now, counts.setdefault(queue, MemoryCounts()))
             answers.append(answer)
-            if answer is not Settlement.LAPSED:
+            if answer in (Settlement.DONE, Settlement.DEAD):
                 done.add(queue)
         for queue in done:
             self._settle_call(self._queues[queue], operation, counts[queue], always=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from weir.model.handling import error_text
 from weir.model.ids import MessageId
+from weir.model.inspection import Touched
 from weir.model.message import (
     DeadMessage,
     DeathReason,
@@ -77,10 +78,14 @@ class QueueModel:
         self.popped = False
         self.entries: dict[str, WaitingEntry] = {}
         self.odometers: dict[str, int] = dict.fromkeys(QUEUE_COUNTERS, 0)
+        self.moved = False
+        """Whether this call moved a waiting message; the broker sets it back."""
         self.outbox: list[DeadMessage] = []
         """What died in this call; the broker carries it to the shard's outbox."""
         self._sequence = 0
         self._seen: dict[str, tuple[str, bytes, int]] = {}
+        self._revoked: dict[tuple[str, str], int] = {}
+        """Leases of cancelled messages, and when they would have ended."""
 
     def count(self, counts: MemoryCounts, name: str) -> None:
         counts.add(name)
@@ -127,8 +132,14 @@ class QueueModel:
         return ("message", entry.message.id) if key is None else ("key", key)
 
     def _blocks(self, entry: WaitingEntry) -> bool:
-        """Leased, or waiting for a retry: the head of its key, whose followers must wait."""
-        return entry.lease is not None or (entry.attempts > 0 and not entry.ready)
+        """Leased, or waiting for a retry or another time: the head of its key, whose followers must wait."""
+        return entry.lease is not None or (entry.sequence is not None and not entry.ready)
+
+    def head_of(self, entry: WaitingEntry) -> WaitingEntry:
+        """The head of its ordering key: leased, waiting for a retry, or the first in line."""
+        same = [one for one in self.entries.values() if self._order_key(one) == self._order_key(entry)]
+        placed = [one for one in same if one.sequence is not None]
+        return min(placed, key=lambda one: (not self._blocks(one), one.sequence or 0))
 
     @property
     def servable(self) -> bool:
@@ -261,7 +272,7 @@ class QueueModel:
     def extend(self, ref: LeaseRef, now: int, lease_ms: int) -> Settlement:
         entry = self.held(ref, now)
         if entry is None or entry.lease is None:
-            return Settlement.LAPSED
+            return Settlement.CANCELLED if self.revoked(ref, now) else Settlement.LAPSED
         entry.lease.until_ms = now + lease_ms
         return Settlement.DONE
 
@@ -315,6 +326,73 @@ class QueueModel:
             )
         )
 
+    # touched
+
+    def run_now(self, message_id: str, now: int) -> Touched:
+        """Leave where it is what is available; let the rest be so now."""
+        entry = self._untouchable(message_id)
+        if isinstance(entry, Touched):
+            return entry
+        if not entry.ready:
+            self._move(entry, now, available=now)
+        return Touched.DONE
+
+    def reschedule(self, message_id: str, now: int, due: int) -> Touched:
+        entry = self._untouchable(message_id)
+        if isinstance(entry, Touched):
+            return entry
+        if entry.ready and entry not in self.heads():
+            return Touched.BLOCKED
+        if due > now or not entry.ready:
+            due = max(due, now)
+            entry.expires_at_ms += max(0, due - max(now, entry.available_at_ms))
+            self._move(entry, now, available=due)
+        return Touched.DONE
+
+    def change_priority(self, message_id: str, now: int, priority: int) -> Touched:
+        entry = self._untouchable(message_id)
+        if isinstance(entry, Touched):
+            return entry
+        if self.spec.ordering is not Ordering.UNORDERED:
+            return Touched.ORDERED
+        if entry.priority != priority:
+            entry.priority = priority
+            self._move(entry, now, available=entry.available_at_ms)
+        return Touched.DONE
+
+    def _untouchable(self, message_id: str) -> WaitingEntry | Touched:
+        """A waiting message; or why it cannot be moved."""
+        entry = self.entries.get(message_id)
+        if entry is None:
+            return Touched.GONE
+        return entry if entry.lease is None else Touched.LEASED
+
+    def _move(self, entry: WaitingEntry, now: int, *, available: int) -> None:
+        self.moved = True
+        entry.available_at_ms = available
+        entry.ready = False
+        if available <= now:
+            self._make_ready(entry)
+
+    def cancel(self, message_id: str, now: int, counts: MemoryCounts) -> Touched:
+        entry = self.entries.pop(message_id, None)
+        if entry is None:
+            return Touched.GONE
+        self.count(counts, "cancelled")
+        lease = entry.lease
+        if lease is None or lease.until_ms <= now:
+            return Touched.DONE
+        self._revoked[message_id, lease.token] = lease.until_ms
+        return Touched.REVOKED
+
+    def revoked(self, ref: LeaseRef, now: int) -> bool:
+        return self._revoked.get((ref.message_id, ref.token), 0) > now
+
+    def first_of(self, idempotency_key: str, now: int) -> MessageId | None:
+        """The first message that came with this idempotency key within its window."""
+        seen = self._seen.get(idempotency_key)
+        return MessageId(seen[0]) if seen is not None and seen[2] > now else None
+
     # time passes
 
     def bring_back(self, now: int, counts: MemoryCounts) -> None:
@@ -332,6 +410,7 @@ class QueueModel:
         for entry in sorted(expired, key=lambda e: (e.expires_at_ms, e.message.id)):
             self._expire(entry, now, counts)
         self._seen = {key: seen for key, seen in self._seen.items() if seen[2] > now}
+        self._revoked = {lease: until for lease, until in self._revoked.items() if until > now}
 
     def _lapse(self, entry: WaitingEntry, now: int, counts: MemoryCounts) -> None:
         lease = entry.lease

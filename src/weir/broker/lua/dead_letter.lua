@@ -20,7 +20,7 @@ local function step(q, lease, error, _, _, counts)
   local _, _, name, start = struct.unpack(LEASE, lease)
   local _, id, attempts, enqueued, _, _, priority, rest = struct.unpack(MEMBER, lease, start + name)
   bury(q, now, id, attempts, enqueued, priority, DIED.rejected, error)
-  release(q, string.sub(lease, rest))
+  release(q, {string.sub(lease, rest)})
   tally(q, counts, 'dead', 1)
   return 'd'
 end

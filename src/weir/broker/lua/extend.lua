@@ -1,6 +1,6 @@
 -- extend: keep leases for longer, counted from now.
 -- ARGV  7 lease in ms, 8… for each queue its ident and the leases, each id (16) and token (16)
--- Reply {'ok', one letter a lease: d done, l lapsed} | {'stale'}
+-- Reply {'ok', one letter a lease: d done, l lapsed, c cancelled} | {'stale'}
 --- include "call"
 --- include "clock"
 --- include "recorded"
@@ -8,6 +8,7 @@
 --- include "allow_draining"
 --- include "load_queue"
 --- include "held"
+--- include "was_revoked"
 --- include "alarm"
 --- include "finish"
 local before = recorded()
@@ -31,6 +32,8 @@ for at = FIRST_ARGUMENT + 1, #ARGV, 2 do
         some = true
       end
       letters[i] = lease and 'd' or 'l'
+      local named = string.sub(items, 32 * i - 31, 32 * i)
+      if not lease and was_revoked(q.key, named, now) then letters[i] = 'c' end
     end
     if some then
       alarm(q, deadline)

@@ -25,7 +25,7 @@ local function step(q, lease, error, delay, chance, counts)
   local order_key = string.sub(lease, rest)
   if attempts >= q.max_attempts then
     bury(q, now, id, attempts, enqueued, priority, DIED.attempts, error)
-    release(q, order_key)
+    release(q, {order_key})
     tally(q, counts, 'dead', 1)
     return 'x'
   end
@@ -34,7 +34,8 @@ local function step(q, lease, error, delay, chance, counts)
     delay = math.floor(delay - delay * q.jitter / JITTER_SCALE * chance)
   end
   if error ~= '' then redis.call('HSET', q.key.errors, id, error) end
-  postpone(q, sequence, id, attempts, enqueued, now + delay, expires, priority, order_key)
+  local place = postpone(q, sequence, id, attempts, enqueued, now + delay, expires, priority, order_key)
+  redis.call('HSET', q.key.places, id, place)
   tally(q, counts, 'nacked', 1)
   answer[#answer + 1] = delay
   return 'd'

@@ -10,6 +10,7 @@ local function lapse(q, now, counts, bound)
   local leases = redis.call('HMGET', q.key.leases, unpack(ids))
   redis.call('ZREM', q.key.deadlines, unpack(ids))
   redis.call('HDEL', q.key.leases, unpack(ids))
+  local places = {}
   for i, id in ipairs(ids) do
     local deadline, _, size, start = struct.unpack(LEASE, leases[i])
     local consumer = string.sub(leases[i], start, start + size - 1)
@@ -20,12 +21,15 @@ local function lapse(q, now, counts, bound)
     if attempts >= q.max_attempts then
       local error = redis.call('HGET', q.key.errors, id) or ('the lease of `' .. consumer .. '` lapsed')
       bury(q, now, id, attempts, enqueued, priority, DIED.lapsed, error)
-      release(q, order_key)
+      release(q, {order_key})
       tally(q, counts, 'dead', 1)
     else
-      place(q, id, attempts, enqueued, deadline, expires, priority, order_key, true, sequence)
+      places[#places + 1] = id
+      places[#places + 1] =
+        place(q, id, attempts, enqueued, deadline, expires, priority, order_key, true, q.ordered and sequence or nil)
     end
   end
+  if #places > 0 then redis.call('HSET', q.key.places, unpack(places)) end
   tally(q, counts, 'lapsed', #ids)
   return #ids
 end

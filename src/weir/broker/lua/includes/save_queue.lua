@@ -22,8 +22,8 @@ local function save_queue(q, now)
     redis.call('ZADD', shard_key.touched, now, q.ident)
     q.touched = now
   end
+  if q.older then upgrade_queue(q, now) end
   redis.call('HSET', q.key.base, 'state', pack_state(q))
-  if q.version_0 then upgrade_queue(q, now) end
   local base = q.environment_key.base
   if holds ~= q.depth_before then redis.call('HINCRBY', base, 'depth', holds - q.depth_before) end
   if q.running ~= q.running_before then

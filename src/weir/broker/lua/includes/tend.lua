@@ -2,6 +2,7 @@
 --- include "promote"
 --- include "expire"
 --- include "forget_seen"
+--- include "forget_revoked"
 --- include "rearm"
 --- include "finish"
 --- include "save_queue"
@@ -16,6 +17,7 @@ local function tend(q, now, bound)
   if gone > 0 then finish(q, 'expire', expiries, {}, now) end
   used = used + gone
   used = used + forget_seen(q, now, bound - used)
+  used = used + forget_revoked(q, now, bound - used)
   rearm(q)
   save_queue(q, now)
   return used, lapses, expiries

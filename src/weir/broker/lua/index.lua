@@ -1,0 +1,26 @@
+-- index: note the places of messages that an older program put in, a step per call. Afterwards each can be found by its id.
+-- ARGV  7 ident
+-- Reply {'ok', '1' if there are more} | {'unknown'}
+--- include "call"
+--- include "clock"
+--- include "load_queue"
+--- include "save_queue"
+local STEP = 500
+local q = load_queue(ARGV[FIRST_ARGUMENT])
+if not q then return {'unknown'} end
+-- Written back in this version, the queue is refused by older programs, so none of them adds messages behind the walk.
+if q.older then save_queue(q, clock()) end
+local keys = q.key
+-- A message that moves during the walk notes its place itself, and one that stays is seen.
+local walked = redis.call('HGET', keys.base, 'index') or 'ready 0'
+if walked == 'all' then return {'ok', '0'} end
+local part, cursor = string.match(walked, '^(%l+) (%d+)$')
+local page = redis.call('ZSCAN', keys[part], cursor, 'COUNT', STEP)
+for i = 1, #page[2], 2 do
+  local member = page[2][i]
+  redis.call('HSETNX', keys.places, string.sub(member, 9, 24), string.sub(member, 1, 8) .. string.sub(member, 25))
+end
+local next_step = part .. ' ' .. page[1]
+if page[1] == '0' then next_step = part == 'ready' and 'delayed 0' or 'all' end
+redis.call('HSET', keys.base, 'index', next_step)
+return {'ok', next_step == 'all' and '0' or '1'}
