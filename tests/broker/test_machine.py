@@ -323,9 +323,7 @@ class Brokers(RuleBasedStateMachine):
         as_delay=st.booleans(),
         lost=st.booleans(),
     )
-    def reschedule(
-        self, name: str, picks: list[int], delay_ms: int, as_delay: bool, lost: bool
-    ) -> None:
+    def reschedule(self, name: str, picks: list[int], delay_ms: int, as_delay: bool, lost: bool) -> None:
         self.lossy.lose = int(lost)
         due = {"delay_ms": max(0, delay_ms)} if as_delay else {"at_ms": self.clock.now_ms() + delay_ms}
         self.same("reschedule", self.queue(name), self.some_ids(name, picks), **due)

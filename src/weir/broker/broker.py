@@ -237,10 +237,10 @@ class Broker(Protocol):
     ) -> MessagePage:
         """A page of the messages in one state, with previews of payloads; the next begins at its cursor.
 
-        A message that stays in its state during the walk is shown exactly once. Each call does bounded work, so a
-        page may hold fewer messages than asked for, or none, before the end. Due order: ready ones as they will be
-        handed out, scheduled and retrying ones as they become available, blocked ones by key and place, leased ones
-        by id. Conflict if more than 50,000 are leased.
+        A message that stays in its state during the walk is shown exactly once. Each call does bounded work,
+        so a page may hold fewer messages than asked for, or none, before the end. Ready ones come as they
+        will be handed out, scheduled and retrying ones as they become available, blocked ones by key and
+        place, leased ones by id. Conflict if more than 50,000 are leased.
         """
 
     async def show_message(self, queue: QueueRef, message_id: MessageId) -> MessageDetail | None:
@@ -266,28 +266,27 @@ class Broker(Protocol):
         at_ms: int | None = None,
         delay_ms: int | None = None,
     ) -> list[Touched]:
-        """Let waiting messages be available at another time, or after a delay. What they have left to live after it
-        stays.
+        """Let waiting messages be available at another time, or after a delay.
 
-        Order holds in an ordered queue. The head of a key that must wait remains its head, so the others of its key
-        wait with it, as they do for a retry. A message behind a head is BLOCKED, and stays. A scheduled message has
-        no place in the order yet.
+        What they have left to live after it stays. Order holds in an ordered queue. The head of a key that
+        must wait remains its head, so the others of its key wait with it, as they do for a retry. A message
+        behind a head is BLOCKED, and stays. A scheduled message has no place in the order yet.
         """
 
     async def change_priority(
         self, queue: QueueRef, message_ids: Sequence[MessageId], priority: int
     ) -> list[Touched]:
-        """Let waiting messages be served earlier or later; those of an ordered queue are ORDERED, and stay."""
+        """Let waiting messages be served earlier or later; those of ordered queues are ORDERED, and stay."""
 
     async def cancel(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[Touched]:
         """Remove messages for good that wait or are leased; they are counted as cancelled.
 
-        The lease of a leased one is revoked: settling it changes nothing, `extend` answers CANCELLED, and `revoked`
-        tells of it until the lease would have ended. The next of its key is free.
+        The lease of a leased one is revoked: settling it changes nothing, `extend` answers CANCELLED, and
+        `revoked` tells of it until the lease would have ended. The next of its key is free.
         """
 
     async def revoked(self, leases: Sequence[LeaseRef]) -> list[bool]:
-        """Which of these leases were revoked, because their messages were cancelled. Cheap enough to ask often."""
+        """Which of these leases were revoked, because their messages were cancelled; asking is cheap."""
 
     async def close_gates(
         self, queue: QueueRef, gates: Sequence[Gated], *, within_room: bool = False

@@ -1,4 +1,4 @@
-"""From the replies of the scripts that look at messages to pages, details and outcomes; and the cursors of pages."""
+"""From the replies of the scripts that look at messages to pages, details and outcomes; cursors of pages."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ ORDERINGS = tuple(Ordering)
 _LUA_FORMATS = {
     # sequence, id, attempts, enqueued, available, expires, priority; then the ordering key
     "MEMBER": ">I8c16I4I8I8I8I1",
-    # sequence, attempts, enqueued, available, expires, priority: a member without its id; then the ordering key
+    # sequence, attempts, enqueued, available, expires, priority: a member without its id; then the
+    # ordering key
     "PLACE": ">I8I4I8I8I8I1",
     # deadline, token, length of the consumer's name; then the name and the member
     "LEASE": ">I8c16I1",
@@ -57,11 +58,15 @@ PROMISES = Record(
 _FIRST_COUNTERS = QUEUE_COUNTERS[:8]
 _MARKS = ("sequence", "top_available", "top_expires", "alarm_set", "touched")
 _RETRIES = ("retrying", "uncounted")
-STATE = Record(name="STATE", added=(_wide(*_FIRST_COUNTERS, *_MARKS), (), _wide("reserved"), _wide("cancelled", *_RETRIES)))
+STATE = Record(
+    name="STATE",
+    added=(_wide(*_FIRST_COUNTERS, *_MARKS), (), _wide("reserved"), _wide("cancelled", *_RETRIES)),
+)
 """Odometers; the last sequence number; latest available and expires of the members that `expiry` does not
 list; the alarm that was set; when the queue was last noted as touched. Version 1 only says its version.
-Version 2: how many messages the operations behind closed gates will bring. Version 3: the odometer of cancelled messages;
-how many wait for a retry; 1 if an older program left too many to count them. Bodies end with the message's place since."""
+Version 2: how many messages the operations behind closed gates will bring. Version 3: the odometer of
+cancelled messages; how many wait for a retry; 1 if an older program left too many to count them. Since then
+bodies end with the message's place."""
 
 DEAD = Record(
     name="DEAD",
@@ -95,7 +100,8 @@ FAILURE = Struct(">16s16sQI")
 _BODY = Struct("<BBI")
 """Lengths of the key, the idempotency key and the headers; then these, the payload, and the message's place.
 
-The highest bit of the headers' length says that the place follows; a body of before version 3 of the state has neither.
+The highest bit of the headers' length says that the place follows; a body of before version 3 of the state
+has neither.
 """
 PLACED = 0x80
 """This bit in the last byte of the headers' length."""

@@ -1,4 +1,4 @@
-"""Looking at messages on Redis and touching them: the part of the Redis broker that reaches a message by its id."""
+"""Looking at messages on Redis and touching them: the part of the broker that reaches a message by its id."""
 
 from __future__ import annotations
 

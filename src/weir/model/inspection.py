@@ -1,4 +1,4 @@
-"""The types of looking at messages that wait or are leased, and of touching them: pages, details, counts, outcomes."""
+"""The types of looking at messages that wait or are leased, and of touching them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class ListedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePage:
-    """Messages of one state, and where to go on. A page may hold fewer than asked for, or none, before the end."""
+    """Messages of one state. A page may hold fewer than asked for, or none, before the end."""
 
     messages: tuple[ListedMessage, ...]
     cursor: str | None
@@ -108,10 +108,10 @@ class MessageDetail:
     last_error: str | None
     held: Held | None
     ahead: int | None
-    """How many are before it: among those that are ready, of its key if it is blocked, among those that wait for their
-    time or a retry; None if it is leased."""
+    """How many are before it: among those that are ready, of its key if it is blocked, among those that wait
+    for their time or a retry; None if it is leased."""
     behind_id: MessageId | None
-    """The head of its key, if it is blocked; None if an older program locked the key, and it did not move since."""
+    """The head of its key, if it is blocked. None also if an older program made it the head."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +120,7 @@ class MessageCounts:
 
     ready: int
     scheduled: int | None
-    """None if it is unknown how many of `delayed` were never handed out; so only in a queue that an older program left
-    with many, until it has none that waits for its time."""
+    """None if it is unknown: an older program left more than 10,000 of `delayed`, and some remain."""
     retrying: int | None
     delayed: int
     """Scheduled and retrying together."""
@@ -151,7 +150,9 @@ def check_filter(match: MessageFilter) -> None:
     if match.header is not None and not all(isinstance(part, str) for part in match.header):
         raise InvalidInput("a header to search for is not text; give its name and value as text")
     if match.text is not None:
-        check_number(len(match.text), what="the length of the text to search for", least=1, most=MAX_SEARCH_BYTES)
+        check_number(
+            len(match.text), what="the length of the text to search for", least=1, most=MAX_SEARCH_BYTES
+        )
 
 
 def check_page(limit: int) -> None:

@@ -128,7 +128,7 @@ class Settlement(StrEnum):
     LAPSED = "lapsed"
     """The lease lapsed, was settled before or revoked, or belongs to someone else; nothing changed."""
     CANCELLED = "cancelled"
-    """Answered by extend alone: the message was cancelled and the lease revoked, so its handler should stop."""
+    """Answered by extend alone: the message was cancelled and the lease revoked; its handler may stop."""
 
 
 class DeathReason(StrEnum):

@@ -1,4 +1,4 @@
-"""Looking at messages in memory and touching them: the part of the memory broker that reaches a message by its id."""
+"""Looking at messages in memory and touching them: the memory broker's way to a message by its id."""
 
 from __future__ import annotations
 

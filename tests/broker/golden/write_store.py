@@ -1,8 +1,7 @@
-"""Writes `store_v0.json` and `store_v2.json`: a Redis as programs of these layouts left it, with what was said about it
-at the time.
+"""Writes `store_v0.json` and `store_v2.json`: a Redis as programs of these layouts left it.
 
-It ran once with the program of each layout, and stays as the record of how the fixtures came about. (The first program
-spelled a named call `call=NamedCall(lane=…)`.)
+It ran once with the program of each layout, and stays as the record of how the fixtures came about. (The
+first program spelled a named call `call=NamedCall(lane=…)`.)
 
     python write_store.py REDIS_URL store_v2.json
 

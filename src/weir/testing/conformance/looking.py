@@ -1,4 +1,4 @@
-"""Looking: messages that wait or are leased can be listed, found and shown, whatever the queue does meanwhile."""
+"""Looking: messages that wait or are leased can be listed, found and shown while the queue moves."""
 
 from __future__ import annotations
 

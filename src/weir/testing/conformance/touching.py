@@ -44,7 +44,8 @@ class Touching(Promises):
         at = manual_clock.now_ms() + 5_000
         assert await broker.reschedule(queue, [later, back], at_ms=at) == DONE * 2
         assert await broker.reschedule(queue, [back], delay_ms=0) == DONE
-        assert texts(got := await self.take(broker, queue)) == ["now", "back"]
+        got = await self.take(broker, queue)
+        assert texts(got) == ["now", "back"]
         assert await broker.reschedule(queue, [now], delay_ms=1) == LEASED
         await broker.ack([one.lease for one in got])
         assert await broker.reschedule(queue, [now], delay_ms=1) == GONE
@@ -79,7 +80,8 @@ class Touching(Promises):
         assert texts(await self.take(broker, queue)) == ["b0"]
         assert await broker.reschedule(queue, [first], delay_ms=3_000) == DONE
         manual_clock.advance(3_000)
-        assert texts(got := await self.take(broker, queue)) == ["a0"]
+        got = await self.take(broker, queue)
+        assert texts(got) == ["a0"]
         await broker.ack([one.lease for one in got])
         assert texts(await self.take(broker, queue)) == ["a1"]
 
@@ -90,10 +92,12 @@ class Touching(Promises):
         first, second, _ = await self.ids_of(broker, queue, *"abc", ttl_ms=50_000)
         await broker.reschedule(queue, [first], delay_ms=9_000)
         assert await broker.cancel(queue, [first]) == DONE
-        assert texts(got := await self.take(broker, queue)) == ["b"]
+        got = await self.take(broker, queue)
+        assert texts(got) == ["b"]
         await broker.nack([Failure(lease=got[0].lease, delay_ms=1_000)])
         assert await broker.run_now(queue, [second]) == DONE
-        assert texts(got := await self.take(broker, queue)) == ["b"]
+        got = await self.take(broker, queue)
+        assert texts(got) == ["b"]
         await broker.dead_letter([Failure(lease=got[0].lease)])
         assert texts(await self.take(broker, queue)) == ["c"]
 
@@ -104,7 +108,8 @@ class Touching(Promises):
         (later,) = await self.ids_of(broker, queue, "later", key="a", delay_ms=9_000)
         await self.put(broker, queue, "a0", key="a")
         assert await broker.run_now(queue, [later]) == DONE
-        assert texts(got := await self.take(broker, queue)) == ["a0"]
+        got = await self.take(broker, queue)
+        assert texts(got) == ["a0"]
         await broker.ack([one.lease for one in got])
         assert texts(await self.take(broker, queue)) == ["later"]
 
