@@ -19,7 +19,7 @@ from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.errors import BrokerUnavailable, Misconfigured
 from weir.model.ids import MessageId
-from weir.model.inspection import MessageState, Touched
+from weir.model.inspection import MessageState, Touched, WaitParts
 from weir.model.message import DeathReason, Delivery, Enqueue, Failure, LeaseRef, NewMessage, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
@@ -275,6 +275,35 @@ async def test_messages_of_older_programs_are_moved_and_cancelled(
     assert await broker.cancel(queue("keyed"), [keyed["a2"]]) == [Touched.DONE]
     assert payloads(await pop(broker, "keyed"))[0] == "a1"
     assert redis.hget(base("plain"), "index") == b"all"
+
+
+@pytest.mark.parametrize("version", STORES)
+async def test_what_messages_of_older_programs_waited_for_is_unknown_until_they_move(
+    broker: RedisBroker, redis: Redis, clock: ManualClock, version: int
+) -> None:
+    fill_with(redis, version=version)
+    ids = await ids_in(broker, "plain")
+    for message_id in ids.values():
+        why = await broker.why(queue("plain"), message_id)
+        assert why is not None
+        assert why.parts.unknown_ms == why.parts.total_ms == why.until_ms - why.enqueued_at_ms
+    lease = held_in(version, "plain", "leased")
+    before = await broker.why(queue("plain"), lease.message_id)
+    await broker.nack([Failure(lease=lease, delay_ms=500)])
+    clock.advance(700)
+    after = await broker.why(queue("plain"), lease.message_id)
+    assert before is not None
+    assert after is not None
+    known = WaitParts(unknown_ms=before.parts.total_ms, backoff_ms=500, unasked_ms=200)
+    assert after.parts == known
+    await broker.pause(queue("plain"))
+    fresh = NewMessage(payload=b"fresh")
+    await broker.cancel(queue("plain"), [ids["usual"], ids["low"]])
+    await broker.enqueue(queue("plain"), [fresh])
+    clock.advance(40)
+    why = await broker.why(queue("plain"), fresh.id)
+    assert why is not None
+    assert why.parts == WaitParts(paused_ms=40)
 
 
 async def test_a_message_whose_body_alone_is_left_is_gone(broker: RedisBroker, redis: Redis) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import groupby, zip_longest
 from typing import Any
 from uuid import uuid4
@@ -34,7 +34,7 @@ from weir.broker.broker import Entry, ForOperations, Gated, GateRule, NamedCall
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.model.ids import MessageId, new_message_id
-from weir.model.inspection import MessageFilter, MessageState
+from weir.model.inspection import MessageFilter, MessageState, WaitParts
 from weir.model.message import Delivery, Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
@@ -93,8 +93,9 @@ class Brokers(RuleBasedStateMachine):
     url = ""
     leases = Bundle("leases")
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(steps_back=st.booleans())
+    def begin(self, steps_back: bool) -> None:
+        self.steps_back = steps_back
         self.loop = asyncio.new_event_loop()
         self.clock = ManualClock()
         tag = uuid4().hex
@@ -232,7 +233,8 @@ class Brokers(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1, 99, 500, 1_000, 2_999, 5_000, 31_000, 61_000, -700, -3_600_000]))
     def step_the_clock(self, ms: int) -> None:
-        self.clock.advance(ms)
+        if ms > 0 or self.steps_back:
+            self.clock.advance(ms)
 
     @rule(name=st.sampled_from([*SPECS, "unknown"]), verb=st.sampled_from(["pause", "resume"]))
     def pause_or_resume(self, name: str, verb: str) -> None:
@@ -351,6 +353,21 @@ class Brokers(RuleBasedStateMachine):
             self.same("show_message", self.queue(name), message_id)
             assert self.same("find_message", self.environment, message_id) == self.queue(name)
         self.same("find_idempotency_key", self.queue(name), "i1")
+
+    @rule(name=st.sampled_from(list(SPECS)))
+    def ask_why(self, name: str) -> None:
+        """What a full log says is what the clocks say, or they say that they do not know."""
+        for message_id in list(self.model._queues[self.queue(name)].entries):
+            model, redis = self.both("why", self.queue(name), message_id)
+            if self.steps_back:
+                continue
+            parts = (asdict(model.parts), asdict(redis.parts))
+            assert replace(model, parts=WaitParts()) == replace(redis, parts=WaitParts())
+            assert model.parts.total_ms == redis.parts.total_ms, parts
+            if redis.parts.unknown_ms == 0:
+                assert parts[0] == parts[1]
+            else:
+                assert all(parts[1][part] <= parts[0][part] for part in parts[0] if part != "unknown_ms")
 
     @rule(
         name=st.sampled_from(list(SPECS)),

@@ -21,6 +21,7 @@ from weir.model.inspection import (
     MessagePage,
     MessageState,
     Touched,
+    Why,
 )
 from weir.model.limits import MAX_BATCH
 from weir.model.message import (
@@ -245,6 +246,9 @@ class Broker(Protocol):
 
     async def show_message(self, queue: QueueRef, message_id: MessageId) -> MessageDetail | None:
         """All that is known of a message that waits or is leased; None if it does neither."""
+
+    async def why(self, queue: QueueRef, message_id: MessageId) -> Why | None:
+        """How long a message that waits or is leased has waited, and for what; None if it does neither."""
 
     async def count_messages(self, queue: QueueRef) -> MessageCounts:
         """How many messages are in each state."""

@@ -23,6 +23,8 @@ from weir.model.inspection import (
     MessagePage,
     MessageState,
     Touched,
+    WaitParts,
+    Why,
 )
 from weir.model.names import QueueRef
 
@@ -147,4 +149,28 @@ def counts(reply: Sequence[Any]) -> MessageCounts:
         delayed=delayed,
         blocked=blocked,
         leased=leased,
+    )
+
+
+def why(reply: Sequence[Any]) -> Why:
+    state, enqueued, until, scheduled, backoff, blocked, paused, limited = reply[1:9]
+    environment_limited, unasked, unknown, leased, behind = reply[9:]
+    known = scheduled + backoff + blocked + paused + limited + environment_limited + unasked + unknown
+    return Why(
+        state=MessageState(state.decode()),
+        enqueued_at_ms=enqueued,
+        until_ms=until,
+        leased_ms=leased,
+        parts=WaitParts(
+            scheduled_ms=scheduled,
+            backoff_ms=backoff,
+            blocked_ms=blocked,
+            paused_ms=paused,
+            queue_limit_ms=limited,
+            environment_limit_ms=environment_limited,
+            unasked_ms=unasked,
+            turn_ms=until - enqueued - leased - known,
+            unknown_ms=unknown,
+        ),
+        behind_id=MessageId(layout.id_text(behind)) if behind else None,
     )

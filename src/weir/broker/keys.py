@@ -18,7 +18,8 @@
     weir:{shard-3}:voided                zset    operations that shall never run -> when that was said
     weir:{shard-3}:wake                  channel queues or environments that became servable
     weir:{shard-3}:op:SLOT               string  number and reply of the last call in a slot
-    weir:{shard-3}:e:ENV                 hash    limit, depth, running of an environment
+    weir:{shard-3}:e:ENV                 hash    limit, depth, running of an environment; limited, asked:
+                                                 when its limit was reached, and when nobody asked
     weir:{shard-3}:e:ENV:active          zset    its queues that may be served -> their turn
     weir:{shard-3}:e:ENV:queues          zset    its defined queues, all with score 0
     weir:{shard-3}:q:QUEUE               hash    c: packed promises, state: packed state, paused, popped;

@@ -39,6 +39,7 @@ from weir.model.inspection import (
     MessagePage,
     MessageState,
     Touched,
+    Why,
 )
 from weir.model.limits import MAX_BATCH
 from weir.model.message import (
@@ -268,6 +269,10 @@ class Observed:
     async def show_message(self, queue: QueueRef, message_id: MessageId) -> MessageDetail | None:
         with self._heard("show_message", 1):
             return await self.inner.show_message(queue, message_id)
+
+    async def why(self, queue: QueueRef, message_id: MessageId) -> Why | None:
+        with self._heard("why", 1):
+            return await self.inner.why(queue, message_id)
 
     async def count_messages(self, queue: QueueRef) -> MessageCounts:
         with self._heard("count_messages", 1):

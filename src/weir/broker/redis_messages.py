@@ -17,6 +17,7 @@ from weir.model.inspection import (
     MessagePage,
     MessageState,
     Touched,
+    Why,
     check_filter,
     check_page,
 )
@@ -60,6 +61,14 @@ class RedisMessages:
             await self._index(queue)
             reply = await self._look(queue, "show_message", layout.id_bytes(message_id))
         return inspecting.detail(reply, queue) if len(reply) > 2 else None
+
+    async def why(self, queue: QueueRef, message_id: MessageId) -> Why | None:
+        check_message_id(message_id)
+        reply = await self._look(queue, "why", layout.id_bytes(message_id))
+        if reply[1] == b"unindexed":
+            await self._index(queue)
+            reply = await self._look(queue, "why", layout.id_bytes(message_id))
+        return inspecting.why(reply) if len(reply) > 2 else None
 
     async def count_messages(self, queue: QueueRef) -> MessageCounts:
         return inspecting.counts(await self._look(queue, "count_messages"))

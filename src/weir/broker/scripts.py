@@ -23,6 +23,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "layout": layout.lua_block,
     "mark": layout.lua_mark,
     "entry": layout.lua_entry,
+    "ask_ms": layout.lua_ask_ms,
     "default_priority": layout.lua_default_priority,
     "death_reasons": layout.lua_death_reasons,
     "state_marks": layout.lua_state_marks,
@@ -72,6 +73,7 @@ VERBS = (
     "switch_metrics",
     "take_dead",
     "void_gates",
+    "why",
 )
 
 

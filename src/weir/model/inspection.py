@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from weir.errors import InvalidInput
@@ -126,6 +126,48 @@ class MessageCounts:
     """Scheduled and retrying together."""
     blocked: int
     leased: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitParts:
+    """What a message waited for, from the broker's acceptance on and without the time that it was leased.
+
+    At each instant the first reason that holds counts, in this order, so the parts add up to the wait.
+    """
+
+    scheduled_ms: int = 0
+    """For its time, before it was first available."""
+    backoff_ms: int = 0
+    """For its next attempt."""
+    blocked_ms: int = 0
+    """Behind the head of its key."""
+    paused_ms: int = 0
+    queue_limit_ms: int = 0
+    environment_limit_ms: int = 0
+    unasked_ms: int = 0
+    """Nobody asked its queue or its environment for messages during the last second."""
+    turn_ms: int = 0
+    """In turn behind others."""
+    unknown_ms: int = 0
+    """It was put in by an older program, or its queue changed too often before its place was noted."""
+
+    @property
+    def total_ms(self) -> int:
+        return sum(getattr(self, field.name) for field in fields(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """Why a message waited: until now, or until it was handed out if it is leased."""
+
+    state: MessageState
+    enqueued_at_ms: int
+    until_ms: int
+    leased_ms: int
+    """For how long it was leased before that, in earlier attempts."""
+    parts: WaitParts
+    behind_id: MessageId | None
+    """The head of its key, if it is blocked and the head is known."""
 
 
 class Touched(StrEnum):

@@ -12,7 +12,8 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from weir.broker import checks
@@ -52,6 +53,7 @@ from weir.testing.memory_gates import MemoryGates
 from weir.testing.memory_messages import MemoryMessages
 from weir.testing.memory_queue import MemoryCounts, QueueModel
 from weir.testing.memory_turns import MemoryTurns
+from weir.testing.memory_waits import EnvironmentLogs
 
 HEARTBEAT_MS = 5_000
 MAX_SHARE = 16
@@ -79,6 +81,7 @@ class MemoryBroker(MemoryMessages):
         self._queues: dict[QueueRef, QueueModel] = {}
         self._retired: dict[QueueRef, dict[str, int]] = {}
         self._limits: dict[EnvironmentRef, int] = {}
+        self._logs: defaultdict[EnvironmentRef, EnvironmentLogs] = defaultdict(EnvironmentLogs)
         self._outboxes: list[dict[MessageId, DeadMessage]] = [{} for _ in range(shards)]
         self._gates = MemoryGates()
         self._turns = MemoryTurns()
@@ -124,6 +127,7 @@ class MemoryBroker(MemoryMessages):
             self._limits.pop(environment, None)
         else:
             self._limits[environment] = concurrency
+        self._note(environment)
         self._turns.join(environment, servable=self._environment_servable(environment))
         self._wake()
 
@@ -229,6 +233,7 @@ class MemoryBroker(MemoryMessages):
 
         if isinstance(source, QueueRef):
             self._model(source).popped = True
+            self._model(source).logs.asked.note(now)
             return serve(self._model(source), limit)
         if isinstance(source, EnvironmentRef):
             return self._serve_environment(source, limit, serve, visits=iter(range(MAX_VISITS)))
@@ -257,6 +262,7 @@ class MemoryBroker(MemoryMessages):
     ) -> list[Delivery]:
         """Queues of one environment take turns; each gets its share of the call."""
         deliveries: list[Delivery] = []
+        self._logs[environment].asked.note(self._clock.now_ms())
         while len(deliveries) < limit and self._environment_room(environment) > 0:
             ready = [model for model in self._models(environment) if model.servable]
             if not ready or next(visits, None) is None:
@@ -364,14 +370,6 @@ class MemoryBroker(MemoryMessages):
         held = self._model(queue).entries.keys() | self._outboxes[self._shard(queue.scope)].keys()
         return [message_id in held for message_id in message_ids]
 
-    async def peek(self, queue: QueueRef, message_id: MessageId) -> Mapping[str, str] | None:
-        entry = self._model(queue).entries.get(message_id)
-        return None if entry is None else entry.message.headers
-
-    async def last_errors(self, queue: QueueRef, *, limit: int) -> list[str]:
-        entries = self._model(queue).entries.values()
-        return [entry.error for entry in entries if entry.error][:limit]
-
     async def close_gates(
         self, queue: QueueRef, gates: Sequence[Gated], *, within_room: bool = False
     ) -> list[int | None]:
@@ -451,9 +449,15 @@ class MemoryBroker(MemoryMessages):
     def _refresh(self, model: QueueModel) -> None:
         """A queue or environment that becomes servable joins behind those that already wait their turn."""
         scope = model.ref.scope
+        model.note(self._clock.now_ms())
+        self._note(scope)
         joined = self._turns.join(model.ref, servable=model.servable)
         if self._turns.join(scope, servable=self._environment_servable(scope)) or joined:
             self._wake()
+
+    def _note(self, environment: EnvironmentRef) -> None:
+        """Log whether the limit of the environment is reached from now on."""
+        self._logs[environment].limited.note(self._clock.now_ms(), self._environment_room(environment) == 0)
 
     def _wake(self) -> None:
         self._changed.set()

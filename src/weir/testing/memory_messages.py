@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -24,6 +25,7 @@ from weir.model.inspection import (
     MessagePage,
     MessageState,
     Touched,
+    Why,
     check_filter,
     check_page,
 )
@@ -32,6 +34,7 @@ from weir.model.names import EnvironmentRef, QueueRef, check_name
 from weir.spec.ir import Ordering
 from weir.telemetry.events import QueueOperation
 from weir.testing.memory_queue import MemoryCounts, QueueModel, WaitingEntry
+from weir.testing.memory_waits import EnvironmentLogs, WaitLogs
 
 _DELAYED = (MessageState.SCHEDULED, MessageState.RETRYING)
 
@@ -41,6 +44,7 @@ class MemoryMessages:
 
     _clock: Clock
     _queues: dict[QueueRef, QueueModel]
+    _logs: defaultdict[EnvironmentRef, EnvironmentLogs]
     _model: Callable[[QueueRef], QueueModel]
     _settle_call: Callable[..., None]
 
@@ -98,6 +102,25 @@ class MemoryMessages:
             behind_id=model.head_of(entry).message.id if state is MessageState.BLOCKED else None,
         )
 
+    async def why(self, queue: QueueRef, message_id: MessageId) -> Why | None:
+        check_message_id(message_id)
+        model = self._model(queue)
+        entry = model.entries.get(message_id)
+        if entry is None:
+            return None
+        state = state_of(model, entry)
+        until = self._clock.now_ms() if entry.lease is None else entry.phases[-1][0]
+        logs = WaitLogs(queue=model.logs, environment=self._logs[queue.scope])
+        parts, leased_ms = logs.parts(model.phases_of(entry, until), until)
+        return Why(
+            state=state,
+            enqueued_at_ms=entry.enqueued_at_ms,
+            until_ms=until,
+            leased_ms=leased_ms,
+            parts=parts,
+            behind_id=model.head_of(entry).message.id if state is MessageState.BLOCKED else None,
+        )
+
     async def count_messages(self, queue: QueueRef) -> MessageCounts:
         model = self._model(queue)
         states = [state_of(model, entry) for entry in model.entries.values()]
@@ -110,6 +133,14 @@ class MemoryMessages:
             blocked=count[MessageState.BLOCKED],
             leased=count[MessageState.LEASED],
         )
+
+    async def peek(self, queue: QueueRef, message_id: MessageId) -> Mapping[str, str] | None:
+        entry = self._model(queue).entries.get(message_id)
+        return None if entry is None else entry.message.headers
+
+    async def last_errors(self, queue: QueueRef, *, limit: int) -> list[str]:
+        entries = self._model(queue).entries.values()
+        return [entry.error for entry in entries if entry.error][:limit]
 
     async def find_message(self, environment: EnvironmentRef, message_id: MessageId) -> QueueRef | None:
         check_message_id(message_id)

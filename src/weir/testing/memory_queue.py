@@ -28,6 +28,7 @@ from weir.model.message import (
 from weir.model.names import QueueRef
 from weir.spec.ir import Ordering, QueueSpec
 from weir.telemetry.events import QUEUE_COUNTERS
+from weir.testing.memory_waits import Phase, QueueLogs
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,6 +54,8 @@ class WaitingEntry:
     ready: bool = False
     lease: Lease | None = None
     error: str = ""
+    phases: list[tuple[int, Phase]] = field(default_factory=list)
+    """What it did since when."""
 
 
 @dataclass(slots=True)
@@ -78,6 +81,7 @@ class QueueModel:
         self.popped = False
         self.entries: dict[str, WaitingEntry] = {}
         self.odometers: dict[str, int] = dict.fromkeys(QUEUE_COUNTERS, 0)
+        self.logs = QueueLogs()
         self.moved = False
         """Whether this call moved a waiting message; the broker sets it back."""
         self.outbox: list[DeadMessage] = []
@@ -134,6 +138,18 @@ class QueueModel:
     def _blocks(self, entry: WaitingEntry) -> bool:
         """Leased, or waiting for a retry or another time: the head of its key, whose followers must wait."""
         return entry.lease is not None or (entry.sequence is not None and not entry.ready)
+
+    def phases_of(self, entry: WaitingEntry, now: int) -> list[tuple[int, Phase]]:
+        """What it did since when. If its time has come and nobody placed it yet, as if somebody had."""
+        if entry.lease is not None or entry.ready or entry.available_at_ms >= now:
+            return entry.phases
+        others = (one for one in self.entries.values() if self._order_key(one) == self._order_key(entry))
+        is_free = (
+            self.spec.ordering is Ordering.UNORDERED
+            or entry.sequence is not None
+            or all(one.sequence is None for one in others)
+        )
+        return [*entry.phases, (entry.available_at_ms, Phase.FREE if is_free else Phase.BLOCKED)]
 
     def head_of(self, entry: WaitingEntry) -> WaitingEntry:
         """The head of its ordering key: leased, waiting for a retry, or the first in line."""
@@ -202,17 +218,28 @@ class QueueModel:
             expires_at_ms=available + span,
         )
         self.entries[message.id] = entry
+        entry.phases.append((now, Phase.SCHEDULED))
         if available <= now:
-            self._make_ready(entry)
+            self._make_ready(entry, now)
         if message.idempotency_key is not None:
             until = now + self.spec.idempotency_window_ms
             self._seen[message.idempotency_key] = (message.id, _digest(message.payload), until)
 
-    def _make_ready(self, entry: WaitingEntry) -> None:
+    def _make_ready(self, entry: WaitingEntry, at: int) -> None:
         entry.ready = True
         if entry.sequence is None or self.spec.ordering is Ordering.UNORDERED:
             self._sequence += 1
             entry.sequence = self._sequence
+        entry.phases.append((at, Phase.FREE if entry in self.heads() else Phase.BLOCKED))
+
+    def note(self, now: int) -> None:
+        """Log what holds from now on: which messages are heads, and what keeps the queue from being served."""
+        self.logs.paused.note(now, self.paused)
+        self.logs.limited.note(now, self.spec.concurrency is not None and self.room <= 0)
+        if self.spec.ordering is not Ordering.UNORDERED:
+            for entry in self.heads():
+                if entry.phases[-1][1] is Phase.BLOCKED:
+                    entry.phases.append((now, Phase.FREE))
 
     # out
 
@@ -231,6 +258,7 @@ class QueueModel:
             entry.lease = Lease(token=token, consumer=consumer, until_ms=until)
             entry.ready = False
             entry.attempts += 1
+            entry.phases.append((now, Phase.LEASED))
             self.count(counts, "dequeued")
             deliveries.append(self._delivery(entry, entry.lease, now))
         return deliveries
@@ -287,6 +315,7 @@ class QueueModel:
             return Settlement.DEAD
         delay = self._backoff(entry.attempts, chance) if failure.delay_ms is None else failure.delay_ms
         entry.lease = None
+        entry.phases.append((now, Phase.BACKOFF))
         entry.available_at_ms = now + delay
         self.count(counts, "nacked")
         return Settlement.DONE
@@ -372,7 +401,9 @@ class QueueModel:
         entry.available_at_ms = available
         entry.ready = False
         if available <= now:
-            self._make_ready(entry)
+            self._make_ready(entry, now)
+        else:
+            entry.phases.append((now, Phase.BACKOFF if entry.attempts > 0 else Phase.SCHEDULED))
 
     def cancel(self, message_id: str, now: int, counts: MemoryCounts) -> Touched:
         entry = self.entries.pop(message_id, None)
@@ -402,7 +433,7 @@ class QueueModel:
             self._lapse(entry, now, counts)
         due = [e for e in self.waiting() if not e.ready and e.available_at_ms <= now]
         for entry in sorted(due, key=lambda e: (e.available_at_ms, e.sequence or 0, e.message.id)):
-            self._make_ready(entry)
+            self._make_ready(entry, entry.available_at_ms)
 
     def expire(self, now: int, counts: MemoryCounts) -> None:
         """Expire what is too old, idempotency keys included."""
@@ -424,7 +455,7 @@ class QueueModel:
             return
         entry.lease = None
         entry.available_at_ms = lease.until_ms
-        self._make_ready(entry)
+        self._make_ready(entry, lease.until_ms)
 
     def _expire(self, entry: WaitingEntry, now: int, counts: MemoryCounts) -> None:
         self._die(entry, now, DeathReason.EXPIRED)

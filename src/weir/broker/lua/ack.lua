@@ -8,7 +8,9 @@
 --- include "record"
 --- include "allow_draining"
 --- include "load_queue"
+--- include "advance"
 --- include "held"
+--- include "open_lease"
 --- include "let_go"
 --- include "drop_bodies"
 --- include "release"
@@ -25,14 +27,15 @@ for at = FIRST_ARGUMENT, #ARGV, 2 do
   if not q then
     answers[#answers + 1] = string.rep('l', #items / 32)
   else
+    advance(q, now)
     local leases, ids = held(q, now, items, 32)
     local done, letters, order_keys = {}, {}, {}
     for i, lease in ipairs(leases) do
       if lease then
         done[#done + 1] = ids[i]
         if q.ordered then
-          local _, _, name, start = struct.unpack(LEASE, lease)
-          order_keys[#order_keys + 1] = string.sub(lease, start + name + MEMBER_SIZE)
+          local _, _, _, member = open_lease(lease)
+          order_keys[#order_keys + 1] = string.sub(member, MEMBER_SIZE + 1)
         end
       end
       letters[i] = lease and 'd' or 'l'
@@ -40,7 +43,7 @@ for at = FIRST_ARGUMENT, #ARGV, 2 do
     if #done > 0 then
       let_go(q, done)
       drop_bodies(q, done)
-      release(q, order_keys)
+      release(q, order_keys, now)
       local counts = {}
       tally(q, counts, 'acked', #done)
       finish(q, 'ack', counts, {}, now)

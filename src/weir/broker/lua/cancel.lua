@@ -10,6 +10,8 @@
 --- include "record"
 --- include "allow_draining"
 --- include "load_queue"
+--- include "advance"
+--- include "open_lease"
 --- include "member_of"
 --- include "withdraw"
 --- include "let_go"
@@ -27,6 +29,7 @@ local q = load_queue(ident)
 if not q then return {'unknown'} end
 local now = clock()
 allow_draining()
+advance(q, now)
 local letters, cancelled, leased, revoked, order_keys, bytes = {}, {}, {}, {}, {}, 0
 local done = {}
 for at = 1, #blob, 16 do
@@ -34,9 +37,9 @@ for at = 1, #blob, 16 do
   local lease = not done[id] and redis.call('HGET', q.key.leases, id)
   local letter = 'g'
   if lease then
-    local deadline, token, name, start = struct.unpack(LEASE, lease)
+    local deadline, token, _, member = open_lease(lease)
     leased[#leased + 1] = id
-    order_keys[#order_keys + 1] = string.sub(lease, start + name + struct.size(MEMBER))
+    order_keys[#order_keys + 1] = string.sub(member, struct.size(MEMBER) + 1)
     letter = 'd'
     if deadline > now then
       letter = 'r'
@@ -68,7 +71,7 @@ if #cancelled > 0 then
   let_go(q, leased)
   if #revoked > 0 then redis.call('ZADD', q.key.revoked, unpack(revoked)) end
   drop_bodies(q, cancelled)
-  release(q, order_keys)
+  release(q, order_keys, now)
   local counts = {}
   tally(q, counts, 'cancelled', #cancelled)
   finish(q, 'cancel', counts, {}, now)

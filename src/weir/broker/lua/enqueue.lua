@@ -16,6 +16,7 @@
 --- include "remember_call"
 --- include "load_queue"
 --- include "depth"
+--- include "advance"
 --- include "gate_watch"
 --- include "admit"
 --- include "finish"
@@ -36,6 +37,7 @@ end
 local q = load_queue(ident)
 if not q then return {'unknown'} end
 local now = clock()
+advance(q, now)
 
 -- Decide first, write after. What queued operations will bring takes room from everybody but them.
 local present = redis.call('HMGET', q.key.bodies, unpack(ids))

@@ -9,6 +9,9 @@
 --- include "record"
 --- include "allow_draining"
 --- include "failures"
+--- include "open_lease"
+--- include "end_lease"
+--- include "note_wait"
 --- include "postpone"
 --- include "release"
 --- include "bury"
@@ -20,12 +23,12 @@ local now = clock()
 allow_draining()
 local answer = {'ok', ''}
 local function step(q, lease, error, delay, chance, counts)
-  local _, _, name, start = struct.unpack(LEASE, lease)
-  local sequence, id, attempts, enqueued, _, expires, priority, rest = struct.unpack(MEMBER, lease, start + name)
-  local order_key = string.sub(lease, rest)
+  local _, _, _, member, handed_out = open_lease(lease)
+  local sequence, id, attempts, enqueued, _, expires, priority, rest = struct.unpack(MEMBER, member)
+  local order_key = string.sub(member, rest)
   if attempts >= q.max_attempts then
     bury(q, now, id, attempts, enqueued, priority, DIED.attempts, error)
-    release(q, {order_key})
+    release(q, {order_key}, now)
     tally(q, counts, 'dead', 1)
     return 'x'
   end
@@ -35,7 +38,7 @@ local function step(q, lease, error, delay, chance, counts)
   end
   if error ~= '' then redis.call('HSET', q.key.errors, id, error) end
   local place = postpone(q, sequence, id, attempts, enqueued, now + delay, expires, priority, order_key)
-  redis.call('HSET', q.key.places, id, place)
+  redis.call('HSET', q.key.places, id, note_wait(place, end_lease(q, id, member, handed_out, now)))
   tally(q, counts, 'nacked', 1)
   answer[#answer + 1] = delay
   return 'd'

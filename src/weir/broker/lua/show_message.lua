@@ -36,4 +36,4 @@ if not redis.call('ZSCORE', q.key.lanes, entry) then return {'ok', ''} end
 -- Its head, and those between.
 rank = 1 + redis.call('ZLEXCOUNT', q.key.lanes, '[' .. start, '(' .. entry)
 local head = redis.call('HGET', q.key.locks, order_key) or ''
-return {'ok', 'blocked', member, '', body, error, rank, #head == 16 and head or ''}
+return {'ok', 'blocked', member, '', body, error, rank, #head >= 16 and string.sub(head, 1, 16) or ''}

@@ -17,6 +17,7 @@ from weir.testing.conformance.gates import GatePromises
 from weir.testing.conformance.leases import Leases
 from weir.testing.conformance.looking import Looking
 from weir.testing.conformance.order import Order
+from weir.testing.conformance.reasons import Reasons
 from weir.testing.conformance.refusals import Refusals
 from weir.testing.conformance.touching import Touching
 from weir.testing.conformance.turns import TurnPromises
@@ -34,6 +35,7 @@ class BrokerConformance(
     Accounts,
     Looking,
     Touching,
+    Reasons,
     Refusals,
 ):
     """All promises together."""

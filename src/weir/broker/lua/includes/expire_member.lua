@@ -10,6 +10,6 @@ local function expire_member(q, now, member, counts)
   if not waited then return end
   local error = attempts > 0 and redis.call('HGET', q.key.errors, id) or ''
   bury(q, now, id, attempts, enqueued, priority, DIED.expired, error)
-  if headed then release(q, {string.sub(member, rest)}) end
+  if headed then release(q, {string.sub(member, rest)}, now) end
   tally(q, counts, 'expired', 1)
 end

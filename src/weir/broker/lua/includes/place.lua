@@ -3,7 +3,7 @@
 -- Put an available message in its place. In an ordered queue it waits in `lanes` if its ordering key has a
 -- head already, unless it is that head coming back (`returning`). Without a key there is nothing to wait for.
 -- `expiry` lists only members that would be found too late by looking at the front of `ready`. Without a sequence
--- number it gets the next. Answers its place: the member without its id.
+-- number it gets the next. Answers its place, the member without its id, and whether it waits in `lanes`.
 local function place(q, id, attempts, enqueued, available, expires, priority, order_key, returning, sequence)
   if not sequence then
     q.sequence = q.sequence + 1
@@ -24,7 +24,8 @@ local function place(q, id, attempts, enqueued, available, expires, priority, or
       redis.call('ZADD', q.key.heads, available, member)
     else
       redis.call('ZADD', q.key.lanes, 0, struct.pack('>I2', #order_key) .. order_key .. member)
+      return number .. rest, true
     end
   end
-  return number .. rest
+  return number .. rest, false
 end

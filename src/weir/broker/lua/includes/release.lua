@@ -1,10 +1,11 @@
 --- include "layout"
+--- include "readings"
 -- The heads of these ordering keys are gone for good: the next of each key becomes its head. `locks` names it, so that
--- the messages behind it can say what they wait for. Messages without a key wait for nobody; those that an older program
+-- the messages behind it can say what they wait for, and notes when it became the head and how the clocks stood. Messages without a key wait for nobody; those that an older program
 -- let wait for each other are freed here, some at a time.
-local function release(q, order_keys)
+local function release(q, order_keys, now)
   if not q.ordered then return end
-  local heads, entries, locks, free, done = {}, {}, {}, {}, {}
+  local heads, entries, locks, free, done, freed = {}, {}, {}, {}, {}, nil
   for _, order_key in ipairs(order_keys) do
     if not done[order_key] then
       done[order_key] = true
@@ -22,7 +23,8 @@ local function release(q, order_keys)
         heads[#heads + 1] = available
         heads[#heads + 1] = member
         locks[#locks + 1] = order_key
-        locks[#locks + 1] = id
+        freed = freed or struct.pack('>I6', now) .. readings(q)
+        locks[#locks + 1] = id .. freed
       end
     end
   end

@@ -1,3 +1,4 @@
+--- include "advance"
 --- include "lapse"
 --- include "promote"
 --- include "expire"
@@ -9,6 +10,7 @@
 -- Let time act on one queue: lapsed leases, due messages, expiry. How much of `bound` was used, and
 -- what happened.
 local function tend(q, now, bound)
+  advance(q, now)
   local lapses, expiries = {}, {}
   local used = lapse(q, now, lapses, bound)
   used = used + promote(q, now, bound - used)

@@ -5,7 +5,11 @@
 --- include "recorded"
 --- include "record"
 --- include "load_queue"
+--- include "advance"
 --- include "member_of"
+--- include "wait_until"
+--- include "free_wait"
+--- include "note_wait"
 --- include "withdraw"
 --- include "place"
 --- include "postpone"
@@ -22,6 +26,7 @@ local function touch(operation, move)
   local q, blob = load_queue(ARGV[FIRST_ARGUMENT]), ARGV[FIRST_ARGUMENT + 1]
   if not q then return {'unknown'} end
   local now, letters, moved, bytes = clock(), {}, false, 0
+  advance(q, now)
   local function step(id)
     if redis.call('HEXISTS', q.key.leases, id) == 1 then return 'l' end
     local member, unindexed = member_of(q, id)
@@ -35,16 +40,18 @@ local function touch(operation, move)
     end
     local stays = move(q, m, now, where)
     if stays then return stays end
+    local w = wait_until(q, id, member, where, now)
     if not withdraw(q, member) then return 'g' end
-    local noted
+    local stands, blocked
     if m.available > now then
-      noted = postpone(q, m.sequence, id, m.attempts, m.enqueued, m.available, m.expires, m.priority, order_key)
+      stands = postpone(q, m.sequence, id, m.attempts, m.enqueued, m.available, m.expires, m.priority, order_key)
     else
       local returning = q.ordered and m.sequence > 0
-      noted = place(q, id, m.attempts, m.enqueued, m.available, m.expires, m.priority, order_key, returning,
+      stands, blocked = place(q, id, m.attempts, m.enqueued, m.available, m.expires, m.priority, order_key, returning,
         returning and m.sequence or nil)
+      if not blocked then free_wait(q, w, now) end
     end
-    redis.call('HSET', q.key.places, id, noted)
+    redis.call('HSET', q.key.places, id, note_wait(stands, w))
     moved = true
     return 'd'
   end

@@ -9,7 +9,7 @@ local function upgrade_queue(q, now)
   q.older = false
   if not q.version_0 then return end
   redis.call('HDEL', q.key.base, 's')
-  if q.by_key then release(q, {''}) end
+  if q.by_key then release(q, {''}, now) end
   for _, partition in ipairs(redis.call('HKEYS', q.key.gates)) do
     for _, operation in ipairs(redis.call('HKEYS', gate_key(q.key, partition))) do
       redis.call('ZADD', shard_key.gate_times, now, gate_time(q.ident, partition, operation))
