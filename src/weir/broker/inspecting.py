@@ -169,7 +169,7 @@ def why(reply: Sequence[Any]) -> Why:
             queue_limit_ms=limited,
             environment_limit_ms=environment_limited,
             unasked_ms=unasked,
-            turn_ms=until - enqueued - leased - known,
+            turn_ms=max(0, until - enqueued - leased - known),
             unknown_ms=unknown,
         ),
         behind_id=MessageId(layout.id_text(behind)) if behind else None,

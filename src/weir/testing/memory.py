@@ -354,8 +354,7 @@ class MemoryBroker(MemoryMessages):
         return self._state(self._model(queue))
 
     async def states(self, environment: EnvironmentRef) -> list[QueueState]:
-        models = sorted(self._models(environment), key=lambda model: model.ref.queue)
-        return [self._state(model) for model in models]
+        return [self._state(m) for m in sorted(self._models(environment), key=lambda m: m.ref.queue)]
 
     async def take_dead(self, shard: int, *, limit: int = 1_000) -> list[DeadMessage]:
         checks.check_shard(shard, shards=self._shards)
@@ -365,10 +364,6 @@ class MemoryBroker(MemoryMessages):
         checks.check_shard(shard, shards=self._shards)
         for message_id in message_ids:
             self._outboxes[shard].pop(message_id, None)
-
-    async def holds(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[bool]:
-        held = self._model(queue).entries.keys() | self._outboxes[self._shard(queue.scope)].keys()
-        return [message_id in held for message_id in message_ids]
 
     async def close_gates(
         self, queue: QueueRef, gates: Sequence[Gated], *, within_room: bool = False
@@ -449,14 +444,15 @@ class MemoryBroker(MemoryMessages):
     def _refresh(self, model: QueueModel) -> None:
         """A queue or environment that becomes servable joins behind those that already wait their turn."""
         scope = model.ref.scope
-        model.note(self._clock.now_ms())
-        self._note(scope)
+        self._note(scope, model)
         joined = self._turns.join(model.ref, servable=model.servable)
         if self._turns.join(scope, servable=self._environment_servable(scope)) or joined:
             self._wake()
 
-    def _note(self, environment: EnvironmentRef) -> None:
-        """Log whether the limit of the environment is reached from now on."""
+    def _note(self, environment: EnvironmentRef, *models: QueueModel) -> None:
+        """Log what keeps the environment and these queues of it from being served from now on."""
+        for model in models:
+            model.note(self._clock.now_ms())
         self._logs[environment].limited.note(self._clock.now_ms(), self._environment_room(environment) == 0)
 
     def _wake(self) -> None:

@@ -29,7 +29,7 @@ from weir.model.inspection import (
     check_filter,
     check_page,
 )
-from weir.model.message import LeaseRef, check_message_id
+from weir.model.message import DeadMessage, LeaseRef, check_message_id
 from weir.model.names import EnvironmentRef, QueueRef, check_name
 from weir.spec.ir import Ordering
 from weir.telemetry.events import QueueOperation
@@ -45,7 +45,9 @@ class MemoryMessages:
     _clock: Clock
     _queues: dict[QueueRef, QueueModel]
     _logs: defaultdict[EnvironmentRef, EnvironmentLogs]
+    _outboxes: list[dict[MessageId, DeadMessage]]
     _model: Callable[[QueueRef], QueueModel]
+    _shard: Callable[[EnvironmentRef], int]
     _settle_call: Callable[..., None]
 
     # look
@@ -133,6 +135,10 @@ class MemoryMessages:
             blocked=count[MessageState.BLOCKED],
             leased=count[MessageState.LEASED],
         )
+
+    async def holds(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[bool]:
+        held = self._model(queue).entries.keys() | self._outboxes[self._shard(queue.scope)].keys()
+        return [message_id in held for message_id in message_ids]
 
     async def peek(self, queue: QueueRef, message_id: MessageId) -> Mapping[str, str] | None:
         entry = self._model(queue).entries.get(message_id)

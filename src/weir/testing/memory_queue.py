@@ -233,7 +233,7 @@ class QueueModel:
         entry.phases.append((at, Phase.FREE if entry in self.heads() else Phase.BLOCKED))
 
     def note(self, now: int) -> None:
-        """Log what holds from now on: which messages are heads, and what keeps the queue from being served."""
+        """Log what holds from now on: which messages are heads, and what keeps the queue from serving."""
         self.logs.paused.note(now, self.paused)
         self.logs.limited.note(now, self.spec.concurrency is not None and self.room <= 0)
         if self.spec.ordering is not Ordering.UNORDERED:

@@ -48,7 +48,7 @@ end
 local visits = {left = 64}
 if queue then
   advance(queue, now)
-  queue.asked_at = now
+  queue.asked_at, queue.saved = now, false
   serve_one(queue, limit)
   if not queue.saved then save_queue(queue, now) end
   -- Who asks in vain is a consumer too: the odometer alone would not tell of one that waits for the first message.

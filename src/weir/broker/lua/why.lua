@@ -60,6 +60,8 @@ if w.starts then
     w.n = math.max(0, now - enqueued - w.leased - w.scheduled - w.backoff - w.blocked)
   end
 end
+-- Less than nothing only if the server's time went back.
+for _, part in ipairs({'p', 'q', 'e', 'u', 'n'}) do w[part] = math.max(0, w[part]) end
 return {
   'ok', state, enqueued, now, w.scheduled, w.backoff, w.blocked, w.p, w.q, w.e, w.u, w.n, w.leased,
   #behind == 16 and behind or '',

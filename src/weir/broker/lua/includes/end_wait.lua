@@ -19,5 +19,6 @@ local function end_wait(q, w, id, order_key, at, packed)
   else
     w.n = w.n + math.max(0, at - w.since)
   end
+  w.p, w.q, w.e, w.u = math.max(0, w.p), math.max(0, w.q), math.max(0, w.e), math.max(0, w.u)
   w.frees, w.fresh, w.since = false, false, at
 end
