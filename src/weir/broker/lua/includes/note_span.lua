@@ -1,3 +1,4 @@
+-- So many spans are read with every call of a queue that nobody asked lately.
 local MOST_SPANS = 16
 -- A log of spans (see `spans`) with one more span at its end, and when the open one began (0: none is open). The oldest span
 -- goes if there are many, and the log is complete from its end on.

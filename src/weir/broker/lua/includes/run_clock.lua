@@ -1,3 +1,4 @@
+-- Sixteen changes of status: when (6 bytes), and to which (1 byte).
 local MOST_HISTORY = 16 * 7
 local CLOCK_OF = {
   p = 'paused_ms', q = 'queue_limit_ms', e = 'environment_limit_ms', u = 'unasked_ms', n = 'unknown_ms',
