@@ -15,11 +15,11 @@ from weir.errors import InvalidInput
 from weir.model.ids import MessageId
 from weir.model.inspection import (
     PREVIEW_BYTES,
-    Held,
     ListedMessage,
     MessageCounts,
     MessageDetail,
     MessageFilter,
+    MessageLease,
     MessagePage,
     MessageState,
     Touched,
@@ -109,10 +109,10 @@ def _listed(row: Sequence[Any], state: MessageState) -> ListedMessage:
     )
 
 
-def _held(lease: bytes) -> Held | None:
+def _held(lease: bytes) -> MessageLease | None:
     if not lease:
         return None
-    return Held(consumer=lease[8:].decode(), until_ms=int.from_bytes(lease[:8], "big"))
+    return MessageLease(consumer=lease[8:].decode(), until_ms=int.from_bytes(lease[:8], "big"))
 
 
 def detail(reply: Sequence[Any], queue: QueueRef) -> MessageDetail:

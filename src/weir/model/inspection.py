@@ -48,7 +48,7 @@ EVERY_MESSAGE = MessageFilter()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class MessageLease:
     """Who holds a message, and until when. The token is never told."""
 
     consumer: str
@@ -75,7 +75,7 @@ class ListedMessage:
     payload_bytes: int
     last_error: str | None
     """Its first `PREVIEW_BYTES`."""
-    held: Held | None
+    held: MessageLease | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class MessageDetail:
     available_at_ms: int
     expires_at_ms: int
     last_error: str | None
-    held: Held | None
+    held: MessageLease | None
     ahead: int | None
     """How many are before it: among those that are ready, of its key if it is blocked, among those that wait
     for their time or a retry; None if it is leased."""

@@ -17,11 +17,11 @@ from weir.model.ids import MessageId
 from weir.model.inspection import (
     EVERY_MESSAGE,
     PREVIEW_BYTES,
-    Held,
     ListedMessage,
     MessageCounts,
     MessageDetail,
     MessageFilter,
+    MessageLease,
     MessagePage,
     MessageState,
     Touched,
@@ -294,9 +294,9 @@ def _listed(entry: WaitingEntry, state: MessageState) -> ListedMessage:
     )
 
 
-def _held(entry: WaitingEntry) -> Held | None:
+def _held(entry: WaitingEntry) -> MessageLease | None:
     lease = entry.lease
-    return None if lease is None else Held(consumer=lease.consumer, until_ms=lease.until_ms)
+    return None if lease is None else MessageLease(consumer=lease.consumer, until_ms=lease.until_ms)
 
 
 def _ahead(model: QueueModel, entry: WaitingEntry, state: MessageState) -> int | None:

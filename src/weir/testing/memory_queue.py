@@ -28,7 +28,7 @@ from weir.model.message import (
 from weir.model.names import QueueRef
 from weir.spec.ir import Ordering, QueueSpec
 from weir.telemetry.events import QUEUE_COUNTERS
-from weir.testing.memory_waits import Phase, QueueLogs
+from weir.testing.memory_waits import MessagePhase, QueueLogs
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class WaitingEntry:
     ready: bool = False
     lease: Lease | None = None
     error: str = ""
-    phases: list[tuple[int, Phase]] = field(default_factory=list)
+    phases: list[tuple[int, MessagePhase]] = field(default_factory=list)
     """What it did since when."""
 
 
@@ -139,7 +139,7 @@ class QueueModel:
         """Leased, or waiting for a retry or another time: the head of its key, whose followers must wait."""
         return entry.lease is not None or (entry.sequence is not None and not entry.ready)
 
-    def phases_of(self, entry: WaitingEntry, now: int) -> list[tuple[int, Phase]]:
+    def phases_of(self, entry: WaitingEntry, now: int) -> list[tuple[int, MessagePhase]]:
         """What it did since when. If its time has come and nobody placed it yet, as if somebody had."""
         if entry.lease is not None or entry.ready or entry.available_at_ms >= now:
             return entry.phases
@@ -149,7 +149,10 @@ class QueueModel:
             or entry.sequence is not None
             or all(one.sequence is None for one in others)
         )
-        return [*entry.phases, (entry.available_at_ms, Phase.FREE if is_free else Phase.BLOCKED)]
+        return [
+            *entry.phases,
+            (entry.available_at_ms, MessagePhase.FREE if is_free else MessagePhase.BLOCKED),
+        ]
 
     def head_of(self, entry: WaitingEntry) -> WaitingEntry:
         """The head of its ordering key: leased, waiting for a retry, or the first in line."""
@@ -218,7 +221,7 @@ class QueueModel:
             expires_at_ms=available + span,
         )
         self.entries[message.id] = entry
-        entry.phases.append((now, Phase.SCHEDULED))
+        entry.phases.append((now, MessagePhase.SCHEDULED))
         if available <= now:
             self._make_ready(entry, now)
         if message.idempotency_key is not None:
@@ -230,7 +233,7 @@ class QueueModel:
         if entry.sequence is None or self.spec.ordering is Ordering.UNORDERED:
             self._sequence += 1
             entry.sequence = self._sequence
-        entry.phases.append((at, Phase.FREE if entry in self.heads() else Phase.BLOCKED))
+        entry.phases.append((at, MessagePhase.FREE if entry in self.heads() else MessagePhase.BLOCKED))
 
     def note(self, now: int) -> None:
         """Log what holds from now on: which messages are heads, and what keeps the queue from serving."""
@@ -238,8 +241,8 @@ class QueueModel:
         self.logs.limited.note(now, self.spec.concurrency is not None and self.room <= 0)
         if self.spec.ordering is not Ordering.UNORDERED:
             for entry in self.heads():
-                if entry.phases[-1][1] is Phase.BLOCKED:
-                    entry.phases.append((now, Phase.FREE))
+                if entry.phases[-1][1] is MessagePhase.BLOCKED:
+                    entry.phases.append((now, MessagePhase.FREE))
 
     # out
 
@@ -258,7 +261,7 @@ class QueueModel:
             entry.lease = Lease(token=token, consumer=consumer, until_ms=until)
             entry.ready = False
             entry.attempts += 1
-            entry.phases.append((now, Phase.LEASED))
+            entry.phases.append((now, MessagePhase.LEASED))
             self.count(counts, "dequeued")
             deliveries.append(self._delivery(entry, entry.lease, now))
         return deliveries
@@ -315,7 +318,7 @@ class QueueModel:
             return Settlement.DEAD
         delay = self._backoff(entry.attempts, chance) if failure.delay_ms is None else failure.delay_ms
         entry.lease = None
-        entry.phases.append((now, Phase.BACKOFF))
+        entry.phases.append((now, MessagePhase.BACKOFF))
         entry.available_at_ms = now + delay
         self.count(counts, "nacked")
         return Settlement.DONE
@@ -403,7 +406,7 @@ class QueueModel:
         if available <= now:
             self._make_ready(entry, now)
         else:
-            entry.phases.append((now, Phase.BACKOFF if entry.attempts > 0 else Phase.SCHEDULED))
+            entry.phases.append((now, MessagePhase.BACKOFF if entry.attempts > 0 else MessagePhase.SCHEDULED))
 
     def cancel(self, message_id: str, now: int, counts: MemoryCounts) -> Touched:
         entry = self.entries.pop(message_id, None)

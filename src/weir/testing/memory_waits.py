@@ -15,7 +15,7 @@ from weir.broker.layout import ASK_MS
 from weir.model.inspection import WaitParts
 
 
-class Phase(StrEnum):
+class MessagePhase(StrEnum):
     """What a message did for a while: waited for something of its own, could be handed out, or was leased."""
 
     SCHEDULED = "scheduled_ms"
@@ -83,17 +83,17 @@ class WaitLogs:
     queue: QueueLogs
     environment: EnvironmentLogs
 
-    def parts(self, phases: Sequence[tuple[int, Phase]], until: int) -> tuple[WaitParts, int]:
+    def parts(self, phases: Sequence[tuple[int, MessagePhase]], until: int) -> tuple[WaitParts, int]:
         """What a message waited for until a time, and for how long it was leased."""
-        spent = dict.fromkeys((*WaitParts.__slots__, Phase.LEASED.value), 0)
-        for (start, phase), (stop, _) in pairwise([*phases, (until, Phase.FREE)]):
+        spent = dict.fromkeys((*WaitParts.__slots__, MessagePhase.LEASED.value), 0)
+        for (start, phase), (stop, _) in pairwise([*phases, (until, MessagePhase.FREE)]):
             for reason, ms in self._split(phase, start, min(stop, until)):
                 spent[reason] += ms
-        leased = spent.pop(Phase.LEASED.value)
+        leased = spent.pop(MessagePhase.LEASED.value)
         return WaitParts(**spent), leased
 
-    def _split(self, phase: Phase, start: int, stop: int) -> Iterator[tuple[str, int]]:
-        if phase is not Phase.FREE:
+    def _split(self, phase: MessagePhase, start: int, stop: int) -> Iterator[tuple[str, int]]:
+        if phase is not MessagePhase.FREE:
             yield phase.value, max(0, stop - start)
             return
         queue, environment = self.queue, self.environment

@@ -7,7 +7,7 @@ import pytest
 from weir.broker.broker import Broker
 from weir.errors import InvalidInput, NotFound
 from weir.model.ids import MessageId, new_message_id
-from weir.model.inspection import MAX_PAGE, PREVIEW_BYTES, Held, MessageFilter, MessageState
+from weir.model.inspection import MAX_PAGE, PREVIEW_BYTES, MessageFilter, MessageLease, MessageState
 from weir.model.message import Failure
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import DeliveryPolicy, Ordering, QueueSpec
@@ -137,7 +137,7 @@ class Looking(Promises):
         assert shown is not None
         assert (shown.state, shown.held, shown.ahead) == (MessageState.READY, None, 0)
         (got,) = await self.take(broker, queue)
-        held = Held(consumer="tester", until_ms=manual_clock.now_ms() + 10_000)
+        held = MessageLease(consumer="tester", until_ms=manual_clock.now_ms() + 10_000)
         shown = await broker.show_message(queue, message_id)
         assert shown is not None
         assert (shown.state, shown.held, shown.ahead) == (MessageState.LEASED, held, None)
