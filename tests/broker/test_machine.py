@@ -432,6 +432,8 @@ class Brokers(RuleBasedStateMachine):
         if not hasattr(self, "model"):
             return
         try:
+            for name in SPECS:
+                self.ask_why(name)
             self.compare_events()
         finally:
             self.run(self.leave_no_timers())
