@@ -296,12 +296,11 @@ async def test_what_messages_of_older_programs_waited_for_is_unknown_until_they_
     assert after is not None
     known = WaitParts(unknown_ms=before.parts.total_ms, backoff_ms=500, unasked_ms=200)
     assert after.parts == known
-    await broker.pause(queue("plain"))
     fresh = NewMessage(payload=b"fresh")
-    await broker.cancel(queue("plain"), [ids["usual"], ids["low"]])
-    await broker.enqueue(queue("plain"), [fresh])
+    await broker.enqueue(queue("paused"), [fresh])
+    assert await broker.show_message(queue("paused"), (await ids_in(broker, "paused"))["held"]) is not None
     clock.advance(40)
-    why = await broker.why(queue("plain"), fresh.id)
+    why = await broker.why(queue("paused"), fresh.id)
     assert why is not None
     assert why.parts == WaitParts(paused_ms=40)
 

@@ -5,7 +5,8 @@
 --- include "clock"
 --- include "load_queue"
 --- include "save_queue"
-local STEP = 500
+--- include "place_of_body"
+local STEP, NO_BODY = 500, string.rep('\0', 6)
 local q = load_queue(ARGV[FIRST_ARGUMENT])
 if not q then return {'unknown'} end
 -- Written back in this version, the queue is refused by older programs, so none of them adds messages behind the walk.
@@ -16,9 +17,14 @@ local walked = redis.call('HGET', keys.base, 'index') or 'ready 0'
 if walked == 'all' then return {'ok', '0'} end
 local part, cursor = string.match(walked, '^(%l+) (%d+)$')
 local page = redis.call('ZSCAN', keys[part], cursor, 'COUNT', STEP)
+local upgraded = tonumber(redis.call('HGET', keys.base, 'upgraded') or 0)
 for i = 1, #page[2], 2 do
   local member = page[2][i]
-  redis.call('HSETNX', keys.places, string.sub(member, 9, 24), string.sub(member, 1, 8) .. string.sub(member, 25))
+  local _, id, _, enqueued = struct.unpack('>I8c16I4I8', member)
+  -- In the millisecond of the upgrade, only its body tells.
+  if enqueued < upgraded or (enqueued == upgraded and not place_of_body(redis.call('HGET', keys.bodies, id) or NO_BODY)) then
+    redis.call('HSETNX', keys.places, id, string.sub(member, 1, 8) .. string.sub(member, 25))
+  end
 end
 local next_step = part .. ' ' .. page[1]
 if page[1] == '0' then next_step = part == 'ready' and 'delayed 0' or 'all' end
