@@ -23,8 +23,8 @@
     weir:{shard-3}:e:ENV:active          zset    its queues that may be served -> their turn
     weir:{shard-3}:e:ENV:queues          zset    its defined queues, all with score 0
     weir:{shard-3}:q:QUEUE               hash    c: packed promises, state: packed state, paused, popped;
-                                                 upgraded: when it got this version; index: how far the
-                                                 messages of before are indexed;
+                                                 upgraded: the last sequence number of an older program;
+                                                 index: how far its messages are indexed;
                                                  s: the state of version 0, until the queue next changes
     weir:{shard-3}:q:QUEUE:ready         zset    members that are available -> priority band + time
     weir:{shard-3}:q:QUEUE:heads         zset    ordered queues: the members that may be handed out

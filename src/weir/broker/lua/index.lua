@@ -5,8 +5,10 @@
 --- include "clock"
 --- include "load_queue"
 --- include "save_queue"
---- include "place_of_body"
-local STEP, NO_BODY = 500, string.rep('\0', 6)
+--- include "wait_of"
+--- include "end_delay"
+--- include "note_wait"
+local STEP = 500
 local q = load_queue(ARGV[FIRST_ARGUMENT])
 if not q then return {'unknown'} end
 -- Written back in this version, the queue is refused by older programs, so none of them adds messages behind the walk.
@@ -20,10 +22,15 @@ local page = redis.call('ZSCAN', keys[part], cursor, 'COUNT', STEP)
 local upgraded = tonumber(redis.call('HGET', keys.base, 'upgraded') or 0)
 for i = 1, #page[2], 2 do
   local member = page[2][i]
-  local _, id, _, enqueued = struct.unpack('>I8c16I4I8', member)
-  -- In the millisecond of the upgrade, only its body tells.
-  if enqueued < upgraded or (enqueued == upgraded and not place_of_body(redis.call('HGET', keys.bodies, id) or NO_BODY)) then
-    redis.call('HSETNX', keys.places, id, string.sub(member, 1, 8) .. string.sub(member, 25))
+  local sequence, id, _, enqueued = struct.unpack('>I8c16I4I8', member)
+  local place = string.sub(member, 1, 8) .. string.sub(member, 25)
+  if sequence == 0 then
+    -- It was never available, so it has waited for its time since it was put in, by whichever program.
+    local w = wait_of(nil, enqueued)
+    end_delay(w, 0, enqueued)
+    redis.call('HSETNX', keys.places, id, note_wait(place, w))
+  elseif sequence <= upgraded then
+    redis.call('HSETNX', keys.places, id, place)
   end
 end
 local next_step = part .. ' ' .. page[1]

@@ -14,6 +14,7 @@ local function load_queue(ident)
   q.older = q.version_0 or string.byte(stored[2]) ~= STATE_MARK
   unpack_promises(q, stored[1])
   unpack_state(q, stored[2] or redis.call('HGET', keys.base, 's'))
+  q.sequence_before = q.sequence
   q.history = q.older and '' or string.sub(stored[2], STATE_SIZE + 1)
   q.popped = stored[4] == '1' or q.dequeued > 0
   q.ordered, q.by_key = q.ordering > 0, q.ordering == 2

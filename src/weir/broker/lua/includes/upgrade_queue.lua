@@ -3,9 +3,10 @@
 --- include "gate_time"
 --- include "count_retrying"
 -- What changes in a queue of an older version when it is first written back. Without `s` a program that knows no
--- versions fails on it instead of misreading it. `index` asks since when messages say their place themselves. Gates get the time from which on they may be found stale.
+-- versions fails on it instead of misreading it. `index` asks from which sequence number on messages
+-- say their place themselves. Gates get the time from which on they may be found stale.
 local function upgrade_queue(q, now)
-  redis.call('HSET', q.key.base, 'upgraded', now)
+  redis.call('HSET', q.key.base, 'upgraded', q.sequence_before)
   q.retrying, q.uncounted = count_retrying(q)
   q.older = false
   if not q.version_0 then return end
