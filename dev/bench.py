@@ -23,6 +23,7 @@ BENCHES: dict[str, str] = {
     "dlq": "dead letters by the tens of millions: counts, groups, deaths, redrive, purge",
     "pipeline": "events from the streams to queryable rows, beside a plain consumer",
     "alerts": "how long one evaluation of a thousand rules takes",
+    "lives": "how exact the reasons of waits are, and how fast a long queue shows its messages",
     "query": "how fast the warehouse answers on full tiers",
 }
 """Name -> one line of what it measures. Each is a module of `benches` with `run(*, quick) -> dict`."""

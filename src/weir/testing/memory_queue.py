@@ -401,6 +401,7 @@ class QueueModel:
 
     def _move(self, entry: WaitingEntry, now: int, *, available: int) -> None:
         self.moved = True
+        entry.phases = list(self.phases_of(entry, now))
         entry.available_at_ms = available
         entry.ready = False
         if available <= now:
