@@ -112,8 +112,9 @@ async def test_merging_old_and_new_rows_changes_no_answer(rig: Rig, queue: Queue
         history = await rig.warehouse.history.of_queue(queue, rig.last(period_ms))
         assert sum(filter(None, history.series.columns["wait_count"])) == 400
         assert min(filter(None, history.series.columns["min_queue_length"])) == 1
+        assert not any(history.series.columns["cancelled"])
     rows = rig.connection.rows("SELECT sum(cancelled) AS n, max(cancelled_total) AS total FROM queue_ledger")
-    assert rows == [{"n": None, "total": None}]
+    assert rows == [{"n": 0, "total": 0}]
 
 
 async def test_rankings_and_alert_windows_join_both(rig: Rig, queue: QueueRef) -> None:
