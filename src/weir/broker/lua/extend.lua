@@ -27,7 +27,8 @@ for at = FIRST_ARGUMENT + 1, #ARGV, 2 do
     local letters, some = {}, false
     for i, lease in ipairs(leases) do
       if lease then
-        redis.call('HSET', q.key.leases, ids[i], string.sub(lease, 1, 2) .. struct.pack('>I6', deadline) .. string.sub(lease, 9))
+        local kept = string.sub(lease, 1, 2) .. struct.pack('>I6', deadline) .. string.sub(lease, 9)
+        redis.call('HSET', q.key.leases, ids[i], kept)
         redis.call('ZADD', q.key.deadlines, deadline, ids[i])
         some = true
       end

@@ -5,9 +5,10 @@
 --- include "postpone"
 --- include "readings"
 --- include "tally"
--- Write the messages that an enqueue call accepted: bodies first, each with its place and the readings of the clocks at its end, then
--- their places, then the idempotency keys. `arrivals` are {id, available, expires, priority, key}. The fast path: an arrival without
--- a time goes straight to the end of an unordered queue, and such members of one call share their tail.
+-- Write the messages that an enqueue call accepted: bodies first, each with its place and the readings of the clocks at
+-- its end, then their places, then the idempotency keys. `arrivals` are {id, available, expires, priority, key}. The fast
+-- path: an arrival without a time goes straight to the end of an unordered queue, and such members of one call share
+-- their tail.
 local function admit(q, now, arrivals, bodies, seen, counts)
   if #arrivals == 0 then return end
   local pack = struct.pack

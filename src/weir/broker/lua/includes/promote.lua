@@ -23,7 +23,7 @@ local function promote(q, now, bound)
     end_delay(w, attempts, available)
     if not blocked then free_wait(q, w, available) end
     places[2 * i - 1], places[2 * i] = id, note_wait(stands, w)
-    if attempts > 0 then q.retrying = q.retrying - 1 end
+    if attempts > 0 then q.retrying = math.max(0, q.retrying - 1) end
   end
   redis.call('HSET', q.key.places, unpack(places))
   if q.uncounted == 1 and redis.call('EXISTS', q.key.delayed) == 0 then q.retrying, q.uncounted = 0, 0 end

@@ -11,6 +11,6 @@ local function withdraw(q, member)
     return 'blocked', false
   end
   if redis.call('ZREM', q.key.delayed, member) == 0 then return nil, false end
-  if attempts > 0 then q.retrying = q.retrying - 1 end
+  if attempts > 0 then q.retrying = math.max(0, q.retrying - 1) end
   return 'delayed', q.ordered and sequence > 0
 end
