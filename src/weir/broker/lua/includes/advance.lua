@@ -1,6 +1,7 @@
 --- include "run_clock"
 --- include "spans"
 --- include "ask_ms"
+--- include "environment_totals"
 -- Bring the queue's clocks from when they were last read to now. Of all reasons why a message that may be handed out waits,
 -- the first that holds counts: paused, the queue's limit, the environment's limit, nobody asked for a second. Call it before
 -- anything of that changes: what held after the last change has held since.
@@ -13,7 +14,8 @@ local function advance(q, now)
   if now <= from then return end
   if q.paused then return run_clock(q, 'p', from, now) end
   if q.concurrency > 0 and q.running >= q.concurrency then return run_clock(q, 'q', from, now) end
-  local noted = redis.call('HMGET', q.environment_key.base, 'limited', 'asked')
+  local totals = environment_totals(q)
+  local limited, asked = totals[4], totals[5]
   local asked_until = q.asked_at > 0 and q.asked_at + ASK_MS or 0
   local function run_unlimited(start, stop)
     if asked_until > start then
@@ -21,13 +23,13 @@ local function advance(q, now)
       start = asked_until
     end
     if start >= stop then return end
-    if not noted[2] then return run_clock(q, 'u', start, stop) end
-    for _, span in ipairs(spans(noted[2], start, stop)) do
+    if not asked then return run_clock(q, 'u', start, stop) end
+    for _, span in ipairs(spans(asked, start, stop)) do
       run_clock(q, span[3] == 'in' and 'u' or span[3] == 'out' and 't' or 'n', span[1], span[2])
     end
   end
-  if not noted[1] then return run_unlimited(from, now) end
-  for _, span in ipairs(spans(noted[1], from, now)) do
+  if not limited then return run_unlimited(from, now) end
+  for _, span in ipairs(spans(limited, from, now)) do
     if span[3] == 'out' then
       run_unlimited(span[1], span[2])
     else

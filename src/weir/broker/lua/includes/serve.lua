@@ -1,6 +1,7 @@
 --- include "layout"
 --- include "advance"
 --- include "readings"
+--- include "environment_totals"
 --- include "tally"
 --- include "alarm"
 --- include "expire_member"
@@ -12,8 +13,8 @@ local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
   advance(q, now)
   if q.paused then return 0 end
   if q.concurrency > 0 then limit = math.min(limit, q.concurrency - q.running) end
-  local totals = redis.call('HMGET', q.environment_key.base, 'limit', 'running')
-  if totals[1] then limit = math.min(limit, tonumber(totals[1]) - tonumber(totals[2] or 0)) end
+  local totals = environment_totals(q)
+  if totals[1] then limit = math.min(limit, tonumber(totals[1]) - tonumber(totals[3] or 0)) end
   if limit < 1 then return 0 end
   local members = redis.call('ZRANGE', q.heads_key, 0, limit - 1)
   local sub, pack, taken, ids, attempted, waits = string.sub, struct.pack, {}, {}, {}, {}
