@@ -46,7 +46,8 @@ local waiting = depth(q) + (mode == FOR_OPERATIONS and 0 or q.reserved)
 local room = q.max_depth > 0 and q.max_depth - waiting or math.huge
 local span = q.ttl > 0 and math.min(q.ttl, q.max_age) or q.max_age
 local sub, gated, gate_before, gate_after = string.sub, gates.closed, gates.before, gates.after
-local letters, originals, bodies, arrivals, seen, named, refused, accepted = {}, {}, {}, {}, {}, {}, 0, 0
+local letters, originals, seen, named, refused, accepted = {}, {}, {}, {}, 0, 0
+local bodies, expiries, priorities, timed = {}, {}, {}, {}
 for i, id in ipairs(ids) do
   local at = first + stride * (i - 1)
   local head, operation = ARGV[at], stride == 3 and ARGV[at + 2]
@@ -80,12 +81,9 @@ for i, id in ipairs(ids) do
       bodies[2 * accepted - 1], bodies[2 * accepted] = id, ARGV[at + 1]
       if idempotency then seen[idempotency] = struct.pack('>I8', now + q.window) .. id .. digest end
       local available = deliver_at > now and deliver_at or now + delay
-      local expires = available + (ttl > 0 and ttl < span and ttl or span)
-      if available == now and not q.ordered then
-        arrivals[accepted] = {id, nil, expires, priority}
-      else
-        arrivals[accepted] = {id, available, expires, priority, q.by_key and key or ''}
-      end
+      expiries[accepted] = available + (ttl > 0 and ttl < span and ttl or span)
+      priorities[accepted] = priority
+      if q.ordered or available ~= now then timed[accepted] = {available, q.by_key and key or ''} end
     end
     if gate_after then gate_after(key, operation, letter) end
   end
@@ -94,14 +92,14 @@ for i, id in ipairs(ids) do
 end
 
 local counts = {}
-admit(q, now, arrivals, bodies, seen, counts)
+admit(q, now, bodies, expiries, priorities, timed, seen, counts)
 tally(q, counts, 'refused', refused)
 local moved = gates.save and gates.save()
 local answer = table.concat(letters)
 if mode == NAMED_CALL then
   remember_call(slot, call_id, answer, table.concat(originals), now)
 end
-if moved or #arrivals + refused > 0 then finish(q, 'enqueue', counts, {}, now) end
+if moved or accepted + refused > 0 then finish(q, 'enqueue', counts, {}, now) end
 local reply = answer .. table.concat(originals)
 record(reply)
 return {'ok', reply}

@@ -23,14 +23,14 @@ local upgraded = tonumber(redis.call('HGET', keys.base, 'upgraded') or 0)
 for i = 1, #page[2], 2 do
   local member = page[2][i]
   local sequence, id, _, enqueued = struct.unpack('>I8c16I4I8', member)
-  local place = string.sub(member, 1, 8) .. string.sub(member, 25)
+  local stands, order_key = string.sub(member, 1, 8) .. string.sub(member, 25, 53), string.sub(member, 54)
   if sequence == 0 then
     -- It was never available, so it has waited for its time since it was put in, by whichever program.
     local w = wait_of(nil, enqueued)
     end_delay(w, 0, enqueued)
-    redis.call('HSETNX', keys.places, id, note_wait(place, w))
+    redis.call('HSETNX', keys.places, id, note_wait(stands, order_key, w))
   elseif sequence <= upgraded then
-    redis.call('HSETNX', keys.places, id, place)
+    redis.call('HSETNX', keys.places, id, stands .. order_key)
   end
 end
 local next_step = part .. ' ' .. page[1]

@@ -12,6 +12,7 @@
 --- include "open_lease"
 --- include "end_lease"
 --- include "note_wait"
+--- include "pack_place"
 --- include "postpone"
 --- include "release"
 --- include "bury"
@@ -37,8 +38,10 @@ local function step(q, lease, error, delay, chance, counts)
     delay = math.floor(delay - delay * q.jitter / JITTER_SCALE * chance)
   end
   if error ~= '' then redis.call('HSET', q.key.errors, id, error) end
-  local place = postpone(q, sequence, id, attempts, enqueued, now + delay, expires, priority, order_key)
-  redis.call('HSET', q.key.places, id, note_wait(place, end_lease(q, id, member, handed_out, now)))
+  local stands = pack_place(q, sequence, attempts, enqueued, now + delay, expires, priority)
+  postpone(q, id, stands, attempts, now + delay, expires, order_key)
+  local w = end_lease(q, id, member, handed_out, now)
+  redis.call('HSET', q.key.places, id, note_wait(stands, order_key, w))
   tally(q, counts, 'nacked', 1)
   answer[#answer + 1] = delay
   return 'd'

@@ -14,9 +14,9 @@ local function advance(q, now)
   if now <= from then return end
   if q.paused then return run_clock(q, 'p', from, now) end
   if q.concurrency > 0 and q.running >= q.concurrency then return run_clock(q, 'q', from, now) end
-  local totals = environment_totals(q)
+  local totals, asked_until = environment_totals(q), q.asked_at > 0 and q.asked_at + ASK_MS or 0
   local limited, asked = totals[4], totals[5]
-  local asked_until = q.asked_at > 0 and q.asked_at + ASK_MS or 0
+  if not limited and asked_until >= now then return run_clock(q, 't', from, now) end
   local function run_unlimited(start, stop)
     if asked_until > start then
       run_clock(q, 't', start, math.min(asked_until, stop))

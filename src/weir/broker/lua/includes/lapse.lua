@@ -4,6 +4,7 @@
 --- include "end_lease"
 --- include "free_wait"
 --- include "note_wait"
+--- include "pack_place"
 --- include "place"
 --- include "release"
 --- include "bury"
@@ -28,10 +29,11 @@ local function lapse(q, now, counts, bound)
     else
       local w = end_lease(q, id, member, handed_out, deadline)
       free_wait(q, w, deadline)
+      local stands =
+        pack_place(q, q.ordered and sequence or nil, attempts, enqueued, deadline, expires, priority)
+      place(q, id, stands, deadline, expires, priority, order_key, true)
       places[#places + 1] = id
-      places[#places + 1] = note_wait(
-        place(q, id, attempts, enqueued, deadline, expires, priority, order_key, true, q.ordered and sequence or nil),
-        w)
+      places[#places + 1] = note_wait(stands, order_key, w)
     end
   end
   if #places > 0 then redis.call('HSET', q.key.places, unpack(places)) end

@@ -1,4 +1,5 @@
 --- include "layout"
+--- include "pack_place"
 --- include "place"
 --- include "wait_of"
 --- include "end_delay"
@@ -17,12 +18,13 @@ local function promote(q, now, bound)
   for i, member in ipairs(members) do
     local sequence, id, attempts, enqueued, available, expires, priority, rest = struct.unpack(MEMBER, member)
     local returning = q.ordered and sequence > 0
-    local stands, blocked = place(q, id, attempts, enqueued, available, expires, priority, string.sub(member, rest),
-      returning, returning and sequence or nil)
+    local order_key = string.sub(member, rest)
+    local stands = pack_place(q, returning and sequence or nil, attempts, enqueued, available, expires, priority)
+    local blocked = place(q, id, stands, available, expires, priority, order_key, returning)
     local w = wait_of(noted[i], enqueued)
     end_delay(w, attempts, available)
     if not blocked then free_wait(q, w, available) end
-    places[2 * i - 1], places[2 * i] = id, note_wait(stands, w)
+    places[2 * i - 1], places[2 * i] = id, note_wait(stands, order_key, w)
     if attempts > 0 then q.retrying = math.max(0, q.retrying - 1) end
   end
   redis.call('HSET', q.key.places, unpack(places))

@@ -6,7 +6,7 @@
 --- include "alarm"
 --- include "expire_member"
 --- include "finish"
-local MOST_BYTES = 16 * 1024 * 1024
+local MOST_BYTES, FIRST_ATTEMPT, NO_ERROR = 16 * 1024 * 1024, '\0\0\0\1', '\0\0'
 -- Hand out up to `limit` messages of one queue under leases. Appends to `reply` the queue's ident, how
 -- many there are, when the leases end, and each message; counts them in `handed`.
 local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
@@ -45,11 +45,12 @@ local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
     local body, error = bodies[i] or string.rep('\0', 6), errors[i] or ''
     size = size + #body
     if i > 1 and size > MOST_BYTES then break end
-    local front = sub(member, 1, 24) .. pack('>I4', attempted[i]) .. sub(member, 29, 53)
+    local attempt = attempted[i] == 1 and FIRST_ATTEMPT or pack('>I4', attempted[i])
+    local front = sub(member, 1, 24) .. attempt .. sub(member, 29, 53)
     leases[2 * i - 1], leases[2 * i] = ids[i], lease .. front .. sub(member, 54) .. handed_out
     deadlines[2 * i - 1], deadlines[2 * i] = deadline, ids[i]
     gone[i] = member
-    reply[place_of_count + 1 + i] = front .. pack('>I2', #error) .. error .. body
+    reply[place_of_count + 1 + i] = front .. (error == '' and NO_ERROR or pack('>I2', #error) .. error) .. body
   end
   for i = #gone + 1, count do waits[i] = nil end
   handed.count = handed.count + #gone

@@ -11,6 +11,7 @@
 --- include "free_wait"
 --- include "note_wait"
 --- include "withdraw"
+--- include "pack_place"
 --- include "place"
 --- include "postpone"
 --- include "finish"
@@ -42,16 +43,17 @@ local function touch(operation, move)
     if stays then return stays end
     local w = wait_until(q, id, member, where, now)
     if not withdraw(q, member) then return 'g' end
-    local stands, blocked
+    local returning, stands = q.ordered and m.sequence > 0, nil
     if m.available > now then
-      stands = postpone(q, m.sequence, id, m.attempts, m.enqueued, m.available, m.expires, m.priority, order_key)
+      stands = pack_place(q, m.sequence, m.attempts, m.enqueued, m.available, m.expires, m.priority)
+      postpone(q, id, stands, m.attempts, m.available, m.expires, order_key)
     else
-      local returning = q.ordered and m.sequence > 0
-      stands, blocked = place(q, id, m.attempts, m.enqueued, m.available, m.expires, m.priority, order_key, returning,
-        returning and m.sequence or nil)
+      local sequence = returning and m.sequence or nil
+      stands = pack_place(q, sequence, m.attempts, m.enqueued, m.available, m.expires, m.priority)
+      local blocked = place(q, id, stands, m.available, m.expires, m.priority, order_key, returning)
       if not blocked then free_wait(q, w, now) end
     end
-    redis.call('HSET', q.key.places, id, note_wait(stands, w))
+    redis.call('HSET', q.key.places, id, note_wait(stands, order_key, w))
     moved = true
     return 'd'
   end
