@@ -18,6 +18,8 @@ from weir.broker.records import MARK, Record
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.errors import BrokerUnavailable, Misconfigured
+from weir.model.ids import MessageId
+from weir.model.inspection import MessageState, Touched, WaitParts
 from weir.model.message import DeathReason, Delivery, Enqueue, Failure, LeaseRef, NewMessage, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
@@ -26,8 +28,12 @@ from weir.telemetry.codec import unpack
 from weir.telemetry.events import QUEUE
 from weir.testing.clocks import ManualClock
 
-GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "store_v0.json").read_text())
-SAID, KEYS = GOLDEN["said"], GOLDEN["keys"]
+STORES: dict[int, dict[str, Any]] = {
+    version: json.loads((Path(__file__).parent / "golden" / f"store_v{version}.json").read_text())
+    for version in (0, 2)
+}
+"""By the version of the state: before there were versions, and before bodies ended with a place."""
+SAID, KEYS = STORES[0]["said"], STORES[0]["keys"]
 ENVIRONMENT = EnvironmentRef(organization="acme", project="shop ✓", environment="prod")
 SHARD = shard_of(ENVIRONMENT, shards=4)
 
@@ -44,10 +50,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 def redis(server: RunningServer) -> Iterator[Redis]:
     """A Redis of the test's own as a program without versions left it."""
     with Redis.from_url(server.url) as redis:
-        redis.flushall()
-        for key, (kind, content) in KEYS.items():
-            fill(redis, bytes.fromhex(key), kind, content)
+        fill_with(redis, version=0)
         yield redis
+
+
+def fill_with(redis: Redis, *, version: int) -> None:
+    redis.flushall()
+    for key, (kind, content) in STORES[version]["keys"].items():
+        fill(redis, bytes.fromhex(key), kind, content)
 
 
 def fill(redis: Redis, key: bytes, kind: str, content: Any) -> None:
@@ -93,7 +103,11 @@ def payloads(deliveries: list[Delivery]) -> list[str]:
 
 def held_before(name: str, payload: str) -> LeaseRef:
     """A lease that was handed out before."""
-    lease = SAID["leases"][payload]
+    return held_in(0, name, payload)
+
+
+def held_in(version: int, name: str, payload: str) -> LeaseRef:
+    lease = STORES[version]["said"]["leases"][payload]
     return LeaseRef(queue=queue(name), message_id=lease["id"], token=lease["token"])
 
 
@@ -201,6 +215,102 @@ async def test_a_queue_says_its_version_once_it_changed(broker: RedisBroker, red
     await broker.define(queue("fifo"), QueueSpec(name="fifo", ordering=Ordering.FIFO))
     promises: Any = redis.hget(base("fifo"), "c")
     assert promises[0] == layout.PROMISES.mark
+
+
+async def ids_in(broker: RedisBroker, name: str) -> dict[str, MessageId]:
+    """Every message of a queue by its payload, as pages list them."""
+    found = {}
+    for state in MessageState:
+        page = await broker.list_messages(queue(name), state)
+        assert page.cursor is None
+        found |= {one.preview.decode(): one.message_id for one in page.messages}
+    return found
+
+
+@pytest.mark.parametrize("version", STORES)
+async def test_messages_of_older_programs_are_shown_by_their_ids(
+    broker: RedisBroker, redis: Redis, version: int
+) -> None:
+    fill_with(redis, version=version)
+    for name, waiting in {"plain": 9, "fifo": 4, "keyed": 9, "paused": 1}.items():
+        ids = await ids_in(broker, name)
+        assert len(ids) == waiting
+        for payload, message_id in ids.items():
+            shown = await broker.show_message(queue(name), message_id)
+            assert shown is not None
+            assert shown.payload == payload.encode()
+            assert await broker.find_message(ENVIRONMENT, message_id) == queue(name)
+    ids = await ids_in(broker, "plain")
+    failed = await broker.show_message(queue("plain"), ids["failed-once"])
+    assert failed is not None
+    assert (failed.state, failed.last_error) == (MessageState.RETRYING, "connection refused")
+    counts = await broker.count_messages(queue("plain"))
+    assert (counts.ready, counts.scheduled, counts.retrying, counts.leased) == (6, 1, 1, 1)
+    # The head that a program of before locked its key for is not known by its id.
+    behind = await broker.show_message(queue("fifo"), (await ids_in(broker, "fifo"))["f1"])
+    assert behind is not None
+    assert (behind.state, behind.ahead, behind.behind_id) == (MessageState.BLOCKED, 1, None)
+
+
+@pytest.mark.parametrize("version", STORES)
+async def test_messages_of_older_programs_are_moved_and_cancelled(
+    broker: RedisBroker, redis: Redis, clock: ManualClock, version: int
+) -> None:
+    fill_with(redis, version=version)
+    ids = await ids_in(broker, "plain")
+    moved = [ids["later"], ids["failed-once"]]
+    assert await broker.run_now(queue("plain"), moved) == [Touched.DONE] * 2
+    assert await broker.change_priority(queue("plain"), [ids["low"]], 9) == [Touched.DONE]
+    removed = [ids["usual"], ids["leased"], ids["short"]]
+    done = [Touched.DONE, Touched.REVOKED, Touched.DONE]
+    assert await broker.cancel(queue("plain"), removed) == done
+    assert payloads(await pop(broker, "plain")) == [
+        "urgent", "low", "over-0", "over-1", "later", "failed-once",
+    ]  # fmt: skip
+    counts = await broker.count_messages(queue("plain"))
+    assert (counts.ready, counts.delayed, counts.retrying, counts.leased) == (0, 0, 0, 6)
+    keyed = await ids_in(broker, "keyed")
+    head = held_in(version, "keyed", "a0")
+    assert await broker.cancel(queue("keyed"), [head.message_id]) == [Touched.REVOKED]
+    assert await broker.cancel(queue("keyed"), [keyed["a2"]]) == [Touched.DONE]
+    assert payloads(await pop(broker, "keyed"))[0] == "a1"
+    assert redis.hget(base("plain"), "index") == b"all"
+
+
+@pytest.mark.parametrize("version", STORES)
+async def test_what_messages_of_older_programs_waited_for_is_unknown_until_they_move(
+    broker: RedisBroker, redis: Redis, clock: ManualClock, version: int
+) -> None:
+    fill_with(redis, version=version)
+    ids = await ids_in(broker, "plain")
+    for payload, message_id in ids.items():
+        why = await broker.why(queue("plain"), message_id)
+        assert why is not None
+        known = why.parts.scheduled_ms if payload == "later" else why.parts.unknown_ms
+        assert known == why.parts.total_ms == why.until_ms - why.enqueued_at_ms
+    lease = held_in(version, "plain", "leased")
+    before = await broker.why(queue("plain"), lease.message_id)
+    await broker.nack([Failure(lease=lease, delay_ms=500)])
+    clock.advance(700)
+    after = await broker.why(queue("plain"), lease.message_id)
+    assert before is not None
+    assert after is not None
+    known = WaitParts(unknown_ms=before.parts.total_ms, backoff_ms=500, unasked_ms=200)
+    assert after.parts == known
+    fresh = NewMessage(payload=b"fresh")
+    await broker.enqueue(queue("paused"), [fresh])
+    assert await broker.show_message(queue("paused"), (await ids_in(broker, "paused"))["held"]) is not None
+    clock.advance(40)
+    why = await broker.why(queue("paused"), fresh.id)
+    assert why is not None
+    assert why.parts == WaitParts(paused_ms=40)
+
+
+async def test_a_message_whose_body_alone_is_left_is_gone(broker: RedisBroker, redis: Redis) -> None:
+    orphan = "018bcfe5-6800-7000-8000-0000000000ff"
+    redis.hset(base("plain") + b":bodies", layout.id_bytes(orphan), bytes(6))
+    assert await broker.cancel(queue("plain"), [MessageId(orphan)]) == [Touched.GONE]
+    assert await broker.show_message(queue("plain"), MessageId(orphan)) is None
 
 
 OF_BEFORE = "return {struct.unpack('>" + "I8" * 13 + "', redis.call('HGET', KEYS[1], ARGV[1]))}"

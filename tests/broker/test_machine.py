@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import groupby, zip_longest
 from typing import Any
 from uuid import uuid4
@@ -33,6 +33,8 @@ from weir.broker import keys
 from weir.broker.broker import Entry, ForOperations, Gated, GateRule, NamedCall
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
+from weir.model.ids import MessageId, new_message_id
+from weir.model.inspection import MessageFilter, MessageState, WaitParts
 from weir.model.message import Delivery, Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
@@ -91,8 +93,9 @@ class Brokers(RuleBasedStateMachine):
     url = ""
     leases = Bundle("leases")
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(steps_back=st.booleans())
+    def begin(self, steps_back: bool) -> None:
+        self.steps_back = steps_back
         self.loop = asyncio.new_event_loop()
         self.clock = ManualClock()
         tag = uuid4().hex
@@ -230,7 +233,8 @@ class Brokers(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1, 99, 500, 1_000, 2_999, 5_000, 31_000, 61_000, -700, -3_600_000]))
     def step_the_clock(self, ms: int) -> None:
-        self.clock.advance(ms)
+        if ms > 0 or self.steps_back:
+            self.clock.advance(ms)
 
     @rule(name=st.sampled_from([*SPECS, "unknown"]), verb=st.sampled_from(["pause", "resume"]))
     def pause_or_resume(self, name: str, verb: str) -> None:
@@ -287,6 +291,108 @@ class Brokers(RuleBasedStateMachine):
         """Void operations are remembered for the whole shard, which other examples share."""
         return f"{self.environment.organization}/{operation}"
 
+    # looking and touching
+
+    def some_ids(self, name: str, picks: list[int]) -> list[MessageId]:
+        """Messages that are in the queue now, and one that never was."""
+        known = sorted(self.model._queues[self.queue(name)].entries) or [str(uuid4())]
+        return [MessageId(known[pick % len(known)]) if pick else new_message_id() for pick in picks]
+
+    @rule(
+        name=st.sampled_from(list(SPECS)),
+        picks=st.lists(st.integers(0, 12), min_size=1, max_size=4),
+        lost=st.booleans(),
+    )
+    def cancel(self, name: str, picks: list[int], lost: bool) -> None:
+        self.lossy.lose = int(lost)
+        self.same("cancel", self.queue(name), self.some_ids(name, picks))
+        self.lossy.lose = 0
+
+    @rule(
+        name=st.sampled_from(list(SPECS)),
+        picks=st.lists(st.integers(0, 12), min_size=1, max_size=4),
+        lost=st.booleans(),
+    )
+    def run_now(self, name: str, picks: list[int], lost: bool) -> None:
+        self.lossy.lose = int(lost)
+        self.same("run_now", self.queue(name), self.some_ids(name, picks))
+        self.lossy.lose = 0
+
+    @rule(
+        name=st.sampled_from(list(SPECS)),
+        picks=st.lists(st.integers(0, 12), min_size=1, max_size=4),
+        delay_ms=st.sampled_from([-5_000, 0, 700, 20_000]),
+        as_delay=st.booleans(),
+        lost=st.booleans(),
+    )
+    def reschedule(self, name: str, picks: list[int], delay_ms: int, as_delay: bool, lost: bool) -> None:
+        self.lossy.lose = int(lost)
+        due = {"delay_ms": max(0, delay_ms)} if as_delay else {"at_ms": self.clock.now_ms() + delay_ms}
+        self.same("reschedule", self.queue(name), self.some_ids(name, picks), **due)
+        self.lossy.lose = 0
+
+    @rule(
+        name=st.sampled_from(list(SPECS)),
+        picks=st.lists(st.integers(0, 12), min_size=1, max_size=4),
+        priority=st.integers(0, 9),
+        lost=st.booleans(),
+    )
+    def change_priority(self, name: str, picks: list[int], priority: int, lost: bool) -> None:
+        self.lossy.lose = int(lost)
+        self.same("change_priority", self.queue(name), self.some_ids(name, picks), priority)
+        self.lossy.lose = 0
+
+    @rule(pairs=st.lists(leases, min_size=1, max_size=4))
+    def ask_whether_leases_were_revoked(self, pairs: list[Any]) -> None:
+        model, redis = ([pair[at].lease for pair in pairs] for at in (0, 1))
+        assert self.run(self.model.revoked(model)) == self.run(self.redis.revoked(redis))
+
+    @rule(name=st.sampled_from(list(SPECS)))
+    def show(self, name: str) -> None:
+        for message_id in list(self.model._queues[self.queue(name)].entries):
+            self.same("show_message", self.queue(name), message_id)
+            assert self.same("find_message", self.environment, message_id) == self.queue(name)
+        self.same("find_idempotency_key", self.queue(name), "i1")
+
+    @rule(name=st.sampled_from(list(SPECS)))
+    def ask_why(self, name: str) -> None:
+        """What a full log says is what the clocks say, or they say that they do not know."""
+        for message_id in list(self.model._queues[self.queue(name)].entries):
+            model, redis = self.both("why", self.queue(name), message_id)
+            if self.steps_back:
+                continue
+            parts = (asdict(model.parts), asdict(redis.parts))
+            assert replace(model, parts=WaitParts()) == replace(redis, parts=WaitParts())
+            assert model.parts.total_ms == redis.parts.total_ms, parts
+            if redis.parts.unknown_ms == 0:
+                assert parts[0] == parts[1]
+            else:
+                assert all(parts[1][part] <= parts[0][part] for part in parts[0] if part != "unknown_ms")
+
+    @rule(
+        name=st.sampled_from(list(SPECS)),
+        state=st.sampled_from(list(MessageState)),
+        limit=st.integers(1, 5),
+        key=KEYS,
+    )
+    def walk(self, name: str, state: MessageState, limit: int, key: str | None) -> None:
+        """Page by page, with cursors of their own."""
+        cursors: list[str | None] = [None, None]
+        while True:
+            pages = [
+                self.run(
+                    broker.list_messages(
+                        self.queue(name), state, match=MessageFilter(key=key), cursor=cursor, limit=limit
+                    )
+                )
+                for broker, cursor in zip((self.model, self.redis), cursors, strict=True)
+            ]
+            assert pages[0].messages == pages[1].messages
+            cursors = [page.cursor for page in pages]
+            if None in cursors:
+                assert cursors == [None, None]
+                break
+
     @rule()
     def sweep(self) -> None:
         # The shard of the shared server also holds other tenants, so only what is ours is compared.
@@ -313,8 +419,9 @@ class Brokers(RuleBasedStateMachine):
         assert model == redis, [pair for pair in zip(model, redis, strict=True) if pair[0] != pair[1]]
         for state in model:
             total = state.odometers
-            left = total["enqueued"] - total["acked"] - total["dead"] - total["expired"]
+            left = total["enqueued"] - total["acked"] - total["dead"] - total["expired"] - total["cancelled"]
             assert state.depth + state.running == left
+            self.same("count_messages", state.queue)
 
     @invariant()
     def outboxes_agree(self) -> None:
@@ -325,6 +432,8 @@ class Brokers(RuleBasedStateMachine):
         if not hasattr(self, "model"):
             return
         try:
+            for name in SPECS:
+                self.ask_why(name)
             self.compare_events()
         finally:
             self.run(self.leave_no_timers())

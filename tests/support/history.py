@@ -84,7 +84,8 @@ def landing_table(moments: Sequence[Moment], *, shard: int = 0) -> pa.Table:
 
 def of_earlier_release(rows: pa.Table) -> pa.Table:
     """Landing rows as a release before 0007 inserted them."""
-    return rows.drop_columns([name for name in rows.column_names if name.startswith(("min_", "sum_"))])
+    later = ("min_", "sum_", "cancelled")
+    return rows.drop_columns([name for name in rows.column_names if name.startswith(later)])
 
 
 def land_worker(

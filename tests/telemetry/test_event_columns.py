@@ -120,7 +120,7 @@ def test_the_layout_of_a_header_is_what_the_catalogue_says() -> None:
 FIRST = QUEUE.fields
 GROWN = replace(
     QUEUE,
-    earlier=(FIRST,),
+    earlier=(*QUEUE.earlier, FIRST),
     # One field is gone, one became wider, one is new and stands in the middle.
     fields=(
         *(replace(field, width=8) if field.name == "acked" else field for field in FIRST[:4]),
@@ -135,7 +135,7 @@ def test_entries_of_an_earlier_layout_are_read_into_the_columns_of_today() -> No
         QUEUE, MetricEvent(dimensions=("o", "p", "e", "q"), values={"acked": 7, "dead": 1}, samples=(5, 6))
     )
     new = pack(GROWN, MetricEvent(dimensions=("o", "p", "e", "r"), values={"acked": 2**40, "moved": 3}))
-    decoded = decode(GROWN, entries(old, new, b"\x03" + new[1:], old, new[:60]))
+    decoded = decode(GROWN, entries(old, new, bytes([GROWN.version + 1]) + new[1:], old, new[:60]))
     assert [REASONS[code] for code in decoded.codes] == [
         "", "", "unknown layout version", "", "truncated header",
     ]  # fmt: skip

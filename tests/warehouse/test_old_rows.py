@@ -119,8 +119,9 @@ async def test_merging_old_and_new_rows_changes_no_answer(rig: Rig, queue: Queue
         assert min(filter(None, history.series.columns["min_queue_length"])) == 1
         assert max(filter(None, history.series.columns["wait_p99_ms"])) >= 40_000
         assert Sketch.BOTH in {part.sketch for part in history.sketches}
+        assert not any(history.series.columns["cancelled"])
     rows = rig.connection.rows("SELECT sum(cancelled) AS n, max(cancelled_total) AS total FROM queue_ledger")
-    assert rows == [{"n": None, "total": None}]
+    assert rows == [{"n": 0, "total": 0}]
 
 
 async def test_rankings_and_alert_windows_join_both(rig: Rig, queue: QueueRef) -> None:

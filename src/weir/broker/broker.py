@@ -1,8 +1,8 @@
 """The broker seam: where messages wait. Two implementations, `redis` and `weir.testing`'s memory broker.
 
 The closed list of verbs, each spelled alike in the Lua file, the method, the event and the metric:
-enqueue, dequeue, ack, nack, extend, expire, dead_letter, pause, resume. The rest of the protocol
-describes queues and carries off what died.
+enqueue, dequeue, ack, nack, extend, expire, dead_letter, pause, resume, run_now, reschedule, change_priority,
+cancel. The rest of the protocol describes queues, looks at messages and carries off what died.
 """
 
 from __future__ import annotations
@@ -13,6 +13,16 @@ from enum import Enum
 from typing import Protocol
 
 from weir.model.ids import MessageId
+from weir.model.inspection import (
+    EVERY_MESSAGE,
+    MessageCounts,
+    MessageDetail,
+    MessageFilter,
+    MessagePage,
+    MessageState,
+    Touched,
+    Why,
+)
 from weir.model.limits import MAX_BATCH
 from weir.model.message import (
     DeadMessage,
@@ -216,6 +226,71 @@ class Broker(Protocol):
 
     async def last_errors(self, queue: QueueRef, *, limit: int) -> list[str]:
         """The last errors of messages that failed before and are not done yet: a sample, in any order."""
+
+    async def list_messages(
+        self,
+        queue: QueueRef,
+        state: MessageState,
+        *,
+        match: MessageFilter = EVERY_MESSAGE,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> MessagePage:
+        """A page of the messages in one state, with previews of payloads; the next begins at its cursor.
+
+        A message that stays in its state during the walk is shown exactly once. Each call does bounded work,
+        so a page may hold fewer messages than asked for, or none, before the end. Ready ones come as they
+        will be handed out, scheduled and retrying ones as they become available, blocked ones by key and
+        place, leased ones by id. Conflict if more than 50,000 are leased.
+        """
+
+    async def show_message(self, queue: QueueRef, message_id: MessageId) -> MessageDetail | None:
+        """All that is known of a message that waits or is leased; None if it does neither."""
+
+    async def why(self, queue: QueueRef, message_id: MessageId) -> Why | None:
+        """How long a message that waits or is leased has waited, and for what; None if it does neither."""
+
+    async def count_messages(self, queue: QueueRef) -> MessageCounts:
+        """How many messages are in each state."""
+
+    async def find_message(self, environment: EnvironmentRef, message_id: MessageId) -> QueueRef | None:
+        """The queue where a message waits or is leased; None if it does neither in this environment."""
+
+    async def find_idempotency_key(self, queue: QueueRef, idempotency_key: str) -> MessageId | None:
+        """The first message that came with this key within its window, whether it ended since or not."""
+
+    async def run_now(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[Touched]:
+        """Let scheduled and retrying messages be available now; DONE for those that already are."""
+
+    async def reschedule(
+        self,
+        queue: QueueRef,
+        message_ids: Sequence[MessageId],
+        *,
+        at_ms: int | None = None,
+        delay_ms: int | None = None,
+    ) -> list[Touched]:
+        """Let waiting messages be available at another time, or after a delay.
+
+        What they have left to live after it stays. Order holds in an ordered queue. The head of a key that
+        must wait remains its head, so the others of its key wait with it, as they do for a retry. A message
+        behind a head is BLOCKED, and stays. A scheduled message has no place in the order yet.
+        """
+
+    async def change_priority(
+        self, queue: QueueRef, message_ids: Sequence[MessageId], priority: int
+    ) -> list[Touched]:
+        """Let waiting messages be served earlier or later; those of ordered queues are ORDERED, and stay."""
+
+    async def cancel(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[Touched]:
+        """Remove messages for good that wait or are leased; they are counted as cancelled.
+
+        The lease of a leased one is revoked: settling it changes nothing, `extend` answers CANCELLED, and
+        `revoked` tells of it until the lease would have ended. The next of its key is free.
+        """
+
+    async def revoked(self, leases: Sequence[LeaseRef]) -> list[bool]:
+        """Which of these leases were revoked, because their messages were cancelled; asking is cheap."""
 
     async def close_gates(
         self, queue: QueueRef, gates: Sequence[Gated], *, within_room: bool = False

@@ -11,7 +11,9 @@ from weir.model.limits import (
     MAX_DELAY_MS,
     MAX_HEADER_BYTES,
     MAX_LEASE_MS,
+    MAX_PRIORITY,
     MAX_SPAN_MS,
+    MAX_TIME_MS,
     MAX_WAIT_MS,
 )
 from weir.model.message import Failure, LeaseRef, check_batch, check_message_id, check_number
@@ -49,6 +51,26 @@ def check_failures(failures: Sequence[Failure]) -> None:
         check_message_id(failure.lease.message_id)
         if failure.delay_ms is not None:
             check_number(failure.delay_ms, what="delay_ms", least=0, most=MAX_DELAY_MS)
+
+
+def check_message_ids(message_ids: Sequence[str]) -> None:
+    check_batch(message_ids)
+    for message_id in message_ids:
+        check_message_id(message_id)
+
+
+def check_priority(priority: int) -> None:
+    check_number(priority, what="priority", least=0, most=MAX_PRIORITY)
+
+
+def check_due(*, at_ms: int | None, delay_ms: int | None) -> None:
+    """When a message shall be available: a time, or a delay from now."""
+    if (at_ms is None) is (delay_ms is None):
+        raise InvalidInput("reschedule needs `at_ms` or `delay_ms`; give one of them")
+    if at_ms is not None:
+        check_number(at_ms, what="at_ms", least=1, most=MAX_TIME_MS)
+    if delay_ms is not None:
+        check_number(delay_ms, what="delay_ms", least=0, most=MAX_DELAY_MS)
 
 
 def check_shard(shard: int, *, shards: int) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from weir.broker import layout
 from weir.broker.keys import queue_ident
 from weir.model.handling import error_text
-from weir.model.message import Failure, LeaseRef, Settlement
+from weir.model.message import Failure, LeaseRef
 from weir.model.names import QueueRef
 
 _NO_TOKEN = bytes(16)
+_T = TypeVar("_T")
 
 
 class Groups:
@@ -28,9 +30,9 @@ class Groups:
         for queue, places in by_queue.items():
             self.shards.setdefault(shard_of_queue(queue), []).append((queue, places))
 
-    def scatter(self, answers: dict[int, list[Settlement]]) -> list[Settlement]:
-        """The shards' answers in the order of the items."""
-        results = [Settlement.LAPSED] * self._count
+    def scatter(self, answers: Mapping[int, Sequence[_T]], *, missing: _T) -> list[_T]:
+        """The shards' answers in the order of the items; `missing` where there is none."""
+        results = [missing] * self._count
         for shard, settled in answers.items():
             positions = (position for _, places in self.shards[shard] for position in places)
             for position, answer in zip(positions, settled, strict=True):

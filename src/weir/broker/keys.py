@@ -18,10 +18,13 @@
     weir:{shard-3}:voided                zset    operations that shall never run -> when that was said
     weir:{shard-3}:wake                  channel queues or environments that became servable
     weir:{shard-3}:op:SLOT               string  number and reply of the last call in a slot
-    weir:{shard-3}:e:ENV                 hash    limit, depth, running of an environment
+    weir:{shard-3}:e:ENV                 hash    limit, depth, running of an environment; limited, asked:
+                                                 when its limit was reached, and when nobody asked
     weir:{shard-3}:e:ENV:active          zset    its queues that may be served -> their turn
     weir:{shard-3}:e:ENV:queues          zset    its defined queues, all with score 0
     weir:{shard-3}:q:QUEUE               hash    c: packed promises, state: packed state, paused, popped;
+                                                 upgraded: the last sequence number of an older program;
+                                                 index: how far its messages are indexed;
                                                  s: the state of version 0, until the queue next changes
     weir:{shard-3}:q:QUEUE:ready         zset    members that are available -> priority band + time
     weir:{shard-3}:q:QUEUE:heads         zset    ordered queues: the members that may be handed out
@@ -31,7 +34,9 @@
     weir:{shard-3}:q:QUEUE:expiry        zset    members whose expiry is out of line with `ready` -> time
     weir:{shard-3}:q:QUEUE:leases        hash    id -> packed lease and member
     weir:{shard-3}:q:QUEUE:deadlines     zset    id -> end of its lease
-    weir:{shard-3}:q:QUEUE:bodies        hash    id -> packed body, from enqueue to the end
+    weir:{shard-3}:q:QUEUE:bodies        hash    id -> packed body and first place, from enqueue to the end
+    weir:{shard-3}:q:QUEUE:places        hash    id -> packed place, of messages that moved since enqueue
+    weir:{shard-3}:q:QUEUE:revoked       zset    id + token of leases whose message was cancelled -> their end
     weir:{shard-3}:q:QUEUE:errors        hash    id -> last error
     weir:{shard-3}:q:QUEUE:seen          hash    idempotency key -> packed answer
     weir:{shard-3}:q:QUEUE:seen_until    zset    idempotency key -> end of its window
@@ -82,6 +87,8 @@ QUEUE_PARTS = (
     "leases",
     "deadlines",
     "bodies",
+    "places",
+    "revoked",
     "errors",
     "seen",
     "seen_until",

@@ -17,7 +17,7 @@ from struct import Struct
 
 import orjson
 
-from weir.broker.records import MARK, Record, python_struct
+from weir.broker.records import MARK, Record, lua_size, python_struct
 from weir.model.message import DEFAULT_PRIORITY, NO_HEADERS, DeathReason, Enqueue, NewMessage
 from weir.spec.ir import Ordering, QueueSpec
 from weir.telemetry.events import CATALOGUE, QUEUE_COUNTERS
@@ -31,8 +31,19 @@ ORDERINGS = tuple(Ordering)
 _LUA_FORMATS = {
     # sequence, id, attempts, enqueued, available, expires, priority; then the ordering key
     "MEMBER": ">I8c16I4I8I8I8I1",
-    # deadline, token, length of the consumer's name; then the name and the member
-    "LEASE": ">I8c16I1",
+    # sequence, attempts, enqueued, available, expires, priority: a member without its id; then the
+    # ordering key
+    "PLACE": ">I8I4I8I8I8I1",
+    # the queue's clocks: paused, queue limit, environment limit, unasked, unknown plus UNKNOWN_BIAS
+    "READINGS": ">I6I6I6I6I6",
+    # flags (1: clocks run, 2: the body's readings are still to be subtracted), since when; scheduled,
+    # back-off, blocked, leased; paused, queue limit, environment limit, unasked, unknown plus UNKNOWN_BIAS
+    "WAIT": ">I1I6I6I6I6I6I6I6I6I6I6",
+    # when, and the readings then
+    "HANDED_OUT": ">I6I6I6I6I6I6",
+    # 1 (0 in leases of before version 4 of the state), deadline, token, length of the consumer's name; then
+    # the name, the member and HANDED_OUT
+    "LEASE": ">I2I6c16I1",
     # id, priority (NO_PRIORITY: the queue's), deliver_at, delay, ttl, idempotency window (0: the queue's),
     # lengths of the two keys
     "ARRIVAL": ">c16I1I8I8I8I8I1I1",
@@ -55,10 +66,33 @@ PROMISES = Record(
 # A counter that comes later belongs to a later version of the state.
 _FIRST_COUNTERS = QUEUE_COUNTERS[:8]
 _MARKS = ("sequence", "top_available", "top_expires", "alarm_set", "touched")
-STATE = Record(name="STATE", added=(_wide(*_FIRST_COUNTERS, *_MARKS), (), _wide("reserved")))
+_RETRIES = ("retrying", "uncounted")
+_CLOCKS = (
+    "clock_at",
+    "asked_at",
+    "paused_ms",
+    "queue_limit_ms",
+    "environment_limit_ms",
+    "unasked_ms",
+    "unknown_ms",
+)
+STATE = Record(
+    name="STATE",
+    added=(
+        _wide(*_FIRST_COUNTERS, *_MARKS),
+        (),
+        _wide("reserved"),
+        _wide("cancelled", *_RETRIES),
+        _wide(*_CLOCKS),
+    ),
+)
 """Odometers; the last sequence number; latest available and expires of the members that `expiry` does not
 list; the alarm that was set; when the queue was last noted as touched. Version 1 only says its version.
-Version 2: how many messages the operations behind closed gates will bring."""
+Version 2: how many messages the operations behind closed gates will bring. Version 3: the odometer of
+cancelled messages; how many wait for a retry; 1 if an older program left too many to count them. Since then
+bodies end with the message's place. Version 4: until when the clocks ran, when somebody last asked this queue
+for messages, and for how long each reason to wait held; the last changes of reason follow the record. Since
+then bodies and leases hold readings of the clocks."""
 
 DEAD = Record(
     name="DEAD",
@@ -90,9 +124,25 @@ HANDED = python_struct(_LUA_FORMATS["HANDED"])
 FAILURE = Struct(">16s16sQI")
 """Id, token, delay plus one (0: none given), chance in 2^32; the scripts read it as `>c16c16I8I4`."""
 _BODY = Struct("<BBI")
-"""Lengths of the key, the idempotency key and the headers; then these and the payload."""
-_PLAIN_BODY = _BODY.pack(0, 0, 0)
+"""Lengths of the key, the idempotency key and the headers; then these, the payload, the message's place and
+the readings of the clocks.
+
+The two highest bits of the headers' length say that the place follows, and that the readings do; bodies of
+before versions 3 and 4 of the state lack them.
+"""
+PLACED, READ = 0x80, 0x40
+"""These bits in the last byte of the headers' length."""
+UNKNOWN_BIAS = 1 << 44
+"""Added to what is unknown, which may be less than nothing: it may be older than the queue's clocks."""
+_PLACED_LENGTH, _READ_LENGTH = PLACED << 24, READ << 24
+_PLACE_SIZE, _READINGS_SIZE = lua_size(_LUA_FORMATS["PLACE"]), lua_size(_LUA_FORMATS["READINGS"])
+_PLAIN_BODY = _BODY.pack(0, 0, _PLACED_LENGTH | _READ_LENGTH)
+MEMBER = python_struct(_LUA_FORMATS["MEMBER"])
+_END_SIZES = {0: 0, PLACED: _PLACE_SIZE, PLACED | READ: _PLACE_SIZE + _READINGS_SIZE}
+"""How much follows the payload, by the two bits."""
 JITTER_SCALE = 1_000_000
+ASK_MS = 1_000
+"""For how long after somebody asked for messages nobody is said to be missing."""
 DEATH_REASONS = tuple(DeathReason)
 """A dead message stores the position of its reason here."""
 NO_PRIORITY = 255
@@ -132,6 +182,10 @@ def lua_default_priority() -> str:
     return f"local DEFAULT_PRIORITY = {DEFAULT_PRIORITY}\n"
 
 
+def lua_ask_ms() -> str:
+    return f"local ASK_MS = {ASK_MS}\n"
+
+
 def lua_death_reasons() -> str:
     codes = ", ".join(f"{reason} = {code}" for code, reason in enumerate(DEATH_REASONS))
     return f"local DIED = {{{codes}}}\n"
@@ -139,7 +193,7 @@ def lua_death_reasons() -> str:
 
 def lua_state_marks() -> str:
     """The part of the state that a queue without messages does not need."""
-    return f"local STATE_MARKS = {{{', '.join(repr(name) for name in _MARKS)}}}\n"
+    return f"local STATE_MARKS = {{{', '.join(repr(name) for name in (*_MARKS, *_RETRIES, *_CLOCKS))}}}\n"
 
 
 def lua_block() -> str:
@@ -148,6 +202,9 @@ def lua_block() -> str:
         **{name: f"'{layout}'" for name, layout in _LUA_FORMATS.items()},
         "FAILURE": "'>c16c16I8I4'",
         "NO_PRIORITY": NO_PRIORITY,
+        "PLACED": PLACED,
+        "READ": READ,
+        "UNKNOWN_BIAS": UNKNOWN_BIAS,
         "BAND": BAND,
         "JITTER_SCALE": JITTER_SCALE,
     }
@@ -218,7 +275,7 @@ def _pack_full_arrival(message: NewMessage) -> tuple[bytes, bytes]:
     window_ms = message.idempotency_window_ms or 0
     head = ARRIVAL.pack(id_bytes(message.id), *_terms(message), window_ms, len(key), len(idempotency))
     digest = hashlib.blake2b(message.payload, digest_size=16).digest() if idempotency else b""
-    body = _BODY.pack(len(key), len(idempotency), len(headers))
+    body = _BODY.pack(len(key), len(idempotency), len(headers) | _PLACED_LENGTH | _READ_LENGTH)
     return (
         b"".join((head, key, idempotency, digest)),
         b"".join((body, key, idempotency, headers, message.payload)),
@@ -228,9 +285,16 @@ def _pack_full_arrival(message: NewMessage) -> tuple[bytes, bytes]:
 def unpack_body(data: bytes, start: int) -> tuple[str | None, str | None, Mapping[str, str], bytes]:
     """Key, idempotency key, headers and payload of the body that begins at `start`."""
     key_size, idempotency_size, headers_size = _BODY.unpack_from(data, start)
+    end = len(data)
+    if headers_size >= _PLACED_LENGTH:
+        headers_size -= _PLACED_LENGTH
+        end -= _PLACE_SIZE
+    if headers_size >= _READ_LENGTH:
+        headers_size -= _READ_LENGTH
+        end -= _READINGS_SIZE
     start += _BODY.size
     if not (key_size or idempotency_size or headers_size):
-        return None, None, NO_HEADERS, data[start:]
+        return None, None, NO_HEADERS, data[start:end]
     idempotency_at = start + key_size
     headers_at = idempotency_at + idempotency_size
     payload_at = headers_at + headers_size
@@ -238,5 +302,10 @@ def unpack_body(data: bytes, start: int) -> tuple[str | None, str | None, Mappin
         data[start:idempotency_at].decode() if key_size else None,
         data[idempotency_at:headers_at].decode() if idempotency_size else None,
         orjson.loads(data[headers_at:payload_at]) if headers_size else NO_HEADERS,
-        data[payload_at:],
+        data[payload_at:end],
     )
+
+
+def unpack_front(data: bytes) -> tuple[str | None, str | None, Mapping[str, str], bytes]:
+    """The same of a body that was cut within its payload, and so has nothing at its end."""
+    return unpack_body(data + bytes(_END_SIZES[data[_BODY.size - 1] & (PLACED | READ)]), 0)

@@ -31,6 +31,16 @@ from weir.broker.broker import (
 )
 from weir.errors import Unavailable, WeirError
 from weir.model.ids import MessageId
+from weir.model.inspection import (
+    EVERY_MESSAGE,
+    MessageCounts,
+    MessageDetail,
+    MessageFilter,
+    MessagePage,
+    MessageState,
+    Touched,
+    Why,
+)
 from weir.model.limits import MAX_BATCH
 from weir.model.message import (
     DeadMessage,
@@ -241,6 +251,69 @@ class Observed:
     async def last_errors(self, queue: QueueRef, *, limit: int) -> list[str]:
         with self._heard("last_errors", 1):
             return await self.inner.last_errors(queue, limit=limit)
+
+    async def list_messages(
+        self,
+        queue: QueueRef,
+        state: MessageState,
+        *,
+        match: MessageFilter = EVERY_MESSAGE,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> MessagePage:
+        with self._heard("list_messages", 0) as count:
+            page = await self.inner.list_messages(queue, state, match=match, cursor=cursor, limit=limit)
+            count[0] = len(page.messages)
+        return page
+
+    async def show_message(self, queue: QueueRef, message_id: MessageId) -> MessageDetail | None:
+        with self._heard("show_message", 1):
+            return await self.inner.show_message(queue, message_id)
+
+    async def why(self, queue: QueueRef, message_id: MessageId) -> Why | None:
+        with self._heard("why", 1):
+            return await self.inner.why(queue, message_id)
+
+    async def count_messages(self, queue: QueueRef) -> MessageCounts:
+        with self._heard("count_messages", 1):
+            return await self.inner.count_messages(queue)
+
+    async def find_message(self, environment: EnvironmentRef, message_id: MessageId) -> QueueRef | None:
+        with self._heard("find_message", 1):
+            return await self.inner.find_message(environment, message_id)
+
+    async def find_idempotency_key(self, queue: QueueRef, idempotency_key: str) -> MessageId | None:
+        with self._heard("find_idempotency_key", 1):
+            return await self.inner.find_idempotency_key(queue, idempotency_key)
+
+    async def run_now(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[Touched]:
+        with self._heard("run_now", len(message_ids)):
+            return await self.inner.run_now(queue, message_ids)
+
+    async def reschedule(
+        self,
+        queue: QueueRef,
+        message_ids: Sequence[MessageId],
+        *,
+        at_ms: int | None = None,
+        delay_ms: int | None = None,
+    ) -> list[Touched]:
+        with self._heard("reschedule", len(message_ids)):
+            return await self.inner.reschedule(queue, message_ids, at_ms=at_ms, delay_ms=delay_ms)
+
+    async def change_priority(
+        self, queue: QueueRef, message_ids: Sequence[MessageId], priority: int
+    ) -> list[Touched]:
+        with self._heard("change_priority", len(message_ids)):
+            return await self.inner.change_priority(queue, message_ids, priority)
+
+    async def cancel(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[Touched]:
+        with self._heard("cancel", len(message_ids)):
+            return await self.inner.cancel(queue, message_ids)
+
+    async def revoked(self, leases: Sequence[LeaseRef]) -> list[bool]:
+        with self._heard("revoked", len(leases)):
+            return await self.inner.revoked(leases)
 
     async def close_gates(
         self, queue: QueueRef, gates: Sequence[Gated], *, within_room: bool = False

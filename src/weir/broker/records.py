@@ -10,6 +10,7 @@ always smaller than `MARK`.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from struct import Struct
@@ -24,6 +25,11 @@ def python_struct(layout: str) -> Struct:
     for lua, python in PYTHON_CODES.items():
         layout = layout.replace(lua, python)
     return Struct(layout)
+
+
+def lua_size(layout: str) -> int:
+    """How many bytes a layout takes that scripts alone read: integers of any width."""
+    return sum(int(width) for width in re.findall(r"I(\d+)", layout))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +79,7 @@ class Record:
         values = ", ".join(f"record.{name}" for name in self.fields)
         return f"""
 --- include "filled_up"
-local {self.name}, {self.name}_MARK = '{self.layout}', {self.mark}
+local {self.name}, {self.name}_MARK, {self.name}_SIZE = '{self.layout}', {self.mark}, {self.struct.size}
 local function current_{low}(packed)
   if string.byte(packed) == {self.mark} and #packed >= {self.struct.size} then return packed end
   return filled_up(packed, '{low}', {self.version}, {{{sizes}}})

@@ -23,6 +23,7 @@ from weir.broker.broker import (
 )
 from weir.broker.failures import translated
 from weir.broker.layout import EntryMode
+from weir.broker.redis_messages import RedisMessages
 from weir.broker.runner import RedisConnection, ScriptRunner, connect
 from weir.broker.waiting import Wakeups
 from weir.model.clock import Clock
@@ -58,7 +59,7 @@ _CALLS_STEP = 500
 """What one script does at most, so that none holds the server for long."""
 
 
-class RedisBroker:
+class RedisBroker(RedisMessages):
     """A `Broker` on Redis or Valkey 6.2+, standalone or Cluster.
 
     `clock` replaces the server's time in tests; `chance` draws the random part of back-off delays. `activity`
@@ -302,9 +303,10 @@ class RedisBroker:
 
         shards = list(groups.shards.items())
         if len(shards) == 1:
-            return groups.scatter({shards[0][0]: await settle(*shards[0])})
+            return groups.scatter({shards[0][0]: await settle(*shards[0])}, missing=Settlement.LAPSED)
         answers = await asyncio.gather(*(settle(shard, group) for shard, group in shards))
-        return groups.scatter({shard: answer for (shard, _), answer in zip(shards, answers, strict=True)})
+        by_shard = {shard: answer for (shard, _), answer in zip(shards, answers, strict=True)}
+        return groups.scatter(by_shard, missing=Settlement.LAPSED)
 
     # keeping order
 

@@ -32,11 +32,13 @@ class Word(StrEnum):
     ORDERING = "ordering"
     BUSY = "busy"
     NEWER = "newer"
+    CROWDED = "crowded"
 
 
 _OUTCOMES = {ord(letter): outcome for outcome, letter in layout.ENQUEUE_LETTERS.items()}
 _NAMES_ANOTHER = b"dk"
 _SETTLEMENTS = {ord("d"): Settlement.DONE, ord("x"): Settlement.DEAD, ord("l"): Settlement.LAPSED}
+_SETTLEMENTS[ord("c")] = Settlement.CANCELLED
 _unpack_handed = layout.HANDED.unpack_from
 _HANDED_SIZE = layout.HANDED.size
 _unpack_dead = layout.DEAD.struct.unpack_from
@@ -54,6 +56,8 @@ def check(reply: Sequence[Any], *, queue: str = "") -> Sequence[Any]:
         raise Conflict(f"the queue `{queue}` holds messages, so its ordering cannot change; drain it first")
     if word == Word.BUSY:
         raise Conflict(f"the queue `{queue}` still holds {reply[1]} messages; drain it first")
+    if word == Word.CROWDED:
+        raise Conflict(f"{reply[1]} messages of `{queue}` are leased, too many to list; show one by its id")
     if word == Word.NEWER:
         raise Misconfigured(
             f"Redis holds `{reply[1].decode()}` of version {int(reply[2])}, which this program cannot read; "

@@ -128,7 +128,9 @@ class Settlement(StrEnum):
     DEAD = "dead"
     """A nack that used up the last attempt; the message is on its way to the dead letters."""
     LAPSED = "lapsed"
-    """The lease lapsed, was settled before, or belongs to someone else; nothing changed."""
+    """The lease lapsed, was settled before or revoked, or belongs to someone else; nothing changed."""
+    CANCELLED = "cancelled"
+    """Answered by extend alone: the message was cancelled and the lease revoked; its handler may stop."""
 
 
 class DeathReason(StrEnum):

@@ -15,6 +15,7 @@ so any loss or duplication on the way to a chart can be measured.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -167,6 +168,10 @@ class QueueOperation(StrEnum):
     RESUME = "resume"
     LAPSE = "lapse"
     HEARTBEAT = "heartbeat"
+    CANCEL = "cancel"
+    RUN_NOW = "run_now"
+    RESCHEDULE = "reschedule"
+    CHANGE_PRIORITY = "change_priority"
 
 
 _COUNTED = {
@@ -178,19 +183,19 @@ _COUNTED = {
     "expired": "Messages whose TTL or maximal age passed; they are dead letters too.",
     "lapsed": "Leases that lapsed; the messages return or die.",
     "refused": "Messages refused because the queue was full.",
+    "cancelled": "Messages that somebody removed while they waited or were leased.",
 }
 QUEUE_COUNTERS = tuple(_COUNTED)
 """The counters of a queue. Each has an odometer `<name>_total` of the same meaning.
 
-At any instant: waiting + running = enqueued - acked - dead - expired (all of them odometers).
+At any instant: waiting + running = enqueued - acked - dead - expired - cancelled (all of them odometers).
 """
 
-QUEUE = EventKind(
-    name="queue",
-    dimensions=("organization", "project", "environment", "queue"),
-    fields=(
+
+def _queue_fields(counted: Sequence[str]) -> tuple[Field, ...]:
+    return (
         Field(name="operation", width=1, aggregates=(), doc="Position of the verb in `QueueOperation`."),
-        *(_count(name, doc) for name, doc in _COUNTED.items()),
+        *(_count(name, _COUNTED[name]) for name in counted),
         _measured_gauge("queue_length", "Waiting messages: ready, delayed and waiting for a retry."),
         _measured_gauge("running", "Leased messages."),
         _gauge("queue_limit", "Concurrency limit of the queue; 0 is none."),
@@ -199,8 +204,16 @@ QUEUE = EventKind(
         _gauge("environment_limit", "Concurrency limit of the environment; 0 is none."),
         _gauge("paused", "1 while the queue is paused.", width=1),
         _measured_gauge("oldest_age_ms", "Time since the oldest waiting message became available.", width=8),
-        *(_odometer(f"{name}_total", f"Lifetime total of `{name}`.") for name in QUEUE_COUNTERS),
-    ),
+        *(_odometer(f"{name}_total", f"Lifetime total of `{name}`.") for name in counted),
+    )
+
+
+QUEUE = EventKind(
+    name="queue",
+    dimensions=("organization", "project", "environment", "queue"),
+    fields=_queue_fields(QUEUE_COUNTERS),
+    # Version 1 did not count cancelled messages.
+    earlier=(_queue_fields(QUEUE_COUNTERS[:8]),),
     samples="wait_ms",
     doc="One broker call on one queue: its counts, the gauges after it, the waits of what it handed out.",
 )

@@ -12,7 +12,8 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from weir.broker import checks
@@ -49,8 +50,10 @@ from weir.telemetry.codec import MetricEvent
 from weir.telemetry.events import QueueOperation
 from weir.testing.memory_events import queue_event
 from weir.testing.memory_gates import MemoryGates
+from weir.testing.memory_messages import MemoryMessages
 from weir.testing.memory_queue import MemoryCounts, QueueModel
 from weir.testing.memory_turns import MemoryTurns
+from weir.testing.memory_waits import EnvironmentLogs
 
 HEARTBEAT_MS = 5_000
 MAX_SHARE = 16
@@ -60,7 +63,7 @@ _Serve = Callable[[QueueModel, int], list[Delivery]]
 _Step = Callable[[QueueModel, _T, int, MemoryCounts], Settlement]
 
 
-class MemoryBroker:
+class MemoryBroker(MemoryMessages):
     """A `Broker` in memory. `events` records what the Redis broker would append to its stream."""
 
     def __init__(
@@ -78,6 +81,7 @@ class MemoryBroker:
         self._queues: dict[QueueRef, QueueModel] = {}
         self._retired: dict[QueueRef, dict[str, int]] = {}
         self._limits: dict[EnvironmentRef, int] = {}
+        self._logs: defaultdict[EnvironmentRef, EnvironmentLogs] = defaultdict(EnvironmentLogs)
         self._outboxes: list[dict[MessageId, DeadMessage]] = [{} for _ in range(shards)]
         self._gates = MemoryGates()
         self._turns = MemoryTurns()
@@ -123,6 +127,7 @@ class MemoryBroker:
             self._limits.pop(environment, None)
         else:
             self._limits[environment] = concurrency
+        self._note(environment)
         self._turns.join(environment, servable=self._environment_servable(environment))
         self._wake()
 
@@ -228,6 +233,7 @@ class MemoryBroker:
 
         if isinstance(source, QueueRef):
             self._model(source).popped = True
+            self._model(source).logs.asked.note(now)
             return serve(self._model(source), limit)
         if isinstance(source, EnvironmentRef):
             return self._serve_environment(source, limit, serve, visits=iter(range(MAX_VISITS)))
@@ -256,6 +262,7 @@ class MemoryBroker:
     ) -> list[Delivery]:
         """Queues of one environment take turns; each gets its share of the call."""
         deliveries: list[Delivery] = []
+        self._logs[environment].asked.note(self._clock.now_ms())
         while len(deliveries) < limit and self._environment_room(environment) > 0:
             ready = [model for model in self._models(environment) if model.servable]
             if not ready or next(visits, None) is None:
@@ -309,7 +316,7 @@ class MemoryBroker:
                 continue
             answer = step(model, item, now, counts.setdefault(queue, MemoryCounts()))
             answers.append(answer)
-            if answer is not Settlement.LAPSED:
+            if answer in (Settlement.DONE, Settlement.DEAD):
                 done.add(queue)
         for queue in done:
             self._settle_call(self._queues[queue], operation, counts[queue], always=True)
@@ -347,8 +354,7 @@ class MemoryBroker:
         return self._state(self._model(queue))
 
     async def states(self, environment: EnvironmentRef) -> list[QueueState]:
-        models = sorted(self._models(environment), key=lambda model: model.ref.queue)
-        return [self._state(model) for model in models]
+        return [self._state(m) for m in sorted(self._models(environment), key=lambda m: m.ref.queue)]
 
     async def take_dead(self, shard: int, *, limit: int = 1_000) -> list[DeadMessage]:
         checks.check_shard(shard, shards=self._shards)
@@ -358,18 +364,6 @@ class MemoryBroker:
         checks.check_shard(shard, shards=self._shards)
         for message_id in message_ids:
             self._outboxes[shard].pop(message_id, None)
-
-    async def holds(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[bool]:
-        held = self._model(queue).entries.keys() | self._outboxes[self._shard(queue.scope)].keys()
-        return [message_id in held for message_id in message_ids]
-
-    async def peek(self, queue: QueueRef, message_id: MessageId) -> Mapping[str, str] | None:
-        entry = self._model(queue).entries.get(message_id)
-        return None if entry is None else entry.message.headers
-
-    async def last_errors(self, queue: QueueRef, *, limit: int) -> list[str]:
-        entries = self._model(queue).entries.values()
-        return [entry.error for entry in entries if entry.error][:limit]
 
     async def close_gates(
         self, queue: QueueRef, gates: Sequence[Gated], *, within_room: bool = False
@@ -450,9 +444,16 @@ class MemoryBroker:
     def _refresh(self, model: QueueModel) -> None:
         """A queue or environment that becomes servable joins behind those that already wait their turn."""
         scope = model.ref.scope
+        self._note(scope, model)
         joined = self._turns.join(model.ref, servable=model.servable)
         if self._turns.join(scope, servable=self._environment_servable(scope)) or joined:
             self._wake()
+
+    def _note(self, environment: EnvironmentRef, *models: QueueModel) -> None:
+        """Log what keeps the environment and these queues of it from being served from now on."""
+        for model in models:
+            model.note(self._clock.now_ms())
+        self._logs[environment].limited.note(self._clock.now_ms(), self._environment_room(environment) == 0)
 
     def _wake(self) -> None:
         self._changed.set()

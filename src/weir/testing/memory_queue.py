@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from weir.model.handling import error_text
 from weir.model.ids import MessageId
+from weir.model.inspection import Touched
 from weir.model.message import (
     DeadMessage,
     DeathReason,
@@ -27,6 +28,7 @@ from weir.model.message import (
 from weir.model.names import QueueRef
 from weir.spec.ir import Ordering, QueueSpec
 from weir.telemetry.events import QUEUE_COUNTERS
+from weir.testing.memory_waits import MessagePhase, QueueLogs
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,6 +54,8 @@ class WaitingEntry:
     ready: bool = False
     lease: Lease | None = None
     error: str = ""
+    phases: list[tuple[int, MessagePhase]] = field(default_factory=list)
+    """What it did since when."""
 
 
 @dataclass(slots=True)
@@ -77,10 +81,15 @@ class QueueModel:
         self.popped = False
         self.entries: dict[str, WaitingEntry] = {}
         self.odometers: dict[str, int] = dict.fromkeys(QUEUE_COUNTERS, 0)
+        self.logs = QueueLogs()
+        self.moved = False
+        """Whether this call moved a waiting message; the broker sets it back."""
         self.outbox: list[DeadMessage] = []
         """What died in this call; the broker carries it to the shard's outbox."""
         self._sequence = 0
         self._seen: dict[str, tuple[str, bytes, int]] = {}
+        self._revoked: dict[tuple[str, str], int] = {}
+        """Leases of cancelled messages, and when they would have ended."""
 
     def count(self, counts: MemoryCounts, name: str) -> None:
         counts.add(name)
@@ -127,8 +136,29 @@ class QueueModel:
         return ("message", entry.message.id) if key is None else ("key", key)
 
     def _blocks(self, entry: WaitingEntry) -> bool:
-        """Leased, or waiting for a retry: the head of its key, whose followers must wait."""
-        return entry.lease is not None or (entry.attempts > 0 and not entry.ready)
+        """Leased, or waiting for a retry or another time: the head of its key, whose followers must wait."""
+        return entry.lease is not None or (entry.sequence is not None and not entry.ready)
+
+    def phases_of(self, entry: WaitingEntry, now: int) -> list[tuple[int, MessagePhase]]:
+        """What it did since when. If its time has come and nobody placed it yet, as if somebody had."""
+        if entry.lease is not None or entry.ready or entry.available_at_ms >= now:
+            return entry.phases
+        others = (one for one in self.entries.values() if self._order_key(one) == self._order_key(entry))
+        is_free = (
+            self.spec.ordering is Ordering.UNORDERED
+            or entry.sequence is not None
+            or all(one.sequence is None for one in others)
+        )
+        return [
+            *entry.phases,
+            (entry.available_at_ms, MessagePhase.FREE if is_free else MessagePhase.BLOCKED),
+        ]
+
+    def head_of(self, entry: WaitingEntry) -> WaitingEntry:
+        """The head of its ordering key: leased, waiting for a retry, or the first in line."""
+        same = [one for one in self.entries.values() if self._order_key(one) == self._order_key(entry)]
+        placed = [one for one in same if one.sequence is not None]
+        return min(placed, key=lambda one: (not self._blocks(one), one.sequence or 0))
 
     @property
     def servable(self) -> bool:
@@ -191,18 +221,29 @@ class QueueModel:
             expires_at_ms=available + span,
         )
         self.entries[message.id] = entry
+        entry.phases.append((now, MessagePhase.SCHEDULED))
         if available <= now:
-            self._make_ready(entry)
+            self._make_ready(entry, now)
         if message.idempotency_key is not None:
             window_ms = self.spec.idempotency_window_ms
             until = now + min(window_ms, message.idempotency_window_ms or window_ms)
             self._seen[message.idempotency_key] = (message.id, _digest(message.payload), until)
 
-    def _make_ready(self, entry: WaitingEntry) -> None:
+    def _make_ready(self, entry: WaitingEntry, at: int) -> None:
         entry.ready = True
         if entry.sequence is None or self.spec.ordering is Ordering.UNORDERED:
             self._sequence += 1
             entry.sequence = self._sequence
+        entry.phases.append((at, MessagePhase.FREE if entry in self.heads() else MessagePhase.BLOCKED))
+
+    def note(self, now: int) -> None:
+        """Log what holds from now on: which messages are heads, and what keeps the queue from serving."""
+        self.logs.paused.note(now, self.paused)
+        self.logs.limited.note(now, self.spec.concurrency is not None and self.room <= 0)
+        if self.spec.ordering is not Ordering.UNORDERED:
+            for entry in self.heads():
+                if entry.phases[-1][1] is MessagePhase.BLOCKED:
+                    entry.phases.append((now, MessagePhase.FREE))
 
     # out
 
@@ -221,6 +262,7 @@ class QueueModel:
             entry.lease = Lease(token=token, consumer=consumer, until_ms=until)
             entry.ready = False
             entry.attempts += 1
+            entry.phases.append((now, MessagePhase.LEASED))
             self.count(counts, "dequeued")
             deliveries.append(self._delivery(entry, entry.lease, now))
         return deliveries
@@ -262,7 +304,7 @@ class QueueModel:
     def extend(self, ref: LeaseRef, now: int, lease_ms: int) -> Settlement:
         entry = self.held(ref, now)
         if entry is None or entry.lease is None:
-            return Settlement.LAPSED
+            return Settlement.CANCELLED if self.revoked(ref, now) else Settlement.LAPSED
         entry.lease.until_ms = now + lease_ms
         return Settlement.DONE
 
@@ -277,6 +319,7 @@ class QueueModel:
             return Settlement.DEAD
         delay = self._backoff(entry.attempts, chance) if failure.delay_ms is None else failure.delay_ms
         entry.lease = None
+        entry.phases.append((now, MessagePhase.BACKOFF))
         entry.available_at_ms = now + delay
         self.count(counts, "nacked")
         return Settlement.DONE
@@ -316,6 +359,76 @@ class QueueModel:
             )
         )
 
+    # touched
+
+    def run_now(self, message_id: str, now: int) -> Touched:
+        """Leave where it is what is available; let the rest be so now."""
+        entry = self._untouchable(message_id)
+        if isinstance(entry, Touched):
+            return entry
+        if not entry.ready:
+            self._move(entry, now, available=now)
+        return Touched.DONE
+
+    def reschedule(self, message_id: str, now: int, due: int) -> Touched:
+        entry = self._untouchable(message_id)
+        if isinstance(entry, Touched):
+            return entry
+        if entry.ready and entry not in self.heads():
+            return Touched.BLOCKED
+        if due > now or not entry.ready:
+            due = max(due, now)
+            entry.expires_at_ms += max(0, due - max(now, entry.available_at_ms))
+            self._move(entry, now, available=due)
+        return Touched.DONE
+
+    def change_priority(self, message_id: str, now: int, priority: int) -> Touched:
+        entry = self._untouchable(message_id)
+        if isinstance(entry, Touched):
+            return entry
+        if self.spec.ordering is not Ordering.UNORDERED:
+            return Touched.ORDERED
+        if entry.priority != priority:
+            entry.priority = priority
+            self._move(entry, now, available=entry.available_at_ms)
+        return Touched.DONE
+
+    def _untouchable(self, message_id: str) -> WaitingEntry | Touched:
+        """A waiting message; or why it cannot be moved."""
+        entry = self.entries.get(message_id)
+        if entry is None:
+            return Touched.GONE
+        return entry if entry.lease is None else Touched.LEASED
+
+    def _move(self, entry: WaitingEntry, now: int, *, available: int) -> None:
+        self.moved = True
+        entry.phases = list(self.phases_of(entry, now))
+        entry.available_at_ms = available
+        entry.ready = False
+        if available <= now:
+            self._make_ready(entry, now)
+        else:
+            entry.phases.append((now, MessagePhase.BACKOFF if entry.attempts > 0 else MessagePhase.SCHEDULED))
+
+    def cancel(self, message_id: str, now: int, counts: MemoryCounts) -> Touched:
+        entry = self.entries.pop(message_id, None)
+        if entry is None:
+            return Touched.GONE
+        self.count(counts, "cancelled")
+        lease = entry.lease
+        if lease is None or lease.until_ms <= now:
+            return Touched.DONE
+        self._revoked[message_id, lease.token] = lease.until_ms
+        return Touched.REVOKED
+
+    def revoked(self, ref: LeaseRef, now: int) -> bool:
+        return self._revoked.get((ref.message_id, ref.token), 0) > now
+
+    def first_of(self, idempotency_key: str, now: int) -> MessageId | None:
+        """The first message that came with this idempotency key within its window."""
+        seen = self._seen.get(idempotency_key)
+        return MessageId(seen[0]) if seen is not None and seen[2] > now else None
+
     # time passes
 
     def bring_back(self, now: int, counts: MemoryCounts) -> None:
@@ -325,7 +438,7 @@ class QueueModel:
             self._lapse(entry, now, counts)
         due = [e for e in self.waiting() if not e.ready and e.available_at_ms <= now]
         for entry in sorted(due, key=lambda e: (e.available_at_ms, e.sequence or 0, e.message.id)):
-            self._make_ready(entry)
+            self._make_ready(entry, entry.available_at_ms)
 
     def expire(self, now: int, counts: MemoryCounts) -> None:
         """Expire what is too old, idempotency keys included."""
@@ -333,6 +446,7 @@ class QueueModel:
         for entry in sorted(expired, key=lambda e: (e.expires_at_ms, e.message.id)):
             self._expire(entry, now, counts)
         self._seen = {key: seen for key, seen in self._seen.items() if seen[2] > now}
+        self._revoked = {lease: until for lease, until in self._revoked.items() if until > now}
 
     def _lapse(self, entry: WaitingEntry, now: int, counts: MemoryCounts) -> None:
         lease = entry.lease
@@ -346,7 +460,7 @@ class QueueModel:
             return
         entry.lease = None
         entry.available_at_ms = lease.until_ms
-        self._make_ready(entry)
+        self._make_ready(entry, lease.until_ms)
 
     def _expire(self, entry: WaitingEntry, now: int, counts: MemoryCounts) -> None:
         self._die(entry, now, DeathReason.EXPIRED)

@@ -18,6 +18,7 @@ from weir.control.sql import NamedQuery, load_queries
 from weir.telemetry.events import QUEUE_COUNTERS
 from weir.warehouse.percentiles import lags_sql, waits_sql
 
+_AGGREGATE = re.compile(r"(?:sum|max)\([^()]*#[^()]*\)")
 _MARK = re.compile(r"\$(?P<name>[A-Z_]+)\(")
 
 
@@ -41,6 +42,8 @@ def write_marks(text: str, *, digests: bool = False) -> str:
 
 
 def _counters(each: str) -> str:
+    """Rows of earlier releases lack the counters that came later, which count as 0."""
+    each = _AGGREGATE.sub(r"coalesce(\g<0>, 0)", each)
     return ", ".join(each.replace("#", one) for one in QUEUE_COUNTERS)
 
 

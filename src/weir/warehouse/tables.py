@@ -5,8 +5,7 @@ the tiers hold the same events. A bucket of a queue, environment or process may 
 ClickHouse merges them, so every query aggregates with GROUP BY.
 
     events                     sum    how many events the bucket holds
-    enqueued … refused         sum    counters, named as in `telemetry.events`
-    cancelled                  sum    null: no event counts it yet
+    enqueued … cancelled       sum    counters, named as in `telemetry.events`
     max_queue_length …         max    a gauge's maximum in the bucket: what charts show
     min_queue_length …         min    the minimum of a gauge that is measured (not of limits and `paused`)
     sum_queue_length …         sum    such a gauge summed over events; its mean is this sum / gauge_count

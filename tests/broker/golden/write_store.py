@@ -1,8 +1,9 @@
-"""Writes `store_v0.json`: a Redis as the first layout left it, with what was said about it at the time.
+"""Writes `store_v0.json` and `store_v2.json`: a Redis as programs of these layouts left it.
 
-It ran once, with the program of that layout, and stays as the record of how the fixture came about:
+It ran once with the program of each layout, and stays as the record of how the fixtures came about. (The
+first program spelled a named call `call=NamedCall(lane=…)`.)
 
-    python write_store.py REDIS_URL store_v0.json
+    python write_store.py REDIS_URL store_v2.json
 
 Every key is kept with its type and its content in hexadecimal digits, so that any Redis can be filled.
 """
@@ -99,10 +100,10 @@ class Scenario:
             self.message("urgent", priority=9),
             self.message("later", deliver_at_ms=self.clock.now_ms() + 30_000),
             self.message("short", ttl_ms=120_000),
-            call=NamedCall(lane="process-of-old/1", id="call-1"),
+            entry=NamedCall(slot="process-of-old/1", id="call-1"),
         )
         await self.push(
-            "plain", *(self.message(f"over-{n}") for n in range(4)), call=NamedCall(lane="other/1", id="c")
+            "plain", *(self.message(f"over-{n}") for n in range(4)), entry=NamedCall(slot="other/1", id="c")
         )
         gates = [Gated(key="customer-2", operation="0198c0de-0000-7000-8000-000000000001")]
         await self.broker.close_gates(self.queue("plain"), gates)

@@ -67,7 +67,7 @@ async def extend(call: HotRequest) -> Reply:
     # By the clock that ends the lease, and asked before: it lasts at least so long.
     now_ms = await broker.now_ms(shard_of(lease.queue.scope, shards=broker.shards))
     (outcome,) = await broker.extend([lease], lease_ms=lease_ms)
-    if outcome is Settlement.LAPSED:
+    if outcome is not Settlement.DONE:
         raise lost(lease)
     until_ms = now_ms + lease_ms
     return Reply.json({"id": lease.message_id, "status": "extended", "lease_until_ms": until_ms})

@@ -8,8 +8,11 @@
 --- include "record"
 --- include "allow_draining"
 --- include "load_queue"
+--- include "advance"
 --- include "held"
+--- include "open_lease"
 --- include "let_go"
+--- include "drop_bodies"
 --- include "release"
 --- include "tally"
 --- include "finish"
@@ -18,28 +21,29 @@ if before == 'stale' then return {'stale'} end
 if before then return {'ok', before} end
 local now = clock()
 allow_draining()
-local answers = {}
+local answers, MEMBER_SIZE = {}, struct.size(MEMBER)
 for at = FIRST_ARGUMENT, #ARGV, 2 do
   local q, items = load_queue(ARGV[at]), ARGV[at + 1]
   if not q then
     answers[#answers + 1] = string.rep('l', #items / 32)
   else
+    advance(q, now)
     local leases, ids = held(q, now, items, 32)
-    local done, letters = {}, {}
+    local done, letters, order_keys = {}, {}, {}
     for i, lease in ipairs(leases) do
       if lease then
         done[#done + 1] = ids[i]
         if q.ordered then
-          local _, _, name, start = struct.unpack(LEASE, lease)
-          release(q, string.sub(lease, start + name + struct.size(MEMBER)))
+          local _, _, _, member = open_lease(lease)
+          order_keys[#order_keys + 1] = string.sub(member, MEMBER_SIZE + 1)
         end
       end
       letters[i] = lease and 'd' or 'l'
     end
     if #done > 0 then
       let_go(q, done)
-      redis.call('HDEL', q.key.bodies, unpack(done))
-      if redis.call('EXISTS', q.key.errors) == 1 then redis.call('HDEL', q.key.errors, unpack(done)) end
+      drop_bodies(q, done)
+      release(q, order_keys, now)
       local counts = {}
       tally(q, counts, 'acked', #done)
       finish(q, 'ack', counts, {}, now)

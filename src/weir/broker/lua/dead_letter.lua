@@ -8,6 +8,7 @@
 --- include "record"
 --- include "allow_draining"
 --- include "failures"
+--- include "open_lease"
 --- include "release"
 --- include "bury"
 --- include "tally"
@@ -17,10 +18,10 @@ if before then return {'ok', before} end
 local now = clock()
 allow_draining()
 local function step(q, lease, error, _, _, counts)
-  local _, _, name, start = struct.unpack(LEASE, lease)
-  local _, id, attempts, enqueued, _, _, priority, rest = struct.unpack(MEMBER, lease, start + name)
+  local _, _, _, member = open_lease(lease)
+  local _, id, attempts, enqueued, _, _, priority, rest = struct.unpack(MEMBER, member)
   bury(q, now, id, attempts, enqueued, priority, DIED.rejected, error)
-  release(q, string.sub(lease, rest))
+  release(q, {string.sub(member, rest)}, now)
   tally(q, counts, 'dead', 1)
   return 'd'
 end

@@ -9,6 +9,7 @@
 --- include "state_record"
 --- include "load_queue"
 --- include "depth"
+--- include "advance"
 --- include "save_queue"
 local ident, promises = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1]
 local q = load_queue(ident)
@@ -23,6 +24,10 @@ end
 local wanted = {}
 unpack_promises(wanted, promises)
 if wanted.ordering ~= q.ordering and depth(q) + q.running > 0 then return {'ordering'} end
+local now = clock()
+-- What held until now held by what was promised before.
+advance(q, now)
+save_queue(q, now)
 redis.call('HSET', q.key.base, 'c', promises)
-save_queue(load_queue(ident), clock())
+save_queue(load_queue(ident), now)
 return {'ok'}

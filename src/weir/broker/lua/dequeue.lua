@@ -12,6 +12,7 @@
 --- include "record"
 --- include "allow_draining"
 --- include "load_queue"
+--- include "advance"
 --- include "tend"
 --- include "bury"
 --- include "serve"
@@ -46,18 +47,21 @@ local function serve_one(q, share)
 end
 local visits = {left = 64}
 if queue then
+  advance(queue, now)
+  queue.asked_at, queue.saved = now, false
   serve_one(queue, limit)
+  if not queue.saved then save_queue(queue, now) end
   -- Who asks in vain is a consumer too: the odometer alone would not tell of one that waits for the first message.
   if not queue.popped then redis.call('HSET', queue.key.base, 'popped', '1') end
 elseif kind == 'environment' then
-  serve_environment(ident, limit, visits, serve_one)
+  serve_environment(ident, now, limit, visits, serve_one)
 else
   local got = 0
   while got < limit and visits.left > 0 do
     local environment = redis.call('ZRANGE', shard_key.active, 0, 0)[1]
     if not environment then break end
     local share = math.ceil((limit - got) / math.min(redis.call('ZCARD', shard_key.active), 16))
-    got = got + serve_environment(environment, share, visits, serve_one)
+    got = got + serve_environment(environment, now, share, visits, serve_one)
     rotate(shard_key.active, environment)
     visits.left = visits.left - 1
     if redis.call('EXISTS', environment_keys(environment).active) == 0 then

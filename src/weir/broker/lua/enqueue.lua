@@ -16,6 +16,7 @@
 --- include "remember_call"
 --- include "load_queue"
 --- include "depth"
+--- include "advance"
 --- include "gate_watch"
 --- include "known_keys"
 --- include "admit"
@@ -37,6 +38,7 @@ end
 local q = load_queue(ident)
 if not q then return {'unknown'} end
 local now = clock()
+advance(q, now)
 
 -- Decide first, write after. What queued operations will bring takes room from everybody but them.
 local present = redis.call('HMGET', q.key.bodies, unpack(ids))
@@ -45,7 +47,8 @@ local waiting = depth(q) + (mode == FOR_OPERATIONS and 0 or q.reserved)
 local room = q.max_depth > 0 and q.max_depth - waiting or math.huge
 local span = q.ttl > 0 and math.min(q.ttl, q.max_age) or q.max_age
 local sub, gated, gate_before, gate_after = string.sub, gates.closed, gates.before, gates.after
-local letters, originals, bodies, arrivals, named, refused, accepted = {}, {}, {}, {}, {}, 0, 0
+local letters, originals, named, refused, accepted = {}, {}, {}, 0, 0
+local bodies, expiries, priorities, timed = {}, {}, {}, {}
 local seen, forget_at, known, asked = {}, {}, known_keys(q, first, stride), 0
 for i, id in ipairs(ids) do
   local at = first + stride * (i - 1)
@@ -87,12 +90,9 @@ for i, id in ipairs(ids) do
         seen[idempotency], forget_at[idempotency] = struct.pack('>I8', ends) .. id .. digest, ends
       end
       local available = deliver_at > now and deliver_at or now + delay
-      local expires = available + (ttl > 0 and ttl < span and ttl or span)
-      if available == now and not q.ordered then
-        arrivals[accepted] = {id, nil, expires, priority}
-      else
-        arrivals[accepted] = {id, available, expires, priority, q.by_key and key or ''}
-      end
+      expiries[accepted] = available + (ttl > 0 and ttl < span and ttl or span)
+      priorities[accepted] = priority
+      if q.ordered or available ~= now then timed[accepted] = {available, q.by_key and key or ''} end
     end
     if gate_after then gate_after(key, operation, letter) end
   end
@@ -101,14 +101,14 @@ for i, id in ipairs(ids) do
 end
 
 local counts = {}
-admit(q, now, arrivals, bodies, seen, forget_at, counts)
+admit(q, now, bodies, expiries, priorities, timed, seen, forget_at, counts)
 tally(q, counts, 'refused', refused)
 local moved = gates.save and gates.save()
 local answer = table.concat(letters)
 if mode == NAMED_CALL then
   remember_call(slot, call_id, answer, table.concat(originals), now)
 end
-if moved or #arrivals + refused > 0 then finish(q, 'enqueue', counts, {}, now) end
+if moved or accepted + refused > 0 then finish(q, 'enqueue', counts, {}, now) end
 local reply = answer .. table.concat(originals)
 record(reply)
 return {'ok', reply}

@@ -1,6 +1,6 @@
 -- extend: keep leases for longer, counted from now.
 -- ARGV  7 lease in ms, 8… for each queue its ident and the leases, each id (16) and token (16)
--- Reply {'ok', one letter a lease: d done, l lapsed} | {'stale'}
+-- Reply {'ok', one letter a lease: d done, l lapsed, c cancelled} | {'stale'}
 --- include "call"
 --- include "clock"
 --- include "recorded"
@@ -8,6 +8,7 @@
 --- include "allow_draining"
 --- include "load_queue"
 --- include "held"
+--- include "was_revoked"
 --- include "alarm"
 --- include "finish"
 local before = recorded()
@@ -26,11 +27,14 @@ for at = FIRST_ARGUMENT + 1, #ARGV, 2 do
     local letters, some = {}, false
     for i, lease in ipairs(leases) do
       if lease then
-        redis.call('HSET', q.key.leases, ids[i], struct.pack('>I8', deadline) .. string.sub(lease, 9))
+        local kept = string.sub(lease, 1, 2) .. struct.pack('>I6', deadline) .. string.sub(lease, 9)
+        redis.call('HSET', q.key.leases, ids[i], kept)
         redis.call('ZADD', q.key.deadlines, deadline, ids[i])
         some = true
       end
       letters[i] = lease and 'd' or 'l'
+      local named = string.sub(items, 32 * i - 31, 32 * i)
+      if not lease and was_revoked(q.key, named, now) then letters[i] = 'c' end
     end
     if some then
       alarm(q, deadline)

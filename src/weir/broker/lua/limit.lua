@@ -2,7 +2,9 @@
 -- ARGV  7 ident of the environment, 8 limit (0: none)
 -- Reply {'ok'}
 --- include "call"
+--- include "clock"
 --- include "keys"
+--- include "note_limited"
 local environment, limit = ARGV[FIRST_ARGUMENT], tonumber(ARGV[FIRST_ARGUMENT + 1])
 local keys = environment_keys(environment)
 if limit == 0 then
@@ -10,7 +12,9 @@ if limit == 0 then
 else
   redis.call('HSET', keys.base, 'limit', limit)
 end
-local running = tonumber(redis.call('HGET', keys.base, 'running') or 0)
+local known = redis.call('HMGET', keys.base, 'running', 'limited')
+local running = tonumber(known[1] or 0)
+note_limited(keys.base, known[2], limit, running, clock())
 if redis.call('EXISTS', keys.active) == 0 or (limit > 0 and running >= limit) then
   redis.call('ZREM', shard_key.active, environment)
 elseif redis.call('ZADD', shard_key.active, 'NX', redis.call('GET', shard_key.turn) or '0', environment) == 1 then

@@ -9,6 +9,10 @@
 --- include "record"
 --- include "allow_draining"
 --- include "failures"
+--- include "open_lease"
+--- include "end_lease"
+--- include "note_wait"
+--- include "pack_place"
 --- include "postpone"
 --- include "release"
 --- include "bury"
@@ -20,12 +24,12 @@ local now = clock()
 allow_draining()
 local answer = {'ok', ''}
 local function step(q, lease, error, delay, chance, counts)
-  local _, _, name, start = struct.unpack(LEASE, lease)
-  local sequence, id, attempts, enqueued, _, expires, priority, rest = struct.unpack(MEMBER, lease, start + name)
-  local order_key = string.sub(lease, rest)
+  local _, _, _, member, handed_out = open_lease(lease)
+  local sequence, id, attempts, enqueued, _, expires, priority, rest = struct.unpack(MEMBER, member)
+  local order_key = string.sub(member, rest)
   if attempts >= q.max_attempts then
     bury(q, now, id, attempts, enqueued, priority, DIED.attempts, error)
-    release(q, order_key)
+    release(q, {order_key}, now)
     tally(q, counts, 'dead', 1)
     return 'x'
   end
@@ -34,7 +38,10 @@ local function step(q, lease, error, delay, chance, counts)
     delay = math.floor(delay - delay * q.jitter / JITTER_SCALE * chance)
   end
   if error ~= '' then redis.call('HSET', q.key.errors, id, error) end
-  postpone(q, sequence, id, attempts, enqueued, now + delay, expires, priority, order_key)
+  local stands = pack_place(q, sequence, attempts, enqueued, now + delay, expires, priority)
+  postpone(q, id, stands, attempts, now + delay, expires, order_key)
+  local w = end_lease(q, id, member, handed_out, now)
+  redis.call('HSET', q.key.places, id, note_wait(stands, order_key, w))
   tally(q, counts, 'nacked', 1)
   answer[#answer + 1] = delay
   return 'd'

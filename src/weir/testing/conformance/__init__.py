@@ -15,13 +15,27 @@ from weir.testing.conformance.capacity import CapacityPromises
 from weir.testing.conformance.deaths import Deaths
 from weir.testing.conformance.gates import GatePromises
 from weir.testing.conformance.leases import Leases
+from weir.testing.conformance.looking import Looking
 from weir.testing.conformance.order import Order
+from weir.testing.conformance.reasons import Reasons
 from weir.testing.conformance.refusals import Refusals
+from weir.testing.conformance.touching import Touching
 from weir.testing.conformance.turns import TurnPromises
 from weir.testing.conformance.waiting import Waiting
 
 
 class BrokerConformance(
-    Leases, Deaths, Order, CapacityPromises, TurnPromises, GatePromises, Waiting, Accounts, Refusals
+    Leases,
+    Deaths,
+    Order,
+    CapacityPromises,
+    TurnPromises,
+    GatePromises,
+    Waiting,
+    Accounts,
+    Looking,
+    Touching,
+    Reasons,
+    Refusals,
 ):
     """All promises together."""

@@ -3,26 +3,30 @@
 --- include "alarm"
 --- include "place"
 --- include "postpone"
+--- include "readings"
 --- include "tally"
--- Write the messages that an enqueue call accepted: bodies first, then their places, then the
--- idempotency keys with the ends of their windows. `arrivals` are {id, available, expires, priority, key}. The fast path: an arrival without
--- a time goes straight to the end of an unordered queue, and such members of one call share their tail.
-local function admit(q, now, arrivals, bodies, seen, forget_at, counts)
-  if #arrivals == 0 then return end
-  redis.call('HSET', q.key.bodies, unpack(bodies))
-  local pack = struct.pack
-  local ready, aside, straight, tail, tail_of, score = {}, {}, 0, nil, nil, nil
-  local postponed = false
-  for _, arrival in ipairs(arrivals) do
-    local id, available, expires, priority = arrival[1], arrival[2], arrival[3], arrival[4]
-    if not available then
-      if tail_of ~= expires * 10 + priority then
-        tail, tail_of = pack('>I4I8I8I8I1', 0, now, now, expires, priority), expires * 10 + priority
-        score = (9 - priority) * BAND + now
+-- Write the messages that an enqueue call accepted: bodies (ids and bodies in turn) first, each with its place and the
+-- readings of the clocks at its end, then their places, then the idempotency keys with the ends of their windows. `timed` are {available,
+-- key} of those that are not available at once, or are in an ordered queue. The fast path: the others go straight to the end of the
+-- queue, and such members of one call share their tail.
+local function admit(q, now, bodies, expiries, priorities, timed, seen, forget_at, counts)
+  if #expiries == 0 then return end
+  local pack, start, sequence = struct.pack, readings(q), q.sequence
+  local ready, aside, straight, postponed = {}, {}, 0, false
+  local tail, noted, score, tail_expires, tail_priority = nil, nil, nil, nil, nil
+  for i, expires in ipairs(expiries) do
+    local priority, apart = priorities[i], timed[i]
+    if not apart then
+      if expires ~= tail_expires or priority ~= tail_priority then
+        tail_expires, tail_priority = expires, priority
+        tail = pack('>I4I8I8I8I1', 0, now, now, expires, priority)
+        noted, score = tail .. start, (9 - priority) * BAND + now
         alarm(q, expires)
       end
-      q.sequence = q.sequence + 1
-      local member = pack('>I8', q.sequence) .. id .. tail
+      sequence = sequence + 1
+      local number = pack('>I8', sequence)
+      local member = number .. bodies[2 * i - 1] .. tail
+      bodies[2 * i] = bodies[2 * i] .. number .. noted
       straight = straight + 2
       ready[straight - 1], ready[straight] = score, member
       if now >= q.top_available and expires >= q.top_expires then
@@ -31,11 +35,24 @@ local function admit(q, now, arrivals, bodies, seen, forget_at, counts)
         aside[#aside + 1] = expires
         aside[#aside + 1] = member
       end
-    elseif available > now then
-      postpone(q, 0, id, 0, now, available, expires, priority, arrival[5])
-      postponed = true
     else
-      place(q, id, 0, now, available, expires, priority, arrival[5], false)
+      local available = apart[1]
+      if available <= now then sequence = sequence + 1 end
+      apart[3] = pack(PLACE, available <= now and sequence or 0, 0, now, available, expires, priority)
+      bodies[2 * i] = bodies[2 * i] .. apart[3] .. start
+    end
+  end
+  q.sequence = sequence
+  redis.call('HSET', q.key.bodies, unpack(bodies))
+  if straight < 2 * #expiries then
+    for i, expires in ipairs(expiries) do
+      local apart = timed[i]
+      if apart and apart[1] > now then
+        postpone(q, bodies[2 * i - 1], apart[3], 0, apart[1], expires, apart[2])
+        postponed = true
+      elseif apart then
+        place(q, bodies[2 * i - 1], apart[3], apart[1], expires, priorities[i], apart[2], false)
+      end
     end
   end
   if straight > 0 then redis.call('ZADD', q.key.ready, unpack(ready)) end
@@ -52,5 +69,5 @@ local function admit(q, now, arrivals, bodies, seen, forget_at, counts)
     redis.call('ZADD', q.key.seen_until, unpack(ends))
   end
   if postponed then redis.call('PUBLISH', shard_key.wake, q.ident) end
-  tally(q, counts, 'enqueued', #arrivals)
+  tally(q, counts, 'enqueued', #expiries)
 end

@@ -1,6 +1,7 @@
 --- include "keys"
 --- include "death_reasons"
 --- include "dead_record"
+--- include "drop_bodies"
 -- How many messages died in this call.
 local deaths = {count = 0}
 -- Write a message to the shard's outbox of the dead, then remove what is left of it in the queue.
@@ -13,7 +14,6 @@ local function bury(q, now, id, attempts, enqueued, priority, reason, error)
   })
   redis.call('HSET', shard_key.dead, id, dead .. q.ident .. error .. body)
   redis.call('ZADD', shard_key.outbox, now, id)
-  redis.call('HDEL', q.key.bodies, id)
-  redis.call('HDEL', q.key.errors, id)
+  drop_bodies(q, {id})
   deaths.count = deaths.count + 1
 end

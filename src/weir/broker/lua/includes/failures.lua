@@ -1,6 +1,7 @@
 --- include "call"
 --- include "layout"
 --- include "load_queue"
+--- include "advance"
 --- include "held"
 --- include "let_go"
 --- include "finish"
@@ -13,6 +14,7 @@ local function failures(at, now, operation, step)
     if not q then
       answers[#answers + 1] = string.rep('l', #items / stride)
     else
+      advance(q, now)
       local leases, ids = held(q, now, items, stride)
       local done, letters, counts, from = {}, {}, {}, 1
       for i, lease in ipairs(leases) do

@@ -1,5 +1,6 @@
 --- include "layout"
 --- include "load_queue"
+--- include "open_lease"
 -- The reply of a dequeue that already ran and whose reply was lost: the same messages, as far as their
 -- leases still hold.
 local function hand_again(summary, now, token)
@@ -12,10 +13,10 @@ local function hand_again(summary, now, token)
     for i = 1, q and count or 0 do
       local id = string.sub(summary, from + 16 * (i - 1), from + 16 * i - 1)
       local lease = redis.call('HGET', q.key.leases, id)
-      local deadline, holder, name, rest = 0, '', 0, 1
-      if lease then deadline, holder, name, rest = struct.unpack(LEASE, lease) end
+      local deadline, holder, _, member = 0, '', nil, ''
+      if lease then deadline, holder, _, member = open_lease(lease) end
       if holder == token and deadline > now then
-        local front = string.sub(lease, rest + name, rest + name + 52)
+        local front = string.sub(member, 1, 53)
         local error = redis.call('HGET', q.key.errors, id) or ''
         messages[#messages + 1] = front .. struct.pack('>I2', #error) .. error
           .. (redis.call('HGET', q.key.bodies, id) or string.rep('\0', 6))

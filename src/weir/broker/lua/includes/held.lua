@@ -11,7 +11,7 @@ local function held(q, now, items, stride, again)
   for i, lease in ipairs(leases) do
     if lease then
       local given = sub(items, (i - 1) * stride + 17, (i - 1) * stride + 32)
-      if sub(lease, 9, 24) ~= given or struct.unpack('>I8', lease) <= now or (named[ids[i]] and not again) then
+      if sub(lease, 9, 24) ~= given or struct.unpack('>I6', lease, 3) <= now or (named[ids[i]] and not again) then
         leases[i] = false
       else
         named[ids[i]] = true

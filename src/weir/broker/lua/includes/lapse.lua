@@ -1,5 +1,10 @@
 --- include "layout"
 --- include "tally"
+--- include "open_lease"
+--- include "end_lease"
+--- include "free_wait"
+--- include "note_wait"
+--- include "pack_place"
 --- include "place"
 --- include "release"
 --- include "bury"
@@ -10,22 +15,28 @@ local function lapse(q, now, counts, bound)
   local leases = redis.call('HMGET', q.key.leases, unpack(ids))
   redis.call('ZREM', q.key.deadlines, unpack(ids))
   redis.call('HDEL', q.key.leases, unpack(ids))
+  local places = {}
   for i, id in ipairs(ids) do
-    local deadline, _, size, start = struct.unpack(LEASE, leases[i])
-    local consumer = string.sub(leases[i], start, start + size - 1)
-    local sequence, _, attempts, enqueued, _, expires, priority, rest =
-      struct.unpack(MEMBER, leases[i], start + size)
-    local order_key = string.sub(leases[i], rest)
+    local deadline, _, consumer, member, handed_out = open_lease(leases[i])
+    local sequence, _, attempts, enqueued, _, expires, priority, rest = struct.unpack(MEMBER, member)
+    local order_key = string.sub(member, rest)
     q.running = q.running - 1
     if attempts >= q.max_attempts then
       local error = redis.call('HGET', q.key.errors, id) or ('the lease of `' .. consumer .. '` lapsed')
       bury(q, now, id, attempts, enqueued, priority, DIED.lapsed, error)
-      release(q, order_key)
+      release(q, {order_key}, now)
       tally(q, counts, 'dead', 1)
     else
-      place(q, id, attempts, enqueued, deadline, expires, priority, order_key, true, sequence)
+      local w = end_lease(q, id, member, handed_out, deadline)
+      free_wait(q, w, deadline)
+      local stands =
+        pack_place(q, q.ordered and sequence or nil, attempts, enqueued, deadline, expires, priority)
+      place(q, id, stands, deadline, expires, priority, order_key, true)
+      places[#places + 1] = id
+      places[#places + 1] = note_wait(stands, order_key, w)
     end
   end
+  if #places > 0 then redis.call('HSET', q.key.places, unpack(places)) end
   tally(q, counts, 'lapsed', #ids)
   return #ids
 end

@@ -1,14 +1,11 @@
 --- include "layout"
 --- include "alarm"
--- Put an available message in its place. In an ordered queue it waits in `lanes` if its ordering key has a
--- head already, unless it is that head coming back (`returning`). Without a key there is nothing to wait for.
--- `expiry` lists only members that would be found too late by looking at the front of `ready`.
-local function place(q, id, attempts, enqueued, available, expires, priority, order_key, returning, sequence)
-  if not (returning and q.ordered) then
-    q.sequence = q.sequence + 1
-    sequence = q.sequence
-  end
-  local member = struct.pack(MEMBER, sequence, id, attempts, enqueued, available, expires, priority) .. order_key
+-- Put an available message in its place (`stands`, see `pack_place`). In an ordered queue it waits in `lanes` if its
+-- ordering key has a head already, unless it is that head coming back (`returning`). Without a key there is nothing to
+-- wait for. `expiry` lists only members that would be found too late by looking at the front of `ready`. Whether it waits
+-- in `lanes`.
+local function place(q, id, stands, available, expires, priority, order_key, returning)
+  local member = string.sub(stands, 1, 8) .. id .. string.sub(stands, 9) .. order_key
   redis.call('ZADD', q.key.ready, q.ordered and available or (9 - priority) * BAND + available, member)
   if available >= q.top_available and expires >= q.top_expires then
     q.top_available, q.top_expires = available, expires
@@ -16,11 +13,11 @@ local function place(q, id, attempts, enqueued, available, expires, priority, or
     redis.call('ZADD', q.key.expiry, expires, member)
   end
   alarm(q, expires)
-  if q.ordered then
-    if returning or (q.by_key and order_key == '') or redis.call('HSETNX', q.key.locks, order_key, '1') == 1 then
-      redis.call('ZADD', q.key.heads, available, member)
-    else
-      redis.call('ZADD', q.key.lanes, 0, struct.pack('>I2', #order_key) .. order_key .. member)
-    end
+  if not q.ordered then return false end
+  if returning or (q.by_key and order_key == '') or redis.call('HSETNX', q.key.locks, order_key, id) == 1 then
+    redis.call('ZADD', q.key.heads, available, member)
+    return false
   end
+  redis.call('ZADD', q.key.lanes, 0, struct.pack('>I2', #order_key) .. order_key .. member)
+  return true
 end

@@ -6,7 +6,7 @@ local function rearm(q)
   local function consider(time)
     if time and (not at or tonumber(time) < at) then at = tonumber(time) end
   end
-  for _, key in ipairs({q.key.delayed, q.key.deadlines, q.key.expiry, q.key.seen_until}) do
+  for _, key in ipairs({q.key.delayed, q.key.deadlines, q.key.expiry, q.key.seen_until, q.key.revoked}) do
     consider(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
   end
   local from = 0

@@ -1,5 +1,5 @@
 --- include "layout"
---- include "depth"
+--- include "drop_bodies"
 -- Drop bodies that nothing points at: what an enqueue left behind that failed half-way and was never
 -- acknowledged. A look at the sizes tells that there are none; only small queues are searched.
 local function reconcile(q)
@@ -15,7 +15,10 @@ local function reconcile(q)
   for _, id in ipairs(redis.call('HKEYS', q.key.leases)) do known[id] = true end
   local dropped = 0
   for _, id in ipairs(redis.call('HKEYS', q.key.bodies)) do
-    if not known[id] then dropped = dropped + redis.call('HDEL', q.key.bodies, id) end
+    if not known[id] then
+      drop_bodies(q, {id})
+      dropped = dropped + 1
+    end
   end
   return dropped
 end

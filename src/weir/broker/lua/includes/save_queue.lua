@@ -5,6 +5,8 @@
 --- include "refresh"
 --- include "upgrade_queue"
 --- include "switched_off"
+--- include "note_limited"
+--- include "environment_totals"
 local TOUCH_MS = 1000
 -- Write a queue back: state, environment totals, timer and rotation. Remembers the environment's
 -- limit, depth and running for the event. What did not change is not written again.
@@ -22,16 +24,20 @@ local function save_queue(q, now)
     redis.call('ZADD', shard_key.touched, now, q.ident)
     q.touched = now
   end
-  redis.call('HSET', q.key.base, 'state', pack_state(q))
-  if q.version_0 then upgrade_queue(q, now) end
-  local base = q.environment_key.base
-  if holds ~= q.depth_before then redis.call('HINCRBY', base, 'depth', holds - q.depth_before) end
+  if q.older then upgrade_queue(q, now) end
+  redis.call('HSET', q.key.base, 'state', pack_state(q) .. q.history)
+  local base, waiting, running = q.environment_key.base, nil, nil
+  if holds ~= q.depth_before then waiting = redis.call('HINCRBY', base, 'depth', holds - q.depth_before) end
   if q.running ~= q.running_before then
-    redis.call('HINCRBY', base, 'running', q.running - q.running_before)
+    running = redis.call('HINCRBY', base, 'running', q.running - q.running_before)
   end
   q.depth_before, q.running_before = holds, q.running
-  local totals = redis.call('HMGET', base, 'limit', 'depth', 'running')
+  local totals = environment_totals(q)
   q.environment_limit, q.environment_depth, q.environment_running =
-    tonumber(totals[1] or 0), tonumber(totals[2] or 0), tonumber(totals[3] or 0)
+    tonumber(totals[1] or 0), waiting or tonumber(totals[2] or 0), running or tonumber(totals[3] or 0)
+  if totals[1] or totals[4] then
+    note_limited(base, totals[4], q.environment_limit, q.environment_running, now)
+  end
   refresh(q, q.environment_limit, q.environment_running)
+  q.saved, q.totals = true, nil
 end

@@ -1,16 +1,20 @@
 --- include "layout"
+--- include "advance"
+--- include "readings"
+--- include "environment_totals"
 --- include "tally"
 --- include "alarm"
 --- include "expire_member"
 --- include "finish"
-local MOST_BYTES = 16 * 1024 * 1024
+local MOST_BYTES, FIRST_ATTEMPT, NO_ERROR = 16 * 1024 * 1024, '\0\0\0\1', '\0\0'
 -- Hand out up to `limit` messages of one queue under leases. Appends to `reply` the queue's ident, how
 -- many there are, when the leases end, and each message; counts them in `handed`.
 local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
+  advance(q, now)
   if q.paused then return 0 end
   if q.concurrency > 0 then limit = math.min(limit, q.concurrency - q.running) end
-  local totals = redis.call('HMGET', q.environment_key.base, 'limit', 'running')
-  if totals[1] then limit = math.min(limit, tonumber(totals[1]) - tonumber(totals[2] or 0)) end
+  local totals = environment_totals(q)
+  if totals[1] then limit = math.min(limit, tonumber(totals[1]) - tonumber(totals[3] or 0)) end
   if limit < 1 then return 0 end
   local members = redis.call('ZRANGE', q.heads_key, 0, limit - 1)
   local sub, pack, taken, ids, attempted, waits = string.sub, struct.pack, {}, {}, {}, {}
@@ -33,7 +37,7 @@ local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
   local bodies = redis.call('HMGET', q.key.bodies, unpack(ids))
   local errors = retried and redis.call('HMGET', q.key.errors, unpack(ids)) or {}
   local deadline = now + (lease_ms > 0 and lease_ms or q.lease)
-  local lease = pack(LEASE, deadline, token, #consumer) .. consumer
+  local lease, handed_out = pack(LEASE, 1, deadline, token, #consumer) .. consumer, pack('>I6', now) .. readings(q)
   local leases, deadlines, gone, size = {}, {}, {}, 0
   local place_of_count = #reply + 2
   reply[place_of_count - 1], reply[place_of_count + 1] = q.ident, deadline
@@ -41,11 +45,12 @@ local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
     local body, error = bodies[i] or string.rep('\0', 6), errors[i] or ''
     size = size + #body
     if i > 1 and size > MOST_BYTES then break end
-    local front = sub(member, 1, 24) .. pack('>I4', attempted[i]) .. sub(member, 29, 53)
-    leases[2 * i - 1], leases[2 * i] = ids[i], lease .. front .. sub(member, 54)
+    local attempt = attempted[i] == 1 and FIRST_ATTEMPT or pack('>I4', attempted[i])
+    local front = sub(member, 1, 24) .. attempt .. sub(member, 29, 53)
+    leases[2 * i - 1], leases[2 * i] = ids[i], lease .. front .. sub(member, 54) .. handed_out
     deadlines[2 * i - 1], deadlines[2 * i] = deadline, ids[i]
     gone[i] = member
-    reply[place_of_count + 1 + i] = front .. pack('>I2', #error) .. error .. body
+    reply[place_of_count + 1 + i] = front .. (error == '' and NO_ERROR or pack('>I2', #error) .. error) .. body
   end
   for i = #gone + 1, count do waits[i] = nil end
   handed.count = handed.count + #gone

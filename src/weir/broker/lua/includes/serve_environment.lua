@@ -1,13 +1,15 @@
 --- include "keys"
 --- include "load_queue"
+--- include "note_ask"
 --- include "serve"
 --- include "rotate"
 -- Hand out up to `limit` messages of an environment: its queues take turns, each gets its share.
 -- `visits` bounds the queues looked at in the whole call.
-local function serve_environment(environment, limit, visits, serve_one)
+local function serve_environment(environment, now, limit, visits, serve_one)
   local keys = environment_keys(environment)
   local rotation = keys.active
   local got = 0
+  note_ask(environment, now)
   while got < limit and visits.left > 0 do
     local ident = redis.call('ZRANGE', rotation, 0, 0)[1]
     local totals = redis.call('HMGET', keys.base, 'limit', 'running')

@@ -1,11 +1,17 @@
 --- include "keys"
 --- include "release"
 --- include "gate_time"
--- What changes in a queue of version 0 when it is first written back. Without `s` a program that knows no
--- versions fails on it instead of misreading it. Gates get the time from which on they may be found stale.
+--- include "count_retrying"
+-- What changes in a queue of an older version when it is first written back. Without `s` a program that knows no
+-- versions fails on it instead of misreading it. `index` asks from which sequence number on messages
+-- say their place themselves. Gates get the time from which on they may be found stale.
 local function upgrade_queue(q, now)
+  redis.call('HSET', q.key.base, 'upgraded', q.sequence_before)
+  q.retrying, q.uncounted = count_retrying(q)
+  q.older = false
+  if not q.version_0 then return end
   redis.call('HDEL', q.key.base, 's')
-  if q.by_key then release(q, '') end
+  if q.by_key then release(q, {''}, now) end
   for _, partition in ipairs(redis.call('HKEYS', q.key.gates)) do
     for _, operation in ipairs(redis.call('HKEYS', gate_key(q.key, partition))) do
       redis.call('ZADD', shard_key.gate_times, now, gate_time(q.ident, partition, operation))

@@ -1,0 +1,81 @@
+-- cancel: remove messages for good that wait or are leased. A lease is revoked: `revoked` remembers it until it would
+-- have ended, so that its holder can be told.
+-- ARGV  7 ident, 8 ids, 16 bytes each
+-- Reply {'ok', a letter per id: d done, r done and its lease revoked, g gone, u not indexed yet; fewer letters than ids if
+--       the bodies to look at were many bytes} | {'unknown'} | {'stale'}
+--- include "call"
+--- include "clock"
+--- include "layout"
+--- include "recorded"
+--- include "record"
+--- include "allow_draining"
+--- include "load_queue"
+--- include "advance"
+--- include "open_lease"
+--- include "member_of"
+--- include "withdraw"
+--- include "let_go"
+--- include "drop_bodies"
+--- include "release"
+--- include "alarm"
+--- include "tally"
+--- include "finish"
+local ident, blob = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1]
+local MOST_BYTES = 8 * 1024 * 1024
+local before = recorded()
+if before == 'stale' then return {'stale'} end
+if before then return {'ok', before} end
+local q = load_queue(ident)
+if not q then return {'unknown'} end
+local now = clock()
+allow_draining()
+advance(q, now)
+local letters, cancelled, leased, revoked, order_keys, bytes = {}, {}, {}, {}, {}, 0
+local done = {}
+for at = 1, #blob, 16 do
+  local id = string.sub(blob, at, at + 15)
+  local lease = not done[id] and redis.call('HGET', q.key.leases, id)
+  local letter = 'g'
+  if lease then
+    local deadline, token, _, member = open_lease(lease)
+    leased[#leased + 1] = id
+    order_keys[#order_keys + 1] = string.sub(member, struct.size(MEMBER) + 1)
+    letter = 'd'
+    if deadline > now then
+      letter = 'r'
+      revoked[#revoked + 1] = deadline
+      revoked[#revoked + 1] = id .. token
+      alarm(q, deadline)
+    end
+  elseif not done[id] then
+    bytes = bytes + redis.call('HSTRLEN', q.key.bodies, id)
+    if at > 1 and bytes > MOST_BYTES then break end
+    local member, unindexed = member_of(q, id)
+    local waited, headed = nil, false
+    if member then waited, headed = withdraw(q, member) end
+    if waited then
+      letter = 'd'
+      local _, _, _, _, _, _, _, rest = struct.unpack(MEMBER, member)
+      if headed then order_keys[#order_keys + 1] = string.sub(member, rest) end
+    elseif unindexed then
+      letter = 'u'
+    end
+  end
+  if letter == 'd' or letter == 'r' then
+    done[id] = true
+    cancelled[#cancelled + 1] = id
+  end
+  letters[#letters + 1] = letter
+end
+if #cancelled > 0 then
+  let_go(q, leased)
+  if #revoked > 0 then redis.call('ZADD', q.key.revoked, unpack(revoked)) end
+  drop_bodies(q, cancelled)
+  release(q, order_keys, now)
+  local counts = {}
+  tally(q, counts, 'cancelled', #cancelled)
+  finish(q, 'cancel', counts, {}, now)
+end
+local reply = table.concat(letters)
+record(reply)
+return {'ok', reply}

@@ -1,0 +1,9 @@
+--- include "layout"
+-- A place as `places` notes it: with its wait so far. Its first byte, which is 0 in a place, says that the wait follows.
+local function note_wait(stands, order_key, w)
+  local flags = (w.frees and 1 or 0) + (w.starts and 2 or 0)
+  return '\1' .. string.sub(stands, 2)
+    .. struct.pack(WAIT, flags, w.since, w.scheduled, w.backoff, w.blocked, w.leased, w.p, w.q, w.e, w.u,
+      w.n + UNKNOWN_BIAS)
+    .. order_key
+end

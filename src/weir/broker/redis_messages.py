@@ -1,0 +1,155 @@
+"""Looking at messages on Redis and touching them: the part of the broker that reaches a message by its id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weir.broker import checks, grouping, inspecting, keys, layout, replies
+from weir.broker.runner import ScriptRunner
+from weir.model.ids import MessageId
+from weir.model.inspection import (
+    EVERY_MESSAGE,
+    PREVIEW_BYTES,
+    MessageCounts,
+    MessageDetail,
+    MessageFilter,
+    MessagePage,
+    MessageState,
+    Touched,
+    Why,
+    check_filter,
+    check_page,
+)
+from weir.model.message import LeaseRef, check_message_id
+from weir.model.names import EnvironmentRef, QueueRef, check_name
+from weir.model.shards import shard_of
+
+_QUEUES_STEP = 500
+"""How many queues one script looks into at most."""
+
+
+class RedisMessages:
+    """The methods of a `Broker` that look at single messages and touch them."""
+
+    _runner: ScriptRunner
+    _shards: int
+    _shard_of_queue: Callable[[QueueRef], int]
+
+    # look
+
+    async def list_messages(
+        self,
+        queue: QueueRef,
+        state: MessageState,
+        *,
+        match: MessageFilter = EVERY_MESSAGE,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> MessagePage:
+        check_filter(match)
+        check_page(limit)
+        place = inspecting.cursor_bytes(cursor, state)
+        wanted = inspecting.filter_arguments(match)
+        reply = await self._look(queue, "list_messages", state.encode(), place, limit, PREVIEW_BYTES, *wanted)
+        return inspecting.page(reply, state, match)
+
+    async def show_message(self, queue: QueueRef, message_id: MessageId) -> MessageDetail | None:
+        check_message_id(message_id)
+        reply = await self._look(queue, "show_message", layout.id_bytes(message_id))
+        if reply[1] == b"unindexed":
+            await self._index(queue)
+            reply = await self._look(queue, "show_message", layout.id_bytes(message_id))
+        return inspecting.detail(reply, queue) if len(reply) > 2 else None
+
+    async def why(self, queue: QueueRef, message_id: MessageId) -> Why | None:
+        check_message_id(message_id)
+        reply = await self._look(queue, "why", layout.id_bytes(message_id))
+        if reply[1] == b"unindexed":
+            await self._index(queue)
+            reply = await self._look(queue, "why", layout.id_bytes(message_id))
+        return inspecting.why(reply) if len(reply) > 2 else None
+
+    async def count_messages(self, queue: QueueRef) -> MessageCounts:
+        return inspecting.counts(await self._look(queue, "count_messages"))
+
+    async def find_message(self, environment: EnvironmentRef, message_id: MessageId) -> QueueRef | None:
+        check_message_id(message_id)
+        shard, ident = shard_of(environment, shards=self._shards), keys.environment_ident(environment)
+        after = b""
+        while True:
+            _, found, after = await self._runner.run(
+                "find_message", shard, ident, layout.id_bytes(message_id), after, _QUEUES_STEP
+            )
+            if found or not after:
+                return keys.queue_of(found) if found else None
+
+    async def find_idempotency_key(self, queue: QueueRef, idempotency_key: str) -> MessageId | None:
+        check_name(idempotency_key, what="idempotency key")
+        reply = await self._look(queue, "find_idempotency_key", idempotency_key.encode())
+        return MessageId(layout.id_text(reply[1])) if reply[1] else None
+
+    async def revoked(self, leases: Sequence[LeaseRef]) -> list[bool]:
+        checks.check_leases(leases)
+        groups = grouping.Groups([lease.queue for lease in leases], shard_of_queue=self._shard_of_queue)
+        answers = {
+            shard: replies.flags(
+                await self._runner.run("revoked", shard, *grouping.lease_arguments(leases, group))
+            )
+            for shard, group in groups.shards.items()
+        }
+        return groups.scatter(answers, missing=False)
+
+    async def _look(self, queue: QueueRef, script: str, *args: bytes | int) -> Sequence[Any]:
+        reply = await self._runner.run(script, self._shard_of_queue(queue), keys.queue_ident(queue), *args)
+        return replies.check(reply, queue=queue.queue)
+
+    async def _index(self, queue: QueueRef) -> None:
+        """Let every message of the queue be found by its id: those of older programs are not, until now."""
+        while (await self._look(queue, "index"))[1] == b"1":
+            pass
+
+    # touch
+
+    async def run_now(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[Touched]:
+        return await self._touch(queue, "run_now", message_ids)
+
+    async def reschedule(
+        self,
+        queue: QueueRef,
+        message_ids: Sequence[MessageId],
+        *,
+        at_ms: int | None = None,
+        delay_ms: int | None = None,
+    ) -> list[Touched]:
+        checks.check_due(at_ms=at_ms, delay_ms=delay_ms)
+        return await self._touch(queue, "reschedule", message_ids, at_ms or 0, delay_ms or 0)
+
+    async def change_priority(
+        self, queue: QueueRef, message_ids: Sequence[MessageId], priority: int
+    ) -> list[Touched]:
+        checks.check_priority(priority)
+        return await self._touch(queue, "change_priority", message_ids, priority)
+
+    async def cancel(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[Touched]:
+        return await self._touch(queue, "cancel", message_ids)
+
+    async def _touch(
+        self, queue: QueueRef, verb: str, message_ids: Sequence[MessageId], *args: int
+    ) -> list[Touched]:
+        """Touch all of them: a script does as many as it may, and those of older programs after indexing."""
+        checks.check_message_ids(message_ids)
+        shard, ident = self._shard_of_queue(queue), keys.queue_ident(queue)
+        left = [layout.id_bytes(message_id) for message_id in message_ids]
+        results: list[Touched] = []
+        while True:
+            reply = replies.check(
+                await self._runner.change(verb, shard, ident, b"".join(left), *args), queue=queue.queue
+            )
+            letters, unindexed, _ = reply[1].partition(inspecting.UNINDEXED)
+            results += inspecting.touched(letters)
+            left = left[len(letters) :]
+            if not left:
+                return results
+            if unindexed:
+                await self._index(queue)

@@ -1,0 +1,131 @@
+"""Looking at messages on Redis does bounded work, whatever is in the queue."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from weir.broker import keys, layout
+from weir.broker.records import MARK
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import RedisConnection
+from weir.errors import Conflict
+from weir.model.inspection import MessageFilter, MessageState, Touched, WaitParts
+from weir.model.message import NewMessage
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.shards import shard_of
+from weir.spec.ir import QueueSpec
+from weir.testing.clocks import ManualClock
+
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture
+async def broker(redis_url: str, manual_clock: ManualClock) -> AsyncIterator[RedisBroker]:
+    broker = RedisBroker(RedisConnection(url=redis_url), clock=manual_clock)
+    yield broker
+    await broker.aclose()
+
+
+@pytest.fixture
+async def queue(broker: RedisBroker, environment: EnvironmentRef) -> QueueRef:
+    queue = environment.queue("work")
+    await broker.define(queue, QueueSpec(name="work"))
+    return queue
+
+
+def base(queue: QueueRef) -> bytes:
+    return keys.prefix(shard_of(queue.scope, shards=4)) + b"q:" + keys.queue_ident(queue)
+
+
+async def put(broker: RedisBroker, queue: QueueRef, count: int, **fields: Any) -> list[NewMessage]:
+    sent = [NewMessage(**{"payload": b"x", **fields}) for _ in range(count)]
+    for at in range(0, count, 1_000):
+        await broker.enqueue(queue, sent[at : at + 1_000])
+    return sent
+
+
+async def test_a_search_stops_after_many_messages_and_goes_on(broker: RedisBroker, queue: QueueRef) -> None:
+    await put(broker, queue, 2_500)
+    (needle,) = await put(broker, queue, 1, payload=b"a needle")
+    match = MessageFilter(text=b"needle")
+    page = await broker.list_messages(queue, MessageState.READY, match=match)
+    assert (page.messages, page.scanned) == ((), 2_000)
+    page = await broker.list_messages(queue, MessageState.READY, match=match, cursor=page.cursor)
+    assert ([one.message_id for one in page.messages], page.scanned, page.cursor) == ([needle.id], 501, None)
+
+
+async def test_large_payloads_make_short_pages(broker: RedisBroker, queue: QueueRef) -> None:
+    sent = [one.id for _ in range(10) for one in await put(broker, queue, 1, payload=b"x" * MEBIBYTE)]
+    page = await broker.list_messages(queue, MessageState.READY)
+    assert len(page.messages) == 3
+    found = list(page.messages)
+    while page.cursor is not None:
+        page = await broker.list_messages(queue, MessageState.READY, cursor=page.cursor)
+        found += page.messages
+    assert [one.message_id for one in found] == sent
+    assert {one.payload_bytes for one in found} == {MEBIBYTE}
+
+
+async def test_large_messages_are_moved_and_cancelled_in_several_steps(
+    broker: RedisBroker, queue: QueueRef, redis_url: str
+) -> None:
+    sent = [one.id for _ in range(20) for one in await put(broker, queue, 1, payload=b"x" * MEBIBYTE)]
+    assert await broker.reschedule(queue, sent, delay_ms=1_000) == [Touched.DONE] * 20
+    assert await broker.run_now(queue, sent) == [Touched.DONE] * 20
+    assert await broker.cancel(queue, sent) == [Touched.DONE] * 20
+    state = await broker.state(queue)
+    assert (state.depth, state.odometers["cancelled"]) == (0, 20)
+    with Redis.from_url(redis_url) as redis:
+        assert redis.exists(*(base(queue) + part for part in (b":bodies", b":places", b":ready"))) == 0
+
+
+async def test_too_many_leases_are_not_listed(broker: RedisBroker, queue: QueueRef, redis_url: str) -> None:
+    with Redis.from_url(redis_url) as redis:
+        redis.hset(base(queue) + b":leases", mapping={str(number): b"" for number in range(50_001)})
+        with pytest.raises(Conflict, match="50001 messages of `work` are leased"):
+            await broker.list_messages(queue, MessageState.LEASED)
+        redis.delete(base(queue) + b":leases")
+
+
+async def test_retries_that_an_older_program_left_in_masses_are_not_counted(
+    broker: RedisBroker, queue: QueueRef, redis_url: str, manual_clock: ManualClock
+) -> None:
+    """Until no message waits for its time any more; from then on the number is known."""
+    await put(broker, queue, 10_001, delay_ms=1_000)
+    with Redis.from_url(redis_url) as redis:
+        state: Any = redis.hget(base(queue), "state")
+        older = bytes([MARK + 2]) + state[1 : 1 + layout.STATE.sizes()[2]]
+        redis.hset(base(queue), "state", older)
+    for _ in range(2):
+        counts = await broker.count_messages(queue)
+        assert (counts.delayed, counts.scheduled, counts.retrying) == (10_001, None, None)
+        await broker.resume(queue)
+    manual_clock.advance(1_000)
+    shard = shard_of(queue.scope, shards=4)
+    while (await broker.sweep(shard)).more:
+        pass
+    counts = await broker.count_messages(queue)
+    assert (counts.ready, counts.delayed, counts.scheduled, counts.retrying) == (10_001, 0, 0, 0)
+
+
+async def test_what_is_older_than_the_last_changes_of_a_queue_is_unknown(
+    broker: RedisBroker, queue: QueueRef, manual_clock: ManualClock
+) -> None:
+    """A message came due, and the queue changed often before anybody noticed."""
+    (sent,) = await put(broker, queue, 1, delay_ms=100)
+    manual_clock.advance(100)
+    for _ in range(12):
+        manual_clock.advance(10)
+        await broker.pause(queue)
+        manual_clock.advance(10)
+        await broker.resume(queue)
+    manual_clock.advance(5)
+    why = await broker.why(queue, sent.id)
+    assert why is not None
+    known = WaitParts(scheduled_ms=100, unknown_ms=90, paused_ms=80, unasked_ms=75)
+    assert why.parts.total_ms == 345
+    assert why.parts == known
