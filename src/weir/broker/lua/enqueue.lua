@@ -28,7 +28,10 @@ local before = recorded()
 if before == 'stale' then return {'stale'} end
 if before then return {'ok', before} end
 local ids = {}
-for at = first, #ARGV, stride do ids[#ids + 1] = string.sub(ARGV[at], 1, 16) end
+for at = first, #ARGV, stride do
+  local head = ARGV[at]
+  ids[#ids + 1] = #head == 16 and head or string.sub(head, 1, 16)
+end
 if mode == NAMED_CALL then
   local known, firsts, late = named_call(slot, call_id)
   if late then return {'stale'} end

@@ -18,7 +18,7 @@ local ident, state, cursor = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1], ARG
 local limit, shown = tonumber(ARGV[FIRST_ARGUMENT + 3]), tonumber(ARGV[FIRST_ARGUMENT + 4])
 local key, header, text = ARGV[FIRST_ARGUMENT + 5], ARGV[FIRST_ARGUMENT + 6], ARGV[FIRST_ARGUMENT + 7]
 -- Bounds of one call, which keep it far below 50 ms: members passed over, bodies read and their bytes, leases sorted.
-local MOST_PASSED, MOST_READ, MOST_BYTES, MOST_LEASED = 10000, 2000, 4 * 1024 * 1024, 50000
+local MOST_PASSED, MOST_READ, MOST_BYTES, MOST_LEASED, MOST_SORTED = 10000, 2000, 4 * 1024 * 1024, 50000, 200
 local q = load_queue(ident)
 if not q then return {'unknown'} end
 local reply, passed, read, bytes, rows = {'ok', cursor, 0}, 0, 0, 0, 0
@@ -60,12 +60,14 @@ end
 local function look_at_leases()
   local running = redis.call('HLEN', q.key.leases)
   if running > MOST_LEASED then return {'crowded', running} end
-  local ids = leased_behind(q.key, cursor, MOST_READ)
+  local filtered = key .. header .. text ~= ''
+  local most = filtered and MOST_SORTED or limit + 1
+  local ids = leased_behind(q.key, cursor, most)
   for _, id in ipairs(ids) do
     local lease, member = held_by(redis.call('HGET', q.key.leases, id))
     if not look(member, lease, id) then return reply end
   end
-  if #ids < MOST_READ then reply[2] = '' end
+  if #ids < most then reply[2] = '' end
   return reply
 end
 

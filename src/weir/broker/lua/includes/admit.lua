@@ -20,7 +20,8 @@ local function admit(q, now, bodies, expiries, priorities, timed, seen, forget_a
       if expires ~= tail_expires or priority ~= tail_priority then
         tail_expires, tail_priority = expires, priority
         tail = pack('>I4I8I8I8I1', 0, now, now, expires, priority)
-        noted, score = tail .. start, (9 - priority) * BAND + now
+        -- As text, so that it is not written out anew for each message.
+        noted, score = tail .. start, string.format('%.0f', (9 - priority) * BAND + now)
         alarm(q, expires)
       end
       sequence = sequence + 1

@@ -11,7 +11,8 @@ local function held(q, now, items, stride, again)
   for i, lease in ipairs(leases) do
     if lease then
       local given = sub(items, (i - 1) * stride + 17, (i - 1) * stride + 32)
-      if sub(lease, 9, 24) ~= given or struct.unpack('>I6', lease, 3) <= now or (named[ids[i]] and not again) then
+      local lapsed = struct.unpack('>I6', lease, 3) <= now
+      if lapsed or string.find(lease, given, 9, true) ~= 9 or (named[ids[i]] and not again) then
         leases[i] = false
       else
         named[ids[i]] = true

@@ -1,6 +1,6 @@
 --- include "layout"
 --- include "readings"
---- include "run_clock"
+--- include "clock_of"
 -- The queue's clocks as they stood at a time that may be past, packed. What is older than `history` counts as unknown.
 local function readings_at(q, at)
   local stop = q.clock_at
@@ -11,7 +11,7 @@ local function readings_at(q, at)
   }
   for place = #q.history - 6, 1, -7 do
     local start, status = struct.unpack('>I6c1', q.history, place)
-    local from, clock = math.max(start, at), CLOCK_OF[status]
+    local from, clock = math.max(start, at), clock_of(status)
     if stop > from then
       if clock then then_read[clock] = then_read[clock] - (stop - from) end
       stop = from

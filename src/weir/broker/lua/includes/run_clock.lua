@@ -1,12 +1,10 @@
+--- include "clock_of"
 -- Sixteen changes of status: when (6 bytes), and to which (1 byte).
 local MOST_HISTORY = 16 * 7
-local CLOCK_OF = {
-  p = 'paused_ms', q = 'queue_limit_ms', e = 'environment_limit_ms', u = 'unasked_ms', n = 'unknown_ms',
-}
 -- Let the clock of one status run from one time to the next, the last being the end of what the queue's clocks know. Without
 -- any reason to wait ('t') none of them runs. `history` keeps the last changes of status: when, and to which.
 local function run_clock(q, status, from, to)
-  local clock = CLOCK_OF[status]
+  local clock = clock_of(status)
   if clock then q[clock] = q[clock] + to - from end
   if string.sub(q.history, -1) ~= status then
     q.history = q.history .. struct.pack('>I6', from) .. status

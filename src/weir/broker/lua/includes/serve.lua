@@ -38,7 +38,8 @@ local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
   local errors = retried and redis.call('HMGET', q.key.errors, unpack(ids)) or {}
   local deadline = now + (lease_ms > 0 and lease_ms or q.lease)
   local lease, handed_out = pack(LEASE, 1, deadline, token, #consumer) .. consumer, pack('>I6', now) .. readings(q)
-  local leases, deadlines, gone, size = {}, {}, {}, 0
+  -- As text, so that it is not written out anew for each message.
+  local leases, deadlines, gone, size, ends = {}, {}, {}, 0, string.format('%.0f', deadline)
   local place_of_count = #reply + 2
   reply[place_of_count - 1], reply[place_of_count + 1] = q.ident, deadline
   for i, member in ipairs(taken) do
@@ -48,7 +49,7 @@ local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
     local attempt = attempted[i] == 1 and FIRST_ATTEMPT or pack('>I4', attempted[i])
     local front = sub(member, 1, 24) .. attempt .. sub(member, 29, 53)
     leases[2 * i - 1], leases[2 * i] = ids[i], lease .. front .. sub(member, 54) .. handed_out
-    deadlines[2 * i - 1], deadlines[2 * i] = deadline, ids[i]
+    deadlines[2 * i - 1], deadlines[2 * i] = ends, ids[i]
     gone[i] = member
     reply[place_of_count + 1 + i] = front .. (error == '' and NO_ERROR or pack('>I2', #error) .. error) .. body
   end
