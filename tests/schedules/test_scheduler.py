@@ -21,6 +21,7 @@ from weir.exchange.service import OperationService
 from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.message import Failure
 from weir.schedules.register import declare_schedules
+from weir.schedules.runs import KEPT_RUNS
 from weir.schedules.scheduler import OVERLAPS, Scheduler
 from weir.spec.ir import MissedTicks, Overlap, ScheduleSpec, Timing
 from weir.spec.timing import newest_ticks
@@ -134,6 +135,26 @@ async def test_with_overlap_skip_no_tick_goes_out_while_the_one_before_is_not_do
     await world.broker.ack([waiting.lease])
     await world.pass_ms(60_000)
     assert await world.outcomes() == [("pushed", 1), ("skipped", 1), ("pushed", 1)]
+    assert len(await world.take(queue)) == 1
+
+
+async def test_ticks_that_are_skipped_for_the_same_reason_are_one_run(world: World) -> None:
+    await world.define()
+    await world.create(every_ms=1_000, overlap=Overlap.SKIP)
+    for _ in range(30):
+        await world.pass_ms(1_000)
+    assert await world.outcomes() == [("pushed", 1), ("skipped", 29)]
+
+
+async def test_a_message_that_takes_long_is_not_forgotten_by_the_ticks_that_it_keeps_out(
+    world: World,
+) -> None:
+    queue = await world.define()
+    await world.create(every_ms=1_000, overlap=Overlap.SKIP)
+    await world.pass_ms(1_000)
+    for _ in range(KEPT_RUNS):
+        # Some ticks are missed and some overlap, so each turn records two runs.
+        await world.pass_ms(62_000)
     assert len(await world.take(queue)) == 1
 
 

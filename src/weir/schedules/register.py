@@ -105,10 +105,9 @@ class Schedules:
         """
         async with self._database.transaction() as connection:
             schedule = await _lock(connection, environment, name)
-            row = await fetch_one(connection, SQL["ask_run"], id=schedule.id, now_ms=self._clock.now_ms())
-            if row is None:
-                raise NotFound(f"there is no schedule `{name}` in this environment")
-            return int(row["asked_ms"])
+            now_ms = self._clock.now_ms()
+            row = await fetch_one(connection, SQL["ask_run"], id=schedule.id, now_ms=now_ms)
+            return now_ms if row is None else int(row["asked_ms"])
 
     async def of(self, environment: EnvironmentRef) -> list[tuple[Schedule, ScheduleRun | None]]:
         """The schedules of an environment by name, each with its last run."""

@@ -28,9 +28,10 @@ async def record_runs(connection: Connection, runs: Sequence[ScheduleRun]) -> No
     """Record what became of ticks, and forget old runs of their schedules."""
     if not runs:
         return
-    await execute_many(connection, SQL["put_run"], [_columns(run) for run in runs])
+    in_order = sorted(runs, key=lambda run: run.tick_ms)
+    await execute_many(connection, SQL["put_run"], [_columns(run) for run in in_order])
     ids = sorted({run.schedule_id for run in runs})
-    await execute(connection, SQL["forget_runs"], ids=ids, kept=KEPT_RUNS)
+    await execute(connection, SQL["forget_runs"], ids=ids, kept=KEPT_RUNS, followed=OPEN_RUNS)
 
 
 async def find_open_runs(connection: Connection, schedules: Sequence[Schedule]) -> list[ScheduleRun]:

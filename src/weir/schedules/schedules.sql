@@ -72,18 +72,27 @@ SET last_tick_ms = %(last_tick_ms)s, next_tick_ms = %(next_tick_ms)s, asked_ms =
 WHERE id = %(id)s;
 
 -- name: put_run
--- Record what became of a tick.
+-- Record what became of a tick. Skipped ticks join the run before, if that was skipped for the same reason.
+WITH before AS (
+    SELECT tick_ms FROM weir.schedule_runs WHERE schedule_id = %(schedule_id)s ORDER BY tick_ms DESC LIMIT 1
+), joined AS (
+    UPDATE weir.schedule_runs AS r
+    SET tick_ms = %(tick_ms)s, ticks = r.ticks + %(ticks)s, at_ms = %(at_ms)s
+    FROM before
+    WHERE r.schedule_id = %(schedule_id)s AND r.tick_ms = before.tick_ms AND r.tick_ms < %(tick_ms)s
+      AND r.outcome = 'skipped' AND %(outcome)s = 'skipped' AND r.reason = %(reason)s
+    RETURNING r.tick_ms
+)
 INSERT INTO weir.schedule_runs (
     schedule_id, tick_ms, asked, outcome, ticks, reason, queue, message_id, operation_id, at_ms
 )
-VALUES (
-    %(schedule_id)s, %(tick_ms)s, %(asked)s, %(outcome)s, %(ticks)s, %(reason)s, %(queue)s, %(message_id)s,
+SELECT %(schedule_id)s, %(tick_ms)s, %(asked)s, %(outcome)s, %(ticks)s, %(reason)s, %(queue)s, %(message_id)s,
     %(operation_id)s, %(at_ms)s
-)
+WHERE NOT EXISTS (SELECT FROM joined)
 ON CONFLICT (schedule_id, tick_ms) DO NOTHING;
 
 -- name: forget_runs
--- Keep the last runs of these schedules.
+-- Keep the last runs of these schedules, and older ones whose messages are still followed.
 DELETE FROM weir.schedule_runs AS r
 USING (
     SELECT s.id, (
@@ -92,7 +101,11 @@ USING (
     ) AS tick_ms
     FROM unnest(%(ids)s::uuid[]) AS s (id)
 ) AS old
-WHERE r.schedule_id = old.id AND r.tick_ms <= old.tick_ms;
+WHERE r.schedule_id = old.id AND r.tick_ms <= old.tick_ms
+  AND (r.outcome <> 'pushed' OR r.ended IS NOT NULL OR r.tick_ms <= (
+        SELECT tick_ms FROM weir.schedule_runs
+        WHERE schedule_id = old.id AND outcome = 'pushed' AND ended IS NULL
+        ORDER BY tick_ms DESC OFFSET %(followed)s LIMIT 1));
 
 -- name: list_runs
 -- The last runs of a schedule, newest first.
