@@ -278,6 +278,17 @@ async def test_messages_of_older_programs_are_moved_and_cancelled(
 
 
 @pytest.mark.parametrize("version", STORES)
+async def test_one_call_cancels_messages_that_are_indexed_and_others(
+    broker: RedisBroker, redis: Redis, version: int
+) -> None:
+    fill_with(redis, version=version)
+    ids, lease = await ids_in(broker, "fifo"), held_in(version, "fifo", "f0")
+    asked = [ids["f1"], lease.message_id, ids["f2"]]
+    assert await broker.cancel(queue("fifo"), asked) == [Touched.DONE, Touched.REVOKED, Touched.DONE]
+    assert payloads(await pop(broker, "fifo")) == ["f3"]
+
+
+@pytest.mark.parametrize("version", STORES)
 async def test_what_messages_of_older_programs_waited_for_is_unknown_until_they_move(
     broker: RedisBroker, redis: Redis, clock: ManualClock, version: int
 ) -> None:

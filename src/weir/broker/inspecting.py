@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -28,7 +28,7 @@ from weir.model.inspection import (
 )
 from weir.model.names import QueueRef
 
-UNINDEXED = b"u"
+UNINDEXED = "u"
 """The letter for a message that an older program put in, and that is not indexed yet."""
 _TOUCHED = {
     "d": Touched.DONE,
@@ -40,8 +40,9 @@ _TOUCHED = {
 }
 
 
-def touched(letters: bytes) -> list[Touched]:
-    return [_TOUCHED[letter] for letter in letters.decode()]
+def touched(letters: Mapping[int, str]) -> dict[int, Touched]:
+    """What became of the messages at these places; without those that are not indexed yet."""
+    return {place: _TOUCHED[letter] for place, letter in letters.items() if letter != UNINDEXED}
 
 
 def filter_arguments(match: MessageFilter) -> tuple[bytes, bytes, bytes]:

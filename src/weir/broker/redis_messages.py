@@ -140,16 +140,18 @@ class RedisMessages:
         """Touch all of them: a script does as many as it may, and those of older programs after indexing."""
         checks.check_message_ids(message_ids)
         shard, ident = self._shard_of_queue(queue), keys.queue_ident(queue)
-        left = [layout.id_bytes(message_id) for message_id in message_ids]
-        results: list[Touched] = []
+        raw_ids = [layout.id_bytes(message_id) for message_id in message_ids]
+        results: dict[int, Touched] = {}
+        left = list(range(len(raw_ids)))
         while True:
-            reply = replies.check(
-                await self._runner.change(verb, shard, ident, b"".join(left), *args), queue=queue.queue
-            )
-            letters, unindexed, _ = reply[1].partition(inspecting.UNINDEXED)
-            results += inspecting.touched(letters)
-            left = left[len(letters) :]
+            blob = b"".join(raw_ids[place] for place in left)
+            reply = await self._runner.change(verb, shard, ident, blob, *args)
+            letters = replies.check(reply, queue=queue.queue)[1].decode()
+            answers = dict(zip(left, letters, strict=False))
+            unindexed = [place for place, letter in answers.items() if letter == inspecting.UNINDEXED]
+            results |= inspecting.touched(answers)
+            left = unindexed + left[len(letters) :]
             if not left:
-                return results
+                return [results[place] for place in range(len(raw_ids))]
             if unindexed:
                 await self._index(queue)

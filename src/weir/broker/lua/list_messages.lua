@@ -18,7 +18,7 @@ local ident, state, cursor = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1], ARG
 local limit, shown = tonumber(ARGV[FIRST_ARGUMENT + 3]), tonumber(ARGV[FIRST_ARGUMENT + 4])
 local key, header, text = ARGV[FIRST_ARGUMENT + 5], ARGV[FIRST_ARGUMENT + 6], ARGV[FIRST_ARGUMENT + 7]
 -- Bounds of one call, which keep it far below 50 ms: members passed over, bodies read and their bytes, leases sorted.
-local MOST_PASSED, MOST_READ, MOST_BYTES, MOST_LEASED, MOST_SORTED = 10000, 2000, 4 * 1024 * 1024, 50000, 200
+local MOST_PASSED, MOST_READ, MOST_BYTES, MOST_LEASED, MOST_SORTED = 10000, 2000, 4 * 1024 * 1024, 20000, 200
 local q = load_queue(ident)
 if not q then return {'unknown'} end
 local reply, passed, read, bytes, rows = {'ok', cursor, 0}, 0, 0, 0, 0
