@@ -28,6 +28,7 @@ from weir.deadletters.services import open_dead_letters
 from weir.exchange.attempt import DirectPusher
 from weir.exchange.settle import DirectSettler
 from weir.serve.server import bind, listening
+from weir.workers.timeline import Timelines
 
 from .harness import PUSH, Tenant, define, make_tenant
 
@@ -63,6 +64,7 @@ def services_over(database: Database, broker: Broker, *, fresh_s: float) -> Serv
         audit=AuditLog(database),
         dead_letters=open_dead_letters(database, broker),
         channels=Channels(database),
+        timelines=Timelines(database, broker),
     )
 
 

@@ -75,7 +75,7 @@ class Edge:
         scope[REQUEST_ID] = request_id = new_id()
         path = raw_path(scope)
         found = self._hot.find(path)
-        if found is None:
+        if found is None or scope["method"] in found[0].elsewhere:
             await self._answer_control(scope, receive, send, path=path)
             return
         route, parameters = found
@@ -268,7 +268,7 @@ def internal() -> WeirError:
 
 
 def _not_allowed(route: HotRoute, request_id: str) -> Reply:
-    methods = ", ".join(route.endpoints)
+    methods = ", ".join((*route.endpoints, *route.elsewhere))
     error = MethodNotAllowed(f"`{route.path}` takes {methods}")
     reply = error_reply(error, request_id)
     return Reply(

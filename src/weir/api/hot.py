@@ -102,6 +102,8 @@ class HotRoute:
     endpoints: Mapping[str, Endpoint]
     poll: bool = False
     """Waits by design: counted against the limit of long polls."""
+    elsewhere: tuple[str, ...] = ()
+    """Methods of this path that the control plane answers."""
 
 
 class HotRoutes:

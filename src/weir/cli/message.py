@@ -1,37 +1,156 @@
-"""`weir message`: the story of one message."""
+"""`weir message`: look at messages that wait, know why, move and cancel them; what happened to one."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from weir.cli.api import ApiScope, about_environment, ask_api
-from weir.cli.options import JsonOption
-from weir.cli.output import print_json
-from weir.cli.tables import OutputTable, long_column
+from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
+from weir.cli.message_cancel import cancel_command
+from weir.cli.message_options import (
+    HeaderOption,
+    KeyOption,
+    MessageIdArgument,
+    StateOption,
+    TextOption,
+    moment_ms,
+)
+from weir.cli.options import JsonOption, given
+from weir.cli.output import Columns, flat_fields, print_items, print_json, print_result, shown_time
+from weir.cli.tables import OutputTable, id_column, long_column, number_column
+from weir.errors import InvalidInput
+from weir.model.durations import duration_ms
+from weir.model.wording import duration
 
-app = typer.Typer(no_args_is_help=True, help="Messages: what happened to one.")
+app = typer.Typer(no_args_is_help=True, help="Messages: list, show, why, run, reschedule, priority, cancel.")
+app.command("cancel")(cancel_command)
 
 
-@app.callback()
-def message() -> None:
-    """Messages: what happened to one."""
+@app.command("list")
+@about_environment
+def list_messages(
+    scope: ApiScope,
+    queue: Annotated[str, typer.Argument(help="Name of the queue.")],
+    state: StateOption = "ready",
+    key: KeyOption = None,
+    header: HeaderOption = None,
+    text: TextOption = None,
+    cursor: Annotated[
+        str | None, typer.Option(help="Go on where a list ended, with the cursor that it printed.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=200, help="Show at most so many.")] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """List the messages of a queue in one state, with the beginning of each payload."""
+    query = {"state": state, "key": key, "header": header, "text": text, "cursor": cursor, "limit": limit}
+    found = ask_api(scope, lambda api: api.get("queues", queue, "messages", **query))
+    if as_json:
+        print_json(found)
+        return
+    if found["state"] == "queued":
+        print_items(found["operations"], _OPERATION_COLUMNS, as_json=False)
+    else:
+        print_items(found["items"], _COLUMNS, as_json=False)
+    typer.echo(_counted(found["counts"]), err=True)
+    if found["next_cursor"]:
+        typer.echo(f"there is more; go on with `--cursor {found['next_cursor']}`", err=True)
 
 
 @app.command()
 @about_environment
-def show(
-    scope: ApiScope,
-    message_id: Annotated[str, typer.Argument(help="Id of the message, as the answer to the push gave it.")],
-    as_json: JsonOption = False,
-) -> None:
-    """Show what happened to a message: receipt, enqueue, attempts with errors, death and redrive."""
-    found = ask_api(scope, lambda api: api.get("messages", message_id, "timeline"))
+def show(scope: ApiScope, message_id: MessageIdArgument, as_json: JsonOption = False) -> None:
+    """Show a message: where it is now, and receipt, enqueue, attempts with errors, death and redrive."""
+    found = ask_api(scope, lambda api: api.get("messages", message_id))
     if as_json:
         print_json(found)
         return
+    if found["message"] is not None:
+        fields = OutputTable("what", "value")
+        for name, value in flat_fields(found["message"]):
+            if value:
+                fields.add_row(name, value)
+        fields.print()
+    _print_timeline(found)
+    if found["see"]:
+        typer.echo(f"see {found['see']}", err=True)
+
+
+@app.command()
+@about_environment
+def why(scope: ApiScope, message_id: MessageIdArgument, as_json: JsonOption = False) -> None:
+    """Say why a message waits, or waited until it was handed out."""
+    found = ask_api(scope, lambda api: api.get("messages", message_id, "why"))
+    if as_json:
+        print_json(found)
+        return
+    table = OutputTable(
+        "reason",
+        number_column("waited"),
+        long_column("in words"),
+        title=f"{found['message_id']} in {found['queue']}: {found['state']}",
+    )
+    for part in found["parts"]:
+        table.add_row(part["reason"].replace("_", " "), duration(part["waited_ms"]), part["text"])
+    table.print()
+    behind = f", behind {found['behind_id']}" if found["behind_id"] else ""
+    typer.echo(f"waited {duration(found['waited_ms'])} in all{behind}", err=True)
+
+
+@app.command()
+@about_environment
+def run(scope: ApiScope, message_id: MessageIdArgument, as_json: JsonOption = False) -> None:
+    """Let a scheduled or retrying message be available now."""
+    _touch(scope, message_id, "run", f"{message_id} is available now", as_json=as_json)
+
+
+@app.command()
+@about_environment
+def reschedule(
+    scope: ApiScope,
+    message_id: MessageIdArgument,
+    delay: Annotated[str | None, typer.Option("--in", help="Delay from now, such as `5m` or `2h`.")] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(help="Time, such as `2027-01-31T09:00:00+01:00`; UTC if it names no zone."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a waiting message be available later or earlier: `weir message reschedule ID --in 5m`."""
+    if (delay is None) is (at is None):
+        raise InvalidInput("say when: give either `--in` or `--at`")
+    body = given(
+        delay_ms=None if delay is None else duration_ms(delay), at_ms=None if at is None else moment_ms(at)
+    )
+    _touch(scope, message_id, "reschedule", f"{message_id} is rescheduled", body=body, as_json=as_json)
+
+
+@app.command()
+@about_environment
+def priority(
+    scope: ApiScope,
+    message_id: MessageIdArgument,
+    value: Annotated[
+        int, typer.Argument(min=0, max=9, metavar="PRIORITY", help="New priority; 9 is served first.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Let a waiting message be served earlier or later than others."""
+    body = {"priority": value}
+    _touch(scope, message_id, "priority", f"{message_id} has priority {value}", body=body, as_json=as_json)
+
+
+def _touch(
+    scope: ApiScope, message_id: str, verb: str, text: str, *, body: object = None, as_json: bool
+) -> None:
+    async def touch(api: ApiSession) -> dict[str, Any]:
+        return await api.post("messages", message_id, verb, body=body)
+
+    print_result(ask_api(scope, touch), text, as_json=as_json)
+
+
+def _print_timeline(found: dict[str, Any]) -> None:
     table = OutputTable(
         "time",
         "what",
@@ -43,3 +162,29 @@ def show(
         details = ", ".join(f"{name} {value}" for name, value in moment["details"].items())
         table.add_row(at, moment["what"], details)
     table.print()
+
+
+def _counted(counts: dict[str, int | None]) -> str:
+    """The states that hold messages, with how many."""
+    names = ("ready", "scheduled", "retrying", "blocked", "leased", "queued")
+    return ", ".join(f"{counts[name]:,} {name}" for name in names if counts[name]) or "no messages"
+
+
+_COLUMNS: Columns = {
+    id_column(): "message_id",
+    long_column("key"): "key",
+    number_column("priority"): "priority",
+    number_column("attempts"): "attempts",
+    long_column("available"): lambda row: shown_time(row["available_at_ms"]),
+    long_column("holder"): lambda row: row["held"] and row["held"]["consumer"],
+    long_column("payload"): "preview",
+    long_column("error"): "last_error",
+}
+_OPERATION_COLUMNS: Columns = {
+    id_column("operation"): "id",
+    "status": "status",
+    long_column("key"): "partition",
+    number_column("messages"): "messages",
+    long_column("created"): lambda row: shown_time(row["created_ms"]),
+    long_column("error"): "error_message",
+}

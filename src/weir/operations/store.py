@@ -12,7 +12,7 @@ from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.errors import BrokerUnavailable, Conflict, NotFound
 from weir.model.ids import OperationId, check_id
-from weir.model.names import EnvironmentRef
+from weir.model.names import EnvironmentRef, QueueRef
 from weir.operations.model import OperationStatus
 
 QUERIES = load_queries("weir.operations", "store.sql")
@@ -76,8 +76,25 @@ class OperationStore:
             before=before,
             limit=limit,
         )
-        next_before = rows[-1]["position"] if len(rows) == limit else None
-        return Page(operations=[_plain(row) for row in rows], next_before=next_before)
+        return _page(rows, limit)
+
+    async def unfinished_pushes(self, queue: QueueRef, *, before: int | None = None, limit: int = 50) -> Page:
+        """The pushes that wait for a queue, newest first."""
+        rows = await self._database.fetch(
+            QUERIES["list_unfinished_pushes"],
+            **scope_names(queue.scope),
+            queue=queue.queue,
+            before=before,
+            limit=limit,
+        )
+        return _page(rows, limit)
+
+    async def count_queued_messages(self, queue: QueueRef) -> int:
+        """How many messages wait in operations for a queue."""
+        row = await self._database.fetch_one(
+            QUERIES["count_queued_messages"], **scope_names(queue.scope), queue=queue.queue
+        )
+        return int(row["count"]) if row else 0
 
     async def stats(self, environment: EnvironmentRef) -> list[Row]:
         return await self._database.fetch(QUERIES["operation_stats"], **scope_names(environment))
@@ -141,6 +158,11 @@ class OperationStore:
 _QUEUEABLE = tuple(
     kind.value for kind in (OperationType.PUSH, OperationType.ACK_BATCH, OperationType.ACK_SINGLE)
 )
+
+
+def _page(rows: list[Row], limit: int) -> Page:
+    next_before = rows[-1]["position"] if len(rows) == limit else None
+    return Page(operations=[_plain(row) for row in rows], next_before=next_before)
 
 
 def _plain(row: Row) -> Row:

@@ -19,6 +19,24 @@ WHERE organization = %(organization)s AND project = %(project)s AND environment 
   AND (%(before)s::bigint IS NULL OR position < %(before)s)
 ORDER BY position DESC LIMIT %(limit)s;
 
+-- name: list_unfinished_pushes
+-- The pushes that wait for one queue, newest first, from a position downwards.
+SELECT id, position, type, status, priority, queue, partition, messages, size_bytes, gated, created_ms,
+    started_ms, finished_ms, claimed_by, timeout_ms, retry_count, max_retries, error, last_error_ms, result,
+    weir.clock_ms() - created_ms AS latency_ms
+FROM weir.operations
+WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+  AND queue = %(queue)s AND type = 'PUSH' AND status IN ('pending', 'processing')
+  AND (%(before)s::bigint IS NULL OR position < %(before)s)
+ORDER BY position DESC LIMIT %(limit)s;
+
+-- name: count_queued_messages
+-- How many messages wait in operations for one queue.
+SELECT coalesce(sum(messages), 0)::bigint AS count
+FROM weir.operations
+WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+  AND queue = %(queue)s AND type = 'PUSH' AND status IN ('pending', 'processing');
+
 -- name: operation_stats
 -- What an environment has in the queue, by type, priority and status; finished ones of five minutes.
 SELECT type, priority, status, count(*) AS count, min(created_ms) AS oldest_ms, max(created_ms) AS newest_ms,

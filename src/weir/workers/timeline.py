@@ -6,6 +6,7 @@ batches, and the other packages keep the rest anyway.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ from weir.workers.journal import ATTEMPTS_KEPT_MS, attempts_of, result_of
 SQL = load_queries("weir.workers", "timeline.sql")
 # Each queue that is searched costs a call to Redis.
 MAX_QUEUES = 500
+_UNFINISHED = ("pending", "processing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,12 @@ class Timeline:
     state: str
     """`held` (waiting, running or about to be a dead letter), `done`, `dead`, `redriven` or `unknown`."""
     moments: tuple[Moment, ...]
+    attempts: tuple[Mapping[str, Any], ...] = ()
+    """The attempts that workers recorded, oldest first."""
+    waits_in: str | None = None
+    """The operation that holds it and is not executed yet."""
+    has_letter: bool = False
+    """Whether it is a dead letter, redriven or not."""
 
 
 class Timelines:
@@ -94,12 +102,18 @@ class Timelines:
                 work,
                 _death(death, after_ms=_fatal_ms(attempts)),
             ),
+            attempts=tuple(attempts),
+            waits_in=next((row["id"] for row in operations if row["status"] in _UNFINISHED), None),
+            has_letter=death is not None,
         )
 
     async def _find_holder(
         self, scope: EnvironmentRef, message_id: MessageId, queue: str | None
     ) -> str | None:
         """The queue that holds the message now. Searches every queue if none is given."""
+        if queue is None and (found := await self._broker.find_message(scope, message_id)) is not None:
+            return found.queue
+        # One that just died is in none of the places that `find_message` looks at.
         names = [queue] if queue else [s.queue.queue for s in await self._broker.states(scope)][:MAX_QUEUES]
         for name in names:
             try:

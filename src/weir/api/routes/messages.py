@@ -1,27 +1,196 @@
-"""Timelines of messages."""
+"""Messages: lists by state, one whole message, its timeline."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from dataclasses import fields
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
 
 from weir.api.auth import App, Reader
+from weir.api.message_lookup import FoundMessage, look_up
 from weir.api.responses import problems
-from weir.api.schemas.messages import MomentView, TimelineView
-from weir.api.services import present
+from weir.api.routes.operations import operation_view
+from weir.api.routes.pop import payload_members
+from weir.api.schemas.messages import (
+    AttemptView,
+    LeaseHolderView,
+    MessageListView,
+    MessageView,
+    MomentView,
+    ShownState,
+    StateCountsView,
+    TimelineView,
+    WaitingMessageView,
+    listed_view,
+)
+from weir.api.services import Services, present
+from weir.errors import ControlUnavailable, InvalidInput
+from weir.model.inspection import (
+    MAX_PAGE,
+    MAX_SEARCH_BYTES,
+    MessageDetail,
+    MessageFilter,
+    MessageState,
+)
+from weir.model.limits import MAX_HEADER_BYTES, MAX_NAME_BYTES
+from weir.model.names import QueueRef
+from weir.workers.timeline import Timeline
 
-router = APIRouter(prefix="/api/v1/messages", tags=["messages"])
+router = APIRouter(tags=["messages"])
 
 
-@router.get("/{message_id}/timeline", operation_id="show_message_timeline", responses=problems())
+@router.get("/api/v1/queues/{queue}/messages", operation_id="list_messages", responses=problems(409))
+async def list_messages(
+    queue: str,
+    access: Reader,
+    services: App,
+    state: ShownState = ShownState.READY,
+    key: Annotated[str | None, Query(min_length=1, max_length=MAX_NAME_BYTES)] = None,
+    header: Annotated[
+        str | None,
+        Query(min_length=2, max_length=MAX_HEADER_BYTES, description="A name and its value: `name=value`."),
+    ] = None,
+    text: Annotated[
+        str | None,
+        Query(
+            min_length=1, max_length=MAX_SEARCH_BYTES, description="Text that the payload holds somewhere."
+        ),
+    ] = None,
+    cursor: Annotated[str | None, Query(min_length=1, max_length=2_048)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
+) -> MessageListView:
+    """The messages of a queue in one state, with the beginning of each payload, and how many are in each."""
+    ref = access.environment.queue(queue)
+    match = _filter(key=key, header=header, text=text)
+    counts = await _counts(services, ref)
+    if state is ShownState.QUEUED:
+        return await _list_queued(services, ref, counts, match=match, cursor=cursor, limit=limit)
+    page = await services.broker.list_messages(
+        ref, MessageState(state.value), match=match, cursor=cursor, limit=limit
+    )
+    return MessageListView(
+        state=state,
+        counts=counts,
+        items=[listed_view(message) for message in page.messages],
+        operations=[],
+        scanned=page.scanned,
+        next_cursor=page.cursor,
+    )
+
+
+@router.get(
+    "/api/v1/messages/{message_id}",
+    operation_id="show_message",
+    response_model=MessageView,
+    responses=problems(),
+)
+async def show_message(message_id: str, access: Reader, services: App) -> Response:
+    """Everything about a message: where it is now, its payload, its attempts and its timeline."""
+    found = await look_up(services, access.environment, message_id)
+    document = _message_view(found).model_dump(mode="json")
+    if found.detail is not None:
+        document["message"] |= payload_members(found.detail.payload, found.detail.headers.get("content-type"))
+    return Response(orjson.dumps(document), media_type="application/json")
+
+
+@router.get(
+    "/api/v1/messages/{message_id}/timeline", operation_id="show_message_timeline", responses=problems()
+)
 async def show_timeline(message_id: str, access: Reader, services: App) -> TimelineView:
     """The timeline of a message: receipt, operation, enqueue, attempts with errors, death, redrive."""
     found = await present(services.timelines, "PostgreSQL").of(access.environment, message_id)
     return TimelineView(
+        message_id=found.message_id, queue=found.queue, state=found.state, items=_moments(found)
+    )
+
+
+def _filter(*, key: str | None, header: str | None, text: str | None) -> MessageFilter:
+    name, equals, value = (header or "").partition("=")
+    if header is not None and not (name and equals):
+        raise InvalidInput("`header` is not a name and its value; write `header=name=value`")
+    return MessageFilter(
+        key=key,
+        header=None if header is None else (name, value),
+        text=None if text is None else text.encode(),
+    )
+
+
+async def _counts(services: Services, queue: QueueRef) -> StateCountsView:
+    counts = await services.broker.count_messages(queue)
+    same = {field.name: getattr(counts, field.name) for field in fields(counts)}
+    return StateCountsView(**same, queued=await _count_queued(services, queue))
+
+
+async def _count_queued(services: Services, queue: QueueRef) -> int | None:
+    """None if it cannot be known now: the other states are shown without PostgreSQL."""
+    if services.operations is None:
+        return None
+    try:
+        return await services.operations.store.count_queued_messages(queue)
+    except ControlUnavailable:
+        return None
+
+
+async def _list_queued(
+    services: Services,
+    queue: QueueRef,
+    counts: StateCountsView,
+    *,
+    match: MessageFilter,
+    cursor: str | None,
+    limit: int,
+) -> MessageListView:
+    if match != MessageFilter():
+        raise InvalidInput("queued messages cannot be searched; leave out `key`, `header` and `text`")
+    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+        raise InvalidInput(f"`{cursor:.40}` is not a cursor of queued messages; begin without one")
+    store = present(services.operations, "the operation queue").store
+    page = await store.unfinished_pushes(queue, before=None if cursor is None else int(cursor), limit=limit)
+    return MessageListView(
+        state=ShownState.QUEUED,
+        counts=counts,
+        items=[],
+        operations=[operation_view(row) for row in page.operations],
+        scanned=len(page.operations),
+        next_cursor=None if page.next_before is None else str(page.next_before),
+    )
+
+
+def _message_view(found: FoundMessage) -> MessageView:
+    return MessageView(
         message_id=found.message_id,
         queue=found.queue,
         state=found.state,
-        items=[
-            MomentView(at_ms=moment.at_ms, what=moment.what, details=moment.details)
-            for moment in found.moments
+        items=_moments(found.timeline),
+        message=None if found.detail is None else _waiting_view(found.detail),
+        attempts=[
+            AttemptView(**{name: row[name] for name in AttemptView.model_fields})
+            for row in found.timeline.attempts
         ],
+        operation_id=found.operation_id,
+        see=found.see,
+    )
+
+
+def _moments(timeline: Timeline) -> list[MomentView]:
+    return [
+        MomentView(at_ms=moment.at_ms, what=moment.what, details=moment.details)
+        for moment in timeline.moments
+    ]
+
+
+def _waiting_view(detail: MessageDetail) -> WaitingMessageView:
+    """All but the payload, which goes into the answer as it stands."""
+    own = {"payload", "payload_base64", "payload_bytes", "headers", "held"}
+    held = detail.held
+    return WaitingMessageView(
+        **{name: getattr(detail, name) for name in set(WaitingMessageView.model_fields) - own},
+        payload=None,
+        payload_base64=None,
+        payload_bytes=len(detail.payload),
+        headers=dict(detail.headers),
+        held=None if held is None else LeaseHolderView(consumer=held.consumer, until_ms=held.until_ms),
     )

@@ -61,7 +61,9 @@ async def list_operations(
     page = await _service(services).store.page(
         access.environment, status=status, queue=queue, before=before, limit=limit
     )
-    return OperationList(operations=[_view(row) for row in page.operations], next_before=page.next_before)
+    return OperationList(
+        operations=[operation_view(row) for row in page.operations], next_before=page.next_before
+    )
 
 
 @router.get("/{operation}", operation_id="show_operation", responses=problems())
@@ -69,7 +71,7 @@ async def show_operation(operation: str, access: Reader, services: App) -> Opera
     """One operation: where it stands, or what became of it."""
     service = _service(services)
     row = await service.store.read(access.environment, operation)
-    view = _view(row)
+    view = operation_view(row)
     if view.queue_position is not None:
         wait_ms = service.sampler.rate.wait_ms(view.queue_position)
         return view.model_copy(update={"estimated_wait_ms": wait_ms})
@@ -81,7 +83,7 @@ async def cancel_operation(operation: str, access: Writer, services: App) -> Ope
     """Cancel an operation that is not running yet."""
     row = await _service(services).store.cancel(access.environment, operation)
     await _audit(services, access, "operation.cancel", row)
-    return _view(row)
+    return operation_view(row)
 
 
 @router.post("/{operation}/retry", operation_id="retry_operation", responses=problems(409))
@@ -91,7 +93,7 @@ async def retry_operation(operation: str, access: Writer, services: App) -> Oper
     row = await service.store.retry(access.environment, operation)
     service.processor.wake()
     await _audit(services, access, "operation.retry", row)
-    return _view(row)
+    return operation_view(row)
 
 
 def _service(services: Services) -> OperationService:
@@ -113,7 +115,7 @@ def _health(services: Services, service: OperationService) -> SystemHealth:
     )
 
 
-def _view(row: dict[str, Any]) -> OperationView:
+def operation_view(row: dict[str, Any]) -> OperationView:
     same = (
         "id", "status", "priority", "queue", "partition", "messages", "size_bytes", "created_ms",
         "timeout_ms", "retry_count", "max_retries", "result",

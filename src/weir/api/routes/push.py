@@ -216,5 +216,5 @@ def queued_document(answer: Queued) -> dict[str, Any]:
 
 ROUTES = (
     HotRoute(path="/api/v1/push", endpoints={"POST": push}),
-    HotRoute(path="/api/v1/queues/{queue}/messages", endpoints={"POST": push_raw}),
+    HotRoute(path="/api/v1/queues/{queue}/messages", endpoints={"POST": push_raw}, elsewhere=("GET",)),
 )

@@ -1,10 +1,27 @@
-"""The timeline of a message."""
+"""Messages as people look at them: lists, one whole message, why it waited, its timeline."""
 
 from __future__ import annotations
 
-from typing import Any
+import codecs
+from enum import StrEnum
+from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
+
+from weir.api.schemas.operations import OperationView
+from weir.model.inspection import PREVIEW_BYTES, ListedMessage, MessageState
+
+
+class ShownState(StrEnum):
+    """The states of which messages can be listed: those of the broker, and `queued`."""
+
+    READY = MessageState.READY.value
+    SCHEDULED = MessageState.SCHEDULED.value
+    RETRYING = MessageState.RETRYING.value
+    BLOCKED = MessageState.BLOCKED.value
+    LEASED = MessageState.LEASED.value
+    QUEUED = "queued"
+    """It waits in an operation, and is not in its queue yet."""
 
 
 class MomentView(BaseModel):
@@ -22,3 +39,155 @@ class TimelineView(BaseModel):
     queue: str | None
     state: str
     items: list[MomentView]
+
+
+class LeaseHolderView(BaseModel):
+    """Who holds a leased message, and until when."""
+
+    consumer: str
+    until_ms: int
+
+
+class ListedMessageView(BaseModel):
+    """A message of a list, with the beginning of its payload."""
+
+    message_id: str
+    state: ShownState
+    key: str | None
+    headers: dict[str, str]
+    priority: int
+    attempts: int = Field(description="How often it was handed out.")
+    enqueued_at_ms: int
+    available_at_ms: int = Field(description="When it became or will become available.")
+    expires_at_ms: int
+    preview: str = Field(
+        description=f"The first {PREVIEW_BYTES} bytes of its payload, as text.", examples=['{"order": 42}']
+    )
+    payload_bytes: int
+    last_error: str | None = Field(description=f"Its first {PREVIEW_BYTES} bytes.")
+    held: LeaseHolderView | None = Field(description="Null unless it is leased.")
+
+
+class StateCountsView(BaseModel):
+    """How many messages of a queue are in each state."""
+
+    ready: int
+    scheduled: int | None = Field(description="Null if an older program put messages in and it is unknown.")
+    retrying: int | None = Field(description="Null where `scheduled` is.")
+    delayed: int = Field(description="Scheduled and retrying together.")
+    blocked: int
+    leased: int
+    queued: int | None = Field(description="Messages in operations; null if this process has none.")
+
+
+class MessageListView(BaseModel):
+    """A page of messages. It may hold fewer than `limit`, or none, and still have a `next_cursor`."""
+
+    state: ShownState
+    counts: StateCountsView
+    items: list[ListedMessageView] = Field(description="Empty for `queued`; see `operations`.")
+    operations: list[OperationView] = Field(description="For `queued`: the operations, newest first.")
+    scanned: int = Field(description="How many messages were looked at for this page.")
+    next_cursor: str | None = Field(description="Pass as `cursor` to go on; null at the end.")
+
+
+class AttemptView(BaseModel):
+    """An attempt that a worker recorded; those of consumers over HTTP are not recorded."""
+
+    attempt: int
+    worker: str
+    started_at_ms: int
+    finished_at_ms: int
+    ending: str = Field(examples=["done"])
+    error: str
+
+
+class WaitingMessageView(BaseModel):
+    """A message that waits in its queue or is leased."""
+
+    payload: Any = Field(description="The payload if it is JSON, else null; see payload_base64.")
+    payload_base64: str | None = Field(description="The payload if it is not JSON.")
+    payload_bytes: int
+    headers: dict[str, str]
+    key: str | None
+    idempotency_key: str | None
+    priority: int
+    attempts: int = Field(description="How often it was handed out.")
+    enqueued_at_ms: int
+    available_at_ms: int = Field(description="When it became or will become available.")
+    expires_at_ms: int
+    last_error: str | None
+    held: LeaseHolderView | None = Field(description="Null unless it is leased.")
+    ahead: int | None = Field(
+        description="How many are before it in its state, of its key if it is blocked; null if it is leased."
+    )
+    behind_id: str | None = Field(description="The head of its key, if it is blocked and the head is known.")
+
+
+class MessageView(TimelineView):
+    """Everything about one message: where it is now, its attempts, and what happened to it."""
+
+    state: str = Field(
+        description="ready, scheduled, retrying, blocked, leased; queued: in an operation; done, dead, "
+        "redriven; unknown: it ended, and how is not recorded.",
+        examples=["ready"],
+    )
+    message: WaitingMessageView | None = Field(description="Null unless it waits in its queue or is leased.")
+    attempts: list[AttemptView] = Field(description="Attempts that workers recorded, oldest first.")
+    operation_id: str | None = Field(description="The operation that it waits in, if it is queued.")
+    see: str | None = Field(description="Where to read on: its operation or its dead letter.")
+
+
+WaitReason = Literal[
+    "operation_queue",
+    "scheduled",
+    "backoff",
+    "blocked",
+    "paused",
+    "queue_limit",
+    "environment_limit",
+    "unasked",
+    "turn",
+    "unknown",
+]
+
+
+class WaitPartView(BaseModel):
+    """For how long one reason kept a message waiting."""
+
+    reason: WaitReason
+    waited_ms: int
+    text: str = Field(examples=["paused 2.1 s"])
+
+
+class WhyView(BaseModel):
+    """Why a message waited: until now, or until it was handed out if it is leased."""
+
+    message_id: str
+    queue: str
+    state: ShownState
+    enqueued_at_ms: int = Field(description="If it is queued: when its operation was stored.")
+    until_ms: int
+    waited_ms: int = Field(description="All parts together.")
+    leased_ms: int = Field(description="For how long it was leased before that, in earlier attempts.")
+    parts: list[WaitPartView] = Field(
+        description="At each instant the first reason that holds counts. Parts of 0 are left out."
+    )
+    behind_id: str | None = Field(description="The head of its key, if it is blocked and the head is known.")
+
+
+def listed_view(message: ListedMessage) -> ListedMessageView:
+    same = set(ListedMessageView.model_fields) - {"state", "headers", "preview", "held"}
+    held = message.held
+    return ListedMessageView(
+        **{name: getattr(message, name) for name in same},
+        state=ShownState(message.state.value),
+        headers=dict(message.headers),
+        preview=_text(message.preview),
+        held=None if held is None else LeaseHolderView(consumer=held.consumer, until_ms=held.until_ms),
+    )
+
+
+def _text(preview: bytes) -> str:
+    """The bytes as text; a character that the cut divided is left out."""
+    return codecs.getincrementaldecoder("utf-8")("replace").decode(preview)

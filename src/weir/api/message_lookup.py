@@ -1,0 +1,109 @@
+"""Finds one message of an environment: in its queue, in an operation or among the dead letters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from weir.api.services import Services, present
+from weir.broker.broker import Broker
+from weir.errors import Conflict, NotFound, WeirError
+from weir.model.ids import MessageId, check_id
+from weir.model.inspection import MessageDetail
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.workers.timeline import Timeline
+
+QUEUED = "queued"
+_ENDED = {
+    "dead": "died",
+    "redriven": "died and was redriven as another message",
+    "done": "is done",
+    "unknown": "ended, and how is not recorded",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundMessage:
+    """A message that something is known about."""
+
+    message_id: MessageId
+    state: str
+    detail: MessageDetail | None
+    """None unless it waits in its queue or is leased."""
+    timeline: Timeline
+
+    @property
+    def queue(self) -> str | None:
+        return self.timeline.queue if self.detail is None else self.detail.queue.queue
+
+    @property
+    def operation_id(self) -> str | None:
+        return self.timeline.waits_in if self.state == QUEUED else None
+
+    @property
+    def see(self) -> str | None:
+        """The path of the document that says more."""
+        if self.operation_id is not None:
+            return f"/api/v1/operations/{self.operation_id}"
+        if self.timeline.has_letter and self.queue is not None:
+            return f"/api/v1/dlq/letters/{self.message_id}?queue={quote(self.queue, safe='')}"
+        return None
+
+    def absence(self) -> WeirError:
+        """Why nothing can be done to it, or said about its wait, and what to do instead."""
+        name = f"message `{self.message_id}`"
+        if self.detail is not None:
+            return Conflict(f"{name} moved just now; try again")
+        if self.state == QUEUED:
+            return Conflict(
+                f"{name} waits in the operation `{self.operation_id}` and is not in its queue yet; cancel "
+                "that operation, or wait until it is executed",
+                see=self.see,
+            )
+        advice = "; redrive its dead letter instead" if self.state == "dead" else ""
+        return Conflict(f"{name} {_ENDED[self.state]}, so it does not wait{advice}", see=self.see)
+
+
+async def look_up(services: Services, environment: EnvironmentRef, message_id: str) -> FoundMessage:
+    """Everything about a message; NotFound if nothing is known about it here."""
+    wanted = MessageId(check_id(message_id, what="message"))
+    detail = await find_detail(services.broker, environment, wanted)
+    try:
+        timeline = await present(services.timelines, "PostgreSQL").of(environment, wanted)
+    except NotFound:
+        if detail is None:
+            raise
+        # It ended between both looks, and left no record: it is told as it was at the first.
+        timeline = Timeline(message_id=wanted, queue=detail.queue.queue, state="held", moments=())
+    if detail is None and timeline.state == "held":
+        # It may have arrived between both looks.
+        detail = await find_detail(services.broker, environment, wanted)
+    return FoundMessage(message_id=wanted, state=_state(detail, timeline), detail=detail, timeline=timeline)
+
+
+async def find_detail(
+    broker: Broker, environment: EnvironmentRef, message_id: MessageId
+) -> MessageDetail | None:
+    """The message as it waits or is leased; None if it does neither here."""
+    queue = await broker.find_message(environment, message_id)
+    return None if queue is None else await broker.show_message(queue, message_id)
+
+
+async def find_queue(
+    services: Services, environment: EnvironmentRef, message_id: str
+) -> tuple[QueueRef, MessageId]:
+    """The queue in which a message waits or is leased, and its id; else an error that says where it is."""
+    wanted = MessageId(check_id(message_id, what="message"))
+    queue = await services.broker.find_message(environment, wanted)
+    if queue is None:
+        raise (await look_up(services, environment, wanted)).absence()
+    return queue, wanted
+
+
+def _state(detail: MessageDetail | None, timeline: Timeline) -> str:
+    if detail is not None:
+        return detail.state.value
+    if timeline.state == "unknown" and timeline.waits_in is not None:
+        return QUEUED
+    # Held, but neither waiting nor leased: it died, and is not a dead letter yet.
+    return "dead" if timeline.state == "held" else timeline.state

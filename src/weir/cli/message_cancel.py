@@ -1,0 +1,90 @@
+"""`weir message cancel`: some messages by id, or all of a queue that match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
+from weir.cli.message_options import HeaderOption, KeyOption, StateOption, TextOption
+from weir.cli.options import JsonOption, given
+from weir.cli.output import print_result
+from weir.errors import InvalidInput
+from weir.model.wording import amount
+
+
+@about_environment
+def cancel_command(
+    scope: ApiScope,
+    message_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of the messages.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option(help="Cancel messages of this queue that match.")] = None,
+    state: StateOption = "ready",
+    key: KeyOption = None,
+    header: HeaderOption = None,
+    text: TextOption = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Cancel every message of the queue in this state.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing; say what would happen.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Cancel messages for good: by id, or those of a queue that match. A leased one loses its lease."""
+    if bool(message_ids) is (queue is not None):
+        raise InvalidInput("say which: give either ids, or `--queue` and what to match")
+    if queue is None:
+        _cancel_ids(scope, message_ids or [], dry_run=dry_run, as_json=as_json)
+        return
+    match = given(state=state, key=key, header=_header(header), text=text)
+    body = {"filter": match, "all": everything, "dry_run": dry_run}
+    _cancel_matching(scope, queue, body, as_json=as_json)
+
+
+def _cancel_ids(scope: ApiScope, message_ids: list[str], *, dry_run: bool, as_json: bool) -> None:
+    if dry_run:
+        raise InvalidInput("`--dry-run` belongs to `--queue`; look at a message with `weir message show ID`")
+
+    async def cancel(api: ApiSession) -> list[dict[str, Any]]:
+        return [await api.post("messages", message_id, "cancel") for message_id in message_ids]
+
+    done = ask_api(scope, cancel)
+    print_result({"items": done}, "\n".join(_in_words(done)), as_json=as_json)
+
+
+def _in_words(done: list[dict[str, Any]]) -> Iterator[str]:
+    for one in done:
+        tail = "; its lease is revoked" if one["result"] == "revoked" else ""
+        yield f"{one['message_id']} is cancelled{tail}"
+
+
+def _cancel_matching(scope: ApiScope, queue: str, body: dict[str, Any], *, as_json: bool) -> None:
+    """Ask page by page until the end, and tell how far it is."""
+
+    async def cancel(api: ApiSession) -> dict[str, Any]:
+        cursor, total = None, {"dry_run": body["dry_run"], "cancelled": 0, "scanned": 0}
+        while True:
+            page = await api.post("queues", queue, "messages", "cancel", body={**body, "cursor": cursor})
+            total["cancelled"] += page["cancelled"]
+            total["scanned"] += page["scanned"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return total
+            typer.echo(f"{amount(total['scanned'], 'message')} looked at", err=True)
+
+    total = ask_api(scope, cancel)
+    verb = "would be cancelled" if body["dry_run"] else "cancelled"
+    print_result(total, f"{amount(total['cancelled'], 'message')} {verb}", as_json=as_json)
+
+
+def _header(text: str | None) -> dict[str, str] | None:
+    if text is None:
+        return None
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise InvalidInput(f"`{text:.40}` is not a header; write `name=value`")
+    return {"name": name, "value": value}
