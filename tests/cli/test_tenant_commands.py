@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from support.running_api import RunningApi
+from support.waiting import wait_until
 from weir.cli.main import app
 from weir.errors import InvalidInput, NotFound
 from weir.model.names import EnvironmentRef
@@ -85,6 +86,8 @@ def test_webhooks_are_listed_with_what_they_lack(scope: list[str], tmp_path: Pat
     file.write_text(f"app Shop {{\n  queue orders {{}}\n  webhook pay {{ queue: orders, {secret} }}\n}}\n")
     applied = weir("spec", "apply", str(file), *scope)
     assert applied.exit_code == 0, applied.output
+    # The process hears of the applied spec by an event.
+    wait_until(lambda: document("webhook", "list", *scope))
     (hook,) = document("webhook", "list", *scope)
     assert (hook["name"], hook["accepts"]) == ("pay", False)
     assert "refuses everything; not set: PAY_SECRET" in weir("webhook", "list", *scope).stdout

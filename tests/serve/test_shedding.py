@@ -67,7 +67,7 @@ async def pushes() -> Pushes:
 @pytest.fixture
 async def port(pushes: Pushes) -> AsyncIterator[int]:
     overflow = SimpleNamespace(
-        overloaded=lambda *, refused: Overloaded(
+        refuse=lambda *, times=1: Overloaded(
             "busy; try later", retry_after_s=3, quota=10, reason="burst_spent"
         )
     )
