@@ -1,8 +1,8 @@
 -- reschedule: let waiting messages wait until another time. What they have left to live after it stays. The head of an
 -- ordering key stays its head, so the others of its key wait with it; one that is behind a head keeps its place.
 -- ARGV  7 ident, 8 ids, 16 bytes each, 9 until when in ms (0: see 10), 10 for how long from now in ms
--- Reply {'ok', a letter per id: d done, l leased, b behind a head, g gone, u not indexed yet; fewer letters than ids if the
---       bodies to look at were many bytes} | {'unknown'} | {'stale'}
+-- Reply {'ok', a letter per id: d done, l leased, b behind a head, g gone, u not indexed yet; fewer letters
+--       than ids if they were many} | {'unknown'} | {'stale'}
 --- include "call"
 --- include "touch"
 local at, delay = tonumber(ARGV[FIRST_ARGUMENT + 2]), tonumber(ARGV[FIRST_ARGUMENT + 3])

@@ -194,6 +194,21 @@ class Reasons(Promises):
         parts = (await self.why(broker, idle, message_id)).parts
         assert parts == WaitParts(environment_limit_ms=200, unasked_ms=60)
 
+    async def test_a_span_without_asks_of_the_environment_is_known_afterwards(
+        self, broker: Broker, environment: EnvironmentRef, manual_clock: ManualClock
+    ) -> None:
+        """The first ask serves another queue, and nobody touches this one until the second."""
+        busy, idle = environment.queue("busy"), environment.queue("idle")
+        for queue in (busy, idle):
+            await broker.define(queue, PLAIN)
+        await self.put(broker, busy, *"ab")
+        message_id = await self.one(broker, idle)
+        assert [one.queue for one in await self.take(broker, environment, limit=1)] == [busy]
+        manual_clock.advance(4_000)
+        assert [one.queue for one in await self.take(broker, environment, limit=1)] == [idle]
+        parts = (await self.why(broker, idle, message_id)).parts
+        assert parts == WaitParts(turn_ms=1_000, unasked_ms=3_000)
+
     async def test_what_is_gone_has_no_reason(self, broker: Broker, queue: QueueRef) -> None:
         await broker.define(queue, PLAIN)
         assert await broker.why(queue, new_message_id()) is None

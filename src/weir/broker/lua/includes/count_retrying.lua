@@ -1,4 +1,4 @@
--- Counting takes about 5 ms for this many.
+-- More would hold the server for too long.
 local MOST_COUNTED = 10000
 -- How many messages wait for a retry, counted one by one, and 0; or 0 and 1 if too many wait for their time.
 -- Only a queue of an older version is counted so; later the scripts keep the number.

@@ -15,7 +15,7 @@
 --- include "place"
 --- include "postpone"
 --- include "finish"
-local MOST_TOUCHED_BYTES = 8 * 1024 * 1024
+local MOST_TOUCHED, MOST_TOUCHED_BYTES = 500, 8 * 1024 * 1024
 -- What run_now, reschedule and change_priority share: find each waiting message by the ids in the arguments, take it out
 -- of line, and put it where `move` says. `move` gets the queue, the message as a table, the time now and where it waits
 -- ('ready', 'blocked' or 'delayed'); it changes the table, or answers the letter for a message that stays. The reply of
@@ -60,7 +60,7 @@ local function touch(operation, move)
   for at = 1, #blob, 16 do
     local id = string.sub(blob, at, at + 15)
     bytes = bytes + redis.call('HSTRLEN', q.key.bodies, id)
-    if at > 1 and bytes > MOST_TOUCHED_BYTES then break end
+    if #letters == MOST_TOUCHED or (at > 1 and bytes > MOST_TOUCHED_BYTES) then break end
     letters[#letters + 1] = step(id)
   end
   if moved then
