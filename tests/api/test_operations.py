@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -99,6 +100,33 @@ async def test_a_queued_push_with_a_key_has_no_id_until_its_operation_names_the_
     assert (await client.get(f"/api/v1/messages/{made[1]}/timeline")).status_code == 404
     again = await client.post("/api/v1/push", json={"items": items})
     assert again.json()["items"] == [{"status": "duplicate", "id": made[0]}]
+
+
+async def test_a_message_in_an_operation_is_listed_as_queued_and_says_where_it_is(
+    client: httpx2.AsyncClient, queue: str, operations: OperationService
+) -> None:
+    operations.admission.in_flight = 10_000
+    (item,) = (await push(client, queue)).json()["items"]
+    operations.admission.in_flight = 0
+    path = f"/api/v1/queues/{quote(queue, safe='')}/messages"
+    listed = (await client.get(path, params={"state": "queued", "limit": 1})).json()
+    assert [one["id"] for one in listed["operations"]] == [item["operation_id"]]
+    assert (listed["items"], listed["counts"]["queued"]) == ([], 1)
+    rest = (await client.get(path, params={"state": "queued", "cursor": listed["next_cursor"]})).json()
+    assert (rest["operations"], rest["next_cursor"]) == ([], None)
+    for query in ({"cursor": "x"}, {"cursor": "9" * 19}, {"key": "k"}):
+        assert (await client.get(path, params={"state": "queued", **query})).status_code == 422
+    shown = (await client.get(f"/api/v1/messages/{item['id']}")).json()
+    assert (shown["state"], shown["operation_id"]) == ("queued", item["operation_id"])
+    assert shown["see"] == f"/api/v1/operations/{item['operation_id']}"
+    why = (await client.get(f"/api/v1/messages/{item['id']}/why")).json()
+    assert [part["reason"] for part in why["parts"]] == ["operation_queue"]
+    refused = await client.post(f"/api/v1/messages/{item['id']}/cancel")
+    assert (refused.status_code, refused.json()["see"]) == (409, shown["see"])
+    while (await client.get(shown["see"])).json()["status"] != "completed":
+        await operations.processor.round()
+    assert (await client.get(f"/api/v1/messages/{item['id']}")).json()["state"] == "ready"
+    assert (await client.get(path)).json()["counts"]["queued"] == 0
 
 
 async def ids_in_operations(database: Database, operations: list[str]) -> list[str]:

@@ -25,7 +25,6 @@ from weir.model.durations import duration_ms
 from weir.model.wording import duration
 
 app = typer.Typer(no_args_is_help=True, help="Messages: list, show, why, run, reschedule, priority, cancel.")
-app.command("cancel")(cancel_command)
 
 
 @app.command("list")
@@ -139,6 +138,9 @@ def priority(
     """Let a waiting message be served earlier or later than others."""
     body = {"priority": value}
     _touch(scope, message_id, "priority", f"{message_id} has priority {value}", body=body, as_json=as_json)
+
+
+app.command("cancel")(cancel_command)
 
 
 def _touch(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +9,7 @@ import typer
 from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
 from weir.cli.message_options import HeaderOption, KeyOption, StateOption, TextOption
 from weir.cli.options import JsonOption, given
-from weir.cli.output import print_result
+from weir.cli.output import print_json, print_result
 from weir.errors import InvalidInput
 from weir.model.wording import amount
 
@@ -19,7 +18,7 @@ from weir.model.wording import amount
 def cancel_command(
     scope: ApiScope,
     message_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of the messages.")
+        list[str] | None, typer.Argument(metavar="ID", help="Ids of the messages.")
     ] = None,
     queue: Annotated[str | None, typer.Option(help="Cancel messages of this queue that match.")] = None,
     state: StateOption = "ready",
@@ -50,16 +49,22 @@ def _cancel_ids(scope: ApiScope, message_ids: list[str], *, dry_run: bool, as_js
         raise InvalidInput("`--dry-run` belongs to `--queue`; look at a message with `weir message show ID`")
 
     async def cancel(api: ApiSession) -> list[dict[str, Any]]:
-        return [await api.post("messages", message_id, "cancel") for message_id in message_ids]
+        done = []
+        for message_id in message_ids:
+            done.append(await api.post("messages", message_id, "cancel"))
+            # Told at once: if the next one is refused, one knows which were cancelled.
+            if not as_json:
+                typer.echo(_in_words(done[-1]))
+        return done
 
     done = ask_api(scope, cancel)
-    print_result({"items": done}, "\n".join(_in_words(done)), as_json=as_json)
+    if as_json:
+        print_json({"items": done})
 
 
-def _in_words(done: list[dict[str, Any]]) -> Iterator[str]:
-    for one in done:
-        tail = "; its lease is revoked" if one["result"] == "revoked" else ""
-        yield f"{one['message_id']} is cancelled{tail}"
+def _in_words(done: dict[str, Any]) -> str:
+    tail = "; its lease is revoked" if done["result"] == "revoked" else ""
+    return f"{done['message_id']} is cancelled{tail}"
 
 
 def _cancel_matching(scope: ApiScope, queue: str, body: dict[str, Any], *, as_json: bool) -> None:
