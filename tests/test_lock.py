@@ -21,7 +21,6 @@ USED_BY_OTHERS = {
     "async-timeout": "redis-py imports it on Python 3.11.0 to 3.11.2",
     "pandas": "pyspark imports it",
     "tzdata": "zoneinfo reads time zones from it where the machine has none",
-    "tzdata": "zoneinfo reads it on machines without time zones of their own",
 }
 """Packages that no module of Weir imports, and who needs them."""
 
