@@ -19,7 +19,17 @@ from .world import Site, World
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
 AXE = Path(dashboard.__file__).parent / "web" / "node_modules" / "axe-core" / "axe.min.js"
-PAGES = ["", "queue/orders", "dead-letters", "workers", "operations", "alerts", "pipeline", "specs"]
+PAGES = [
+    "",
+    "queue/orders",
+    "queue/orders/messages",
+    "dead-letters",
+    "workers",
+    "operations",
+    "alerts",
+    "pipeline",
+    "specs",
+]
 
 
 async def serious_violations(page: Page) -> list[Any]:
@@ -37,14 +47,14 @@ async def test_axe_finds_no_serious_violation_on_any_page(
     browser: Browser, site: Site, world: World, theme: str
 ) -> None:
     await world.define("orders", concurrency=2)
-    await world.push("orders", 2)
+    _, waiting = await world.push("orders", 2)
     await world.kill("orders", payload=b"{}", error="order 7 not found")
     await world.land("orders", depth=3, acked=9)
     async with opened(browser, bypass_csp=True, color_scheme=theme) as page:
         await page.goto(f"{site.url}/#/sign-in?token={site.admin}")
         await page.get_by_role("heading", name="prod").wait_for()
         found = {}
-        for name in PAGES:
+        for name in (*PAGES, f"message/{waiting}"):
             await page.goto(site.link(*name.split("/")) if name else site.link())
             await page.get_by_role("main").get_by_role("heading", level=1).wait_for()
             await expect(page.get_by_text("Loading…")).to_have_count(0)
@@ -55,11 +65,11 @@ async def test_axe_finds_no_serious_violation_on_any_page(
 
 async def test_no_two_parts_of_a_page_have_one_name(page: Page, site: Site, world: World) -> None:
     await world.define("orders", concurrency=2)
-    await world.push("orders", 2)
+    _, waiting = await world.push("orders", 2)
     await world.kill("orders", payload=b"{}", error="order 7 not found")
     await world.land("orders", depth=3, acked=9)
     found = {}
-    for name in PAGES:
+    for name in (*PAGES, f"message/{waiting}"):
         await page.goto(site.link(*name.split("/")) if name else site.link())
         await page.get_by_role("main").get_by_role("heading", level=1).wait_for()
         await expect(page.get_by_text("Loading…")).to_have_count(0)

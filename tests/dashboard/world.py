@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from support.history import Moment, land_moments
 from weir.broker.redis import RedisBroker
+from weir.model.ids import MessageId
 from weir.model.message import Failure, NewMessage, QueueState
 from weir.model.names import EnvironmentRef
 from weir.settings import StoreUrls
@@ -43,9 +44,10 @@ class World:
         spec = QueueSpec(name=name, concurrency=concurrency, delivery=DeliveryPolicy(max_attempts=1))
         await self.broker.define(self.site.environment.queue(name), spec)
 
-    async def push(self, name: str, count: int) -> None:
+    async def push(self, name: str, count: int) -> list[MessageId]:
         messages = [NewMessage(payload=b"{}") for _ in range(count)]
         await self.broker.enqueue(self.site.environment.queue(name), messages)
+        return [message.id for message in messages]
 
     async def state(self, name: str) -> QueueState:
         return await self.broker.state(self.site.environment.queue(name))

@@ -7,6 +7,7 @@ import { ago } from "./lib/format";
 import { Alerts } from "./pages/alerts";
 import { DeadLetters } from "./pages/dead-letters";
 import { Environments } from "./pages/environments";
+import { Message } from "./pages/message";
 import { Operations } from "./pages/operations";
 import { Overview } from "./pages/overview";
 import { Pipeline } from "./pages/pipeline";
@@ -82,6 +83,7 @@ function Current({ me, here }: { me: Me; here: Environment | null }) {
   if (!here) return <Environments me={me} />;
   const name = route.value.path[4] ?? "";
   if (name === "queue") return <Queue me={me} />;
+  if (name === "message") return <Message me={me} />;
   const found = PAGES.find(([path]) => path === name);
   if (!found) return <p class="empty">There is no such page.</p>;
   const Shown = found[2];
@@ -104,7 +106,7 @@ function Bar({ here }: { here: Environment | null }) {
             <a
               key={path}
               href={href(environmentPath(here, ...(path ? [path] : [])))}
-              aria-current={current === path || (path === "" && current === "queue") ? "page" : undefined}
+              aria-current={current === path || (path === "" && (current === "queue" || current === "message")) ? "page" : undefined}
             >
               {label}
             </a>

@@ -278,3 +278,67 @@ export type Schedule = {
 
 export type ListedSchedule = Schedule & { last_run: ScheduleRun | null };
 export type ScheduleDetail = Schedule & { next_ticks_ms: number[]; runs: ScheduleRun[] };
+
+export type MessageState = "ready" | "scheduled" | "retrying" | "blocked" | "leased" | "queued";
+
+export type LeaseHolder = { consumer: string; until_ms: number };
+
+export type ListedMessage = {
+  message_id: string;
+  state: MessageState;
+  key: string | null;
+  priority: number;
+  attempts: number;
+  enqueued_at_ms: number;
+  available_at_ms: number;
+  preview: string;
+  payload_bytes: number;
+  last_error: string | null;
+  held: LeaseHolder | null;
+};
+
+export type MessageList = {
+  state: MessageState;
+  counts: Record<MessageState | "delayed", number | null>;
+  items: ListedMessage[];
+  operations: Operation[];
+  scanned: number;
+  next_cursor: string | null;
+};
+
+export type Step = { at_ms: number; what: string; details: Record<string, unknown> };
+
+export type Attempt = { attempt: number; worker: string; started_at_ms: number; finished_at_ms: number; ending: string; error: string };
+
+export type WaitingMessage = {
+  payload: unknown;
+  payload_base64: string | null;
+  payload_bytes: number;
+  headers: Record<string, string>;
+  key: string | null;
+  idempotency_key: string | null;
+  priority: number;
+  attempts: number;
+  enqueued_at_ms: number;
+  available_at_ms: number;
+  expires_at_ms: number;
+  last_error: string | null;
+  held: LeaseHolder | null;
+  ahead: number | null;
+  behind_id: string | null;
+};
+
+export type MessageNow = {
+  message_id: string;
+  queue: string | null;
+  state: string;
+  items: Step[];
+  message: WaitingMessage | null;
+  attempts: Attempt[];
+  operation_id: string | null;
+  see: string | null;
+};
+
+export type WaitPart = { reason: string; waited_ms: number; text: string };
+
+export type Why = { waited_ms: number; leased_ms: number; parts: WaitPart[]; behind_id: string | null };

@@ -1,13 +1,12 @@
 // One dead letter: its payload and timeline, and the buttons to redrive or delete it.
 
 import { get, send } from "../api/http";
-import type { Letter, Me } from "../api/types";
+import type { Letter, Me, Step } from "../api/types";
 import { moment } from "../lib/format";
 import { mayAdminister, mayWrite } from "../lib/rights";
 import { usePoll } from "../state/poll";
-import { act, Dialog, When } from "../ui/bits";
-
-type Step = { at_ms: number; what: string; details: Record<string, unknown> };
+import { act, Dialog } from "../ui/bits";
+import { Steps } from "../ui/steps";
 
 export function LetterDialog({ letter, me, onClose, onChanged }: { letter: Letter | null; me: Me; onClose: () => void; onChanged: () => void }) {
   const path = letter ? `/api/v1/dlq/letters/${letter.id}` : "";
@@ -56,26 +55,12 @@ export function LetterDialog({ letter, me, onClose, onChanged }: { letter: Lette
 
 function Timeline({ letter }: { letter: Letter }) {
   const story = usePoll(() => get<{ items: Step[] }>(`/api/v1/messages/${letter.id}/timeline`), [letter.id], 0);
-  const steps = story.data?.items ?? known(letter);
   return (
     <>
       <h3>Timeline</h3>
-      <ol class="timeline">
-        {steps.map((step) => (
-          <li key={`${step.at_ms}${step.what}`}>
-            <When at={step.at_ms} /> <b>{step.what}</b> {detailsOf(step)}
-          </li>
-        ))}
-      </ol>
+      <Steps steps={story.data?.items ?? known(letter)} />
     </>
   );
-}
-
-function detailsOf(step: Step): string {
-  return Object.entries(step.details)
-    .filter(([, value]) => value !== null && value !== "")
-    .map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`)
-    .join(", ");
 }
 
 /** The steps that the letter itself knows, for when the timeline cannot be fetched. */

@@ -1,4 +1,4 @@
-// One queue: its state now, its history, and the buttons to pause it or push to it.
+// One queue: its state now, its history or its messages, and the buttons to pause it or push to it.
 
 import { useState } from "preact/hooks";
 import { get, send } from "../api/http";
@@ -10,24 +10,46 @@ import { href, route, setQuery } from "../state/route";
 import { environment, environmentPath } from "../state/session";
 import { act, Badge, Dialog, Failed, Page, Stat } from "../ui/bits";
 import { currentRange, PeriodPicker, shifted, type Range } from "../ui/period";
+import { Messages } from "./messages";
 import { Charts } from "./queue-charts";
 
 const COMPARE = { yesterday: 1, "last week": 7 } as const;
 
 export function Queue({ me }: { me: Me }) {
   const name = route.value.path[5] ?? "";
+  const tab = route.value.path[6] === "messages" ? "messages" : "history";
   const path = `/api/v1/queues/${encodeURIComponent(name)}`;
   const now = usePoll(() => get<QueueNow>(path), [path], 2_000);
   return (
     <Page title={name} actions={<Actions name={name} path={path} now={now.data} me={me} refresh={now.refresh} />}>
       <Failed error={now.error} />
       {now.data && <Now now={now.data} />}
-      <Why path={path} />
-      <History path={path} />
+      <Tabs name={name} shown={tab} />
+      {tab === "messages" ? (
+        <Messages key={name} queue={name} me={me} />
+      ) : (
+        <>
+          <Why path={path} />
+          <History path={path} />
+        </>
+      )}
       <p>
         <a href={href(environmentPath(environment.value!, "dead-letters"), { queue: name })}>Dead letters of this queue</a>
       </p>
     </Page>
+  );
+}
+
+function Tabs({ name, shown }: { name: string; shown: string }) {
+  const tabs = { history: "History", messages: "Messages" };
+  return (
+    <nav class="tabs" aria-label="Parts of this queue">
+      {Object.entries(tabs).map(([tab, label]) => (
+        <a key={tab} href={href(environmentPath(environment.value!, "queue", name, ...(tab === "history" ? [] : [tab])))} aria-current={tab === shown ? "page" : undefined}>
+          {label}
+        </a>
+      ))}
+    </nav>
   );
 }
 

@@ -1,0 +1,169 @@
+// One message: where it is, why it waits as one bar, its attempts, payload, headers and timeline.
+
+import { useState } from "preact/hooks";
+import { get } from "../api/http";
+import type { Attempt, Me, MessageNow, WaitingMessage, Why } from "../api/types";
+import { count, duration, moment, until } from "../lib/format";
+import { mayWrite } from "../lib/rights";
+import { usePoll } from "../state/poll";
+import { go, href, route } from "../state/route";
+import { environment, environmentPath } from "../state/session";
+import { Badge, Failed, Loading, Page, Stat, When, type Tone } from "../ui/bits";
+import { Steps } from "../ui/steps";
+import { Table, type Column } from "../ui/table";
+import { WaitBar } from "../ui/wait-bar";
+import { TouchDialog, type Verb } from "./message-actions";
+import { messageLink } from "./messages";
+
+const TONES: Record<string, Tone> = { done: "good", dead: "bad", retrying: "warn", blocked: "warn", redriven: "warn" };
+
+export function Message({ me }: { me: Me }) {
+  const id = route.value.path[5] ?? "";
+  return <Shown key={id} id={id} me={me} />;
+}
+
+function Shown({ id, me }: { id: string; me: Me }) {
+  const path = `/api/v1/messages/${encodeURIComponent(id)}`;
+  const found = usePoll(() => get<MessageNow>(path), [path], 2_000);
+  const gone = found.error?.status === 404;
+  const now = gone ? null : found.data;
+  return (
+    <Page title={<Title id={id} now={now} />} actions={now?.message && mayWrite(me) && <Verbs id={id} now={now} refresh={found.refresh} />}>
+      <Failed error={found.error} />
+      {!found.data && !found.error && <Loading />}
+      {now && (
+        <>
+          <Facts now={now} />
+          {(now.message || now.state === "queued") && <Waited path={path} />}
+          {now.attempts.length > 0 && <Attempts attempts={now.attempts} />}
+          {now.message && <Payload message={now.message} />}
+          <section class="panel" aria-label="Timeline">
+            <h2>Timeline</h2>
+            <Steps steps={now.items} />
+          </section>
+        </>
+      )}
+    </Page>
+  );
+}
+
+function Title({ id, now }: { id: string; now: MessageNow | null }) {
+  if (!now?.queue) return <>Message {id}</>;
+  return (
+    <>
+      <a href={href(environmentPath(environment.value!, "queue", now.queue, "messages"))}>{now.queue}</a> / {id}
+    </>
+  );
+}
+
+function Verbs({ id, now, refresh }: { id: string; now: MessageNow; refresh: () => void }) {
+  const [verb, setVerb] = useState<Verb | null>(null);
+  const state = now.state;
+  const done = (what: Verb) => {
+    // A cancelled message leaves no page behind.
+    if (what === "cancel" && now.queue) go(environmentPath(environment.value!, "queue", now.queue, "messages"));
+    else refresh();
+  };
+  return (
+    <>
+      {(state === "scheduled" || state === "retrying") && (
+        <button type="button" onClick={() => setVerb("run")}>
+          Run now…
+        </button>
+      )}
+      {state !== "leased" && (
+        <>
+          <button type="button" onClick={() => setVerb("reschedule")}>
+            Reschedule…
+          </button>
+          <button type="button" onClick={() => setVerb("priority")}>
+            Priority…
+          </button>
+        </>
+      )}
+      <button type="button" class="danger" onClick={() => setVerb("cancel")}>
+        Cancel…
+      </button>
+      <TouchDialog id={id} verb={verb} onClose={() => setVerb(null)} onDone={done} />
+    </>
+  );
+}
+
+function Facts({ now }: { now: MessageNow }) {
+  const message = now.message;
+  return (
+    <section class="panel" aria-label="Now">
+      <dl class="stats">
+        <Stat label="State" value={<Badge tone={TONES[now.state] ?? "calm"}>{now.state}</Badge>} note={now.operation_id && `in operation ${now.operation_id}`} />
+        {message && (
+          <>
+            <Stat label="Key" value={message.key ?? "–"} />
+            <Stat label="Priority" value={count(message.priority)} />
+            <Stat label="Handed out" value={message.attempts === 1 ? "once" : `${count(message.attempts)} times`} />
+            <Stat label="Before it" value={count(message.ahead)} />
+            {message.held ? (
+              <Stat label="Held by" value={message.held.consumer} note={`until ${moment(message.held.until_ms)}`} />
+            ) : (
+              <Stat label="Due" value={until(message.available_at_ms)} note={moment(message.available_at_ms)} />
+            )}
+          </>
+        )}
+      </dl>
+      {message?.behind_id && (
+        <p>
+          Waits behind <a href={messageLink(message.behind_id)}>{message.behind_id}</a>, the head of its key.
+        </p>
+      )}
+      {message?.last_error && (
+        <>
+          <h3>Last error</h3>
+          <pre>{message.last_error}</pre>
+        </>
+      )}
+    </section>
+  );
+}
+
+function Waited({ path }: { path: string }) {
+  const why = usePoll(() => get<Why>(`${path}/why`), [path], 2_000);
+  if (!why.data) return null;
+  return (
+    <section class="panel" aria-label="Why it waited">
+      <h2>Waited {duration(why.data.waited_ms)}</h2>
+      <WaitBar parts={why.data.parts} />
+      {why.data.leased_ms > 0 && <p>Besides, it was leased for {duration(why.data.leased_ms)} in earlier attempts.</p>}
+    </section>
+  );
+}
+
+function Attempts({ attempts }: { attempts: Attempt[] }) {
+  const columns: Column<Attempt>[] = [
+    { key: "attempt", label: "Attempt", numeric: true, cell: (row) => row.attempt },
+    { key: "ending", label: "Ended", cell: (row) => <Badge tone={row.ending === "done" ? "good" : "bad"}>{row.ending}</Badge> },
+    { key: "started", label: "Started", cell: (row) => <When at={row.started_at_ms} /> },
+    { key: "took", label: "Took", numeric: true, cell: (row) => duration(row.finished_at_ms - row.started_at_ms) },
+    { key: "worker", label: "Worker", cell: (row) => row.worker },
+    { key: "error", label: "Error", cell: (row) => row.error },
+  ];
+  return (
+    <section class="panel" aria-label="Attempts">
+      <h2>Attempts</h2>
+      <Table caption="Attempts that workers recorded" rows={attempts} columns={columns} rowKey={(row) => `${row.attempt} ${row.started_at_ms}`} sort="" />
+    </section>
+  );
+}
+
+function Payload({ message }: { message: WaitingMessage }) {
+  return (
+    <section class="panel" aria-label="Payload">
+      <h2>Payload ({count(message.payload_bytes)} bytes)</h2>
+      <pre>{message.payload_base64 ?? JSON.stringify(message.payload, null, 2)}</pre>
+      {Object.keys(message.headers).length > 0 && (
+        <>
+          <h3>Headers</h3>
+          <pre>{JSON.stringify(message.headers, null, 2)}</pre>
+        </>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,131 @@
+"""The messages of a queue and the page of one message, in a real browser against a real server."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.async_api import Page, expect
+
+from weir.model.message import NewMessage
+from weir.spec.ir import Ordering, QueueSpec
+
+from .world import Site, World
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+HOUR_MS = 3_600_000
+
+
+async def put(world: World, payload: bytes, *, key: str | None = None, delay_ms: int = 0) -> str:
+    """One message in `orders`; its id."""
+    new = NewMessage(payload=payload, key=key, delay_ms=delay_ms or None, headers={"kind": "test"})
+    await world.broker.enqueue(world.site.environment.queue("orders"), [new])
+    return new.id
+
+
+async def test_the_tab_shows_states_with_counts_and_finds_messages(
+    page: Page, site: Site, world: World
+) -> None:
+    await world.define("orders")
+    first = await put(world, b'{"order": "seventeen"}', key="c1")
+    second = await put(world, b'{"order": "<b>eighteen</b>"}', key="c2")
+    later = await put(world, b"{}", delay_ms=HOUR_MS)
+    await page.goto(site.link("queue", "orders"))
+    await page.get_by_role("link", name="Messages", exact=True).click()
+    panel = page.get_by_role("region", name="Messages", exact=True)
+    links = panel.locator("tbody a")
+    await expect(links).to_have_text([first, second])
+    await expect(panel).to_contain_text('{"order": "<b>eighteen</b>"}')
+    await expect(panel.get_by_role("button", name="ready 2")).to_have_attribute("aria-pressed", "true")
+    await panel.get_by_label("Key").fill("c2")
+    await panel.get_by_role("button", name="Find").click()
+    await expect(links).to_have_text([second])
+    await page.reload()
+    await expect(links).to_have_text([second])
+    await panel.get_by_label("Key").fill("")
+    await panel.get_by_label("Text in the payload").fill("seventeen")
+    await panel.get_by_role("button", name="Find").click()
+    await expect(links).to_have_text([first])
+    await panel.get_by_label("Text in the payload").fill("")
+    await panel.get_by_role("button", name="Find").click()
+    await panel.get_by_role("button", name="scheduled 1").click()
+    await expect(links).to_have_text([later])
+    await expect(panel).to_contain_text("in 59 min")
+    await panel.get_by_label("Text in the payload").fill(first)
+    await panel.get_by_role("button", name="Find").click()
+    await expect(page.get_by_role("heading", name=first)).to_be_visible()
+
+
+async def test_a_long_list_is_read_page_by_page(page: Page, site: Site, world: World) -> None:
+    await world.define("orders")
+    await world.push("orders", 51)
+    await page.goto(site.link("queue", "orders", "messages"))
+    links = page.get_by_role("region", name="Messages", exact=True).locator("tbody a")
+    await expect(links).to_have_count(50)
+    await page.get_by_role("button", name="Next page").click()
+    await expect(links).to_have_count(1)
+    await page.get_by_role("button", name="First page").click()
+    await expect(links).to_have_count(50)
+
+
+async def test_a_message_says_in_one_bar_why_it_waits(page: Page, site: Site, world: World) -> None:
+    queue = world.site.environment.queue("orders")
+    await world.broker.define(queue, QueueSpec(name="orders", ordering=Ordering.PER_KEY))
+    await world.broker.pause(queue)
+    head = await put(world, b'{"n": 1}', key="k")
+    behind = await put(world, b'{"n": 2}', key="k")
+    await page.goto(site.link("message", head))
+    why = page.get_by_role("region", name="Why it waited")
+    await expect(why.get_by_role("img")).to_have_attribute("aria-label", re.compile("^Waited: paused "))
+    await expect(why.get_by_label("Parts of its wait")).to_contain_text("paused")
+    await expect(page.get_by_label("Payload", exact=True)).to_contain_text('"n": 1')
+    await expect(page.get_by_label("Payload", exact=True)).to_contain_text('"kind": "test"')
+    await expect(page.get_by_label("Timeline")).to_contain_text("enqueued")
+    await page.goto(site.link("message", behind))
+    await expect(page.get_by_label("Now")).to_contain_text(f"Waits behind {head}")
+    await expect(why.get_by_label("Parts of its wait")).to_contain_text("behind the head of its key")
+
+
+async def test_a_message_is_run_now_and_cancelled_after_a_confirmation(
+    page: Page, site: Site, world: World
+) -> None:
+    await world.define("orders")
+    one = await put(world, b"{}", delay_ms=HOUR_MS)
+    await page.goto(site.link("message", one))
+    await page.get_by_role("button", name="Run now…").click()
+    assert (await world.state("orders")).delayed == 1
+    await page.get_by_role("dialog").get_by_role("button", name="Run it now").click()
+    await expect(page.get_by_role("region", name="Now", exact=True)).to_contain_text("ready")
+    assert (await world.state("orders")).delayed == 0
+    await page.get_by_role("button", name="Cancel…").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Cancel it").click()
+    await expect(page.get_by_role("region", name="Messages", exact=True)).to_contain_text("No message here.")
+    assert (await world.state("orders")).depth == 0
+
+
+async def test_what_a_search_finds_is_cancelled_after_a_dry_run(page: Page, site: Site, world: World) -> None:
+    await world.define("orders")
+    for number in range(5):
+        await put(world, b"{}", key="odd" if number % 2 else "even")
+    await page.goto(site.link("queue", "orders", "messages", query="key=even"))
+    await page.get_by_role("button", name="Cancel all that match…").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog.get_by_role("button", name="Dry run first")).to_be_disabled()
+    await dialog.get_by_role("button", name="Dry run", exact=True).click()
+    await expect(dialog).to_contain_text("3 messages match.")
+    assert (await world.state("orders")).depth == 5
+    await dialog.get_by_role("button", name="Cancel 3").click()
+    await expect(page.get_by_role("region", name="Messages", exact=True)).to_contain_text("No message here.")
+    assert (await world.state("orders")).depth == 2
+
+
+async def test_a_reader_may_look_at_messages_and_not_touch_them(page: Page, site: Site, world: World) -> None:
+    await world.define("orders")
+    one = await put(world, b"{}")
+    await page.get_by_role("button", name="Sign out").click()
+    await page.get_by_label("Token").fill(site.reader)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.goto(site.link("message", one))
+    await expect(page.get_by_label("Timeline")).to_contain_text("enqueued")
+    await expect(page.get_by_role("button", name="Cancel…")).to_have_count(0)
