@@ -78,6 +78,8 @@ class Scheduler:
 
     async def run(self) -> None:
         """Push ticks until cancelled; while PostgreSQL is out of reach, wait and try again."""
+        # Other loops want their first connections now, and ticks can wait for a second.
+        await self._sleep(LOOK_EVERY_S)
         while True:
             self._woken.clear()
             try:
