@@ -69,6 +69,8 @@ async def test_charts_show_what_was_measured_and_zoom_into_the_address(
     await page.goto(site.link("queue", "orders", query="period=30m"))
     chart = page.get_by_role("img", name="Depth")
     await expect(chart).to_have_attribute("aria-label", "Depth: depth 12")
+    # It pushes the charts down when it comes.
+    await expect(page.get_by_label("Verdict")).to_be_visible()
     box = await chart.bounding_box()
     assert box is not None
     middle = box["y"] + box["height"] / 2

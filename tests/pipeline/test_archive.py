@@ -144,8 +144,9 @@ def test_a_file_that_says_no_version_is_read_and_joined_with_newer_ones(first: A
 
 
 def test_a_file_of_a_newer_version_is_refused(archive: Archive) -> None:
-    newer = replace(QUEUE_METRIC.kind, earlier=(QUEUE_METRIC.kind.fields,))
+    known = QUEUE_METRIC.kind
+    newer = replace(known, earlier=(*known.earlier, known.fields))
     archive.write(replace(QUEUE_METRIC, kind=newer), events(1), token="t", ranges=[(0, "0-0", "1-0")])
     (file,) = archive.files("queue", from_ms=0, to_ms=2**62)
-    with pytest.raises(Conflict, match=r"events of version 2.*start a newer Weir"):
-        archive.read(file.path, QUEUE_METRIC.kind)
+    with pytest.raises(Conflict, match=rf"events of version {newer.version}.*start a newer Weir"):
+        archive.read(file.path, known)
