@@ -44,9 +44,12 @@ async def test_a_delay_counts_from_the_push(world: World) -> None:
     assert (state.depth, state.delayed) == (1, 1)
 
 
-async def test_ten_thousand_transactions_of_which_a_third_roll_back_while_relays_die(world: World) -> None:
+@pytest.mark.parametrize("transactions", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+async def test_transactions_of_which_a_third_roll_back_lose_and_double_nothing_while_relays_die(
+    world: World, transactions: int
+) -> None:
     """Relays die before a push, after it and before its rows are deleted, and by losing their connection."""
-    writing = asyncio.create_task(asyncio.to_thread(_write, world.url, transactions=10_000))
+    writing = asyncio.create_task(asyncio.to_thread(_write, world.url, transactions=transactions))
     chance = random.Random(7)
     deaths = 0
     while not (writing.done() and await world.empty()):
@@ -63,8 +66,8 @@ async def test_ten_thousand_transactions_of_which_a_third_roll_back_while_relays
     counted = Counter(number for _, number in found)
     assert (set(counted) - committed, committed - set(counted)) == (set(), set())
     assert set(counted.values()) == {1}
-    assert 6_000 < len(committed) < 7_400
-    assert deaths > 10
+    assert 0.6 < len(committed) / transactions < 0.74
+    assert deaths >= transactions // 1_000
     by_key: dict[str, list[int]] = defaultdict(list)
     for key, number in found:
         by_key[key].append(number)
