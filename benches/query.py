@@ -79,18 +79,23 @@ def run(*, quick: bool, **_: Any) -> dict[str, Any]:
 
 async def _measure(size: Size) -> dict[str, Any]:
     async with _server() as url:
-        started = time.monotonic()
-        end_s = int(time.time()) // 3_600 * 3_600
-        connection = ClickHouseConnection(url, timeout_s=600)
-        await asyncio.to_thread(_fill, connection, size, end_s)
-        filled_s = time.monotonic() - started
-        warehouse = open_warehouse(url, tails=IdleTails(), shards=1)
-        try:
-            answers = await _ask(warehouse, size, end_ms=end_s * 1_000)
-        finally:
-            await warehouse.aclose()
-        sizes = connection.rows(_SQL["sizes"].text)
-        connection.close()
+        return await measure_on(url, size)
+
+
+async def measure_on(url: str, size: Size) -> dict[str, Any]:
+    """Fill the tiers of an empty, migrated warehouse and ask."""
+    started = time.monotonic()
+    end_s = int(time.time()) // 3_600 * 3_600
+    connection = ClickHouseConnection(url, timeout_s=600)
+    await asyncio.to_thread(_fill, connection, size, end_s)
+    filled_s = time.monotonic() - started
+    warehouse = open_warehouse(url, tails=IdleTails(), shards=1)
+    try:
+        answers = await _ask(warehouse, size, end_ms=end_s * 1_000)
+    finally:
+        await warehouse.aclose()
+    sizes = connection.rows(_SQL["sizes"].text)
+    connection.close()
     return {
         **answers,
         "bytes_per_row": {row["table"]: round(row["bytes"] / max(row["rows"], 1), 1) for row in sizes},
