@@ -30,6 +30,7 @@ from weir.client.values import (
 from weir.errors import KeyReused
 from weir.model.durations import Duration, to_ms, to_seconds
 from weir.model.limits import MAX_BATCH, MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES
+from weir.model.parents import chained_headers
 
 MAX_MESSAGE_BYTES = 2 * (MAX_PAYLOAD_BYTES + MAX_HEADER_BYTES)
 """Of a message in an answer: its payload is in base64, and its headers may be escaped."""
@@ -173,7 +174,9 @@ class AsyncWeir:
             idempotency_key=make_key() if idempotency_key is None else idempotency_key,
         )
         with self.telemetry.operation("send", queue=queue, messages=1) as trace:
-            item = traced(message, trace).document(retry_window_ms=self.options.retry_window_ms)
+            item = traced(message, {**chained_headers(), **trace}).document(
+                retry_window_ms=self.options.retry_window_ms
+            )
             result = raise_refused(PushResult.of(await self._pushes.ask(encode(item))))
         if result.queued and self.options.queued_operation_behavior == "poll":
             (result,) = await self._wait_for_queued([message], [result])
