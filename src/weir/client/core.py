@@ -246,8 +246,8 @@ class AsyncWeir:
                 timeout_s=to_seconds(wait) + self.options.timeout_s,
                 most_bytes=MAX_ANSWER_BYTES + limit * MAX_MESSAGE_BYTES,
             )
-        messages = [ReceivedMessage.of(message) for message in answer["messages"]]
-        self.telemetry.count_consumed(len(messages), queue=queue)
+            messages = [ReceivedMessage.of(message) for message in answer["messages"]]
+            self.telemetry.note_consumed([message.headers for message in messages], queue=queue)
         return messages
 
     async def ack(self, message: ReceivedMessage) -> SettleStatus:
@@ -258,7 +258,7 @@ class AsyncWeir:
         await weir.ack(message)
         ```
         """
-        with self.telemetry.operation("ack", queue=message.queue):
+        with self.telemetry.operation("ack", queue=message.queue, origin=message.headers):
             answer = await self._acks.ask(encode(message.reference()))
             return _settled(answer)
 
@@ -303,7 +303,7 @@ class AsyncWeir:
 
     async def _settle(self, verb: str, message: ReceivedMessage, **how: object) -> SettleStatus:
         body = {**message.reference(), **how}
-        with self.telemetry.operation(verb, queue=message.queue):
+        with self.telemetry.operation(verb, queue=message.queue, origin=message.headers):
             answer = await self._transport.send("POST", f"/api/v1/{verb}", body=body)
         status: SettleStatus = answer["status"]
         return status

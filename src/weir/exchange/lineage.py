@@ -1,4 +1,4 @@
-"""Records the children of messages as they are accepted. Only messages with a parent cost more than a look."""
+"""Records the children of messages as they are accepted. A message without a parent costs one look."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans of pushes and settlements that are asked for over HTTP. Only a process that writes spans has these."""
+"""Spans of pushes and settlements that others ask for. Only a process that writes spans has these."""
 
 from __future__ import annotations
 

@@ -79,6 +79,9 @@ class Lineage:
     """Whether it has more than `MAX_CHILDREN`."""
 
 
+NO_RELATIVES = Lineage()
+
+
 class ChildRecorder(Protocol):
     """Records children."""
 

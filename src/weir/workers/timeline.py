@@ -15,7 +15,7 @@ from weir.control.database import Database, Row
 from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.errors import NotFound
-from weir.lineage.children import Kinship, Lineage, Relative, lineage_of
+from weir.lineage.children import NO_RELATIVES, Kinship, Lineage, Relative, lineage_of
 from weir.model.ids import MessageId, check_id, id_time_ms
 from weir.model.message import DeathReason
 from weir.model.names import EnvironmentRef
@@ -54,7 +54,7 @@ class Timeline:
     """The operation that holds it and is not executed yet."""
     has_letter: bool = False
     """Whether it is a dead letter, redriven or not."""
-    lineage: Lineage = Lineage()
+    lineage: Lineage = NO_RELATIVES
     """Its parent and its children."""
     trace_id: str | None = None
     """The trace that it was made in, as its dead letter or its attempts say."""
@@ -83,7 +83,7 @@ class Timelines:
         rows = [*attempts, *([death] if death else []), *operations, *([origin] if origin else [])]
         queue = rows[0]["queue"] if rows else None
         held_in = await self._find_holder(scope, MessageId(message_id), queue)
-        if not rows and held_in is None and lineage == Lineage():
+        if not rows and held_in is None and lineage == NO_RELATIVES:
             raise NotFound(f"nothing is known about message `{message_id}` here")
         receipt = await self._read_receipt(scope, held_in, MessageId(message_id), attempts)
         # A message in an operation that is not executed yet is not in the queue.
