@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -15,7 +16,7 @@ import httpx2
 import pytest
 
 from support.running_api import running_api
-from support.waiting import until, wait_until
+from support.waiting import until
 from tracing.collector import collecting
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
@@ -172,11 +173,12 @@ async def test_a_real_api_and_a_real_worker_export_one_trace(
             for level in ("organization", "project", "environment"):
                 headers[f"weir-{level}"] = quote(getattr(environment, level))
             command = [sys.executable, "-m", "weir.cli", "worker", "--app", "orders:app", "--only"]
-            process = subprocess.Popen(
-                [*command, *environment.names],
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                *environment.names,
                 cwd=tmp_path,
                 env={**os.environ, **{f"WEIR_{name.upper()}": url for name, url in stores.items()}},
-                stderr=subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
             )
             try:
                 async with httpx2.AsyncClient(base_url=api.url, headers=headers) as client:
@@ -189,7 +191,7 @@ async def test_a_real_api_and_a_real_worker_export_one_trace(
                 await until(lambda: collector.has("weir-api", "send First"))
             finally:
                 process.send_signal(signal.SIGTERM)
-                process.wait(timeout=30)
+                await asyncio.wait_for(process.wait(), 30)
     names = ("send First", "process First", "send Second", "process Second", "ack Second")
     assert len({span.trace_id for span in collector.spans if span.name in names}) == 1
-    wait_until(lambda: process.returncode == 0)
+    assert process.returncode == 0

@@ -10,7 +10,7 @@ from typing import get_args
 
 from weir.client.core import AsyncWeir
 from weir.client.errors import ApiError, ClientError
-from weir.client.telemetry import JoinBy
+from weir.client.telemetry import TraceModeName
 from weir.client.values import ReceivedMessage
 from weir.model.asyncio_tasks import cancel_and_wait, run_to_end
 from weir.model.durations import Duration, to_seconds
@@ -73,10 +73,10 @@ class Consumer:
         lease: Duration = 30.0,
         wait: Duration = 20.0,
         name: str | None = None,
-        trace: JoinBy = "link",
+        trace: TraceModeName = "link",
     ) -> None:
-        if trace not in get_args(JoinBy):
-            raise ValueError(f"`trace` is {trace!r}; expected one of {', '.join(get_args(JoinBy))}")
+        if trace not in get_args(TraceModeName):
+            raise ValueError(f"`trace` is {trace!r}; expected one of {', '.join(get_args(TraceModeName))}")
         self._weir = weir
         self._trace = trace
         self._queue = queue
@@ -163,7 +163,7 @@ class Consumer:
         WORKING_ON.set(message.id)
         try:
             with self._weir.telemetry.operation(
-                "process", queue=message.queue, origin=message.headers, join=self._trace
+                "process", queue=message.queue, origin=message.headers, mode=self._trace
             ):
                 await self._handler(message)
         except Reject as error:

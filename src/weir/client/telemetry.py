@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
-JoinBy = Literal["link", "child"]
-"""How a handler is joined to the trace that its message was made in: by a link, or in the same trace."""
+TraceModeName = Literal["link", "child"]
+"""Whether a handler begins a trace that links to the one of its message, or belongs to that one."""
 
 SYSTEM = "weir"
 DURATION = "messaging.client.operation.duration"
@@ -36,7 +36,7 @@ class Silent:
         queue: str | None = None,
         messages: int = 0,
         origin: Mapping[str, str] = NO_HEADERS,
-        join: JoinBy = "link",
+        mode: TraceModeName = "link",
     ) -> Iterator[dict[str, str]]:
         yield {}
 
@@ -70,7 +70,7 @@ class OpenTelemetry:
         queue: str | None = None,
         messages: int = 0,
         origin: Mapping[str, str] = NO_HEADERS,
-        join: JoinBy = "link",
+        mode: TraceModeName = "link",
     ) -> Iterator[dict[str, str]]:
         """Report one operation that sends `messages`; yields the headers that carry its trace.
 
@@ -78,7 +78,7 @@ class OpenTelemetry:
         """
         attributes = _attributes(name, queue)
         started = time.perf_counter()
-        is_child = join == "child" and bool(self._links([origin]))
+        is_child = mode == "child" and bool(self._links([origin]))
         with self._tracer.start_as_current_span(
             f"{name} {queue or SYSTEM}",
             context=self._extract(origin) if is_child else None,

@@ -20,8 +20,8 @@ class Ordering(StrEnum):
     PER_KEY = "per_key"
 
 
-class TraceJoin(StrEnum):
-    """How the work on a message is joined to the trace that the message was made in."""
+class TraceMode(StrEnum):
+    """Whether the work on a message belongs to the trace that the message was made in."""
 
     LINK = "link"
     """In a trace of its own, with a link: a trace stays short however many messages it makes."""
@@ -114,7 +114,7 @@ class QueueSpec:
     """The priority of messages without one, from 0 to 9; 9 is served first."""
     message_ttl_ms: int | None = None
     idempotency_window_ms: int = DAY_MS
-    trace: TraceJoin = TraceJoin.LINK
+    trace: TraceMode = TraceMode.LINK
     message_type: tuple[MessageField, ...] = ()
     action: Action | None = None
 

@@ -17,7 +17,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TracerProvide
 from weir.errors import WeirError
 from weir.model.message import NO_HEADERS, Delivery, NewMessage
 from weir.model.names import QueueRef
-from weir.spec.ir import TraceJoin
+from weir.spec.ir import TraceMode
 from weir.tracing.spans import (
     MAX_LINKS,
     ROOT,
@@ -130,7 +130,7 @@ class Tracer:
             self._start(about, context_of(request) or ROOT, links=links, start_ns=started_ns).end()
 
     @contextmanager
-    def processing(self, delivery: Delivery, *, join: TraceJoin) -> Iterator[Span]:
+    def processing(self, delivery: Delivery, *, mode: TraceMode) -> Iterator[Span]:
         """Write the span of a handler, which is the current span from then on.
 
         Enter it in a context of the handler's own: the span stays current there.
@@ -138,7 +138,7 @@ class Tracer:
         more = {"weir.attempt": delivery.attempt, "messaging.message.body.size": len(delivery.payload)}
         ids = [delivery.message_id]
         about = about_messages("process", type="process", queue=delivery.queue, ids=ids, more=more)
-        parent = context_of(delivery.headers) if join is TraceJoin.CHILD else None
+        parent = context_of(delivery.headers) if mode is TraceMode.CHILD else None
         links = links_to([delivery.headers]) if parent is None else []
         with self._span(about, parent or ROOT, links=links) as span:
             self._processed[delivery.lease.token] = span.get_span_context()

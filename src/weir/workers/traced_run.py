@@ -29,7 +29,7 @@ async def trace_run(
     from weir.tracing.spans import fail_span
 
     try:
-        with tracer.processing(delivery, join=spec.trace) as span:
+        with tracer.processing(delivery, mode=spec.trace) as span:
             outcome = await acting
             if outcome.ending is not Ending.DONE:
                 fail_span(span, error_type_of(outcome), outcome.error)
