@@ -76,6 +76,8 @@ class House:
     secrets: dict[str, str] = field(default_factory=dict)
     tracer: Tracer | None = None
     children: PostgresChildren | None = None
+    front: Pusher | None = None
+    """What webhooks go through."""
 
     async def apply(self, text: str) -> None:
         response = await self.client.put("/api/v1/spec", json={"source": text})
@@ -208,4 +210,5 @@ async def open_house(
             secrets=secrets,
             tracer=tracer,
             children=children,
+            front=front,
         )

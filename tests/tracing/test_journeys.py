@@ -13,8 +13,14 @@ from outbound.receiver import plain, receiving
 from support.waiting import until
 from tracing.exported import Exported, is_child, is_linked, trace_id, traceparent
 from weir.control.database import Database
+from weir.exchange.traced import TracedPusher
+from weir.model.clock import SystemClock
 from weir.model.limits import MAX_HEADER_BYTES
 from weir.model.names import EnvironmentRef
+from weir.schedules.register import Schedules
+from weir.schedules.scheduler import Scheduler
+from weir.spec.ir import ScheduleSpec, Timing
+from weir.testing.clocks import ManualClock
 
 PRODUCER_TRACE = "0af7651916cd43dd8448eb211c80319c"
 PRODUCER = f"00-{PRODUCER_TRACE}-b7ad6b7169203331-01"
@@ -323,6 +329,26 @@ async def test_a_replay_and_the_copy_of_a_death_stay_in_the_trace_of_their_messa
     assert is_child(again, first)
     assert is_child(exported.named("process Q")[1], again)
     assert is_child(exported.span("process Dead"), copied)
+
+
+async def test_a_tick_of_a_schedule_begins_a_trace(house: House, exported: Exported) -> None:
+    await house.apply("app A { queue Q { trace: child, map_to: command Order.Ship { order: order } } }")
+    seen, clock = ship(house), ManualClock(SystemClock().now_ms())
+    assert house.front is not None
+    assert house.tracer is not None
+    timing, schedules = Timing(every_ms=60_000), Schedules(house.database, house.broker, clock=clock)
+    await schedules.create(
+        house.environment, ScheduleSpec(name="Every", queue="Q", timing=timing, payload={"order": 1})
+    )
+    clock.advance(60_000)
+    pusher = TracedPusher(house.front, house.tracer)
+    async with house.working():
+        await Scheduler(house.database, house.broker, pusher, clock=clock).round()
+        await until(lambda: exported.has("ack Q"))
+    sent = exported.span("send Q")
+    assert sent.parent is None
+    assert is_child(exported.span("process Q"), sent)
+    assert seen == [trace_id(sent)]
 
 
 async def test_without_a_tracer_the_trace_of_a_message_is_handed_on_unchanged(

@@ -102,10 +102,11 @@ class BulkPush:
         return _Batch(messages=messages, body=body)
 
     def _body(self, messages: Sequence[OutgoingMessage], trace: Mapping[str, str]) -> bytes:
-        return encode({"items": [self._item(message, trace) for message in messages]})
+        origin = {**self._chained, **trace}
+        return encode({"items": [self._item(message, origin) for message in messages]})
 
-    def _item(self, message: OutgoingMessage, trace: Mapping[str, str]) -> dict[str, Any]:
-        return traced(message, {**self._chained, **trace}).document(retry_window_ms=self._retry_window_ms)
+    def _item(self, message: OutgoingMessage, origin: Mapping[str, str]) -> dict[str, Any]:
+        return traced(message, origin).document(retry_window_ms=self._retry_window_ms)
 
 
 def traced(message: OutgoingMessage, origin: Mapping[str, str]) -> OutgoingMessage:
