@@ -6,21 +6,25 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
 from ingress.house import House, open_house
 from outbound.receiver import plain, receiving
 from support.waiting import until
 from tracing.exported import Exported, is_child, is_linked, trace_id, traceparent
+from weir.broker.broker import GateRule
 from weir.control.database import Database
 from weir.exchange.traced import TracedPusher
 from weir.model.clock import SystemClock
 from weir.model.limits import MAX_HEADER_BYTES
+from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
 from weir.schedules.register import Schedules
 from weir.schedules.scheduler import Scheduler
 from weir.spec.ir import ScheduleSpec, Timing
 from weir.testing.clocks import ManualClock
+from weir.tracing.spans import MAX_LINKS
 
 PRODUCER_TRACE = "0af7651916cd43dd8448eb211c80319c"
 PRODUCER = f"00-{PRODUCER_TRACE}-b7ad6b7169203331-01"
@@ -47,6 +51,10 @@ async def shown(house: House, message_id: str) -> dict[str, Any]:
     answer = await house.client.get(f"/api/v1/messages/{message_id}")
     assert answer.status_code == 200, answer.text
     return dict(answer.json())
+
+
+def about(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
 
 
 def ship(house: House) -> list[str]:
@@ -117,7 +125,7 @@ async def test_spans_say_what_the_messaging_conventions_ask_for(house: House, ex
     }
     for name, (kind, operation, type_) in wanted.items():
         span = exported.span(name)
-        attributes = dict(span.attributes or {})
+        attributes = about(span)
         assert span.kind is kind
         assert attributes["messaging.system"] == "weir"
         assert attributes["messaging.operation.name"] == operation
@@ -126,7 +134,7 @@ async def test_spans_say_what_the_messaging_conventions_ask_for(house: House, ex
         assert attributes["messaging.message.id"] == message_id
         assert attributes["weir.environment"] == "/".join(scope.names)
         assert span.status.status_code is StatusCode.UNSET
-    assert (exported.span("receive First").attributes or {})["messaging.client.id"] == "worker-1"
+    assert about(exported.span("receive First"))["messaging.client.id"] == "worker-1"
 
 
 async def test_a_message_that_carries_a_trace_keeps_it_and_the_server_joins_it(
@@ -163,10 +171,10 @@ async def test_each_message_of_a_batch_is_created_and_the_send_links_to_all(
     answer = await house.client.post("/api/v1/push", json={"items": items}, headers=headers)
     ids = [item["id"] for item in answer.json()["items"]]
     created, sent = exported.named("create Q"), exported.span("send Q")
-    assert [(span.attributes or {})["messaging.message.id"] for span in created] == ids
+    assert [about(span)["messaging.message.id"] for span in created] == ids
     assert {trace_id(span) for span in (*created, sent)} == {PRODUCER_TRACE}
     assert [link.context.span_id for link in sent.links] == [span.context.span_id for span in created]
-    assert (sent.attributes or {})["messaging.batch.message_count"] == 3
+    assert about(sent)["messaging.batch.message_count"] == 3
     carried = [(await shown(house, one))["message"]["headers"]["traceparent"] for one in ids]
     assert carried == [traceparent(span) for span in created]
 
@@ -180,11 +188,26 @@ async def test_a_batch_that_no_span_can_link_to_shares_one_context(house: House,
     assert last["headers"]["traceparent"] == traceparent(exported.span("send Q"))
 
 
+async def test_each_replay_of_a_large_batch_stays_in_the_trace_of_its_message(
+    house: House, exported: Exported
+) -> None:
+    await house.apply("app A { queue Q {} }")
+    traces = [f"{number:032x}" for number in range(1, 131)]
+    replays = [
+        NewMessage(payload=b"1", headers={"traceparent": f"00-{one}-b7ad6b7169203331-01"}) for one in traces
+    ]
+    await house.broker.enqueue(house.environment.queue("Q"), replays, entry=GateRule.PASS)
+    found = await house.broker.dequeue(house.environment.queue("Q"), consumer="c", limit=200)
+    assert [delivery.headers["traceparent"].split("-")[1] for delivery in found] == traces
+    assert [trace_id(span) for span in exported.named("create Q")] == traces
+    assert len(exported.span("send Q").links) == MAX_LINKS
+
+
 async def test_a_refused_push_is_a_failed_span(house: House, exported: Exported) -> None:
     answer = await house.client.post("/api/v1/push", json={"items": [{"queue": "absent", "payload": 1}]})
     assert answer.status_code == 404
     span = exported.span("send absent")
-    assert (span.status.status_code, (span.attributes or {})["error.type"]) == (StatusCode.ERROR, "not_found")
+    assert (span.status.status_code, about(span)["error.type"]) == (StatusCode.ERROR, "not_found")
 
 
 async def test_headers_without_room_go_without_the_trace(house: House, exported: Exported) -> None:
@@ -210,7 +233,7 @@ async def test_a_pop_and_an_ack_over_http_are_spans_of_the_request_s_trace(
     (link,) = exported.span("receive Q").links
     assert link.context.span_id == exported.span("send Q").context.span_id
     assert (await house.client.post("/api/v1/ack", json=lease)).status_code == 409
-    assert [(span.attributes or {}).get("error.type") for span in exported.named("ack Q")] == [None, "lapsed"]
+    assert [about(span).get("error.type") for span in exported.named("ack Q")] == [None, "lapsed"]
 
 
 async def test_a_handler_that_fails_is_a_failed_span_with_the_class_of_its_error(
@@ -228,9 +251,24 @@ async def test_a_handler_that_fails_is_a_failed_span_with_the_class_of_its_error
         await push(house, "Q", {"order": 1})
         await until(lambda: exported.has("nack Q"))
     span = exported.span("process Q")
-    assert (span.attributes or {})["error.type"] == "KeyError"
+    assert about(span)["error.type"] == "KeyError"
     assert span.status.status_code is StatusCode.ERROR
     assert is_child(exported.span("nack Q"), span)
+
+
+async def test_messages_of_one_claim_are_settled_in_the_traces_of_their_own_handlers(
+    house: House, exported: Exported
+) -> None:
+    await house.apply("app A { queue Q { map_to: command Order.Ship { order: order } } }")
+    ship(house)
+    ids = [await push(house, "Q", {"order": number}) for number in range(3)]
+    async with house.working():
+        await until(lambda: len(exported.named("ack Q")) == 3)
+    assert len(exported.span("receive Q").links) == 3
+    handlers = {about(span)["messaging.message.id"]: span for span in exported.named("process Q")}
+    assert set(handlers) == set(ids)
+    for settled in exported.named("ack Q"):
+        assert is_child(settled, handlers[about(settled)["messaging.message.id"]])
 
 
 async def test_a_handler_in_a_thread_runs_in_the_span_of_its_message(
@@ -288,7 +326,7 @@ async def test_an_endpoint_gets_the_trace_of_the_request_to_it(
         request = exported.span("POST")
         assert is_child(request, exported.span("process Out"))
         assert receiver.requests[0][0]["traceparent"] == traceparent(request)
-        attributes = dict(request.attributes or {})
+        attributes = about(request)
         assert attributes["http.response.status_code"] == status
         assert attributes.get("error.type") == (None if status == 200 else "500")
         assert trace_id(request) == PRODUCER_TRACE

@@ -60,6 +60,9 @@ class TracedSettler:
         self._tracer = tracer
 
     async def settle(self, items: Sequence[SettleItem]) -> list[SettleAnswer]:
+        # Here, because OpenTelemetry is an extra.
+        from weir.tracing.spans import fail_span
+
         groups: dict[tuple[QueueRef, Verb], list[str]] = defaultdict(list)
         for item in items:
             groups[item.lease.queue, item.verb].append(item.lease.message_id)
@@ -74,7 +77,7 @@ class TracedSettler:
             for item, answer in zip(items, answers, strict=True):
                 error_type = _error_type(answer)
                 if error_type is not None:
-                    spans[item.lease.queue, item.verb].set_attribute("error.type", error_type)
+                    fail_span(spans[item.lease.queue, item.verb], error_type)
         return answers
 
 

@@ -55,8 +55,8 @@ class Tracer:
 
     def __init__(self, provider: TracerProvider) -> None:
         self._tracer = provider.get_tracer("weir")
-        self._processed: dict[str, SpanContext] = {}
-        """The span of each handler whose message is not settled yet, by the token of its lease."""
+        self._processed: dict[tuple[str, str], SpanContext] = {}
+        """The span of each handler whose message is not settled yet, by message and lease."""
 
     @contextmanager
     def sending(
@@ -69,7 +69,9 @@ class Tracer:
         carried = [context for message in messages if (context := context_of(message.headers)) is not None]
         if not carried:
             parent = context_of(request) or ambient() or ROOT
-            with self._making(queue, messages, [parent] * len(messages), parent=parent) as sent:
+            # More than a span can link to share its context.
+            parents = [parent] * len(messages) if len(messages) <= MAX_LINKS else None
+            with self._making(queue, messages, parents, parent=parent) as sent:
                 yield sent
             return
         about = about_messages("enqueue", type="send", queue=queue, ids=[one.id for one in messages])
@@ -90,13 +92,21 @@ class Tracer:
 
     @contextmanager
     def _making(
-        self, queue: QueueRef, messages: Sequence[NewMessage], parents: Sequence[Context], *, parent: Context
+        self,
+        queue: QueueRef,
+        messages: Sequence[NewMessage],
+        parents: Sequence[Context] | None,
+        *,
+        parent: Context,
     ) -> Iterator[SentMessages]:
-        """Write the span that sends messages; each carries the context that it was made in from then on."""
+        """Write the span that sends messages; each carries the context that it was made in from then on.
+
+        `parents` are those of the messages, and `parent` that of the span. Without `parents`, and for one
+        message, the span itself made them.
+        """
         about = about_messages("send", type="send", queue=queue, ids=[one.id for one in messages])
-        if len(messages) == 1 or len(messages) > MAX_LINKS:
-            # So many cannot be linked to by one span, so they share its context.
-            with self._span(about, parents[0] if len(messages) == 1 else parent) as span:
+        if parents is None or len(messages) == 1:
+            with self._span(about, parent if parents is None else parents[0]) as span:
                 yield SentMessages([made_in(message, span) for message in messages], span)
             return
         made = [self._create(queue, message, at) for message, at in zip(messages, parents, strict=True)]
@@ -141,25 +151,24 @@ class Tracer:
         parent = context_of(delivery.headers) if mode is TraceMode.CHILD else None
         links = links_to([delivery.headers]) if parent is None else []
         with self._span(about, parent or ROOT, links=links) as span:
-            self._processed[delivery.lease.token] = span.get_span_context()
+            self._processed[delivery.message_id, delivery.lease.token] = span.get_span_context()
             attach(set_span_in_context(span))
             yield span
 
     def note_settled(
-        self, delivery: Delivery, verb: str | None, *, started_at_ms: int, error_type: str | None = None
+        self, delivery: Delivery, verb: str | None, *, took_ms: int, error_type: str | None = None
     ) -> None:
-        """Write the span of a settlement that has its answer. Without a verb nothing was settled."""
-        handler = self._processed.pop(delivery.lease.token, None)
+        """Write the span of a settlement that has its answer now. Without a verb nothing was settled."""
+        handler = self._processed.pop((delivery.message_id, delivery.lease.token), None)
         if verb is None:
             return
         about = about_messages(verb, type="settle", queue=delivery.queue, ids=[delivery.message_id])
         parent = ROOT if handler is None else context_with(handler)
-        started_ns = started_at_ms * _NS_PER_MS
+        started_ns = time.time_ns() - took_ms * _NS_PER_MS
         span = self._start(about, parent, links=links_to([delivery.headers]), start_ns=started_ns)
         if error_type is not None:
             fail_span(span, error_type)
-        # The times are of two clocks.
-        span.end(max(time.time_ns(), started_ns))
+        span.end()
 
     @contextmanager
     def settling(

@@ -63,12 +63,14 @@ def error_type_of(outcome: HandlerOutcome) -> str:
     return found[0] if found else outcome.ending.value
 
 
-def trace_settlement(tracer: Tracer, held: HeldMessage, outcome: HandlerOutcome, *, ending: str) -> None:
-    """Write the span of a settlement that has its answer."""
+def trace_settlement(
+    tracer: Tracer, held: HeldMessage, outcome: HandlerOutcome, *, ending: str, now_ms: int
+) -> None:
+    """Write the span of a settlement that has its answer now."""
     tracer.note_settled(
         held.delivery,
         # Nothing was sent for a lost lease.
         None if outcome.ending is Ending.LOST else _VERBS[outcome.ending].value,
-        started_at_ms=held.finished_at_ms,
+        took_ms=max(now_ms - held.finished_at_ms, 0),
         error_type=Settlement.LAPSED.value if ending == "lost" else None,
     )

@@ -202,7 +202,8 @@ class Worker:
 
     def _record(self, held: HeldMessage, outcome: HandlerOutcome, ending: str) -> None:
         if self._tools.tracer is not None:
-            trace_settlement(self._tools.tracer, held, outcome, ending=ending)
+            now_ms = self._tools.clock.now_ms()
+            trace_settlement(self._tools.tracer, held, outcome, ending=ending, now_ms=now_ms)
         self._journal.record(
             AttemptRecord(
                 delivery=held.delivery,
