@@ -123,6 +123,8 @@ MODULES = {
     "clickhouse-connect": "clickhouse_connect",
     "common-expression-language": "cel",
     "opentelemetry-api": "opentelemetry",
+    "opentelemetry-exporter-otlp-proto-http": "opentelemetry.exporter.otlp.proto.http",
+    "opentelemetry-sdk": "opentelemetry.sdk",
     "pyyaml": "yaml",
 }
 """What a package is imported as, where its own name does not say it."""

@@ -60,11 +60,18 @@ def _check_subnet(value: str) -> str:
     return value
 
 
+def _check_trace_url(value: str) -> str:
+    if not value.startswith(("http://", "https://")) or "{trace_id}" not in value:
+        raise ValueError("expected https://host/…{trace_id}…")
+    return value
+
+
 RedisUrl = Annotated[str, _url_of("redis", "rediss", "redis+cluster", "rediss+cluster")]
 PostgresUrl = Annotated[str, _url_of("postgresql", "postgres")]
 ApiUrl = Annotated[str, _url_of("http", "https")]
 ClickHouseUrl = Annotated[str, _url_of("http", "https")]
 Subnet = Annotated[str, AfterValidator(_check_subnet)]
+TraceUrl = Annotated[str, AfterValidator(_check_trace_url)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
 
@@ -321,6 +328,9 @@ class Settings(BaseSettings):
     shards: Annotated[int, Field(ge=1, le=4_096)] = Field(
         default=4, description="shards of Redis; fixed once there are messages"
     )
+    trace_url: TraceUrl | None = Field(
+        default=None, description="page of a trace, with `{trace_id}` in it; pages of messages link to it"
+    )
     embedded: EmbeddedSettings = EmbeddedSettings()
     pipeline: PipelineSettings = PipelineSettings()
     warehouse: WarehouseSettings = WarehouseSettings()
@@ -345,6 +355,11 @@ def load_settings(**overrides: Any) -> Settings:
 def secret(name: str) -> str | None:
     """The secret in an environment variable that a spec names."""
     return os.environ.get(name)
+
+
+def opentelemetry_variables() -> dict[str, str]:
+    """The variables of OpenTelemetry, which have the same names in every program."""
+    return {name: value for name, value in os.environ.items() if name.startswith("OTEL_")}
 
 
 def describe(settings: Settings) -> Iterator[tuple[str, str, str]]:

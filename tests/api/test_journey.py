@@ -21,7 +21,10 @@ from weir.broker.observed import Observed, PrometheusObserver
 from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
 from weir.exchange.attempt import CoalescingPusher
+from weir.exchange.lineage import LineagePusher
 from weir.exchange.service import OperationService
+from weir.lineage.children import PostgresChildren
+from weir.model.clock import SystemClock
 
 from .harness import Tenant
 
@@ -46,9 +49,10 @@ async def operations(database: Database, broker: Broker) -> OperationService:
 
 
 @pytest.fixture
-def services(services: Services, operations: OperationService) -> Services:
+def services(services: Services, operations: OperationService, database: Database) -> Services:
     """Composed as a process is; tokens are known for a while, as they are there."""
-    pusher = operations.counted(operations.front(CoalescingPusher(operations.attempt)))
+    counted = operations.counted(operations.front(CoalescingPusher(operations.attempt)))
+    pusher = LineagePusher(counted, PostgresChildren(database), clock=SystemClock())
     assert services.tokens is not None
     authenticator = CachedAuthenticator(services.tokens, fresh_s=60)
     return replace(services, pusher=pusher, operations=operations, authenticator=authenticator)

@@ -11,6 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from support.running_api import RunningApi
+from support.waiting import wait_until
+from weir import Weir as Client
 from weir.cli.message import app
 from weir.cli.queue import app as queue_app
 from weir.model.names import EnvironmentRef
@@ -79,6 +81,22 @@ def test_a_message_is_shown_and_says_why_it_waits(weir: Weir, queues: Weir) -> N
         pass
     assert weir("why", one).stdout.startswith("paused\t")
     assert "nothing is known about message" in str(weir("why", str(uuid4())).exception)
+
+
+def test_a_message_is_shown_with_its_trace_and_its_relatives(
+    weir: Weir, queues: Weir, api: RunningApi, environment: EnvironmentRef
+) -> None:
+    trace_id = "0af7651916cd43dd8448eb211c80319c"
+    headers = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}
+    scope = {name: getattr(environment, name) for name in ("organization", "project", "environment")}
+    with Client(api.url, token=api.token, **scope) as client:
+        parent = client.push("mails", 1, headers=headers).id or ""
+        child = client.push("mails", 2, headers={"weir-chained-from": parent}).id or ""
+    wait_until(lambda: shown(weir, parent)["children"])
+    text = weir("show", parent).stdout
+    assert f"child\tchained\tmails\t{child}\t" in text
+    assert f"trace {trace_id}\n" in text
+    assert f"parent\tchained\t\t{parent}\t" in weir("show", child).stdout
 
 
 def test_a_message_is_moved(weir: Weir, queues: Weir) -> None:

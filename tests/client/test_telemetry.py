@@ -132,6 +132,60 @@ async def test_a_handler_is_a_consumer_span_with_a_duration_and_its_ack_settles(
     assert (count, attributes["messaging.operation.name"]) == (1, "process")
 
 
+PRODUCER_TRACE = "0af7651916cd43dd8448eb211c80319c"
+CARRIED = {"traceparent": f"00-{PRODUCER_TRACE}-b7ad6b7169203331-01"}
+
+
+async def consume_one(message: dict[str, Any], **options: Any) -> None:
+    """Let a consumer handle one message, which is popped, and whose handler pushes another."""
+    handled = asyncio.Event()
+
+    async def handle(received: ReceivedMessage) -> None:
+        await weir.push("next", 1)
+        handled.set()
+
+    async with answering({"messages": [message]}, ACCEPTED, ACKED, {"messages": []}) as weir:
+        consumer = Consumer(weir, "q", handle, concurrency=1, **options)
+        running = asyncio.create_task(consumer.run())
+        async with asyncio.timeout(5):
+            await handled.wait()
+            consumer.stop()
+            await running
+
+
+@pytest.mark.parametrize("join", ["link", "child"])
+async def test_a_handler_is_joined_to_the_trace_of_its_message(exported: Exported, join: str) -> None:
+    await consume_one({**document("m1"), "headers": CARRIED}, trace=join)
+    span, sent = exported.span("process q"), exported.span("send next")
+    assert span.context is not None
+    assert sent.context is not None
+    links = [f"{link.context.trace_id:032x}" for link in span.links]
+    if join == "child":
+        assert (f"{span.context.trace_id:032x}", links) == (PRODUCER_TRACE, [])
+    else:
+        assert (span.parent, links) == (None, [PRODUCER_TRACE])
+    assert sent.context.trace_id == span.context.trace_id
+
+
+async def test_receiving_and_settling_link_to_what_made_the_message(exported: Exported) -> None:
+    await consume_one({**document("m1"), "headers": CARRIED})
+    (received, *_) = [span for span in exported.spans.get_finished_spans() if span.name == "receive q"]
+    for span in (received, exported.span("ack q")):
+        assert [f"{link.context.trace_id:032x}" for link in span.links] == [PRODUCER_TRACE]
+
+
+async def test_a_message_without_a_trace_is_linked_to_nothing(exported: Exported) -> None:
+    await consume_one(document("m1"), trace="child")
+    span = exported.span("process q")
+    assert (span.parent, list(span.links)) == (None, [])
+
+
+async def test_another_word_for_the_join_is_refused() -> None:
+    async with answering() as weir:
+        with pytest.raises(ValueError, match="link, child"):
+            Consumer(weir, "q", lambda message: asyncio.sleep(0), trace="parent")  # type: ignore[arg-type]
+
+
 async def test_an_operation_that_failed_says_so_in_its_span_and_its_duration(exported: Exported) -> None:
     async with client(Script(problem(403, "forbidden")), telemetry=True) as weir:
         with pytest.raises(ApiError):

@@ -62,7 +62,9 @@ def stores(
 async def server(stores: StoreUrls, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
     """Everything that `weir serve` runs; its address."""
     settings = Settings(
-        api=ApiSettings(port=0), embedded=EmbeddedSettings(data_dir=tmp_path_factory.mktemp("weir"))
+        api=ApiSettings(port=0),
+        embedded=EmbeddedSettings(data_dir=tmp_path_factory.mktemp("weir")),
+        trace_url="https://traces.example/{trace_id}",
     )
     async with served(settings, stores) as url:
         yield url

@@ -7,6 +7,8 @@ import re
 import pytest
 from playwright.async_api import Page, expect
 
+from weir.control.database import Database
+from weir.lineage.children import Child, Kinship, record_children
 from weir.model.message import NewMessage
 from weir.spec.ir import Ordering, QueueSpec
 
@@ -85,6 +87,28 @@ async def test_a_message_says_in_one_bar_why_it_waits(page: Page, site: Site, wo
     await page.goto(site.link("message", behind))
     await expect(page.get_by_label("Now")).to_contain_text(f"Waits behind {head}")
     await expect(why.get_by_label("Parts of its wait")).to_contain_text("behind the head of its key")
+
+
+async def test_a_message_links_to_its_trace_and_its_relatives(page: Page, site: Site, world: World) -> None:
+    await world.define("orders")
+    queue, trace_id = site.environment.queue("orders"), "0af7651916cd43dd8448eb211c80319c"
+    traced = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}
+    parent = NewMessage(payload=b"1", headers=traced)
+    child = NewMessage(payload=b"2", headers={"weir-chained-from": parent.id})
+    await world.broker.enqueue(queue, [parent, child])
+    about = Child(queue=queue, message_id=child.id, parent_id=parent.id, kind=Kinship.CHAINED, at_ms=1)
+    async with Database(site.urls.postgres, max_size=1) as database, database.transaction() as connection:
+        await record_children(connection, [about])
+    await page.goto(site.link("message", parent.id))
+    link = page.get_by_role("link", name=trace_id)
+    await expect(link).to_have_attribute("href", f"https://traces.example/{trace_id}")
+    relatives = page.get_by_role("region", name="Relatives")
+    await expect(relatives).to_contain_text("Child")
+    await relatives.get_by_role("link", name=child.id).click()
+    await expect(page.get_by_role("heading", name=child.id)).to_be_visible()
+    await expect(relatives).to_contain_text("Parent")
+    await expect(relatives).to_contain_text("chained")
+    await expect(relatives.get_by_role("link", name=parent.id)).to_be_visible()
 
 
 async def test_a_message_is_run_now_and_cancelled_after_a_confirmation(

@@ -16,6 +16,8 @@ from ingress import signing
 from weir.api.app import create_app
 from weir.api.edge import Edge
 from weir.api.services import Services
+from weir.broker.broker import Broker
+from weir.broker.observed import Observed
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.channels.channels import Channels
@@ -31,9 +33,13 @@ from weir.deadletters.copier import DeadLetterCopier
 from weir.deadletters.mover import Mover
 from weir.deadletters.services import open_dead_letters
 from weir.exchange.attempt import DirectPusher
+from weir.exchange.lineage import LineagePusher
+from weir.exchange.seam import Pusher, Settler
 from weir.exchange.settle import DirectSettler
+from weir.exchange.traced import TracedPusher, TracedSettler
 from weir.ingress.receive import Receiver
 from weir.ingress.synchronous import SynchronousCommands
+from weir.lineage.children import PostgresChildren
 from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef
@@ -41,6 +47,7 @@ from weir.outbound.address_guard import GuardPolicy, guarded_client
 from weir.outbound.addresses import parse_networks
 from weir.outbound.delivery_log import PostgresDeliveryLog
 from weir.schedules.register import Schedules
+from weir.tracing.tracer import Tracer
 from weir.worker import Commands
 from weir.workers.hook_keys import PostgresHookKeys
 from weir.workers.journal import PostgresJournal
@@ -58,7 +65,7 @@ class House:
 
     environment: EnvironmentRef
     database: Database
-    broker: RedisBroker
+    broker: Broker
     specs: SpecRegister
     registry: CurrentSpecs
     commands: Commands
@@ -67,6 +74,10 @@ class House:
     app: Edge
     client: httpx2.AsyncClient
     secrets: dict[str, str] = field(default_factory=dict)
+    tracer: Tracer | None = None
+    children: PostgresChildren | None = None
+    front: Pusher | None = None
+    """What webhooks go through."""
 
     async def apply(self, text: str) -> None:
         response = await self.client.put("/api/v1/spec", json={"source": text})
@@ -100,6 +111,8 @@ class House:
                 client=client,
                 log=log,
                 executor=DaemonThreads(),
+                tracer=self.tracer,
+                children=self.children,
             )
             chosen = {"name": "worker-1", "wait_ms": 100, "drain_s": 2.0, "environment": self.environment}
             worker = Worker(tools, self.registry, self.journal, WorkerOptions(**{**chosen, **options}))
@@ -112,6 +125,7 @@ class House:
                     Mover(self.broker, self.database).run,
                     DeadLetterCopier(self.broker, self.database).run,
                     self._sweep,
+                    *(() if self.children is None else (self.children.run,)),
                 )
             ]
             try:
@@ -127,29 +141,43 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(environment: EnvironmentRef, database: Database, redis_url: str) -> AsyncIterator[House]:
+async def open_house(
+    environment: EnvironmentRef,
+    database: Database,
+    redis_url: str,
+    *,
+    tracer: Tracer | None = None,
+    trace_url: str | None = None,
+) -> AsyncIterator[House]:
     async with AsyncExitStack() as stack:
-        broker = RedisBroker(RedisConnection(url=redis_url))
+        broker = Observed(RedisBroker(RedisConnection(url=redis_url)), tracer=tracer)
         stack.push_async_callback(broker.aclose)
         specs = SpecRegister(database, broker, companions=(Channels(database).follow,))
         registry, commands, secrets = CurrentSpecs(database), Commands(), {"HOOK": SECRET}
-        pusher = DirectPusher(broker)
+        front = DirectPusher(broker)
+        children = PostgresChildren(database)
+        pusher: Pusher = LineagePusher(front, children, clock=SystemClock())
+        settler: Settler = DirectSettler(broker)
+        if tracer is not None:
+            pusher, settler = TracedPusher(pusher, tracer), TracedSettler(settler, tracer)
         synchronous = SynchronousCommands(commands, executor=DaemonThreads(), keys=PostgresHookKeys(database))
         tokens = Tokens(database)
         services = Services(
             broker=broker,
             authenticator=CachedAuthenticator(tokens, fresh_s=0),
             pusher=pusher,
-            settler=DirectSettler(broker),
+            settler=settler,
             tokens=tokens,
             definitions=QueueDefinitions(database),
             dead_letters=open_dead_letters(database, broker),
             channels=Channels(database),
             schedules=Schedules(database, broker),
-            receiver=Receiver(registry, pusher, secrets=secrets.get, commands=synchronous),
+            receiver=Receiver(registry, front, secrets=secrets.get, commands=synchronous, tracer=tracer),
             specs=specs,
             events=SystemEvents(database=database),
             timelines=Timelines(database, broker),
+            trace_url=trace_url,
+            writes_spans=tracer is not None,
         )
         app = create_app(services)
         token, _ = await tokens.create(
@@ -180,4 +208,7 @@ async def open_house(environment: EnvironmentRef, database: Database, redis_url:
             app=app,
             client=client,
             secrets=secrets,
+            tracer=tracer,
+            children=children,
+            front=front,
         )

@@ -268,7 +268,7 @@ async def test_a_command_that_is_not_here_is_503(house):
 
 
 async def test_a_broker_that_refuses_is_503_and_a_retry_can_succeed(house, monkeypatch):
-    pusher = house.services.pusher
+    pusher = house.front
     push, calls = pusher.push, []
 
     async def flaky(items):

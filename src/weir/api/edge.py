@@ -33,6 +33,7 @@ from weir.api.wire import (
 from weir.errors import Overloaded, Unauthenticated, Unavailable, WeirError
 from weir.model.holders import Holder
 from weir.model.ids import new_id
+from weir.tracing.requests import note_request_trace
 
 REQUEST_ID = "weir.request_id"
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -73,6 +74,8 @@ class Edge:
         if ADMITTED in scope:
             self._count_arrived(scope[ADMITTED])
         scope[REQUEST_ID] = request_id = new_id()
+        if self.services.writes_spans:
+            note_request_trace(scope["headers"])
         path = raw_path(scope)
         found = self._hot.find(path)
         if found is None or scope["method"] in found[0].elsewhere:

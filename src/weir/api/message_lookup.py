@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from weir.api.services import Services, present
 from weir.broker.broker import Broker
+from weir.deadletters.copies import copied_from
+from weir.deadletters.lineage import parent_of
 from weir.errors import Conflict, NotFound, WeirError
+from weir.lineage.children import Kinship, Lineage, Relative
 from weir.model.ids import MessageId, check_id
 from weir.model.inspection import MessageDetail
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.parents import chained_from
+from weir.model.trace_context import trace_id_of
 from weir.workers.timeline import Timeline
 
 QUEUED = "queued"
@@ -31,6 +37,19 @@ class FoundMessage:
     detail: MessageDetail | None
     """None unless it waits in its queue or is leased."""
     timeline: Timeline
+
+    @property
+    def lineage(self) -> Lineage:
+        """Its parent and children. While it waits its headers name the parent, too."""
+        known = self.timeline.lineage
+        if known.parent is not None or self.detail is None:
+            return known
+        return replace(known, parent=_parent(self.message_id, self.detail.headers))
+
+    @property
+    def trace_id(self) -> str | None:
+        """The trace that it was made in."""
+        return self.timeline.trace_id if self.detail is None else trace_id_of(self.detail.headers)
 
     @property
     def queue(self) -> str | None:
@@ -98,6 +117,17 @@ async def find_queue(
     if queue is None:
         raise (await look_up(services, environment, wanted)).absence()
     return queue, wanted
+
+
+def _parent(message_id: MessageId, headers: Mapping[str, str]) -> Relative | None:
+    """The parent that the headers of a message name."""
+    named = {
+        Kinship.REDRIVEN: parent_of(message_id, headers),
+        Kinship.COPIED: copied_from(message_id, headers),
+        Kinship.CHAINED: chained_from(headers),
+    }
+    found = ((kind, parent_id) for kind, parent_id in named.items() if parent_id is not None)
+    return next((Relative(message_id=parent_id, kind=kind) for kind, parent_id in found), None)
 
 
 def _state(detail: MessageDetail | None, timeline: Timeline) -> str:

@@ -96,6 +96,10 @@ class Services:
     """The connections to PostgreSQL, by who uses them."""
     pipeline: Callable[[], Awaitable[PipelineView]] | None = None
     metrics_switching: MetricsSwitching | None = None
+    trace_url: str | None = None
+    """The page of a trace, with `{trace_id}` in it."""
+    writes_spans: bool = False
+    """Whether the trace that a request belongs to is of use to anybody."""
     metrics_token: str | None = None
     """A credential of the operator: with it `/metrics` shows every tenant."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from weir.errors import InvalidInput
 from weir.model.limits import (
     MAX_BATCH,
     MAX_COUNT,
     MAX_DELAY_MS,
-    MAX_HEADER_BYTES,
     MAX_LEASE_MS,
     MAX_PRIORITY,
     MAX_SPAN_MS,
@@ -19,12 +18,6 @@ from weir.model.limits import (
 from weir.model.message import Failure, LeaseRef, check_batch, check_message_id, check_number
 from weir.model.names import check_name
 from weir.spec.ir import QueueSpec
-
-
-def headers_fit(headers: Mapping[str, str]) -> bool:
-    """Whether headers that were taken before, and some more, still keep to the limit."""
-    size = sum(len(name.encode()) + len(value.encode()) for name, value in headers.items())
-    return size <= MAX_HEADER_BYTES
 
 
 def check_dequeue(*, consumer: str, limit: int, lease_ms: int | None, wait_ms: int) -> None:

@@ -4,7 +4,8 @@ weir_broker_call_duration_seconds{verb}    how long a call took, waiting for mes
 weir_broker_messages_total{verb}           messages, leases or queues that calls were about
 weir_broker_errors_total{verb, code}       calls that failed, by the code of the error
 
-A `BrokerActivity` is told what became of messages, for the metrics of the process.
+A `BrokerActivity` is told what became of messages, for the metrics of the process. A `Tracer` writes a span
+of messages that are handed out, and of replays and copies of deaths; whoever knows more writes the others.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.metrics_core import Metric
@@ -55,6 +56,10 @@ from weir.model.message import (
 )
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import QueueSpec
+from weir.tracing.requests import REQUEST_TRACE
+
+if TYPE_CHECKING:
+    from weir.tracing.tracer import Tracer
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -107,11 +112,17 @@ class Observed:
     """A broker whose calls are heard of."""
 
     def __init__(
-        self, inner: Broker, observer: Observer | None = None, *, activity: BrokerActivity | None = None
+        self,
+        inner: Broker,
+        observer: Observer | None = None,
+        *,
+        activity: BrokerActivity | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.inner = inner
         self._observer = observer
         self._activity = activity
+        self._tracer = tracer
 
     @contextmanager
     def _heard(self, verb: str, items: int) -> Iterator[list[int]]:
@@ -152,6 +163,15 @@ class Observed:
         *,
         entry: Entry = GateRule.OBEY,
     ) -> list[Enqueued]:
+        # Replays and copies of deaths pass gates. No producer made them, so nobody else writes their span.
+        if self._tracer is not None and entry is GateRule.PASS and messages:
+            with self._tracer.forwarding(queue, messages) as sent:
+                return await self._enqueue(queue, sent.messages, entry=entry)
+        return await self._enqueue(queue, messages, entry=entry)
+
+    async def _enqueue(
+        self, queue: QueueRef, messages: Sequence[NewMessage], *, entry: Entry
+    ) -> list[Enqueued]:
         with self._heard("enqueue", len(messages)):
             answers = await self.inner.enqueue(queue, messages, entry=entry)
         self._count_pushes(answers)
@@ -171,6 +191,7 @@ class Observed:
         wait_ms: int = 0,
     ) -> list[Delivery]:
         verb = "dequeue" if wait_ms == 0 else "dequeue_wait"
+        started_ns = 0 if self._tracer is None else time.time_ns()
         with self._heard(verb, 0) as count:
             deliveries = await self.inner.dequeue(
                 source, consumer=consumer, limit=limit, lease_ms=lease_ms, wait_ms=wait_ms
@@ -178,6 +199,10 @@ class Observed:
             count[0] = len(deliveries)
         if self._activity is not None:
             self._activity.count_pops(deliveries)
+        if self._tracer is not None and deliveries:
+            self._tracer.note_received(
+                deliveries, consumer=consumer, started_ns=started_ns, request=REQUEST_TRACE.get()
+            )
         return deliveries
 
     async def ack(self, leases: Sequence[LeaseRef]) -> list[Settlement]:

@@ -72,6 +72,9 @@ def show(scope: ApiScope, message_id: MessageIdArgument, as_json: JsonOption = F
                 fields.add_row(name, value)
         fields.print()
     _print_timeline(found)
+    _print_relatives(found)
+    if found["trace_id"]:
+        typer.echo(f"trace {found['trace_id']}" + (f": {found['trace_url']}" if found["trace_url"] else ""))
     if found["see"]:
         typer.echo(f"see {found['see']}", err=True)
 
@@ -164,6 +167,19 @@ def _print_timeline(found: dict[str, Any]) -> None:
         details = ", ".join(f"{name} {value}" for name, value in moment["details"].items())
         table.add_row(at, moment["what"], details)
     table.print()
+
+
+def _print_relatives(found: dict[str, Any]) -> None:
+    relatives = [("parent", found["parent"])] if found["parent"] else []
+    relatives += [("child", child) for child in found["children"]]
+    if not relatives:
+        return
+    table = OutputTable("relative", "kind", long_column("queue"), id_column("message"), long_column("made"))
+    for word, one in relatives:
+        table.add_row(word, one["kind"], one["queue"] or "", one["message_id"], shown_time(one["at_ms"]))
+    table.print()
+    if found["more_children"]:
+        typer.echo("it has more children than these", err=True)
 
 
 def _counted(counts: dict[str, int | None]) -> str:

@@ -17,7 +17,7 @@ from weir.errors import InvalidInput
 from weir.model.durations import duration_ms
 from weir.model.limits import MAX_PRIORITY
 from weir.model.wording import duration
-from weir.spec.ir import Ordering
+from weir.spec.ir import Ordering, TraceMode
 
 app = typer.Typer(no_args_is_help=True, help="Queues: look at them, change them, move messages by hand.")
 
@@ -35,11 +35,19 @@ def _promises(
     max_attempts: Annotated[int | None, typer.Option(help="Attempts before a message dies.")] = None,
     lease: LeaseOption = None,
     priority: Annotated[int | None, typer.Option(help=f"Priority of the messages: {_PRIORITIES}.")] = None,
+    trace: Annotated[
+        TraceMode | None, typer.Option(help="How handlers belong to the traces of their messages.")
+    ] = None,
 ) -> dict[str, Any]:
     """The promises that the options give, as the API takes them."""
     lease_ms = None if lease is None else duration_ms(lease)
     return {
-        **given(ordering=ordering and ordering.value, concurrency=concurrency, priority=priority),
+        **given(
+            ordering=ordering and ordering.value,
+            concurrency=concurrency,
+            priority=priority,
+            trace=trace and trace.value,
+        ),
         "retention": given(max_depth=max_depth),
         "delivery": given(max_attempts=max_attempts, lease_ms=lease_ms),
     }

@@ -26,7 +26,7 @@ from weir.serve.collector import calm_collector
 from weir.serve.hooks import open_worker
 from weir.serve.loops import Loop, LoopSupervisor
 from weir.serve.worker_processes import WorkerProcesses
-from weir.settings import Settings, StoreUrls
+from weir.settings import Settings, StoreUrls, opentelemetry_variables
 from weir.stores.open import open_stores
 from weir.stores.urls import resolve_urls
 from weir.telemetry.emitter import StreamEmitter
@@ -34,6 +34,7 @@ from weir.telemetry.live_workers import AliveSignal
 from weir.telemetry.presence import Presence
 from weir.telemetry.process_counts import ProcessCounts
 from weir.telemetry.sampler import Probes, ProcessIdentity, ProcessSampler
+from weir.tracing.export import tracing
 from weir.workers.worker import WorkerOptions
 
 app = typer.Typer()
@@ -107,12 +108,15 @@ def _arguments(
 async def work(settings: Settings, urls: StoreUrls, options: WorkerOptions) -> None:
     """Work until cancelled, with everything that a worker needs around it."""
     async with AsyncExitStack() as stack:
+        tracer = await stack.enter_async_context(
+            tracing(opentelemetry_variables(), service="weir-worker", say=log.warning)
+        )
         counts = ProcessCounts()
         database = Database(urls.postgres, name="weir-worker", max_size=4, activity=counts)
         stores = await open_stores(
             stack, urls, database=database, shards=settings.shards, say=log.warning, activity=counts
         )
-        broker = Observed(stores.broker, activity=counts)
+        broker = Observed(stores.broker, activity=counts, tracer=tracer)
         emitter = StreamEmitter(stores.redis, shards=settings.shards)
         identity = ProcessIdentity(role="worker")
         presence = Presence(stores.redis, worker_id=identity.worker_id)
@@ -123,7 +127,14 @@ async def work(settings: Settings, urls: StoreUrls, options: WorkerOptions) -> N
         )
         sampler = ProcessSampler(identity, emitter, counts, probes=probes)
         running, loops = await open_worker(
-            stack, database, broker, settings.worker, options, presence=presence, count_job=counts.count_job
+            stack,
+            database,
+            broker,
+            settings.worker,
+            options,
+            presence=presence,
+            count_job=counts.count_job,
+            tracer=tracer,
         )
         alive = AliveSignal(stores.redis, worker_id=identity.worker_id, look=running.described)
         reporting: dict[str, Callable[[], Awaitable[None]]] = {

@@ -12,6 +12,8 @@ from weir.client.telemetry import Telemetry
 from weir.client.transport import Transport
 from weir.client.values import OutgoingMessage, PushResult
 from weir.model.limits import MAX_BATCH
+from weir.model.message import headers_fit
+from weir.model.parents import chained_headers
 
 NO_TRACE: Mapping[str, str] = {}
 
@@ -35,6 +37,7 @@ class BulkPush:
         self, messages: Sequence[OutgoingMessage], *, retry_window_ms: int, telemetry: Telemetry
     ) -> None:
         self._retry_window_ms = retry_window_ms
+        self._chained = chained_headers()
         self._telemetry = telemetry
         self._batches = self._cut(messages)
         self._next: _Batch | Exception | None = None
@@ -99,12 +102,17 @@ class BulkPush:
         return _Batch(messages=messages, body=body)
 
     def _body(self, messages: Sequence[OutgoingMessage], trace: Mapping[str, str]) -> bytes:
-        return encode({"items": [self._item(message, trace) for message in messages]})
+        origin = {**self._chained, **trace}
+        return encode({"items": [self._item(message, origin) for message in messages]})
 
-    def _item(self, message: OutgoingMessage, trace: Mapping[str, str]) -> dict[str, Any]:
-        return traced(message, trace).document(retry_window_ms=self._retry_window_ms)
+    def _item(self, message: OutgoingMessage, origin: Mapping[str, str]) -> dict[str, Any]:
+        return traced(message, origin).document(retry_window_ms=self._retry_window_ms)
 
 
-def traced(message: OutgoingMessage, trace: Mapping[str, str]) -> OutgoingMessage:
-    """The message with the headers that carry its trace; its own ones stay."""
-    return replace(message, headers={**trace, **message.headers}) if trace else message
+def traced(message: OutgoingMessage, origin: Mapping[str, str]) -> OutgoingMessage:
+    """The message with the headers that say where it comes from; its own ones stay."""
+    if not origin:
+        return message
+    both = {**origin, **message.headers}
+    # Full headers go without them: the message matters more.
+    return replace(message, headers=both) if headers_fit(both) else message

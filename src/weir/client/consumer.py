@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import get_args
 
 from weir.client.core import AsyncWeir
 from weir.client.errors import ApiError, ClientError
+from weir.client.telemetry import TraceModeName
 from weir.client.values import ReceivedMessage
 from weir.model.asyncio_tasks import cancel_and_wait, run_to_end
 from weir.model.durations import Duration, to_seconds
 from weir.model.handling import Reject, Retry, describe_failure
+from weir.model.parents import WORKING_ON
 
 Handler = Callable[[ReceivedMessage], Awaitable[None]]
 
@@ -54,6 +57,10 @@ class Consumer:
     - `lease`: how long a message is ours without a renewal. After a crash it is delayed by at most this long.
     - `wait`: how long one request waits for messages.
     - `name`: the name of this consumer in the errors of lapsed leases; by default the token's id.
+    - `trace`: with the client's `telemetry`, how the span of a handler is joined to the trace that made its
+      message: by a `"link"`, or as a `"child"` in the same trace. Workers take it from the queue's spec.
+
+    What a handler pushes is chained from its message: both know each other.
     """
 
     def __init__(
@@ -66,8 +73,12 @@ class Consumer:
         lease: Duration = 30.0,
         wait: Duration = 20.0,
         name: str | None = None,
+        trace: TraceModeName = "link",
     ) -> None:
+        if trace not in get_args(TraceModeName):
+            raise ValueError(f"`trace` is {trace!r}; expected one of {', '.join(get_args(TraceModeName))}")
         self._weir = weir
+        self._trace = trace
         self._queue = queue
         self._handler = handler
         self._concurrency = concurrency
@@ -149,8 +160,11 @@ class Consumer:
 
     async def _handle(self, message: ReceivedMessage) -> _Failure | None:
         """Run the handler; None if it returned, else why it failed."""
+        WORKING_ON.set(message.id)
         try:
-            with self._weir.telemetry.operation("process", queue=message.queue):
+            with self._weir.telemetry.operation(
+                "process", queue=message.queue, origin=message.headers, mode=self._trace
+            ):
                 await self._handler(message)
         except Reject as error:
             return _Failure(error=describe_failure(error), dead_letter=True)

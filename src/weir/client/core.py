@@ -30,6 +30,7 @@ from weir.client.values import (
 from weir.errors import KeyReused
 from weir.model.durations import Duration, to_ms, to_seconds
 from weir.model.limits import MAX_BATCH, MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES
+from weir.model.parents import chained_headers
 
 MAX_MESSAGE_BYTES = 2 * (MAX_PAYLOAD_BYTES + MAX_HEADER_BYTES)
 """Of a message in an answer: its payload is in base64, and its headers may be escaped."""
@@ -173,7 +174,9 @@ class AsyncWeir:
             idempotency_key=make_key() if idempotency_key is None else idempotency_key,
         )
         with self.telemetry.operation("send", queue=queue, messages=1) as trace:
-            item = traced(message, trace).document(retry_window_ms=self.options.retry_window_ms)
+            item = traced(message, {**chained_headers(), **trace}).document(
+                retry_window_ms=self.options.retry_window_ms
+            )
             result = raise_refused(PushResult.of(await self._pushes.ask(encode(item))))
         if result.queued and self.options.queued_operation_behavior == "poll":
             (result,) = await self._wait_for_queued([message], [result])
@@ -243,8 +246,8 @@ class AsyncWeir:
                 timeout_s=to_seconds(wait) + self.options.timeout_s,
                 most_bytes=MAX_ANSWER_BYTES + limit * MAX_MESSAGE_BYTES,
             )
-        messages = [ReceivedMessage.of(message) for message in answer["messages"]]
-        self.telemetry.count_consumed(len(messages), queue=queue)
+            messages = [ReceivedMessage.of(message) for message in answer["messages"]]
+            self.telemetry.note_consumed([message.headers for message in messages], queue=queue)
         return messages
 
     async def ack(self, message: ReceivedMessage) -> SettleStatus:
@@ -255,7 +258,7 @@ class AsyncWeir:
         await weir.ack(message)
         ```
         """
-        with self.telemetry.operation("ack", queue=message.queue):
+        with self.telemetry.operation("ack", queue=message.queue, origin=message.headers):
             answer = await self._acks.ask(encode(message.reference()))
             return _settled(answer)
 
@@ -300,7 +303,7 @@ class AsyncWeir:
 
     async def _settle(self, verb: str, message: ReceivedMessage, **how: object) -> SettleStatus:
         body = {**message.reference(), **how}
-        with self.telemetry.operation(verb, queue=message.queue):
+        with self.telemetry.operation(verb, queue=message.queue, origin=message.headers):
             answer = await self._transport.send("POST", f"/api/v1/{verb}", body=body)
         status: SettleStatus = answer["status"]
         return status

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
+
+TraceModeName = Literal["link", "child"]
+"""Whether a handler begins a trace that links to the one of its message, or belongs to that one."""
 
 SYSTEM = "weir"
 DURATION = "messaging.client.operation.duration"
@@ -15,6 +18,10 @@ PROCESSED = "messaging.process.duration"
 # The bucket boundaries that the conventions advise, in seconds.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
+MAX_LINKS = 128
+"""The links that a span keeps by default."""
+NO_HEADERS: Mapping[str, str] = {}
+
 _TYPES = {"send": "send", "receive": "receive", "ack": "settle", "nack": "settle", "process": "process"}
 
 
@@ -23,11 +30,17 @@ class Silent:
 
     @contextmanager
     def operation(
-        self, name: str, *, queue: str | None = None, messages: int = 0
+        self,
+        name: str,
+        *,
+        queue: str | None = None,
+        messages: int = 0,
+        origin: Mapping[str, str] = NO_HEADERS,
+        mode: TraceModeName = "link",
     ) -> Iterator[dict[str, str]]:
         yield {}
 
-    def count_consumed(self, messages: int, *, queue: str | None) -> None: ...
+    def note_consumed(self, origins: Sequence[Mapping[str, str]], *, queue: str | None) -> None: ...
 
 
 class OpenTelemetry:
@@ -39,6 +52,7 @@ class OpenTelemetry:
 
         self._trace = trace
         self._inject = propagate.inject
+        self._extract = propagate.extract
         self._tracer = trace.get_tracer("weir.client")
         meter = metrics.get_meter("weir.client")
         self._durations = {
@@ -50,13 +64,27 @@ class OpenTelemetry:
 
     @contextmanager
     def operation(
-        self, name: str, *, queue: str | None = None, messages: int = 0
+        self,
+        name: str,
+        *,
+        queue: str | None = None,
+        messages: int = 0,
+        origin: Mapping[str, str] = NO_HEADERS,
+        mode: TraceModeName = "link",
     ) -> Iterator[dict[str, str]]:
-        """Report one operation that sends `messages`; yields the headers that carry its trace."""
+        """Report one operation that sends `messages`; yields the headers that carry its trace.
+
+        `origin` has the headers of the message that it is about.
+        """
         attributes = _attributes(name, queue)
         started = time.perf_counter()
+        is_child = mode == "child" and bool(self._links([origin]))
         with self._tracer.start_as_current_span(
-            f"{name} {queue or SYSTEM}", kind=self._kind(name), attributes=attributes
+            f"{name} {queue or SYSTEM}",
+            context=self._extract(origin) if is_child else None,
+            kind=self._kind(name),
+            attributes=attributes,
+            links=() if is_child else self._links([origin]),
         ) as span:
             headers: dict[str, str] = {}
             if name == "send":
@@ -73,10 +101,18 @@ class OpenTelemetry:
                 if messages:
                     self._sent.add(messages, attributes)
 
-    def count_consumed(self, messages: int, *, queue: str | None) -> None:
-        """Count the messages of a `receive`. Their number is known only after it."""
-        if messages:
-            self._consumed.add(messages, _attributes("receive", queue))
+    def note_consumed(self, origins: Sequence[Mapping[str, str]], *, queue: str | None) -> None:
+        """Count the messages of the `receive` that runs, and link to what made them, by their headers."""
+        if origins:
+            self._consumed.add(len(origins), _attributes("receive", queue))
+        span = self._trace.get_current_span()
+        for link in self._links(origins[:MAX_LINKS]):
+            span.add_link(link.context)
+
+    def _links(self, origins: Sequence[Mapping[str, str]]) -> list[Any]:
+        carried = [self._extract(origin) for origin in origins if origin]
+        contexts = [self._trace.get_current_span(one).get_span_context() for one in carried]
+        return [self._trace.Link(context) for context in contexts if context.is_valid]
 
     def _kind(self, name: str) -> Any:
         kinds = self._trace.SpanKind

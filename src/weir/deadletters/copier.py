@@ -16,12 +16,13 @@ import structlog
 from weir.broker.broker import Broker, GateRule
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
 from weir.control.scopes import scope_of
-from weir.deadletters.copies import copy_of
+from weir.deadletters.copies import copy_id_of, copy_of
 from weir.deadletters.dead_letter import DeadLetter, letter_of
 from weir.deadletters.loops import repeat
 from weir.deadletters.queries import DEAD_LETTER_QUEUES, DEAD_LETTERS
 from weir.deadletters.replay import GONE_OUT
 from weir.errors import NotFound
+from weir.lineage.children import Child, Kinship, record_children
 from weir.model.message import QueueState
 from weir.model.names import QueueRef
 
@@ -82,6 +83,7 @@ class DeadLetterCopier:
             sent = await self._send(uncopied.dead_letter_queue, letters)
             if sent:
                 last = letters[sent - 1].seq
+                await record_children(connection, _copies(uncopied.dead_letter_queue, letters[:sent]))
                 await execute(
                     connection,
                     DEAD_LETTER_QUEUES["save_copied"],
@@ -108,6 +110,19 @@ class DeadLetterCopier:
     def _look_later(self, uncopied: UncopiedDeaths) -> bool:
         self._look_at[uncopied.dead_letter_queue] = time.monotonic() + LOOK_AGAIN_S
         return False
+
+
+def _copies(queue: QueueRef, letters: Sequence[DeadLetter]) -> list[Child]:
+    return [
+        Child(
+            queue=queue,
+            message_id=copy_id_of(letter.id, died_at_ms=letter.died_at_ms),
+            parent_id=letter.id,
+            kind=Kinship.COPIED,
+            at_ms=letter.died_at_ms,
+        )
+        for letter in letters
+    ]
 
 
 def _uncopied(row: Row) -> UncopiedDeaths:

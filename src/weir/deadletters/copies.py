@@ -11,13 +11,13 @@ from uuid import UUID
 
 import orjson
 
-from weir.broker.checks import headers_fit
 from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.lineage import LINEAGE
 from weir.model.ids import MessageId, derived_id
 from weir.model.limits import MAX_PAYLOAD_BYTES
-from weir.model.message import NewMessage
+from weir.model.message import NewMessage, headers_fit
 from weir.model.receipts import HOOK, SOURCE_IP, receipt_of, sent_headers
+from weir.model.trace_context import trace_headers_of
 
 DEAD_LETTER = "weir-dead-letter"
 DIED_IN = "weir-died-in"
@@ -36,6 +36,7 @@ def copy_of(dead_letter: DeadLetter) -> NewMessage:
         DEAD_LETTER: dead_letter.id,
         DIED_IN: dead_letter.queue.queue,
         DEATH_REASON: dead_letter.reason,
+        **trace_headers_of(dead_letter.headers),
     }
     if len(payload) > MAX_PAYLOAD_BYTES:
         payload = _document(b"null", dead_letter, error=dead_letter.error_text[:MAX_ERROR_CHARACTERS])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from secrets import token_hex
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
@@ -30,6 +30,9 @@ from weir.spec.cel import Expression, compile_expression
 from weir.spec.ir import SignatureScheme, Verification
 from weir.spec.snapshot import Hook, SpecReader
 from weir.workers.variables import received
+
+if TYPE_CHECKING:
+    from weir.tracing.tracer import Tracer
 
 # A stranger chooses the headers, and every message stores them.
 MAX_HEADERS = 64
@@ -102,8 +105,10 @@ class Receiver:
         secrets: LookUp,
         commands: CommandRunner | None = None,
         clock: Clock | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._specs = specs
+        self._tracer = tracer
         self._coalescer = HookCoalescer(pusher)
         self.secrets = WebhookSecrets(secrets)
         self._commands = commands
@@ -223,17 +228,26 @@ class Receiver:
 
     async def _push(self, hook: Hook, event: IncomingEvent, item: PushItem) -> tuple[PushAnswer, bool]:
         if event.id is None:
-            return await self._coalescer.push(item), False
+            return await self._send(item), False
         key = (hook.environment, hook.webhook.name, event.id)
         digest = hashlib.sha256(item.message.payload).digest()
         return await self._recent.run_once(key, digest=digest, first=lambda: self._push_first(item))
 
     async def _push_first(self, item: PushItem) -> PushAnswer:
-        answer = await self._coalescer.push(item)
+        answer = await self._send(item)
         if isinstance(answer, Refused):
             # Raised, so that it is not kept: a retry may succeed.
             raise answer.error
         return answer
+
+    async def _send(self, item: PushItem) -> PushAnswer:
+        if self._tracer is None:
+            return await self._coalescer.push(item)
+        with self._tracer.forwarding(item.queue, [item.message]) as sent:
+            answer = await self._coalescer.push(replace(item, message=sent.messages[0]))
+            if isinstance(answer, Refused):
+                sent.refuse(answer.error)
+            return answer
 
     async def _push_batch(
         self, hook: Hook, events: list[IncomingEvent], items: list[PushItem]

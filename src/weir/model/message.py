@@ -181,6 +181,15 @@ class QueueState:
     """Lifetime totals by counter name, as `telemetry.events.QUEUE` lists them."""
 
 
+def headers_fit(headers: Mapping[str, str]) -> bool:
+    """Whether headers that were taken before, and some more, still keep to the limit."""
+    # No character has more than 4 bytes, so most headers need no closer look.
+    if 4 * sum(len(name) + len(value) for name, value in headers.items()) <= MAX_HEADER_BYTES:
+        return True
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in headers.items())
+    return size <= MAX_HEADER_BYTES
+
+
 def check_number(value: int, *, what: str, least: int, most: int) -> int:
     """Return `value` if it is an integer from `least` to `most`."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:

@@ -39,10 +39,13 @@ from weir.deadletters.mover import Mover
 from weir.deadletters.retention import DeadLetterRetention
 from weir.deadletters.services import open_dead_letters
 from weir.exchange.attempt import CoalescingPusher, CoalescingSettler, DirectPusher
+from weir.exchange.lineage import LineagePusher
 from weir.exchange.metrics import operation_families
 from weir.exchange.seam import Pusher, Settler
 from weir.exchange.service import OperationService
 from weir.exchange.settle import DirectSettler
+from weir.exchange.traced import TracedPusher, TracedSettler
+from weir.lineage.children import PostgresChildren
 from weir.model.clock import Clock
 from weir.model.durations import DAY_MS
 from weir.schedules.register import Schedules
@@ -55,7 +58,14 @@ from weir.serve.probes import disk_probe, epoch_probe, postgres_probe, redis_pro
 from weir.serve.restore import restore
 from weir.serve.switching import metrics_switching
 from weir.serve.watch import pipeline_watch
-from weir.settings import ApiSettings, DeadLetterSettings, LoadSettings, Settings, StoreUrls
+from weir.settings import (
+    ApiSettings,
+    DeadLetterSettings,
+    LoadSettings,
+    Settings,
+    StoreUrls,
+    opentelemetry_variables,
+)
 from weir.stores.open import open_stores, start_database
 from weir.telemetry.emitter import StreamEmitter
 from weir.telemetry.live_workers import LiveWorkers
@@ -65,6 +75,7 @@ from weir.telemetry.process_families import process_families
 from weir.telemetry.sampler import Probes as SamplerProbes
 from weir.telemetry.sampler import ProcessIdentity, ProcessSampler
 from weir.telemetry.tails import RedisTails
+from weir.tracing.export import tracing
 from weir.warehouse.reading.periods import retention_by_resolution
 from weir.warehouse.reading.warehouse import open_warehouse
 from weir.workers.timeline import Timelines
@@ -91,6 +102,9 @@ async def open_process(
 ) -> AsyncIterator[Process]:
     """Connect everything that the settings describe, and restore in Redis what PostgreSQL knows."""
     async with AsyncExitStack() as stack:
+        tracer = await stack.enter_async_context(
+            tracing(opentelemetry_variables(), service="weir-api", say=log.warning)
+        )
         counts = ProcessCounts()
         database = Database(
             urls.postgres,
@@ -110,7 +124,7 @@ async def open_process(
         epochs = Epochs(database, stores.broker)
         await epochs.agree(accept_loss=accept_loss)
         observer = PrometheusObserver(CollectorRegistry())
-        broker = Observed(stores.broker, observer, activity=counts)
+        broker = Observed(stores.broker, observer, activity=counts, tracer=tracer)
         definitions, tenants = QueueDefinitions(database), Tenants(database)
         await restore(broker, definitions=definitions, tenants=tenants)
         switch = MetricsSwitch(RedisConnection(url=urls.redis), shards=settings.shards)
@@ -135,10 +149,16 @@ async def open_process(
         operations, events = await _open_operations(
             stack, settings, urls, broker, definitions, activity=counts
         )
+        children = PostgresChildren(database, clock=clock)
         pusher, settler = _exchange(settings.load, operations, broker)
+        pusher = LineagePusher(pusher, children, clock=clock)
         # Webhooks share calls in the room that receives them, queue by queue and in order.
         front = operations.counted(operations.front() if settings.load.admission else DirectPusher(broker))
-        hooks = await open_hooks(database, broker, front, settings.worker, clock=clock)
+        hooks = await open_hooks(database, broker, front, settings.worker, clock=clock, tracer=tracer)
+        if tracer is not None:
+            # The room that receives webhooks writes their spans itself, before they share calls.
+            pusher, settler = TracedPusher(pusher, tracer), TracedSettler(settler, tracer)
+            front = TracedPusher(front, tracer)
         alerts, alert_loops = open_alerting(
             stack,
             settings.alerts,
@@ -161,6 +181,7 @@ async def open_process(
                 Loop(name="emitter", run=emitter.run),
                 Loop(name="sampler", run=sampler.run),
                 Loop(name="presence", run=presence.run),
+                Loop(name="lineage", run=children.run),
                 Loop(name="last-used", run=authenticator.run),
                 *(Loop(name=name, run=run) for name, run in operations.loops().items()),
                 Loop(name="system-events", run=events.run),
@@ -210,6 +231,8 @@ async def open_process(
             pools={"api": database.state, "operations": operations.pool_state},
             pipeline=pipeline_watch(urls, shards=settings.shards),
             metrics_switching=metrics_switching(switch, broker, urls),
+            trace_url=settings.trace_url,
+            writes_spans=tracer is not None,
             metrics_token=_text(settings.api.metrics_token),
         )
         yield Process(services=services, supervisor=supervisor)

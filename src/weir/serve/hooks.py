@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from weir.alerts.rules import follow_spec
 from weir.broker.broker import Broker
@@ -18,6 +19,7 @@ from weir.control.system_events import SystemEvent
 from weir.exchange.seam import Pusher
 from weir.ingress.receive import Receiver
 from weir.ingress.synchronous import SynchronousCommands
+from weir.lineage.children import PostgresChildren
 from weir.model.clock import Clock
 from weir.outbound.address_guard import GuardPolicy, check_url, guarded_client
 from weir.outbound.addresses import parse_networks
@@ -32,6 +34,9 @@ from weir.workers.journal import PostgresJournal
 from weir.workers.run_message import Tools
 from weir.workers.threads import DaemonThreads
 from weir.workers.worker import Worker, WorkerOptions
+
+if TYPE_CHECKING:
+    from weir.tracing.tracer import Tracer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +56,13 @@ class Hooks:
 
 
 async def open_hooks(
-    database: Database, broker: Broker, pusher: Pusher, settings: WorkerSettings, *, clock: Clock
+    database: Database,
+    broker: Broker,
+    pusher: Pusher,
+    settings: WorkerSettings,
+    *,
+    clock: Clock,
+    tracer: Tracer | None = None,
 ) -> Hooks:
     """Receive webhooks as the applied specs say, from the first request on."""
     registry = CurrentSpecs(database)
@@ -61,7 +72,7 @@ async def open_hooks(
     )
     return Hooks(
         registry=registry,
-        receiver=Receiver(registry, pusher, secrets=secret, commands=synchronous, clock=clock),
+        receiver=Receiver(registry, pusher, secrets=secret, commands=synchronous, clock=clock, tracer=tracer),
         specs=open_specs(database, broker, settings),
     )
 
@@ -95,6 +106,7 @@ async def open_worker(
     *,
     presence: Presence,
     count_job: Callable[[], None],
+    tracer: Tracer | None = None,
 ) -> tuple[Worker, tuple[Loop, ...]]:
     """A worker over real stores, and the loops that it needs beside it."""
     registry = CurrentSpecs(database)
@@ -104,6 +116,7 @@ async def open_worker(
     log = PostgresDeliveryLog(database, clock=clock)
     await log.refresh()
     journal = PostgresJournal(database, clock=clock)
+    children = PostgresChildren(database, clock=clock)
     client = await stack.enter_async_context(guarded_client(guard_policy(settings)))
     tools = Tools(
         broker=broker,
@@ -113,11 +126,14 @@ async def open_worker(
         client=client,
         log=log,
         executor=DaemonThreads(),
+        tracer=tracer,
+        children=children,
     )
     loops = (
         Loop(name="store-clock", run=clock.run),
         Loop(name="spec-registry", run=registry.run),
         Loop(name="delivery-log", run=log.run),
         Loop(name="journal", run=journal.run),
+        Loop(name="lineage", run=children.run),
     )
     return Worker(tools, registry, journal, options, presence=presence, count_job=count_job), loops

@@ -13,6 +13,7 @@ from weir.spec.ir import (
     Ordering,
     QueueSpec,
     Retention,
+    TraceMode,
 )
 from weir.spec.read import Notes, SpecSection, label_of, named_blocks, open_block
 from weir.spec.spec_problems import nearest, one_of
@@ -41,6 +42,7 @@ def _queue(entry: SyntaxEntry, notes: Notes) -> QueueSpec:
     default = QueueSpec(name=name)
     ordering = section.choice("ordering", list(Ordering))
     priority = section.whole("priority", at_most=MAX_PRIORITY)
+    trace = section.choice("trace", list(TraceMode))
     window = section.duration_ms("idempotency_window", at_least_ms=1_000)
     spec = QueueSpec(
         name=name,
@@ -51,6 +53,7 @@ def _queue(entry: SyntaxEntry, notes: Notes) -> QueueSpec:
         priority=default.priority if priority is None else priority,
         message_ttl_ms=section.duration_ms("message_ttl"),
         idempotency_window_ms=default.idempotency_window_ms if window is None else window,
+        trace=TraceMode(trace) if trace else default.trace,
         message_type=_message_type(section),
         action=read_action(section),
     )

@@ -62,6 +62,7 @@ def dumped_queue(queue: QueueSpec) -> dict[str, Any]:
             "priority": queue.priority,
             "message_ttl_ms": queue.message_ttl_ms,
             "idempotency_window_ms": queue.idempotency_window_ms,
+            "trace": queue.trace.value,
             **_action(queue.action),
         }
     )

@@ -20,6 +20,15 @@ class Ordering(StrEnum):
     PER_KEY = "per_key"
 
 
+class TraceMode(StrEnum):
+    """Whether the work on a message belongs to the trace that the message was made in."""
+
+    LINK = "link"
+    """In a trace of its own, with a link: a trace stays short however many messages it makes."""
+    CHILD = "child"
+    """In the same trace."""
+
+
 DEFAULT_MAX_AGE_MS = 14 * DAY_MS
 
 
@@ -105,6 +114,7 @@ class QueueSpec:
     """The priority of messages without one, from 0 to 9; 9 is served first."""
     message_ttl_ms: int | None = None
     idempotency_window_ms: int = DAY_MS
+    trace: TraceMode = TraceMode.LINK
     message_type: tuple[MessageField, ...] = ()
     action: Action | None = None
 

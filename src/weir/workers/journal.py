@@ -24,6 +24,7 @@ from weir.model.handling import error_text
 from weir.model.message import Delivery
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.receipts import receipt_of
+from weir.model.trace_context import trace_id_of
 from weir.model.write_buffer import WriteBuffer
 from weir.warehouse.tables import BUCKET_MS
 
@@ -57,6 +58,7 @@ _ATTEMPT = (
     "error",
     "hook",
     "received_at_ms",
+    "trace_id",
 )
 _HANDLER_TIME = (
     "organization",
@@ -209,6 +211,7 @@ def _attempt_row(attempt: AttemptRecord) -> tuple[Any, ...]:
         error_text(attempt.error).replace("\x00", "\ufffd"),
         hook,
         received_at_ms,
+        trace_id_of(delivery.headers),
     )
 
 

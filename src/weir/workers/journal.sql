@@ -1,11 +1,11 @@
 -- name: record_attempts
 -- Add attempts, one row per element of the arrays.
 INSERT INTO weir.message_attempts (organization, project, environment, queue, message_id, attempt, worker,
-                                   enqueued_at_ms, started_at_ms, finished_at_ms, ending, error, hook, received_at_ms)
+                                   enqueued_at_ms, started_at_ms, finished_at_ms, ending, error, hook, received_at_ms, trace_id)
 SELECT * FROM unnest(%(organization)s::text[], %(project)s::text[], %(environment)s::text[], %(queue)s::text[],
                      %(message_id)s::text[], %(attempt)s::int[], %(worker)s::text[], %(enqueued_at_ms)s::bigint[],
                      %(started_at_ms)s::bigint[], %(finished_at_ms)s::bigint[], %(ending)s::text[], %(error)s::text[],
-                     %(hook)s::text[], %(received_at_ms)s::bigint[])
+                     %(hook)s::text[], %(received_at_ms)s::bigint[], %(trace_id)s::text[])
 
 -- name: record_handler_times
 -- Add to the handler times of this worker. Each worker has its own rows, so workers never wait for each other.
@@ -31,7 +31,7 @@ DO UPDATE SET message_id = EXCLUDED.message_id, result = EXCLUDED.result, at_ms 
 -- name: attempts_of_message
 -- The attempts at one message, oldest first.
 SELECT queue, message_id, attempt, worker, enqueued_at_ms, started_at_ms, finished_at_ms, ending, error, hook,
-       received_at_ms
+       received_at_ms, trace_id
 FROM weir.message_attempts
 WHERE message_id = %(message_id)s AND organization = %(organization)s AND project = %(project)s
   AND environment = %(environment)s

@@ -5,36 +5,43 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import orjson
 
 from weir.broker.broker import Broker
-from weir.broker.checks import headers_fit
 from weir.deadletters.lineage import LINEAGE
 from weir.errors import InvalidInput, NotFound, WeirError
+from weir.lineage.children import Child, ChildRecorder, Kinship
 from weir.model.clock import Clock
 from weir.model.handling import Reject, Retry, describe_failure
-from weir.model.message import Delivery, Enqueue, NewMessage
+from weir.model.message import Delivery, Enqueue, Enqueued, NewMessage, headers_fit
+from weir.model.names import QueueRef
+from weir.model.parents import CHAINED_FROM, WORKING_ON
+from weir.model.trace_context import trace_headers_of
 from weir.model.wording import duration
-from weir.outbound.delivery import DeliveryVerdict, OutboundRequest, deliver
+from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict, OutboundRequest, deliver
 from weir.outbound.delivery_log import DeliveryLog, DeliveryRecord
 from weir.spec.cel import compile_mapping
 from weir.spec.ir import DeliverTo, EnqueueTo, MapToCommand, QueueSpec
 from weir.workers.commands import Command, Commands, Context
 from weir.workers.outcome import HandlerOutcome, done, failed, rejected
 from weir.workers.own_context import OwnContext
+from weir.workers.traced_run import trace_request, trace_run
 from weir.workers.variables import variables_of
+
+if TYPE_CHECKING:
+    from weir.tracing.tracer import Tracer
 
 Secrets = Callable[[str], str | None]
 """The value of a secret by the name of its environment variable."""
 
 # When a message for a full queue is tried again.
 BUSY_DELAY_MS = 1_000
-CHAINED_FROM = "weir-chained-from"
 # When a message of a disabled endpoint is tried again: somebody has to enable the endpoint first.
 DISABLED_DELAY_MS = 300_000
 
@@ -50,6 +57,10 @@ class Tools:
     client: httpx2.AsyncClient
     log: DeliveryLog
     executor: Executor
+    tracer: Tracer | None = None
+    """Writes spans; None if this worker writes none."""
+    children: ChildRecorder | None = None
+    """Records the messages that `enqueue` chains from others; None if nobody asks for them."""
 
 
 async def run(
@@ -60,7 +71,10 @@ async def run(
     The action has context variables of its own. Only a cancellation is raised.
     """
     started = asyncio.get_running_loop().time()
-    action = OwnContext(_act(delivery, spec, tools))
+    acting = _act(delivery, spec, tools)
+    action = OwnContext(
+        acting if tools.tracer is None else trace_run(acting, delivery, spec, tracer=tools.tracer)
+    )
     if action.finished:
         return action.result
     on_waiting()
@@ -100,6 +114,7 @@ async def _command(delivery: Delivery, spec: QueueSpec, action: MapToCommand, to
         return failed(f"no command `{name}` is registered here; {hint}".rstrip("; "))
     inputs = _inputs(delivery, spec, action.inputs)
     context = _context(delivery) if command.takes_context else None
+    WORKING_ON.set(delivery.message_id)
     return await run_command(command, inputs, context, tools.executor)
 
 
@@ -132,7 +147,8 @@ async def run_command(
     try:
         if command.is_async:
             return done(await command.handler(**arguments))
-        call = partial(command.handler, **arguments)
+        # A thread has no context variables of its own: it gets those of this message.
+        call = partial(copy_context().run, partial(command.handler, **arguments))
         return done(await asyncio.get_running_loop().run_in_executor(executor, call))
     except Reject as error:
         return rejected(describe_failure(error))
@@ -158,8 +174,9 @@ async def _deliver(delivery: Delivery, action: DeliverTo, tools: Tools) -> Handl
         content_type=delivery.headers.get("content-type", "application/json"),
         secrets=secrets,
         timeout_ms=action.timeout_ms,
+        headers=trace_headers_of(delivery.headers),
     )
-    outcome = await deliver(tools.client, request, now_ms=now_ms)
+    outcome = await _request(request, tools, now_ms=now_ms)
     tools.log.record(
         DeliveryRecord(
             queue=delivery.queue,
@@ -182,13 +199,21 @@ async def _deliver(delivery: Delivery, action: DeliverTo, tools: Tools) -> Handl
             return failed(outcome.error or "the delivery failed", delay_ms=outcome.retry_after_ms)
 
 
+async def _request(request: OutboundRequest, tools: Tools, *, now_ms: int) -> DeliveryOutcome:
+    if tools.tracer is None:
+        return await deliver(tools.client, request, now_ms=now_ms)
+    return await trace_request(
+        tools.tracer, request, lambda traced: deliver(tools.client, traced, now_ms=now_ms)
+    )
+
+
 async def _enqueue(delivery: Delivery, spec: QueueSpec, action: EnqueueTo, tools: Tools) -> HandlerOutcome:
     """Put the message into the next queue, with its id as idempotency key: a second attempt adds nothing."""
     payload, headers = delivery.payload, delivery.headers
     if action.inputs:
         values = _inputs(delivery, spec, action.inputs)
         payload = orjson.dumps(values, default=_plain)
-        headers = {"content-type": "application/json"}
+        headers = {"content-type": "application/json", **trace_headers_of(delivery.headers)}
     message = NewMessage(
         payload=payload,
         headers=_chained_headers(headers, delivery.message_id),
@@ -199,14 +224,37 @@ async def _enqueue(delivery: Delivery, spec: QueueSpec, action: EnqueueTo, tools
     )
     target = delivery.queue.scope.queue(action.queue)
     try:
-        (answer,) = await tools.broker.enqueue(target, [message])
+        answer = await _chain(target, message, tools)
     except NotFound as error:
         return failed(error.message)
     match answer.outcome:
         case Enqueue.ACCEPTED | Enqueue.DUPLICATE | Enqueue.KEY_REUSED:
+            _record_child(target, answer, delivery, tools)
             return done({"queue": action.queue, "message_id": answer.message_id})
         case Enqueue.FULL | Enqueue.GATED:
             return failed(f"queue `{action.queue}` takes nothing now", delay_ms=BUSY_DELAY_MS)
+
+
+async def _chain(target: QueueRef, message: NewMessage, tools: Tools) -> Enqueued:
+    if tools.tracer is None:
+        (answer,) = await tools.broker.enqueue(target, [message])
+        return answer
+    with tools.tracer.forwarding(target, [message]) as sent:
+        (answer,) = await tools.broker.enqueue(target, sent.messages)
+        return answer
+
+
+def _record_child(target: QueueRef, answer: Enqueued, parent: Delivery, tools: Tools) -> None:
+    if tools.children is not None:
+        tools.children.record(
+            Child(
+                queue=target,
+                message_id=answer.message_id,
+                parent_id=parent.message_id,
+                kind=Kinship.CHAINED,
+                at_ms=tools.clock.now_ms(),
+            )
+        )
 
 
 def _chained_headers(headers: Mapping[str, str], message_id: str) -> Mapping[str, str]:

@@ -7,7 +7,7 @@ batches, and the other packages keep the rest anyway.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weir.broker.broker import Broker
@@ -15,10 +15,12 @@ from weir.control.database import Database, Row
 from weir.control.scopes import scope_names
 from weir.control.sql import load_queries
 from weir.errors import NotFound
+from weir.lineage.children import NO_RELATIVES, Kinship, Lineage, Relative, lineage_of
 from weir.model.ids import MessageId, check_id, id_time_ms
 from weir.model.message import DeathReason
 from weir.model.names import EnvironmentRef
 from weir.model.receipts import receipt_of
+from weir.model.trace_context import trace_id_of
 from weir.outbound.delivery_log import PostgresDeliveryLog
 from weir.workers.journal import ATTEMPTS_KEPT_MS, attempts_of, result_of
 
@@ -52,6 +54,10 @@ class Timeline:
     """The operation that holds it and is not executed yet."""
     has_letter: bool = False
     """Whether it is a dead letter, redriven or not."""
+    lineage: Lineage = NO_RELATIVES
+    """Its parent and its children."""
+    trace_id: str | None = None
+    """The trace that it was made in, as its dead letter or its attempts say."""
 
 
 class Timelines:
@@ -73,10 +79,11 @@ class Timelines:
         origin = await self._database.fetch_one(SQL["replay_of_message"], created_ms=created_ms, **about)
         deliveries = await self.log.of_message(scope, message_id)
         result = await result_of(self._database, scope, message_id)
+        lineage = _with_redrives(await lineage_of(self._database, scope, message_id), death, origin)
         rows = [*attempts, *([death] if death else []), *operations, *([origin] if origin else [])]
         queue = rows[0]["queue"] if rows else None
         held_in = await self._find_holder(scope, MessageId(message_id), queue)
-        if not rows and held_in is None:
+        if not rows and held_in is None and lineage == NO_RELATIVES:
             raise NotFound(f"nothing is known about message `{message_id}` here")
         receipt = await self._read_receipt(scope, held_in, MessageId(message_id), attempts)
         # A message in an operation that is not executed yet is not in the queue.
@@ -94,7 +101,7 @@ class Timelines:
         ]
         return Timeline(
             message_id=message_id,
-            queue=queue or held_in,
+            queue=queue or held_in or lineage.queue,
             state=_state(attempts, death, held=held_in is not None),
             moments=_ordered(
                 beginning,
@@ -105,6 +112,8 @@ class Timelines:
             attempts=tuple(attempts),
             waits_in=next((row["id"] for row in operations if row["status"] in _UNFINISHED), None),
             has_letter=death is not None,
+            lineage=lineage,
+            trace_id=_trace_id(attempts, death),
         )
 
     async def _find_holder(
@@ -248,6 +257,36 @@ def _death(row: Row | None, *, after_ms: int) -> list[tuple[int, Moment]]:
         moment = Moment(at_ms=row["replayed_at_ms"], what="redriven", details=_known(redrive))
         found.append((max(row["replayed_at_ms"], died_ms), moment))
     return found
+
+
+def _with_redrives(recorded: Lineage, death: Row | None, origin: Row | None) -> Lineage:
+    """The lineage with the letter that a message replays, and with the replay of its own letter."""
+    parent = recorded.parent
+    letter_id = death["replay_of"] if death is not None and origin is None else None
+    if origin is not None:
+        parent = Relative(
+            message_id=origin["letter_id"],
+            kind=Kinship.REDRIVEN,
+            queue=origin["queue"],
+            at_ms=origin["replayed_at_ms"],
+        )
+    elif letter_id is not None:
+        parent = Relative(message_id=letter_id, kind=Kinship.REDRIVEN)
+    if death is None or death["replay_id"] is None:
+        return replace(recorded, parent=parent)
+    replay = Relative(
+        message_id=death["replay_id"],
+        kind=Kinship.REDRIVEN,
+        queue=death["queue"],
+        at_ms=death["replayed_at_ms"],
+    )
+    return replace(recorded, parent=parent, children=(replay, *recorded.children))
+
+
+def _trace_id(attempts: list[Row], death: Row | None) -> str | None:
+    if death is not None:
+        return trace_id_of(death["envelope"]["headers"])
+    return attempts[-1]["trace_id"] if attempts else None
 
 
 def _state(attempts: list[Row], death: Row | None, *, held: bool) -> str:

@@ -1,7 +1,7 @@
 -- name: death_of_message
 -- The dead letter of a message, with its replay if there was one.
 SELECT c.queue, l.enqueued_at_ms, l.died_at_ms, l.attempts, l.max_attempts, l.reason, l.error, l.replay_of::text,
-       l.replay_id::text, l.replayed_at_ms, l.replay_result
+       l.replay_id::text, l.replayed_at_ms, l.replay_result, l.envelope
 FROM weir.dead_letters AS l
 JOIN weir.consumers AS c USING (consumer_key)
 WHERE l.id = %(message_id)s::uuid AND c.organization = %(organization)s AND c.project = %(project)s

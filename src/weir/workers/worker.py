@@ -27,6 +27,7 @@ from weir.workers.renew import Renewer
 from weir.workers.run_message import Tools
 from weir.workers.settle_batches import SettleBatches
 from weir.workers.slots import Slots
+from weir.workers.traced_run import trace_settlement
 
 log = structlog.get_logger("weir.workers")
 # How long running handlers may take to finish when the worker stops.
@@ -200,6 +201,9 @@ class Worker:
             self._count_job()
 
     def _record(self, held: HeldMessage, outcome: HandlerOutcome, ending: str) -> None:
+        if self._tools.tracer is not None:
+            now_ms = self._tools.clock.now_ms()
+            trace_settlement(self._tools.tracer, held, outcome, ending=ending, now_ms=now_ms)
         self._journal.record(
             AttemptRecord(
                 delivery=held.delivery,

@@ -20,6 +20,7 @@ from weir.api.schemas.messages import (
     MessageListView,
     MessageView,
     MomentView,
+    RelativeView,
     ShownState,
     StateCountsView,
     TimelineView,
@@ -28,6 +29,7 @@ from weir.api.schemas.messages import (
 )
 from weir.api.services import Services, present
 from weir.errors import ControlUnavailable, InvalidInput
+from weir.lineage.children import Relative
 from weir.model.inspection import (
     MAX_PAGE,
     MAX_SEARCH_BYTES,
@@ -90,7 +92,7 @@ async def list_messages(
 async def show_message(message_id: str, access: Reader, services: App) -> Response:
     """Everything about a message: where it is now, its payload, its attempts and its timeline."""
     found = await look_up(services, access.environment, message_id)
-    document = _message_view(found).model_dump(mode="json")
+    document = _message_view(found, trace_url=services.trace_url).model_dump(mode="json")
     if found.detail is not None:
         document["message"] |= payload_members(found.detail.payload, found.detail.headers.get("content-type"))
     return Response(orjson.dumps(document), media_type="application/json")
@@ -159,7 +161,8 @@ async def _list_queued(
     )
 
 
-def _message_view(found: FoundMessage) -> MessageView:
+def _message_view(found: FoundMessage, *, trace_url: str | None) -> MessageView:
+    lineage, trace_id = found.lineage, found.trace_id
     return MessageView(
         message_id=found.message_id,
         queue=found.queue,
@@ -172,7 +175,16 @@ def _message_view(found: FoundMessage) -> MessageView:
         ],
         operation_id=found.operation_id,
         see=found.see,
+        trace_id=trace_id,
+        trace_url=trace_url.replace("{trace_id}", trace_id) if trace_url and trace_id else None,
+        parent=None if lineage.parent is None else _relative_view(lineage.parent),
+        children=[_relative_view(child) for child in lineage.children],
+        more_children=lineage.more_children,
     )
+
+
+def _relative_view(relative: Relative) -> RelativeView:
+    return RelativeView(**{name: getattr(relative, name) for name in RelativeView.model_fields})
 
 
 def _moments(timeline: Timeline) -> list[MomentView]:

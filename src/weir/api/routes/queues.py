@@ -141,6 +141,7 @@ def _spec(ref: QueueRef, body: QueueBody, *, known: QueueDefinition | None) -> Q
         priority=body.priority,
         message_ttl_ms=body.message_ttl_ms,
         idempotency_window_ms=body.idempotency_window_ms,
+        trace=body.trace,
         retention=Retention(**body.retention.model_dump()),
         delivery=replace(before.delivery, **body.delivery.model_dump()),
     )
@@ -153,6 +154,7 @@ def _body(spec: QueueSpec) -> QueueBody:
         priority=spec.priority,
         message_ttl_ms=spec.message_ttl_ms,
         idempotency_window_ms=spec.idempotency_window_ms,
+        trace=spec.trace,
         retention=RetentionBody(max_age_ms=spec.retention.max_age_ms, max_depth=spec.retention.max_depth),
         delivery=_delivery(spec.delivery),
     )

@@ -9,6 +9,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from weir.api.schemas.operations import OperationView
+from weir.lineage.children import KEPT_MS, MAX_CHILDREN, Kinship
+from weir.model.durations import DAY_MS
 from weir.model.inspection import PREVIEW_BYTES, ListedMessage, MessageState
 
 
@@ -124,6 +126,18 @@ class WaitingMessageView(BaseModel):
     behind_id: str | None = Field(description="The head of its key, if it is blocked and the head is known.")
 
 
+class RelativeView(BaseModel):
+    """The parent or a child of a message."""
+
+    message_id: str
+    kind: Kinship = Field(
+        description="How the younger came from the older: `chained` by its handler or its queue's `enqueue`, "
+        "`redriven` from its dead letter, or `copied` to tell a dead letter queue of its death."
+    )
+    queue: str | None = Field(description="Its queue, if that is known.")
+    at_ms: int | None = Field(description="When the younger of both was made, if that is known.")
+
+
 class MessageView(TimelineView):
     """Everything about one message: where it is now, its attempts, and what happened to it."""
 
@@ -136,6 +150,14 @@ class MessageView(TimelineView):
     attempts: list[AttemptView] = Field(description="Attempts that workers recorded, oldest first.")
     operation_id: str | None = Field(description="The operation that it waits in, if it is queued.")
     see: str | None = Field(description="Where to read on: its operation or its dead letter.")
+    trace_id: str | None = Field(description="The trace that it was made in, if its headers name one.")
+    trace_url: str | None = Field(description="The page of that trace, if the server knows where it is.")
+    parent: RelativeView | None = Field(description="The message that it came from.")
+    children: list[RelativeView] = Field(
+        description=f"Messages that came from it, at most {MAX_CHILDREN} beside a redrive. They are known "
+        f"for {KEPT_MS // DAY_MS} days."
+    )
+    more_children: bool = Field(description="Whether there are more.")
 
 
 WaitReason = Literal[

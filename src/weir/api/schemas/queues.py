@@ -9,7 +9,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictBool, Str
 from weir.api.schemas.shared import Count, Delay, Name, Schema, Span
 from weir.model.durations import DAY_MS
 from weir.model.limits import MAX_LEASE_MS, MAX_PRIORITY, MAX_SPAN_MS
-from weir.spec.ir import DEFAULT_MAX_AGE_MS, DeliveryPolicy, Ordering, QueueSpec
+from weir.spec.ir import DEFAULT_MAX_AGE_MS, DeliveryPolicy, Ordering, QueueSpec, TraceMode
 
 _DELIVERY = DeliveryPolicy()
 _QUEUE = QueueSpec(name="")
@@ -62,6 +62,11 @@ class QueueBody(Schema):
     )
     message_ttl_ms: Span | None = None
     idempotency_window_ms: Annotated[StrictInt, Field(ge=0, le=MAX_SPAN_MS)] = _QUEUE.idempotency_window_ms
+    trace: TraceMode = Field(
+        default=_QUEUE.trace,
+        description="How the work on a message is joined to the trace that made it: by a `link`, or as a "
+        "`child` in the same trace.",
+    )
     retention: RetentionBody = RetentionBody()
     delivery: DeliveryBody = DeliveryBody()
 

@@ -328,6 +328,8 @@ export type WaitingMessage = {
   behind_id: string | null;
 };
 
+export type Relative = { message_id: string; kind: "chained" | "redriven" | "copied"; queue: string | null; at_ms: number | null };
+
 export type MessageNow = {
   message_id: string;
   queue: string | null;
@@ -337,6 +339,11 @@ export type MessageNow = {
   attempts: Attempt[];
   operation_id: string | null;
   see: string | null;
+  trace_id: string | null;
+  trace_url: string | null;
+  parent: Relative | null;
+  children: Relative[];
+  more_children: boolean;
 };
 
 export type WaitPart = { reason: string; waited_ms: number; text: string };

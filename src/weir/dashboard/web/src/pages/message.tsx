@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { get } from "../api/http";
-import type { Attempt, Me, MessageNow, WaitingMessage, Why } from "../api/types";
+import type { Attempt, Me, MessageNow, Relative, WaitingMessage, Why } from "../api/types";
 import { count, duration, moment, until } from "../lib/format";
 import { mayWrite } from "../lib/rights";
 import { usePoll } from "../state/poll";
@@ -35,6 +35,7 @@ function Shown({ id, me }: { id: string; me: Me }) {
         <>
           <Facts now={now} />
           {(now.message || now.state === "queued") && <Waited path={path} />}
+          {(now.parent || now.children.length > 0) && <Relatives now={now} />}
           {now.attempts.length > 0 && <Attempts attempts={now.attempts} />}
           {now.message && <Payload message={now.message} />}
           <section class="panel" aria-label="Timeline">
@@ -109,6 +110,11 @@ function Facts({ now }: { now: MessageNow }) {
           </>
         )}
       </dl>
+      {now.trace_id && (
+        <p>
+          Trace <TraceId now={now} />
+        </p>
+      )}
       {message?.behind_id && (
         <p>
           Waits behind <a href={messageLink(message.behind_id)}>{message.behind_id}</a>, the head of its key.
@@ -120,6 +126,43 @@ function Facts({ now }: { now: MessageNow }) {
           <pre>{message.last_error}</pre>
         </>
       )}
+    </section>
+  );
+}
+
+function TraceId({ now }: { now: MessageNow }) {
+  const id = <code>{now.trace_id}</code>;
+  return now.trace_url ? (
+    <a href={now.trace_url} target="_blank" rel="noreferrer">
+      {id}
+    </a>
+  ) : (
+    id
+  );
+}
+
+function Relatives({ now }: { now: MessageNow }) {
+  const rows = [...(now.parent ? [{ role: "Parent", ...now.parent }] : []), ...now.children.map((child) => ({ role: "Child", ...child }))];
+  const columns: Column<Relative & { role: string }>[] = [
+    { key: "role", label: "Relative", cell: (row) => row.role },
+    { key: "kind", label: "How", cell: (row) => row.kind },
+    {
+      key: "id",
+      label: "Message",
+      cell: (row) => (
+        <a href={messageLink(row.message_id)}>
+          <code>{row.message_id}</code>
+        </a>
+      ),
+    },
+    { key: "queue", label: "Queue", cell: (row) => row.queue ?? "" },
+    { key: "made", label: "Made", cell: (row) => row.at_ms !== null && <When at={row.at_ms} /> },
+  ];
+  return (
+    <section class="panel" aria-label="Relatives">
+      <h2>Relatives</h2>
+      <Table caption="Messages that this one came from, or that came from it" rows={rows} columns={columns} rowKey={(row) => `${row.role} ${row.message_id}`} sort="" />
+      {now.more_children && <p>It has more children than these.</p>}
     </section>
   );
 }
