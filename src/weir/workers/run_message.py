@@ -134,6 +134,10 @@ async def run_command(
             return done(await command.handler(**arguments))
         call = partial(command.handler, **arguments)
         return done(await asyncio.get_running_loop().run_in_executor(executor, call))
+    except asyncio.CancelledError:
+        if context is not None:
+            context.cancelled.set()
+        raise
     except Reject as error:
         return rejected(describe_failure(error))
     except Retry as error:
