@@ -127,6 +127,9 @@ async def test_one_bad_item_stops_the_whole_batch(client: httpx2.AsyncClient, qu
         ("/api/v1/ack/batch", {"acknowledgments": []}),
         ("/api/v1/nack", {"queue": "q", "id": new_id(), "lease": "x", "delay_ms": -1}),
         ("/api/v1/extend", {"queue": "q", "id": new_id(), "lease": "x"}),
+        ("/api/v1/revoked", {}),
+        ("/api/v1/revoked", {"leases": []}),
+        ("/api/v1/revoked", {"leases": [{"queue": "q", "id": new_id(), "lease": "x", "more": 1}]}),
     ],
 )
 async def test_wrong_requests_are_invalid(client: httpx2.AsyncClient, path: str, body: Any) -> None:

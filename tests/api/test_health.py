@@ -13,7 +13,7 @@ from weir.api.app import create_app
 from weir.api.prometheus import MAX_QUEUES, queue_families
 from weir.api.services import ReadinessProbe, Services
 from weir.errors import BrokerUnavailable
-from weir.model.message import QueueState
+from weir.model.message import NewMessage, QueueState
 
 from .harness import Tenant, define, make_client
 
@@ -54,11 +54,15 @@ async def test_metrics_show_the_tenant_its_own_queues(
         await define(services, side.environment, 'odd "name"\\')
     items = [{"queue": 'odd "name"\\', "payload": 1}] * 3
     await tenant.client.post("/api/v1/push", json={"items": items})
+    queue = tenant.environment.queue('odd "name"\\')
+    (cancelled,) = await services.broker.enqueue(queue, [NewMessage(payload=b"1")])
+    await services.broker.cancel(queue, [cancelled.message_id])
     text = (await tenant.client.get("/metrics")).text
     families = {family.name: family for family in parse_text(text)}
     (depth,) = families["weir_queue_depth"].samples
     assert (depth.value, depth.labels["queue"]) == (3, 'odd "name"\\')
-    assert families["weir_messages_enqueued"].samples[0].value == 3
+    assert families["weir_messages_enqueued"].samples[0].value == 4
+    assert families["weir_messages_cancelled"].samples[0].value == 1
     assert families["weir_environment_depth"].samples[0].value == 3
     assert families["weir_build_info"].samples[0].value == 1
     assert other.environment.organization not in text

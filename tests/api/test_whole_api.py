@@ -180,6 +180,7 @@ def body_of(operation: dict[str, Any], ids: dict[str, str]) -> Any:
         "nack_message": lease,
         "extend_lease": {**lease, "lease_ms": 1_000},
         "ack_messages": {"acknowledgments": [lease]},
+        "revoked_leases": {"leases": [lease]},
         "pop_messages": {},
         "define_queue": {"concurrency": 7},
     }

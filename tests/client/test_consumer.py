@@ -146,6 +146,28 @@ async def test_a_lost_lease_stops_the_handler_and_settles_nothing() -> None:
     assert server.verbs() == {"next": "ack"}
 
 
+async def test_a_server_that_does_not_know_the_question_is_asked_once() -> None:
+    server, asked = Server("m"), []
+
+    async def older(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path == "/api/v1/revoked":
+            asked.append(request)
+            return problem(404, "not_found")
+        return await server(request)
+
+    async def handle(message: ReceivedMessage) -> None:
+        await asyncio.sleep(1.3)
+
+    async with client(older) as weir:
+        consumer = Consumer(weir, "q", handle, wait=0)
+        running = asyncio.create_task(consumer.run())
+        await server.until_settled(1)
+        consumer.stop()
+        await running
+    assert server.verbs() == {"m": "ack"}
+    assert len(asked) == 1
+
+
 async def test_a_consumer_that_is_cancelled_gives_its_messages_back_at_once() -> None:
     server, started = Server("m"), asyncio.Event()
 

@@ -62,6 +62,7 @@ REQUESTS: tuple[Asked, ...] = (
     asked("POST /api/v1/ack/batch", {"acknowledgments": [{**_LEASE, "status": "completed"}]}),
     asked("POST /api/v1/nack", {**_LEASE, "error": "x"}),
     asked("POST /api/v1/extend", {**_LEASE, "lease_ms": 30_000}),
+    asked("POST /api/v1/revoked", {"leases": [_LEASE]}),
     asked("GET /api/v1/queues"),
     asked("GET /api/v1/queues/{queue}", queue=QUEUE),
     asked("PUT /api/v1/queues/{queue}", {}, queue="third"),

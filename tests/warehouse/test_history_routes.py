@@ -129,7 +129,7 @@ async def test_the_source_shape_comes_with_percentiles_totals_and_kinds(
         [
             moment(
                 queue,
-                counts={"enqueued": 3, "dequeued": 2, "acked": 2, "nacked": 2},
+                counts={"enqueued": 3, "dequeued": 2, "acked": 2, "nacked": 2, "cancelled": 7},
                 gauges={"queue_length": 120, "running": 8, "queue_limit": 10, "oldest_age_ms": 8_200},
                 lows={"queue_length": 100},
                 odometers={"acked": 77},
@@ -144,7 +144,9 @@ async def test_the_source_shape_comes_with_percentiles_totals_and_kinds(
     QueueMetrics.model_validate(document)
     assert (document["queue"], document["resolution"], len(document["timeseries"])) == ("a/b:c ✓", "5s", 360)
     point = next(point for point in document["timeseries"] if point["kind"] == "measured")
-    assert point["throughput"] == {"enqueued": 3, "dequeued": 2, "completed": 2, "completed_per_s": 0.4}
+    assert point["throughput"] == {
+        "enqueued": 3, "dequeued": 2, "completed": 2, "completed_per_s": 0.4, "cancelled": 7,
+    }  # fmt: skip
     assert point["queue_depth"] == {"max": 120, "min": 100, "avg": 120}
     assert point["latency"]["avg_wait_ms"] == 1_500
     assert (point["latency"]["min_age_ms"], point["latency"]["avg_age_ms"]) == (8_200, 8_200)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from support.warehouse import WarehouseRig as Rig
 from weir.errors import InvalidInput, WarehouseUnavailable
 from weir.model.durations import HOUR_MS, MINUTE_MS
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.telemetry.events import FINAL_COUNTERS, QUEUE_COUNTERS
 from weir.telemetry.process_counts import ProcessCounts
 from weir.warehouse.reading.periods import Resolution, Window
 from weir.warehouse.reading.questions import ask_tenant, operator_queries, tenant_queries
@@ -194,12 +196,11 @@ async def test_an_environment_adds_its_queues_up(rig: Rig, environment: Environm
 
 
 async def test_queues_can_be_ranked_by_every_figure(rig: Rig, environment: EnvironmentRef) -> None:
-    counted = ("enqueued", "dequeued", "acked", "nacked", "dead", "expired", "lapsed", "refused")
     moments = [
         Moment(
             queue=environment.queue(f"q{number}"),
             at_ms=NOW_MS - 60_000,
-            counts={**dict.fromkeys(counted, number * number), "acked": number},
+            counts={**dict.fromkeys(QUEUE_COUNTERS, number * number), "acked": number},
             gauges={"queue_length": number, "running": number, "queue_limit": 10, "oldest_age_ms": number},
             waits_ms=[100 * number] * 3,
         )
@@ -227,6 +228,35 @@ async def test_the_rate_in_a_ranking_is_over_the_time_that_was_read(
     (totals,) = await rig.warehouse.top.of(environment, rig.last(MINUTE_MS), by=By.ACKED, limit=1)
     assert totals.acked_per_s == pytest.approx(2.0, rel=0.1)
     await rig.aclose()
+
+
+async def test_cancelled_messages_make_a_backlog_smaller(rig: Rig, environment: EnvironmentRef) -> None:
+    at_ms = NOW_MS - 2 * HOUR_MS
+    moments = [
+        Moment(queue=environment.queue(name), at_ms=at_ms, counts=counts, gauges={"queue_length": 10})
+        for name, counts in (("left", {"enqueued": 5, "cancelled": 8}), ("stays", {"enqueued": 5}))
+    ]
+    land_moments(rig.connection, moments)
+    start_ms = at_ms - at_ms % HOUR_MS
+    over = Window(
+        start_ms=start_ms, end_ms=start_ms + HOUR_MS, resolution=Resolution.MINUTE, step_ms=MINUTE_MS
+    )
+    left, stays = await rig.warehouse.top.of(environment, over, by=By.CANCELLED, limit=2)
+    assert (left.queue, left.counters["cancelled"]) == ("left", 8)
+    assert (left.drain_ms < math.inf, stays.drain_ms) == (True, math.inf)
+
+
+@pytest.mark.parametrize("counter", FINAL_COUNTERS)
+async def test_all_that_left_counts_for_the_pace(rig: Rig, queue: QueueRef, counter: str) -> None:
+    land_moments(
+        rig.connection,
+        [Moment(queue=queue, at_ms=NOW_MS - 1_000, counts={counter: 50}, gauges={"queue_length": 10})],
+    )
+    environment = queue.scope
+    found = await rig.warehouse.flows.paces(environment, [queue.queue], end_ms=NOW_MS)
+    assert sum(found[queue.queue].left) == 50
+    everywhere = await rig.warehouse.windows.paces([environment], end_ms=NOW_MS)
+    assert everywhere[queue].leaving > 0
 
 
 async def test_a_ranking_of_none_or_too_many_is_refused(rig: Rig, environment: EnvironmentRef) -> None:

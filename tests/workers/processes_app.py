@@ -14,7 +14,11 @@ app = Commands()
 @app.command("Thing.Do")
 async def do(number: int, pause_s: float, context: Context) -> None:
     _note("began", number, context.attempt)
-    await asyncio.sleep(pause_s)
+    try:
+        await asyncio.sleep(pause_s)
+    except asyncio.CancelledError:
+        _note("cancelled", number, context.attempt)
+        raise
     _note("ended", number, context.attempt)
 
 

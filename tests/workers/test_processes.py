@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,8 @@ from support.waiting import until
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
+from weir.model.ids import MessageId
+from weir.model.inspection import Touched
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
 from weir.redis_client import connect
@@ -27,6 +30,8 @@ from weir.serve.hooks import open_specs
 from weir.settings import Settings, WorkerSettings
 from weir.spec.language import read_spec
 from weir.telemetry.live_workers import LiveWorkers
+from weir.workers.journal import attempts_of
+from weir.workers.timeline import Timelines
 
 # Python needs a second to import a worker, and ten on a machine that is busy with other tests.
 START_S = 60.0
@@ -62,11 +67,12 @@ class Place:
     postgres_url: str
     folder: Path
 
-    async def put(self, numbers: range, *, pause_s: float) -> None:
+    async def put(self, numbers: range, *, pause_s: float) -> list[MessageId]:
         payloads = [orjson.dumps({"number": number, "pause_s": pause_s}) for number in numbers]
-        await self.broker.enqueue(
+        answers = await self.broker.enqueue(
             self.environment.queue("Q"), [NewMessage(payload=payload) for payload in payloads]
         )
+        return [answer.message_id for answer in answers]
 
     def notes(self, what: str) -> list[Note]:
         path = self.folder / "notes"
@@ -166,6 +172,31 @@ async def test_a_stop_lets_handlers_finish_and_loses_nothing(place: Place) -> No
     assert set(began.values()) == {1}, "nothing ran twice"
     state = await place.broker.state(place.environment.queue("Q"))
     assert (state.running, state.depth) == (0, 60 - len(ended))
+
+
+async def test_a_message_that_is_cancelled_while_it_runs_stops_within_a_second(place: Place) -> None:
+    queue = place.environment.queue("Q")
+    async with place.supervised("--concurrency", "3") as supervisor:
+        ids = await place.put(range(2), pause_s=60)
+        await until(lambda: len(place.notes("began")) == 2, within_s=START_S)
+        asked = time.monotonic()
+        assert await place.broker.cancel(queue, ids) == [Touched.REVOKED] * 2
+        await until(lambda: len(place.notes("cancelled")) == 2, within_s=START_S)
+        assert time.monotonic() - asked < 1.5, "a second, and some time to note it"
+        await place.put(range(2, 3), pause_s=0)
+        await until(lambda: place.notes("ended"), within_s=START_S)
+        supervisor.send_signal(signal.SIGTERM)
+        await until(lambda: supervisor.poll() is not None, within_s=START_S)
+    assert {note.number for note in place.notes("began")} == {0, 1, 2}
+    assert {note.attempt for note in place.notes("began")} == {1}, "nothing was tried again"
+    async with Database(place.postgres_url, max_size=1) as database:
+        attempts = [row for one in ids for row in await attempts_of(database, place.environment, one)]
+        assert [row["ending"] for row in attempts] == ["cancelled"] * 2
+        timeline = await Timelines(database, place.broker).of(place.environment, ids[0])
+    assert timeline.state == "cancelled"
+    assert timeline.moments[-1].what == "attempt cancelled"
+    state = await place.broker.state(queue)
+    assert (state.running, state.depth, state.delayed) == (0, 0, 0)
 
 
 async def test_each_process_is_a_worker_of_its_own(place: Place) -> None:

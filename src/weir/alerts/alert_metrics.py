@@ -22,6 +22,7 @@ class Metric(StrEnum):
     OLDEST_AGE = "oldest_age"
     DEAD_LETTERS = "dead_letters"
     EXPIRIES = "expiries"
+    CANCELLATIONS = "cancellations"
     THROUGHPUT = "throughput"
     DRAIN_TIME = "drain_time"
     EXPIRING = "expiring"
@@ -83,6 +84,9 @@ CATALOGUE: Mapping[Metric, MetricDescription] = MappingProxyType(
         Metric.OLDEST_AGE: _queue("ms", Over.HOLDS, "Age of the oldest waiting message."),
         Metric.DEAD_LETTERS: _queue("messages", Over.ADDS_UP, "Messages that died in the window."),
         Metric.EXPIRIES: _queue("messages", Over.ADDS_UP, "Messages that expired in the window."),
+        Metric.CANCELLATIONS: _queue(
+            "messages", Over.ADDS_UP, "Messages that somebody cancelled in the window."
+        ),
         Metric.THROUGHPUT: _queue("messages/s", Over.ADDS_UP, "Messages done per second."),
         Metric.DRAIN_TIME: _queue(
             "ms", Over.ADDS_UP, "Time until the backlog is gone at the window's rates; endless if it grows."

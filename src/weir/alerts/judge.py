@@ -9,6 +9,7 @@ from weir.alerts.alert_metrics import Metric
 from weir.alerts.forecast import expiring
 from weir.alerts.machine import Level, Observation
 from weir.alerts.rule import RuleDraft
+from weir.telemetry.events import count_left
 from weir.warehouse.reading.arithmetic import ATTEMPT_ENDS, drain_ms, error_rate, mean, per_second
 from weir.warehouse.reading.pace import Pace
 from weir.warehouse.reading.windows import Levels, Percentiles, Sums
@@ -87,7 +88,6 @@ def from_sums(
     pace = pace or Pace()
     counts = sums.counts
     at_rest = sums.backlog == 0 and sums.running == 0
-    left = counts["acked"] + counts["dead"] + counts["expired"]
     match metric:
         case Metric.LATENCY_MEAN:
             value = mean(sums.wait_sum_ms, sums.wait_count)
@@ -97,11 +97,15 @@ def from_sums(
             value = float(counts["dead"] + counts["expired"])
         case Metric.EXPIRIES:
             value = float(counts["expired"])
+        case Metric.CANCELLATIONS:
+            value = float(counts["cancelled"])
         case Metric.THROUGHPUT:
             value = per_second(counts["acked"], span_ms)
         case Metric.DRAIN_TIME:
             value = min(
-                drain_ms(backlog=sums.backlog, arrived=counts["enqueued"], left=left, span_ms=span_ms),
+                drain_ms(
+                    backlog=sums.backlog, arrived=counts["enqueued"], left=count_left(counts), span_ms=span_ms
+                ),
                 pace.drain_ms(sums.backlog),
             )
         case Metric.EXPIRING:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from weir.model.names import QueueRef
+from weir.telemetry.events import FINAL_COUNTERS
 from weir.telemetry.live_workers import LiveWorker
 from weir.warehouse.reading.arithmetic import mean, per_second
 from weir.warehouse.reading.pace import Pace
@@ -28,8 +29,8 @@ class Flow:
 
     @property
     def left(self) -> int:
-        """Messages that were acked, died or expired."""
-        return self.count("acked") + self.count("dead") + self.count("expired")
+        """Messages that were acked or cancelled, died or expired."""
+        return sum(self.count(name) for name in FINAL_COUNTERS)
 
     @property
     def failed(self) -> int:

@@ -21,7 +21,7 @@ from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.model.wording import duration
 from weir.spec.ir import DeliverTo
-from weir.telemetry.events import QUEUE_COUNTERS
+from weir.telemetry.events import QUEUE_COUNTERS, count_left
 from weir.telemetry.live_workers import LiveWorker, WorkerRegister
 from weir.warehouse.reading.arithmetic import mean
 from weir.warehouse.reading.flows import NOW_SPAN_MS, Cuts, FlowPart, QueueFlows, cuts_for
@@ -264,9 +264,8 @@ def _flow(flows: QueueFlows, parts: Sequence[FlowPart], late: Mapping[str, int],
 
 
 def _pace(flows: QueueFlows, late: Mapping[str, int], *, around: _Around) -> Pace:
-    left = late["acked"] + late["dead"] + late["expired"]
     return flows.paces.pace(
         end_ms=around.cuts.end_ms,
-        late=(late["enqueued"], left, late["dequeued"]),
+        late=(late["enqueued"], count_left(late), late["dequeued"]),
         late_from_ms=around.complete_ms,
     )

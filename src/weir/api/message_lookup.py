@@ -24,6 +24,7 @@ _ENDED = {
     "dead": "died",
     "redriven": "died and was redriven as another message",
     "done": "is done",
+    "cancelled": "was cancelled while a worker had it",
     "unknown": "ended, and how is not recorded",
 }
 

@@ -153,6 +153,15 @@ DESCRIBED: tuple[Described, ...] = (
         conflicts=True,
     ),
     Described(
+        path="/api/v1/revoked",
+        method="post",
+        operation_id="revoked_leases",
+        summary="Which of these messages were cancelled while they were leased; their handlers may stop.",
+        body=shapes.RevokedBody,
+        example={"leases": [_LEASE]},
+        answers={200: shapes.Revoked},
+    ),
+    Described(
         path="/hook/{name}",
         method="post",
         operation_id="receive_hook",

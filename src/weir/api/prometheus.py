@@ -35,6 +35,7 @@ _COUNTERS = {
     "nacked": ("weir_messages_nacked", "Messages that failed and were tried again."),
     "dead": ("weir_messages_dead_lettered", "Messages that went to the dead letters, expiry excepted."),
     "expired": ("weir_messages_expired", "Messages whose time ran out."),
+    "cancelled": ("weir_messages_cancelled", "Messages that somebody cancelled."),
     "lapsed": ("weir_leases_lapsed", "Leases that lapsed."),
     "refused": ("weir_messages_refused", "Messages refused because the queue was full."),
 }

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import get_args
 
+from weir.client.cancellations import CancelledMessages
 from weir.client.core import AsyncWeir
 from weir.client.errors import ApiError, ClientError
 from weir.client.telemetry import TraceModeName
@@ -50,7 +51,8 @@ class Consumer:
 
     After an exception the message is tried again, and the back-off of its queue decides when. `Retry` sets
     its own delay, and `Reject` sends the message to the dead letters. Leases are renewed while handlers run.
-    A handler whose lease is lost nevertheless is cancelled, because another consumer may have its message.
+    A handler whose lease is lost nevertheless is cancelled, because another consumer may have its message. So
+    is, within a second, a handler whose message somebody cancels; it is not tried again.
 
     - `queue`: where messages come from; None takes them from any queue of the environment.
     - `concurrency`: how many handlers run at once.
@@ -87,6 +89,7 @@ class Consumer:
         self._name = name
         self._running: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
+        self._cancelled = CancelledMessages(weir)
 
     def stop(self) -> None:
         """Take no more messages. `run` returns when the running handlers have ended and are settled.
@@ -109,6 +112,7 @@ class Consumer:
         `ApiError`. When `run` is cancelled, handlers are cancelled too, and their messages are nacked at
         once.
         """
+        watching = asyncio.create_task(self._cancelled.run(), name="look for cancelled messages")
         try:
             while not self._stopping.is_set():
                 free = self._concurrency - len(self._running)
@@ -122,7 +126,7 @@ class Consumer:
             if self._running:
                 await asyncio.wait(self._running)
         finally:
-            await run_to_end(cancel_and_wait(self._running.copy()))
+            await run_to_end(cancel_and_wait([*self._running, watching]))
 
     async def _take(self, limit: int) -> list[ReceivedMessage]:
         """Take up to `limit` messages; none if there are none, or after `stop`."""
@@ -146,6 +150,7 @@ class Consumer:
     async def _work(self, message: ReceivedMessage) -> None:
         handling = asyncio.create_task(self._handle(message))
         keeping = asyncio.create_task(self._keep_lease(message))
+        self._cancelled.watch(message, stop=keeping.cancel)
         try:
             await asyncio.wait({handling, keeping}, return_when=asyncio.FIRST_COMPLETED)
             if handling.done():
@@ -156,6 +161,7 @@ class Consumer:
             await self._settle(message, _Failure(error="the consumer stopped", delay_ms=0))
             raise
         finally:
+            self._cancelled.forget(message)
             await cancel_and_wait([handling, keeping])
 
     async def _handle(self, message: ReceivedMessage) -> _Failure | None:

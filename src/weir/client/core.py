@@ -321,6 +321,22 @@ class AsyncWeir:
         until = datetime.fromtimestamp(answer["lease_until_ms"] / 1_000, tz=UTC)
         return replace(message, lease_until=until)
 
+    async def revoked(self, messages: Sequence[ReceivedMessage]) -> list[bool]:
+        """Which of these messages were cancelled since they were taken; work on them may stop.
+
+        ```python
+        (message,) = await weir.pop("orders")
+        (is_cancelled,) = await weir.revoked([message])
+        ```
+
+        It is told until the lease would have ended. A `Consumer` asks by itself.
+        """
+        found: set[str] = set()
+        for at in range(0, len(messages), MAX_BATCH):
+            body = {"leases": [one.reference() for one in messages[at : at + MAX_BATCH]]}
+            found.update((await self._transport.send("POST", "/api/v1/revoked", body=body))["revoked"])
+        return [message.id in found for message in messages]
+
     async def operation(self, operation_id: str) -> Operation:
         """A queued operation as it is now.
 

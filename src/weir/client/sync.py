@@ -239,6 +239,16 @@ class Weir:
         """
         return self._run(self._client.extend(message, lease=lease))
 
+    def revoked(self, messages: Sequence[ReceivedMessage]) -> list[bool]:
+        """Which of these messages were cancelled since they were taken; see `AsyncWeir.revoked`.
+
+        ```python
+        (message,) = weir.pop("orders")
+        (is_cancelled,) = weir.revoked([message])
+        ```
+        """
+        return self._run(self._client.revoked(messages))
+
     def operation(self, operation_id: str) -> Operation:
         """A queued operation as it is now; see `AsyncWeir.operation`.
 

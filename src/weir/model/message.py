@@ -130,7 +130,8 @@ class Settlement(StrEnum):
     LAPSED = "lapsed"
     """The lease lapsed, was settled before or revoked, or belongs to someone else; nothing changed."""
     CANCELLED = "cancelled"
-    """Answered by extend alone: the message was cancelled and the lease revoked; its handler may stop."""
+    """Answered by extend alone: the message was cancelled and the lease revoked; its handler may stop.
+    Workers find it out after the other calls too."""
 
 
 class DeathReason(StrEnum):

@@ -15,7 +15,7 @@ so any loss or duplication on the way to a chart can be measured.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -190,6 +190,13 @@ QUEUE_COUNTERS = tuple(_COUNTED)
 
 At any instant: waiting + running = enqueued - acked - dead - expired - cancelled (all of them odometers).
 """
+FINAL_COUNTERS = ("acked", "dead", "expired", "cancelled")
+"""The counters of messages that left their queue for good: the odometers that `enqueued` is balanced by."""
+
+
+def count_left(counts: Mapping[str, int]) -> int:
+    """How many messages left their queue for good."""
+    return sum(counts[name] for name in FINAL_COUNTERS)
 
 
 def _queue_fields(counted: Sequence[str]) -> tuple[Field, ...]:

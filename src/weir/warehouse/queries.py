@@ -1,10 +1,10 @@
 """Loads the named queries of the warehouse and writes out what SQL files spell as a mark.
 
 `$COUNTERS(sum(#) AS #)` stands for that text once per counter of the catalogue, joined by commas; `#` is the
-counter's name. `$WAITS(t)` and `$LAGS(t)` stand for the columns of the waits or lags of all rows of `t`
-(`warehouse.percentiles`), and `$LOWS_AND_MEANS(t, queue_length, running)` for minimum and mean of these
-gauges. Queries about waits are written out in two ways: for tables whose rows may have a digest, and for
-others.
+counter's name. `$LEFT(t)` stands for how many messages left for good in all rows of `t`. `$WAITS(t)` and
+`$LAGS(t)` stand for the columns of the waits or lags of all rows of `t` (`warehouse.percentiles`), and
+`$LOWS_AND_MEANS(t, queue_length, running)` for minimum and mean of these gauges. Queries about waits are
+written out in two ways: for tables whose rows may have a digest, and for others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import cache, partial
 
 from weir.control.sql import NamedQuery, load_queries
-from weir.telemetry.events import QUEUE_COUNTERS
+from weir.telemetry.events import FINAL_COUNTERS, QUEUE_COUNTERS
 from weir.warehouse.percentiles import lags_sql, waits_sql
 
 _AGGREGATE = re.compile(r"(?:sum|max)\([^()]*#[^()]*\)")
@@ -47,6 +47,10 @@ def _counters(each: str) -> str:
     return ", ".join(each.replace("#", one) for one in QUEUE_COUNTERS)
 
 
+def _left(rows: str) -> str:
+    return " + ".join(f"coalesce(sum({rows}.{name}), 0)" for name in FINAL_COUNTERS)
+
+
 def _lows_and_means(arguments: str) -> str:
     """Both are null where no row has them: rows of earlier releases do not."""
     rows, *gauges = (word.strip() for word in arguments.split(","))
@@ -60,6 +64,7 @@ def _lows_and_means(arguments: str) -> str:
 _WRITERS: Mapping[str, Callable[[str], str]] = {
     "COUNTERS": _counters,
     "LAGS": lags_sql,
+    "LEFT": _left,
     "LOWS_AND_MEANS": _lows_and_means,
 }
 

@@ -7,6 +7,7 @@ Synchronous callables run in threads. The result of a command is kept under the 
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -40,6 +41,10 @@ class Context:
     payload: bytes
     key: str | None = None
     idempotency_key: str | None = None
+    cancelled: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
+    """Set when the attempt is over before its handler: its message was cancelled, its lease was lost, its
+    time is up or the worker stops. A synchronous handler looks at it or waits for it, since nothing can stop
+    a thread; an asynchronous one is cancelled as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ import asyncio
 from weir.model.message import Delivery
 from weir.spec.ir import QueueSpec
 from weir.workers.averages import QueueAverages
+from weir.workers.outcome import HandlerOutcome
 
 
 class HeldMessage:
@@ -17,21 +18,22 @@ class HeldMessage:
 
     __slots__ = (
         "averages",
+        "claimed_at",
         "delivery",
         "expected_s",
         "finished_at_ms",
         "give_up_at",
-        "is_lost",
         "renewed_at",
         "spec",
         "started_at_ms",
+        "stopped_by",
         "task",
     )
 
     def __init__(self, delivery: Delivery, spec: QueueSpec, *, claimed_at: float) -> None:
         self.delivery = delivery
         self.spec = spec
-        self.renewed_at = claimed_at
+        self.claimed_at = self.renewed_at = claimed_at
         self.averages: QueueAverages | None = None
         """Those of its queue; `Prefetch` sets them."""
         self.expected_s = 0.0
@@ -40,7 +42,8 @@ class HeldMessage:
         """The slot that runs its handler; None while it waits for one."""
         self.started_at_ms: int | None = None
         self.finished_at_ms = 0
-        self.is_lost = False
+        self.stopped_by: HandlerOutcome | None = None
+        """The outcome of an attempt that was stopped, whatever its handler made of it."""
         self.give_up_at = 0.0
         """When its settlement is no longer tried, by the monotonic clock."""
 

@@ -15,6 +15,8 @@ class Ending(StrEnum):
     """It goes to the dead letters without another attempt."""
     LOST = "lost"
     """The lease was lost while the handler ran; another consumer may have the message."""
+    CANCELLED = "cancelled"
+    """Somebody cancelled the message, so its lease was revoked; it is not tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,4 +43,5 @@ def done(result: Any = None) -> HandlerOutcome:
 
 _DONE = HandlerOutcome(ending=Ending.DONE)
 LOST = HandlerOutcome(ending=Ending.LOST, error="the lease was lost")
+CANCELLED = HandlerOutcome(ending=Ending.CANCELLED, error="the message was cancelled")
 STOPPED = failed("the worker stopped", delay_ms=0)

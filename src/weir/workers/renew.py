@@ -20,13 +20,16 @@ RENEWALS_PER_LEASE = 3
 
 
 class Renewer:
-    """Keeps leases alive, and calls `on_lost` once for a message whose lease is lost nevertheless."""
+    """Keeps leases alive, and calls `on_lost` once for a message whose lease is lost nevertheless.
+
+    It is told whether the lease lapsed or was revoked, because the message was cancelled.
+    """
 
     def __init__(
         self,
         broker: Broker,
         *,
-        on_lost: Callable[[HeldMessage], None],
+        on_lost: Callable[[HeldMessage, Settlement], None],
         look_every_s: float = LOOK_EVERY_S,
     ) -> None:
         self._broker = broker
@@ -36,6 +39,9 @@ class Renewer:
 
     def __iter__(self) -> Iterator[HeldMessage]:
         return iter(self._held)
+
+    def __contains__(self, held: HeldMessage) -> bool:
+        return held in self._held
 
     def hold(self, batch: Iterable[HeldMessage]) -> None:
         """Renew these leases from now on."""
@@ -73,4 +79,4 @@ class Renewer:
                 held.renewed_at = now
             elif held in self._held:
                 self._held.discard(held)
-                self._on_lost(held)
+                self._on_lost(held, answer)

@@ -150,6 +150,10 @@ async def run_command(
         # A thread has no context variables of its own: it gets those of this message.
         call = partial(copy_context().run, partial(command.handler, **arguments))
         return done(await asyncio.get_running_loop().run_in_executor(executor, call))
+    except asyncio.CancelledError:
+        if context is not None:
+            context.cancelled.set()
+        raise
     except Reject as error:
         return rejected(describe_failure(error))
     except Retry as error:

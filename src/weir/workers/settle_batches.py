@@ -30,6 +30,7 @@ class SettleBatches:
     """
 
     def __init__(self, broker: Broker, *, on_settled: OnSettled, patience_s: float = 60.0) -> None:
+        self._broker = broker
         self._on_settled = on_settled
         self._patience_s = patience_s
         self._waiting: list[_Item] = []
@@ -85,8 +86,21 @@ class SettleBatches:
         except WeirError as error:
             await self._narrow_down(batch, send, error)
         else:
-            for (held, outcome), settlement in zip(batch, settlements, strict=True):
+            named = await self._name_cancelled(batch, settlements)
+            for (held, outcome), settlement in zip(batch, named, strict=True):
                 self._tell(held, outcome, settlement)
+
+    async def _name_cancelled(self, batch: list[_Item], settlements: list[Settlement]) -> list[Settlement]:
+        """The settlements, with CANCELLED for leases that are gone because their messages were cancelled."""
+        gone = [at for at, settlement in enumerate(settlements) if settlement is Settlement.LAPSED]
+        if not gone:
+            return settlements
+        try:
+            answers = await self._broker.revoked([batch[at][0].delivery.lease for at in gone])
+        except WeirError:
+            return settlements
+        cancelled = {at for at, is_revoked in zip(gone, answers, strict=True) if is_revoked}
+        return [Settlement.CANCELLED if at in cancelled else one for at, one in enumerate(settlements)]
 
     async def _try_later(self, batch: list[_Item]) -> None:
         now = time.monotonic()

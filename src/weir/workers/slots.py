@@ -12,7 +12,7 @@ import structlog
 from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.handling import describe_failure
 from weir.workers.held import HeldMessage
-from weir.workers.outcome import LOST, STOPPED, HandlerOutcome, failed
+from weir.workers.outcome import STOPPED, HandlerOutcome, failed
 from weir.workers.prefetch import Prefetch
 from weir.workers.run_message import Tools, run
 
@@ -83,12 +83,13 @@ class Slots:
         try:
             outcome = await run(held.delivery, held.spec, self._tools, on_waiting=self._wake_next)
         except asyncio.CancelledError:
-            outcome = self._cancelled(held)
+            outcome = self._cancelled()
         except GeneratorExit:
             raise
         except BaseException as error:  # a slot that ended would be missing until the worker starts again
             log.exception("running a message failed", queue=held.delivery.queue.queue)
             outcome = failed(describe_failure(error))
+        outcome = held.stopped_by or outcome
         self._prefetch.free(held, seconds=time.monotonic() - started)
         _clear_cancellation(task)
         held.task = None
@@ -99,9 +100,7 @@ class Slots:
         if len(self._prefetch):
             self.wake()
 
-    def _cancelled(self, held: HeldMessage) -> HandlerOutcome:
-        if held.is_lost:
-            return LOST
+    def _cancelled(self) -> HandlerOutcome:
         return STOPPED if self._closing else failed("the handler was cancelled, and not by the worker")
 
 

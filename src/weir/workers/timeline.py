@@ -46,7 +46,8 @@ class Timeline:
     message_id: str
     queue: str | None
     state: str
-    """`held` (waiting, running or about to be a dead letter), `done`, `dead`, `redriven` or `unknown`."""
+    """`held` (waiting, running or about to be a dead letter), `done`, `dead`, `redriven`,
+    `cancelled` while a worker had it, or `unknown`."""
     moments: tuple[Moment, ...]
     attempts: tuple[Mapping[str, Any], ...] = ()
     """The attempts that workers recorded, oldest first."""
@@ -296,6 +297,8 @@ def _state(attempts: list[Row], death: Row | None, *, held: bool) -> str:
         return "held"
     if any(row["ending"] == "done" for row in attempts):
         return "done"
+    if any(row["ending"] == "cancelled" for row in attempts):
+        return "cancelled"
     return "unknown"
 
 

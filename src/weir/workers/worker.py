@@ -18,10 +18,11 @@ from weir.spec.ir import DeliverTo, QueueSpec
 from weir.spec.snapshot import SpecReader
 from weir.telemetry.live_workers import LiveWorker, QueueLoad, is_served
 from weir.telemetry.presence import Presence
+from weir.workers.cancellations import Cancellations
 from weir.workers.claim import WAIT_MS, Claimer
 from weir.workers.held import HeldMessage
 from weir.workers.journal import AttemptJournal, AttemptRecord
-from weir.workers.outcome import LOST, STOPPED, Ending, HandlerOutcome
+from weir.workers.outcome import CANCELLED, LOST, STOPPED, Ending, HandlerOutcome
 from weir.workers.prefetch import Prefetch
 from weir.workers.renew import Renewer
 from weir.workers.run_message import Tools
@@ -36,6 +37,8 @@ DRAIN_S = 25.0
 LOOK_EVERY_S = 0.2
 # How long the last settlements may take at the end of a drain; afterwards their leases lapse.
 LAST_SETTLE_S = 3.0
+# After these there is nothing to settle: the lease is gone.
+_UNSETTLED = (Ending.LOST, Ending.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,9 @@ class Worker:
         )
         self._slots = Slots(options.concurrency, prefetch=self._prefetch, tools=tools, on_ended=self._settle)
         self._renewer = Renewer(tools.broker, on_lost=self._lose)
+        self._cancellations = Cancellations(
+            tools.broker, self._renewer, on_cancelled=lambda held: self._stop_attempt(held, CANCELLED)
+        )
         self._claims: dict[QueueRef, tuple[Claimer, asyncio.Task[None]]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._draining = False
@@ -112,13 +118,16 @@ class Worker:
 
     async def run(self) -> None:
         """Work until cancelled; then finish the running handlers within the drain time."""
-        renewing = asyncio.create_task(self._renewer.run(), name="renew")
+        watching = [
+            asyncio.create_task(self._renewer.run(), name="renew"),
+            asyncio.create_task(self._cancellations.run(), name="look for cancelled messages"),
+        ]
         try:
             while True:
                 self._follow_specs()
                 await asyncio.sleep(LOOK_EVERY_S)
         finally:
-            await run_to_end(self._drain(renewing))
+            await run_to_end(self._drain(watching))
 
     def _follow_specs(self) -> None:
         """Start a claimer per queue that has an action now, and stop the claimers of other queues."""
@@ -174,25 +183,33 @@ class Worker:
     def _settle(self, held: HeldMessage, outcome: HandlerOutcome) -> None:
         """Take a message whose handler ended."""
         self._renewer.release(held)
-        if outcome.ending is Ending.LOST:
-            self._record(held, outcome, "lost")
+        if outcome.ending in _UNSETTLED:
+            self._record(held, outcome, outcome.ending.value)
         else:
             self._settling.settle(held, outcome)
 
-    def _lose(self, held: HeldMessage) -> None:
-        """Stop the handler of a message whose lease is gone."""
-        held.is_lost = True
+    def _lose(self, held: HeldMessage, answer: Settlement) -> None:
+        """Stop the handler of a message whose lease could not be renewed."""
+        self._stop_attempt(held, CANCELLED if answer is Settlement.CANCELLED else LOST)
+
+    def _stop_attempt(self, held: HeldMessage, outcome: HandlerOutcome) -> None:
+        """Stop the handler of a message whose lease is gone, or never begin it."""
+        if held.stopped_by is not None:
+            return
+        held.stopped_by = outcome
+        self._renewer.release(held)
         if held.task is not None:
             held.task.cancel()
         else:
             self._prefetch.drop(held)
             held.end(now_ms=self._tools.clock.now_ms())
-            self._settle(held, LOST)
+            self._settle(held, outcome)
 
     def _finish(self, held: HeldMessage, outcome: HandlerOutcome, settlement: Settlement) -> None:
         self._prefetch.look_again()
-        if settlement is Settlement.LAPSED:
-            self._record(held, outcome, "lost")
+        if settlement in (Settlement.LAPSED, Settlement.CANCELLED):
+            gone = LOST if settlement is Settlement.LAPSED else CANCELLED
+            self._record(held, outcome, gone.ending.value)
             return
         dead = settlement is Settlement.DEAD or outcome.ending is Ending.REJECTED
         self._record(held, outcome, "dead" if dead else outcome.ending.value)
@@ -216,7 +233,7 @@ class Worker:
             )
         )
 
-    async def _drain(self, renewing: asyncio.Task[None]) -> None:
+    async def _drain(self, watching: list[asyncio.Task[None]]) -> None:
         """Stop claiming, let handlers finish, cancel those that do not, settle everything.
 
         Leases are renewed until the end, because handlers and settlements need them.
@@ -237,7 +254,7 @@ class Worker:
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_SETTLE_S):
                 await self._settling.wait_until_settled()
-        await cancel_and_wait([renewing])
+        await cancel_and_wait(watching)
 
     def _give_back(self) -> None:
         """Return the messages that never got a slot."""

@@ -1,4 +1,4 @@
-"""Ack, nack, extend: say what became of a message that was handed out."""
+"""Ack, nack, extend, revoked: say or ask what became of a message that was handed out."""
 
 from __future__ import annotations
 
@@ -67,10 +67,27 @@ async def extend(call: HotRequest) -> Reply:
     # By the clock that ends the lease, and asked before: it lasts at least so long.
     now_ms = await broker.now_ms(shard_of(lease.queue.scope, shards=broker.shards))
     (outcome,) = await broker.extend([lease], lease_ms=lease_ms)
+    if outcome is Settlement.CANCELLED:
+        raise LeaseLost(
+            f"message `{lease.message_id}` was cancelled, so its lease is revoked; nothing changed"
+        )
     if outcome is not Settlement.DONE:
         raise lost(lease)
     until_ms = now_ms + lease_ms
     return Reply.json({"id": lease.message_id, "status": "extended", "lease_until_ms": until_ms})
+
+
+async def revoked(call: HotRequest) -> Reply:
+    """`POST /api/v1/revoked`: which of these messages were cancelled while they were leased."""
+    access = await call.access(Role.WRITE)
+    _, document = await call.json_body()
+    fields = Fields(document)
+    entries = fields.array("leases", most=MAX_BATCH)
+    fields.refuse_rest()
+    leases = [_whole_lease(access, Fields(entry, f"#/leases/{at}")) for at, entry in enumerate(entries)]
+    answers = await call.services.broker.revoked(leases)
+    told = zip(leases, answers, strict=True)
+    return Reply.json({"revoked": [lease.message_id for lease, is_revoked in told if is_revoked]})
 
 
 async def _single(call: HotRequest, read: ItemReader) -> Reply:
@@ -111,6 +128,12 @@ def _lease(access: Access, fields: Fields) -> LeaseRef:
     return LeaseRef(queue=queue, message_id=MessageId(message_id), token=fields.required_text("lease"))
 
 
+def _whole_lease(access: Access, fields: Fields) -> LeaseRef:
+    lease = _lease(access, fields)
+    fields.refuse_rest()
+    return lease
+
+
 def settled_document(item: SettleItem, answer: SettleAnswer) -> dict[str, Any]:
     """One item's answer: what became of its message."""
     head = {"id": item.lease.message_id}
@@ -141,4 +164,5 @@ ROUTES = (
     HotRoute(path="/api/v1/ack/batch", endpoints={"POST": ack_batch}),
     HotRoute(path="/api/v1/nack", endpoints={"POST": nack}),
     HotRoute(path="/api/v1/extend", endpoints={"POST": extend}),
+    HotRoute(path="/api/v1/revoked", endpoints={"POST": revoked}),
 )

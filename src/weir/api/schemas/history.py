@@ -48,6 +48,9 @@ class Throughput(BaseModel):
     dequeued: int | None
     completed: int | None
     completed_per_s: float | None
+    cancelled: int | None = Field(
+        description="Messages that somebody cancelled; neither completed nor failed."
+    )
 
 
 _LOWEST = "Lowest value in the bucket; null in buckets of earlier releases."
@@ -337,6 +340,7 @@ def _shape(series: Series, *, step_ms: int, gauges: dict[str, str]) -> Shape:
             "dequeued": columns["dequeued"],
             "completed": acked,
             "completed_per_s": [None if count is None else per_second(count, step_ms) for count in acked],
+            "cancelled": columns["cancelled"],
         },
         "queue_depth": _spread(columns, gauges["depth"]),
         "latency": {

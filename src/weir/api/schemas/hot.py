@@ -132,6 +132,17 @@ class ExtendBody(LeaseBody):
     lease_ms: int = Field(ge=MIN_LEASE_MS, le=MAX_LEASE_MS, examples=[30_000])
 
 
+class RevokedBody(Schema):
+    leases: list[LeaseBody] = Field(min_length=1, max_length=MAX_BATCH)
+
+
+class Revoked(BaseModel):
+    revoked: list[str] = Field(
+        description="The ids of those that were cancelled. Each is told until its lease would have ended.",
+        examples=[[EXAMPLE_ID]],
+    )
+
+
 class SettleAnswerBody(BaseModel):
     """What became of one lease's message."""
 

@@ -143,7 +143,7 @@ class MessageView(TimelineView):
 
     state: str = Field(
         description="ready, scheduled, retrying, blocked, leased; queued: in an operation; done, dead, "
-        "redriven; unknown: it ended, and how is not recorded.",
+        "redriven; cancelled: while a worker had it; unknown: it ended, and how is not recorded.",
         examples=["ready"],
     )
     message: WaitingMessageView | None = Field(description="Null unless it waits in its queue or is leased.")

@@ -214,7 +214,7 @@ FROM
         t.queue AS queue,
         toUnixTimestamp(t.bucket_start) * 1000 AS bucket_ms,
         sum(t.enqueued) AS arrived,
-        sum(t.acked) + sum(t.dead) + sum(t.expired) AS departed,
+        $LEFT(t) AS departed,
         sum(t.dequeued) AS taken,
         max(tuple(t.last.at, t.last.sequence, t.last.queue_length)).3 AS length_last
     FROM {table:Identifier} AS t

@@ -44,7 +44,7 @@ class Pace:
 
     arriving: float = 0.0
     leaving: float = 0.0
-    """Acknowledged, dead and expired messages: all that make the backlog smaller."""
+    """Acked, dead, expired and cancelled messages: all that make the backlog smaller."""
     taken: float = 0.0
     """Handed out."""
 

@@ -202,7 +202,7 @@ FROM
         t.queue AS queue,
         toUnixTimestamp(t.bucket_start) * 1000 AS bucket_ms,
         sum(t.enqueued) AS arrived,
-        sum(t.acked) + sum(t.dead) + sum(t.expired) AS departed,
+        $LEFT(t) AS departed,
         sum(t.dequeued) AS taken
     FROM {table:Identifier} AS t
     WHERE $TENANT AND queue IN {queues:Array(String)}

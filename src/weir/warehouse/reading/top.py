@@ -11,7 +11,7 @@ from weir.model.clock import Clock
 from weir.model.durations import HOUR_MS
 from weir.model.names import EnvironmentRef
 from weir.model.shards import shard_of
-from weir.telemetry.events import QUEUE_COUNTERS
+from weir.telemetry.events import QUEUE_COUNTERS, count_left
 from weir.warehouse.percentiles import Sketch, kinds_of, sketch_of
 from weir.warehouse.reading.arithmetic import (
     ATTEMPT_ENDS,
@@ -46,6 +46,7 @@ class By(StrEnum):
     NACKED = "nacked"
     DEAD = "dead"
     EXPIRED = "expired"
+    CANCELLED = "cancelled"
     LAPSED = "lapsed"
     REFUSED = "refused"
     WAIT_MEAN = "wait_mean_ms"
@@ -161,7 +162,6 @@ def _coarse(window: Window) -> dict[str, Any]:
 
 def _totals(row: dict[str, Any], *, span_ms: int, pace: Pace | None) -> QueueTotals:
     counters = {name: int(row[name]) for name in QUEUE_COUNTERS}
-    left = counters["acked"] + counters["dead"] + counters["expired"]
     waited = row["wait_count"] > 0
     backlog = row["last"]["queue_length"]
     return QueueTotals(
@@ -179,7 +179,9 @@ def _totals(row: dict[str, Any], *, span_ms: int, pace: Pace | None) -> QueueTot
         error_rate=error_rate(*(counters[name] for name in ATTEMPT_ENDS)),
         utilization_pct=utilization_pct(row["running"], row["queue_limit"]),
         acked_per_s=per_second(counters["acked"], span_ms),
-        drain_ms=drain_ms(backlog=backlog, arrived=counters["enqueued"], left=left, span_ms=span_ms)
+        drain_ms=drain_ms(
+            backlog=backlog, arrived=counters["enqueued"], left=count_left(counters), span_ms=span_ms
+        )
         if pace is None
         else pace.drain_ms(backlog),
     )

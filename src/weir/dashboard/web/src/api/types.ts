@@ -23,7 +23,7 @@ export type QueueGlance = {
   p95_ms: number | null;
   error_rate: number | null;
   drain_ms: number | null;
-  counters: { enqueued: number; acked: number; dead: number; expired: number };
+  counters: { enqueued: number; acked: number; dead: number; expired: number; cancelled: number };
 };
 
 /** A queue as the overview shows it: now, and over the last half hour. */
@@ -42,7 +42,7 @@ export type Values = (number | null)[];
 export type Columns = {
   time_ms: number[];
   kind: Kind[];
-  throughput: { enqueued: Values; dequeued: Values; completed: Values };
+  throughput: { enqueued: Values; dequeued: Values; completed: Values; cancelled: Values };
   queue_depth: { max: Values };
   latency: { max_age_ms: Values; p50_ms: Values; p95_ms: Values; p99_ms: Values };
   concurrency: { max: Values; limit: Values };

@@ -24,6 +24,7 @@ export const METRICS: Record<string, Unit> = {
   error_rate: { label: "share, 0 to 1", size: 1, say: percent },
   dead_letters: MESSAGES,
   expiries: MESSAGES,
+  cancellations: MESSAGES,
   throughput: { label: "messages per second", size: 1, say: rate },
   drain_time: TIME,
   expiring: MESSAGES,

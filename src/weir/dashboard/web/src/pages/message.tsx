@@ -182,7 +182,7 @@ function Waited({ path }: { path: string }) {
 function Attempts({ attempts }: { attempts: Attempt[] }) {
   const columns: Column<Attempt>[] = [
     { key: "attempt", label: "Attempt", numeric: true, cell: (row) => row.attempt },
-    { key: "ending", label: "Ended", cell: (row) => <Badge tone={row.ending === "done" ? "good" : "bad"}>{row.ending}</Badge> },
+    { key: "ending", label: "Ended", cell: (row) => <Badge tone={row.ending === "done" ? "good" : row.ending === "cancelled" ? "warn" : "bad"}>{row.ending}</Badge> },
     { key: "started", label: "Started", cell: (row) => <When at={row.started_at_ms} /> },
     { key: "took", label: "Took", numeric: true, cell: (row) => duration(row.finished_at_ms - row.started_at_ms) },
     { key: "worker", label: "Worker", cell: (row) => row.worker },

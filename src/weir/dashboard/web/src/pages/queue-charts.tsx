@@ -57,6 +57,7 @@ function linesOf(series: Series, before: Earlier | null) {
       line("in", 1, enqueued(series)),
       line("out", 2, perSecond(series, throughput.dequeued)),
       line("done", 4, perSecond(series, throughput.completed)),
+      ...(throughput.cancelled.some((value) => value) ? [line("cancelled", 3, perSecond(series, throughput.cancelled))] : []),
       ...past(enqueued),
     ],
     wait: [line("p50", 2, latency.p50_ms), line("p95", 1, latency.p95_ms), line("p99", 3, latency.p99_ms), ...past(p95)],

@@ -52,5 +52,5 @@ function merge(live: Map<string, QueueNow>, history: QueueGlance[]): QueueRow[] 
 }
 
 function grows({ counters }: QueueGlance): boolean {
-  return counters.enqueued > counters.acked + counters.dead + counters.expired;
+  return counters.enqueued > counters.acked + counters.dead + counters.expired + counters.cancelled;
 }
