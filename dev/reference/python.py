@@ -48,8 +48,32 @@ def _signature(name: str, owner: Any) -> Iterator[str]:
         found = inspect.signature(owner)
     except ValueError:
         return
-    kept = [one for one in found.parameters.values() if one.name != "self"]
-    line = f"{name}{found.replace(parameters=kept)}"
+    texts = list(_parameters(found))
+    answer = "" if found.return_annotation in (found.empty, "None", None) else f" -> {_type(found.return_annotation)}"
+    line = f"{name}({', '.join(texts)}){answer}"
     if len(line) > _WIDTH:
-        line = line.replace("(", "(\n    ", 1).replace(", ", ",\n    ")
+        line = f"{name}(\n    " + ",\n    ".join(texts) + f",\n){answer}"
     yield f"```python\n{line}\n```\n"
+
+
+def _parameters(signature: inspect.Signature) -> Iterator[str]:
+    """The parameters as they are written, with the star before those that are given by name."""
+    starred = False
+    for one in signature.parameters.values():
+        if one.name == "self":
+            continue
+        if one.kind is one.KEYWORD_ONLY and not starred:
+            yield "*"
+        starred = starred or one.kind in (one.KEYWORD_ONLY, one.VAR_POSITIONAL)
+        mark = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+        typed = f"{mark}{one.name}: {_type(one.annotation)}" if one.annotation is not one.empty else f"{mark}{one.name}"
+        yield typed if one.default is one.empty else f"{typed} = {_default(one.default)}"
+
+
+def _type(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def _default(value: Any) -> str:
+    """An object that has no literal is not spelled out."""
+    return "…" if repr(value).startswith("<") else repr(value)

@@ -22,7 +22,7 @@ export WEIR_TOKEN=$(cat .weir/admin.token)
 
 Generated from the OpenAPI description (`weir openapi`, or `/openapi.json` of a running API).
 """
-_TENANT = {"Weir-Organization", "Weir-Project", "Weir-Environment"}
+_TENANT = {"weir-organization", "weir-project", "weir-environment"}
 """Headers that every route takes; they are told once, on the page of the API."""
 _DEEPEST = 4
 _SAMPLES = {"string": "…", "integer": 1, "number": 1.0, "boolean": True, "null": None}
@@ -42,7 +42,7 @@ def routes_page() -> str:
 
 def _section(whole: Document, method: str, path: str, route: Document) -> Iterator[str]:
     yield f"### `{method} {path}`\n"
-    yield f"{route.get('summary', '')}\n"
+    yield f"{route.get('description') or route.get('summary', '')}\n"
     yield from _parameters(whole, route)
     body = _body(whole, route)
     yield f"```sh\n{_curl(method, path, route, body)}\n```\n"
@@ -53,7 +53,7 @@ def _section(whole: Document, method: str, path: str, route: Document) -> Iterat
 
 
 def _parameters(whole: Document, route: Document) -> Iterator[str]:
-    wanted = [one for one in route.get("parameters", []) if one["name"] not in _TENANT]
+    wanted = [one for one in route.get("parameters", []) if one["name"].lower() not in _TENANT]
     if not wanted:
         return
     yield "| Parameter | In | |"
