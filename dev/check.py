@@ -13,12 +13,13 @@ import typer
 
 from dev import ROOT
 from dev.deploy import deploy_checks, ensure_linters, verify_units
+from dev.docs import build_command, site_environment
 from dev.gates import problems
 
 app = typer.Typer()
 
 _BIN = Path(sys.executable).parent
-_FOLDERS = ("src", "tests", "benches", "dev", "hatch_build.py")
+_FOLDERS = ("src", "tests", "benches", "dev", "examples", "hatch_build.py")
 
 
 @app.command()
@@ -27,7 +28,7 @@ def check(
         bool, typer.Option("--deploy", help="Check the files in `deploy/` with their linters instead.")
     ] = False,
 ) -> None:
-    """Format, lint, types, layers, headers of Lua and SQL. Every gate runs; any failure fails."""
+    """Format, lint, types, layers, headers of Lua and SQL, the site. Every gate runs; any failure fails."""
     failed = _failed_in_deploy() if deploy else _failed_in_code()
     if failed:
         typer.echo(f"weir: failed: {', '.join(failed)}", err=True)
@@ -40,6 +41,7 @@ def _failed_in_code() -> list[str]:
         "lint": [str(_BIN / "ruff"), "check", "--quiet", *_FOLDERS],
         "types": [str(_BIN / "mypy"), "--no-error-summary"],
         "layers": [str(_BIN / "lint-imports"), "--no-logo"],
+        "site": build_command(),
     }
     failed = [name for name, argv in tools.items() if not _passes(name, argv)]
     return failed if _finds_nothing("headers", problems) else [*failed, "headers"]
@@ -53,7 +55,7 @@ def _failed_in_deploy() -> list[str]:
 
 def _passes(name: str, argv: list[str]) -> bool:
     started = time.monotonic()
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(argv, cwd=ROOT, env=site_environment(), capture_output=True, text=True)
     _report(name, passed=done.returncode == 0, seconds=time.monotonic() - started)
     if done.returncode != 0:
         typer.echo((done.stdout + done.stderr).strip())

@@ -93,19 +93,19 @@ class SettingsSection(BaseModel):
 class EmbeddedSettings(SettingsSection):
     """The servers that Weir starts itself when no URL says otherwise."""
 
-    data_dir: Path = Path(".weir")
+    data_dir: Path = Field(default=Path(".weir"), description="folder in which the servers keep their data")
     redis_server: Path | None = Field(
         default=None, description="a Redis or Valkey program; unset: the Valkey that comes as a wheel"
     )
-    redis_port: Port = Field(default=0, description="port of the API; 0 picks a free one")
-    postgres_port: Port = Field(default=0, description="port of the API; 0 picks a free one")
-    clickhouse_port: Port = Field(default=0, description="port of the API; 0 picks a free one")
+    redis_port: Port = Field(default=0, description="port of the embedded Redis; 0 picks a free one")
+    postgres_port: Port = Field(default=0, description="port of the embedded PostgreSQL; 0 picks a free one")
+    clickhouse_port: Port = Field(default=0, description="port of the embedded ClickHouse; 0 picks a free one")
 
 
 class ApiSettings(SettingsSection):
     """Where the API listens, and how much it takes."""
 
-    host: str = "127.0.0.1"
+    host: str = Field(default="127.0.0.1", description="address that the API listens on")
     port: Port = Field(default=8420, description="port of the API; 0 picks a free one")
     max_body_bytes: Annotated[int, Field(ge=1_024, le=67_108_864)] = Field(
         default=_LIMITS.max_body_bytes, description="a larger body is refused with 413"
@@ -155,8 +155,12 @@ class ApiSettings(SettingsSection):
     token_stale_s: Annotated[float, Field(ge=0)] = Field(
         default=600.0, description="known tokens hold this long while PostgreSQL is away"
     )
-    postgres_connections: Annotated[int, Field(ge=2)] = 10
-    min_free_disk_bytes: Annotated[int, Field(ge=0)] = 67_108_864
+    postgres_connections: Annotated[int, Field(ge=2)] = Field(
+        default=10, description="connections to PostgreSQL that the API may open"
+    )
+    min_free_disk_bytes: Annotated[int, Field(ge=0)] = Field(
+        default=67_108_864, description="with less free disk the process is not ready"
+    )
     tls_certificate: Path | None = Field(
         default=None,
         description="PEM file of the certificate and its chain; with `tls_key`, the API speaks TLS",
@@ -169,7 +173,9 @@ class ApiSettings(SettingsSection):
     metrics_token: SecretStr | None = Field(
         default=None, description="token that sees every tenant in /metrics"
     )
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        default="INFO", description="least severity that is logged"
+    )
 
 
 class PipelineSettings(SettingsSection):
@@ -189,7 +195,9 @@ class PipelineSettings(SettingsSection):
         default=38,
         description="days that the archive keeps events: a week longer than the minute tier; 0 keeps all",
     )
-    trigger_ms: Annotated[int, Field(ge=50, le=60_000)] = 500
+    trigger_ms: Annotated[int, Field(ge=50, le=60_000)] = Field(
+        default=500, description="least time between the starts of two batches"
+    )
     max_events: Annotated[int, Field(ge=1_000)] = Field(
         default=400_000, description="about how many events one batch reads"
     )
@@ -214,9 +222,15 @@ class PipelineSettings(SettingsSection):
 class WarehouseSettings(SettingsSection):
     """How long the tiers keep their rows; charts choose their tier by it, the pipeline deletes by it."""
 
-    keep_5s_days: Annotated[int, Field(ge=1)] = _RETENTION.fine_days
-    keep_1m_days: Annotated[int, Field(ge=1)] = _RETENTION.minute_days
-    keep_1h_days: Annotated[int, Field(ge=1)] = _RETENTION.hour_days
+    keep_5s_days: Annotated[int, Field(ge=1)] = Field(
+        default=_RETENTION.fine_days, description="days that the tier of 5 s keeps its rows"
+    )
+    keep_1m_days: Annotated[int, Field(ge=1)] = Field(
+        default=_RETENTION.minute_days, description="days that the tier of 1 minute keeps its rows"
+    )
+    keep_1h_days: Annotated[int, Field(ge=1)] = Field(
+        default=_RETENTION.hour_days, description="days that the tier of 1 hour keeps its rows"
+    )
 
     @property
     def retention(self) -> TierRetention:
@@ -241,8 +255,12 @@ class LoadSettings(SettingsSection):
     initial_limit: Annotated[int, Field(ge=1)] = Field(
         default=INITIAL_LIMIT, description="operations that run at once after the start"
     )
-    min_limit: Annotated[int, Field(ge=1)] = MIN_LIMIT
-    max_limit: Annotated[int, Field(ge=1)] = MAX_LIMIT
+    min_limit: Annotated[int, Field(ge=1)] = Field(
+        default=MIN_LIMIT, description="the limit is never lowered below this"
+    )
+    max_limit: Annotated[int, Field(ge=1)] = Field(
+        default=MAX_LIMIT, description="the limit is never raised above this"
+    )
     target_latency_ms: Annotated[float, Field(gt=0)] = Field(
         default=TARGET_LATENCY_MS,
         description="the limit is lowered while calls to the broker take longer than this",
@@ -250,13 +268,17 @@ class LoadSettings(SettingsSection):
     postgres_connections: Annotated[int, Field(ge=3)] = Field(
         default=6, description="connections that are reserved for the operation queue"
     )
-    postgres_wait_s: Annotated[float, Field(gt=0)] = 0.5
+    postgres_wait_s: Annotated[float, Field(gt=0)] = Field(
+        default=0.5, description="how long the operation queue waits for one of its connections"
+    )
 
 
 class DeadLetterSettings(SettingsSection):
     """How the counts of dead letters are audited, and how long letters and lineage are kept."""
 
-    audit_interval_s: Annotated[float, Field(ge=1)] = 600.0
+    audit_interval_s: Annotated[float, Field(ge=1)] = Field(
+        default=600.0, description="seconds between two audits of the counts"
+    )
     audit_max_letters: Annotated[int, Field(ge=1)] = Field(
         default=5_000_000, description="about how many dead letters one audit counts again"
     )
@@ -272,7 +294,9 @@ class WorkerSettings(SettingsSection):
     """How messages are worked on, and where outbound requests may go."""
 
     app: str | None = Field(default=None, description="module and name of the commands, as `module:app`")
-    concurrency: Annotated[int, Field(ge=1, le=1_000)] = 10
+    concurrency: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        default=10, description="messages that a worker process works on at once"
+    )
     prefetch: Annotated[int, Field(ge=0, le=1_000)] | None = Field(
         default=None, description="messages that are fetched ahead; unset: as many as handlers do in 50 ms"
     )
@@ -294,7 +318,9 @@ class WorkerSettings(SettingsSection):
 class AlertSettings(SettingsSection):
     """How often rules are evaluated, and how notifications are sent."""
 
-    interval_s: Annotated[float, Field(ge=1, le=300)] = 30.0
+    interval_s: Annotated[float, Field(ge=1, le=300)] = Field(
+        default=30.0, description="seconds between two evaluations of the rules"
+    )
     timeout_s: Annotated[float, Field(gt=0, le=60)] = Field(
         default=15.0, description="time limit of one attempt to send a notification"
     )

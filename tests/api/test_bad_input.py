@@ -144,7 +144,7 @@ async def test_wrong_queries_are_invalid(client: httpx2.AsyncClient, query: str)
 @pytest.mark.parametrize("path", ["/api/v1/push", "/api/v1/pop", "/api/v1/ack/batch", "/api/v1/tokens"])
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/jsonx", ""])
 async def test_other_content_types_are_not_taken(client: httpx2.AsyncClient, path: str, kind: str) -> None:
-    answer = await client.post(path, content=b"{}", headers={"content-type": kind})
+    answer = await client.post(path, content=b"a=1", headers={"content-type": kind})
     assert_problem(answer, 415)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from typing import Any
 from urllib.parse import quote
 
@@ -98,6 +99,26 @@ async def test_a_raw_json_body_keeps_its_bytes_and_is_checked(client: httpx2.Asy
     popped = await client.get("/api/v1/pop", params={"queue": queue})
     assert b'"payload":{"a": 1.50}' in popped.content
     assert (await client.post(path, content=b'{"a": ', headers=json_type)).status_code == 400
+
+
+async def test_json_that_curl_calls_a_form_is_taken_as_json(client: httpx2.AsyncClient, queue: str) -> None:
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    path = f"/api/v1/queues/{quote(queue, safe='')}/messages"
+    body = json.dumps({"items": [{"queue": queue, "payload": {"n": 2}}]})
+    assert (await client.post(path, content=b'{"n":1}', headers=form)).status_code == 201
+    assert (await client.post("/api/v1/push", content=body, headers=form)).status_code == 201
+    first, second = await pop_one(client, queue), await pop_one(client, queue)
+    assert [first["payload"], second["payload"]] == [{"n": 1}, {"n": 2}]
+    assert first["headers"] == {}
+
+
+async def test_a_form_stays_a_form(client: httpx2.AsyncClient, queue: str) -> None:
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    path = f"/api/v1/queues/{quote(queue, safe='')}/messages"
+    assert (await client.post(path, content=b"n=1", headers=form)).status_code == 201
+    message = await pop_one(client, queue)
+    assert base64.b64decode(message["payload_base64"]) == b"n=1"
+    assert message["headers"] == form
 
 
 async def test_binary_travels_as_base64(client: httpx2.AsyncClient, queue: str) -> None:

@@ -90,12 +90,26 @@ def test_no_text_breaks_the_url_check(text):
         check_url(text, policy=STRICT)
 
 
+def test_a_refused_address_names_the_setting_that_allows_it():
+    with pytest.raises(AddressRefused, match=r"not a public address; .*`WEIR_WORKER__ALLOWED_SUBNETS`"):
+        check_url("http://127.0.0.1/", policy=STRICT)
+
+
+async def test_a_name_without_an_address_is_called_that():
+    async def nowhere(host: str, port: int) -> list[str]:
+        return []
+
+    async with guarded_client(STRICT, resolver=nowhere) as client:
+        with pytest.raises(AddressRefused, match="has no address; check its name"):
+            await client.post("http://nowhere.example/")
+
+
 async def test_a_name_that_resolves_to_a_private_address_is_refused_on_connecting():
     async def rebinding(host: str, port: int) -> list[str]:
         return ["127.0.0.1"]
 
     async with receiving() as receiver, guarded_client(STRICT, resolver=rebinding) as client:
-        with pytest.raises(AddressRefused, match="not public"):
+        with pytest.raises(AddressRefused, match=r"not public; .*`WEIR_WORKER__ALLOWED_SUBNETS`"):
             await client.post(f"http://innocent.example:{receiver.port}/")
     assert receiver.requests == []
 

@@ -13,7 +13,7 @@ import aiosmtplib
 from weir.alerts.alert_channels import AlertChannel
 from weir.alerts.channel_kinds import Tls
 from weir.outbound.address_guard import GuardPolicy, Resolver, resolve
-from weir.outbound.addresses import may_reach
+from weir.outbound.addresses import may_reach, refusal
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict
 
 TIMEOUT_S = 20.0
@@ -94,7 +94,7 @@ async def _connect(host: str, port: int, *, policy: GuardPolicy, resolver: Resol
     addresses = await resolver(host, port)
     refused = [one for one in addresses if not may_reach(one, allowed=policy.allowed)]
     if refused or not addresses:
-        raise _Refused(f"`{host}` is at `{', '.join(refused) or 'no address'}`, which is not public")
+        raise _Refused(refusal(host, refused))
     family = socket.AF_INET6 if ":" in addresses[0] else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setblocking(False)

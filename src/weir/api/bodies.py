@@ -22,6 +22,8 @@ from weir.api.problems import invalid
 from weir.errors import InvalidInput, Malformed, TooLarge, UnsupportedMedia
 
 JSON_TYPES = ("application/json",)
+FORM = "application/x-www-form-urlencoded"
+"""What curl and other tools call every body, unless they are told otherwise."""
 
 
 def check_encoding(headers: Mapping[str, str]) -> None:
@@ -31,10 +33,24 @@ def check_encoding(headers: Mapping[str, str]) -> None:
         raise UnsupportedMedia(f"the content encoding `{encoding:.32}` is not taken; send the body as it is")
 
 
+def media_type(headers: Mapping[str, str], *, default: str = "") -> str:
+    """The content type without its parameters."""
+    return headers.get("content-type", default).partition(";")[0].strip().lower()
+
+
 def check_json_type(headers: Mapping[str, str]) -> None:
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = media_type(headers)
     if kind not in JSON_TYPES and not kind.endswith("+json"):
         raise UnsupportedMedia(f"the content type `{kind:.64}` is not taken; send `application/json`")
+
+
+def is_json(body: bytes) -> bool:
+    """Whether the body is strict JSON, whatever its content type says."""
+    try:
+        parse_json(body)
+    except Malformed:
+        return False
+    return True
 
 
 def check_length(headers: Mapping[str, str], limits: Limits) -> None:

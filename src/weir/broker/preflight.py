@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import AuthenticationError, RedisError
 
 from weir.errors import BrokerUnavailable, Misconfigured
 from weir.redis_client import DRIVER_ERRORS, is_cluster, node_url
@@ -82,6 +82,10 @@ async def inspect_redis(url: str, *, timeout_s: float = 3.0) -> RedisState:
         async with RedisCluster.from_url(node_url(url), **options) as cluster:
             nodes = [node.execute_command for node in cluster.get_primaries()]
             return _weakest(await asyncio.gather(*map(_inspect, nodes)))
+    except AuthenticationError as error:
+        raise Misconfigured(
+            f"Redis refuses the user or password ({error}); correct `WEIR_REDIS_URL`"
+        ) from None
     except DRIVER_ERRORS as error:
         raise BrokerUnavailable(f"Redis does not answer ({error}); look at its log and its URL") from None
 

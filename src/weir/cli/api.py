@@ -145,7 +145,7 @@ def ask_api(scope: ApiScope, work: Callable[[ApiSession], Awaitable[Result]]) ->
         async with api_session(scope) as session:
             return await work(session)
 
-    return cast(Result, run_until_done(run()))
+    return cast(Result, run_until_done(run(), doing="waiting for the API"))
 
 
 def _address(settings: Settings) -> tuple[str, str, str | None]:

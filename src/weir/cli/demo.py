@@ -15,6 +15,7 @@ from weir.cli.running import run_until_done
 app = typer.Typer()
 
 _DATA_DIR = Path(".weir/demo")
+_NOT_READY = {"ok": False, "problem": "stopped before it was ready"}
 
 
 @app.command()
@@ -44,5 +45,5 @@ def demo(
         ),
         fast=True,
     )
-    if as_json and summary is not None:
-        typer.echo(json.dumps(summary))
+    if as_json:
+        typer.echo(json.dumps(summary or _NOT_READY))

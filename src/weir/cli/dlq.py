@@ -11,6 +11,7 @@ from weir.cli.api import ApiScope, about_environment, about_token, ask_api
 from weir.cli.dlq_bulk_actions import purge, redrive, task_app
 from weir.cli.options import DataDirOption, JsonOption, LimitOption, settings_with
 from weir.cli.output import Columns, print_fields, print_items, print_json, shown_time
+from weir.cli.running import telling
 from weir.cli.tables import id_column, long_column, number_column
 from weir.errors import InvalidInput, WeirError
 
@@ -166,9 +167,10 @@ def analyse(
     # Loads Spark, which the other commands do without.
     from weir.serve.deadletters import analyse_dead_letters
 
-    found = analyse_dead_letters(
-        settings_with(data_dir), partitions=partitions, limit=limit, output=output, master=master
-    )
+    with telling("grouping dead letters in Spark"):
+        found = analyse_dead_letters(
+            settings_with(data_dir), partitions=partitions, limit=limit, output=output, master=master
+        )
     if as_json:
         print_json(found)
         return

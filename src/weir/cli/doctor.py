@@ -34,7 +34,7 @@ def doctor(
     if repair_redis:
         _repair(settings)
     logging.disable()  # What is wrong stands in the report; drivers say it again and again.
-    report = run_until_done(checkup(settings))
+    report = run_until_done(checkup(settings), doing="looking at the servers")
     if report is None:
         raise typer.Exit(130)
     typer.echo(json.dumps(report) if as_json else readable(report))

@@ -51,8 +51,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Command or noun -> (module below `weir.cli`, one line of help). The module's `app` is a Typer app."""
 CHECKOUT_COMMANDS: dict[str, tuple[str, str]] = {
     "test": ("test", "Run the tests."),
-    "check": ("check", "Run the gates: format, lint, types, layers, headers."),
+    "check": ("check", "Run the gates: format, lint, types, layers, headers, site."),
     "bench": ("bench", "Measure."),
+    "docs": ("docs", "Build the site of the documentation, or show it."),
 }
 """The same for modules of `dev`, which stands beside `src` in a checkout and is not installed."""
 _CHECKOUT = Path(weir_package.__file__).parents[2]

@@ -99,4 +99,4 @@ def _with_switching(data_dir: Path | None, act: Callable[[Any], Awaitable[Any]])
         async with opened_switching(settings, urls, patience_s=_PATIENCE_S) as switching:
             return await act(switching)
 
-    return run_until_done(work())
+    return run_until_done(work(), doing="waiting for the shards")

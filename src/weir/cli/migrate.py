@@ -20,7 +20,7 @@ def migrate(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None
     settings = settings_with(data_dir)
     import_from_here()
     metrics, urls = RegisteredMetrics.of(settings), resolve_urls(settings)
-    applied = run_until_done(migrate_stores(urls, metrics=metrics, say=say)) or {}
+    applied = run_until_done(migrate_stores(urls, metrics=metrics, say=say), doing="migrating") or {}
     if as_json:
         typer.echo(json.dumps(applied))
         return

@@ -29,7 +29,7 @@ _RELAY_TRIES = 2
 @app.command()
 def migrate(database: DatabaseOption) -> None:
     """Make the table of the outbox, or bring it up to date."""
-    run_until_done(migrate_outbox(database))
+    run_until_done(migrate_outbox(database), doing="migrating")
 
 
 @app.command()

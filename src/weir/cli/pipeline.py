@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ import typer
 
 from weir.cli import metrics_switch
 from weir.cli.options import DataDirOption, JsonOption, settings_with
-from weir.cli.running import import_from_here, run_until_done, say
+from weir.cli.running import import_from_here, run_until_done, say, telling
 from weir.cli.service_manager import pinging, tell_ready
 from weir.embedded.java import find_java
 from weir.errors import InvalidInput
@@ -42,18 +42,20 @@ def run(
     run_until_done(find_java())
     settings = settings_with(data_dir)
     options = _options(settings)
-    with pinging(jvm_answers):
+    with pinging(jvm_answers), ExitStack() as starting:
+        starting.enter_context(telling("starting Spark"))
         run_pipeline(
             options,
             session_options(settings, master=master),
             metrics_port=metrics_port if metrics_port is not None else settings.pipeline.metrics_port,
             available_now=drain,
-            on_started=_say_started,
+            on_started=lambda: _say_started(starting),
             run_audit=audit_in_thread(options),
         )
 
 
-def _say_started() -> None:
+def _say_started(starting: ExitStack) -> None:
+    starting.close()
     say("the pipeline runs")
     tell_ready()
 
@@ -134,11 +136,12 @@ def rebuild(
     options = _options(settings)
     with closing(ClickHouseConnection(options.clickhouse_url)) as connection:
         require_tables(connection, options.definitions)
-    spark = open_session(session_options(settings, master=master))
-    try:
-        done = rebuild_span(spark, options, **span, metrics=tuple(metric or ()), force=force)
-    finally:
-        spark.stop()
+    with telling("rebuilding from the archive"):
+        spark = open_session(session_options(settings, master=master))
+        try:
+            done = rebuild_span(spark, options, **span, metrics=tuple(metric or ()), force=force)
+        finally:
+            spark.stop()
     if as_json:
         typer.echo(json.dumps(asdict(done)))
     else:
@@ -165,7 +168,8 @@ def audit(
         found = _past_audits(_options(settings_with(data_dir)), limit)
         typer.echo(json.dumps([asdict(one) for one in found]) if as_json else shown_history(found))
         return
-    report = run_until_done(_audit(_options(settings_with(data_dir)), wait_s))
+    options = _options(settings_with(data_dir))
+    report = run_until_done(_audit(options, wait_s), doing="waiting for the last events, and comparing")
     if report is None:
         return
     if as_json:
@@ -209,7 +213,8 @@ def bundle(
     """Pack Weir and what it requires for Spark workers that have a Python, but no Weir."""
     from weir.pipeline.bundle import write_bundle
 
-    done = write_bundle(output, packages=package or ())
+    with telling("packing Weir and what it requires"):
+        done = write_bundle(output, packages=package or ())
     if as_json:
         typer.echo(json.dumps({**asdict(done), "path": str(done.path)}))
     else:

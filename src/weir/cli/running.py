@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Coroutine
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, TypeVar, cast
 
 import typer
@@ -14,15 +16,45 @@ import typer
 from weir.cli.service_manager import ping_from_loop, tell_stopping
 
 Result = TypeVar("Result")
+_FIRST_WORD_S = 2.0
+_NEXT_WORD_S = 10.0
 
 
-def run_until_done(work: Coroutine[Any, Any, Result], *, fast: bool = False) -> Result | None:
+def run_until_done(
+    work: Coroutine[Any, Any, Result], *, fast: bool = False, doing: str | None = None
+) -> Result | None:
     """Run `work`; Ctrl-C, SIGTERM and SIGHUP cancel it, and it cleans up. None if it was stopped.
 
-    `fast` runs it on uvloop, for work that answers requests.
+    `fast` runs it on uvloop, for work that answers requests. `doing` is told to whoever waits for it.
     """
-    with asyncio.Runner(loop_factory=_uvloop if fast else None) as runner:
+    with (
+        telling(doing) if doing else nullcontext(),
+        asyncio.Runner(loop_factory=_uvloop if fast else None) as runner,
+    ):
         return runner.run(_run_until_signal(work))
+
+
+@contextmanager
+def telling(doing: str) -> Iterator[None]:
+    """Tell what goes on if the block takes longer than two seconds, and again every ten seconds.
+
+    A thread tells it, because the block may keep the event loop or Spark's JVM busy.
+    """
+    done, started_s = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        pause_s = _FIRST_WORD_S
+        while not done.wait(pause_s):
+            say(f"{doing} … {time.monotonic() - started_s:.0f} s")
+            pause_s = _NEXT_WORD_S
+
+    thread = threading.Thread(target=tell, name="telling", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def say(text: str) -> None:

@@ -36,7 +36,7 @@ def serve(
     embedded = running is not None
     if running == urls:
         # The stores of a data directory are ours to bring up to date; others wait for `weir migrate`.
-        run_until_done(migrate_stores(urls))
+        run_until_done(migrate_stores(urls), doing="migrating")
     run_until_done(
         serve_forever(
             settings,

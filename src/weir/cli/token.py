@@ -100,7 +100,7 @@ def delete(scope: ApiScope, token_id: TokenId) -> None:
 @app.command()
 def bootstrap(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
     """Make an operator's token straight in PostgreSQL: the first one of an installation."""
-    text = run_until_done(_bootstrap(settings_with(data_dir)))
+    text = run_until_done(_bootstrap(settings_with(data_dir)), doing="waiting for PostgreSQL")
     if text is not None:
         _show_new({"token": text}, as_json=as_json)
 

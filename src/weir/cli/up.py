@@ -16,7 +16,7 @@ import typer
 from weir.api.logs import configure_logs
 from weir.cli.extras import require_extras
 from weir.cli.options import DataDirOption, JsonOption, settings_with
-from weir.cli.running import import_from_here, run_until_done, say
+from weir.cli.running import import_from_here, run_until_done, say, telling
 from weir.embedded.java import find_java
 from weir.embedded.open import stack_from
 from weir.model.masking import masked_url
@@ -65,7 +65,9 @@ def up(
 
 
 async def _servers(settings: Settings, *, as_json: bool) -> None:
-    async with stack_from(settings, report=say) as stack:
+    async with AsyncExitStack() as exits:
+        with telling("starting the servers"):
+            stack = await exits.enter_async_context(stack_from(settings, report=say))
         folder = stack.data_dir.path
         if as_json:
             typer.echo(json.dumps({"data_dir": str(folder), **_shown(stack.urls)}))
@@ -78,7 +80,8 @@ async def _system(settings: Settings, *, pipeline: bool, as_json: bool) -> None:
     if pipeline:
         await find_java()
     async with AsyncExitStack() as stack:
-        system = await stack.enter_async_context(running_api(settings, report=say))
+        with telling("starting the servers and the API"):
+            system = await stack.enter_async_context(running_api(settings, report=say))
         folder = system.stack.data_dir.path
         commands = {"pipeline": pipeline_command(folder)} if pipeline else {}
         await stack.enter_async_context(running_children(system, commands, environment=_paths(settings)))

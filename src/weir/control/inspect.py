@@ -10,12 +10,14 @@ from psycopg import AsyncConnection
 from weir.control.database import Database
 from weir.control.migrate import PostgresMigrations, outstanding, read_migrations
 from weir.control.sql import load_queries
+from weir.errors import Misconfigured
 
 _QUERIES = load_queries("weir.control", "inspect.sql")
 MINIMUM = 140_000
 _CONNECT_S = 2
 _STARTING = ("starting up", "not yet accepting connections", "in recovery mode")
 """libpq has no code for a refused connection, only the text of the server."""
+_REFUSED = ("password authentication failed", "no password supplied", "no pg_hba.conf entry", "SASL")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,17 +43,31 @@ class PostgresState:
 
 
 async def is_starting(url: str) -> bool:
-    """Whether PostgreSQL is there and refuses connections for now; False if there is no server at all."""
+    """Whether PostgreSQL is there and refuses connections for now; False if there is no server at all.
+
+    One that refuses the user or the password refuses them for ever, so that is an error at once.
+    """
     try:
         connection = await AsyncConnection.connect(url, connect_timeout=_CONNECT_S)
     except psycopg.OperationalError as error:
+        _complain_of_password(error)
         return any(text in str(error) for text in _STARTING)
     await connection.close()
     return False
 
 
+def _complain_of_password(error: psycopg.OperationalError) -> None:
+    lines = [line for line in str(error).splitlines() if any(text in line for text in _REFUSED)]
+    if lines:
+        reason = lines[0].rpartition("FATAL:")[2].strip()
+        raise Misconfigured(
+            f"PostgreSQL refuses the user or password ({reason}); correct `WEIR_POSTGRES_URL`"
+        ) from None
+
+
 async def inspect_postgres(url: str) -> PostgresState:
     """Read the state of a PostgreSQL server and count the migrations that it lacks."""
+    await is_starting(url)
     async with Database(url, max_size=2, timeout_s=5, name="weir doctor") as database:
         row = await database.fetch_one(_QUERIES["server_state"])
         applied = await PostgresMigrations(database).read_applied()

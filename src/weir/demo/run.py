@@ -6,7 +6,7 @@ import asyncio
 import os
 import secrets as random_secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ class DemoOptions:
 
 
 async def run_demo(settings: Settings, options: DemoOptions, *, say: Say) -> dict[str, Any]:
-    """Run until the time is over, or until cancelled."""
+    """Run until the time is over, or until cancelled: then too it ends with its summary."""
     # Checked first: the pipeline needs Java, and would fail only after everything else has started.
     await find_java()
     started = time.monotonic()
@@ -59,8 +59,18 @@ async def run_demo(settings: Settings, options: DemoOptions, *, say: Say) -> dic
             ready_s = time.monotonic() - started
             say(_welcome(system.url, accounts, ready_s))
             traffic = Traffic(client, accounts, secret=secrets[PAGERDUTY], speed=options.speed)
-            await _send_traffic(traffic, system, options.for_s)
+            await _until_stopped(_send_traffic(traffic, system, options.for_s))
             return await _summary(client, accounts, traffic, system, ready_s=ready_s)
+
+
+async def _until_stopped(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for the work. Ctrl-C ends it and nothing else; a second one ends the demo at once."""
+    try:
+        await work
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
 
 
 async def _send_traffic(traffic: Traffic, system: System, for_s: float | None) -> None:

@@ -18,7 +18,7 @@ import httpcore2
 import httpx2
 
 from weir.errors import InvalidInput
-from weir.outbound.addresses import Network, may_reach
+from weir.outbound.addresses import HOW_TO_ALLOW, Network, may_reach, refusal
 
 Resolver = Callable[[str, int], Awaitable[list[str]]]
 
@@ -58,7 +58,7 @@ def check_url(url: str, *, policy: GuardPolicy) -> str:
         raise AddressRefused(f"port {port} is not one of {sorted(policy.ports)}")
     address = "127.0.0.1" if _is_local(parts.hostname) else parts.hostname
     if _looks_numeric(address) and not may_reach(address, allowed=policy.allowed):
-        raise AddressRefused(f"`{parts.hostname}` is not a public address")
+        raise AddressRefused(f"`{parts.hostname}` is not a public address; {HOW_TO_ALLOW}")
     return url
 
 
@@ -119,9 +119,7 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
         # One private address refuses the host: otherwise a name with a public and a private one could be
         # used.
         if refused or not addresses:
-            raise AddressRefused(
-                f"`{host}` is at `{', '.join(refused) or 'no address'}`, which is not public"
-            )
+            raise AddressRefused(refusal(host, refused))
         return await self._inner.connect_tcp(
             addresses[0], port, timeout=timeout, local_address=local_address, socket_options=socket_options
         )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from weir.errors import InvalidInput
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
+HOW_TO_ALLOW = "if it is meant, allow its subnet with `WEIR_WORKER__ALLOWED_SUBNETS`"
+"""What whoever runs Weir can do about a refusal."""
 
 # Ranges that `ipaddress` calls global although they carry or tunnel other addresses.
 _NAT64 = IPv6Network("64:ff9b::/96")
@@ -62,3 +64,10 @@ def may_reach(text: str, *, allowed: Iterable[Network] = ()) -> bool:
     if any(inner in network for network in allowed if network.version == inner.version):
         return True
     return is_public(address)
+
+
+def refusal(host: str, refused: Sequence[str]) -> str:
+    """Why a host may not be reached: some of its addresses are not public, or it has none."""
+    if not refused:
+        return f"`{host}` has no address; check its name"
+    return f"`{host}` is at `{', '.join(refused)}`, which is not public; {HOW_TO_ALLOW}"

@@ -17,6 +17,9 @@ _OVERLOADED_CODES = frozenset({159, 164, 202, 209, 210, 241, 242, 243, 252, 319,
 _UNPREPARED_CODES = frozenset({16, 47, 60, 81})
 """No such column, identifier, table or database: the warehouse lacks a migration."""
 
+_REFUSED_CODES = frozenset({192, 193, 194, 516})
+"""Unknown user, wrong or missing password."""
+
 _CODE = re.compile(r"Code: (\d+)\.")
 
 
@@ -27,6 +30,10 @@ def translated(error: Exception) -> WeirError:
     # By class first: the driver refuses such a value itself, so there is no code of the server.
     if isinstance(error, ch.DataError):
         return InvalidInput(f"ClickHouse cannot store that value ({text})")
+    if code is not None and int(code[1]) in _REFUSED_CODES:
+        return WarehouseUnavailable(
+            f"ClickHouse refuses the user or password ({text}); correct `WEIR_CLICKHOUSE_URL`", retry_after_s=5
+        )
     if code is not None and int(code[1]) in _UNPREPARED_CODES:
         return WarehouseUnavailable(
             f"ClickHouse lacks a table of this version ({text}); run `weir migrate`", retry_after_s=5

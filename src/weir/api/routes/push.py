@@ -8,7 +8,17 @@ from typing import Any
 
 from weir.admission.kinds import OperationType
 from weir.api.auth import Access, queue_ref
-from weir.api.bodies import JSON_TYPES, Fields, check_depth, cut_payloads, parse_json, query_document
+from weir.api.bodies import (
+    FORM,
+    JSON_TYPES,
+    Fields,
+    check_depth,
+    cut_payloads,
+    is_json,
+    media_type,
+    parse_json,
+    query_document,
+)
 from weir.api.hot import HotRequest, HotRoute, decoded
 from weir.api.problems import problem
 from weir.api.wire import Reply
@@ -27,7 +37,7 @@ async def push(call: HotRequest) -> Reply:
     access = await call.access(Role.WRITE)
     call.admit(OperationType.PUSH)
     key = call.idempotency_key()
-    body, document = await call.json_body()
+    body, document = await call.json_body(or_form=True)
     fields = Fields(document)
     entries = fields.array("items", most=MAX_BATCH)
     fields.refuse_rest()
@@ -44,10 +54,10 @@ async def push_raw(call: HotRequest) -> Reply:
     access = await call.access(Role.WRITE)
     call.admit(OperationType.PUSH)
     key = call.idempotency_key()
-    kind = call.headers.get("content-type", BINARY).partition(";")[0].strip().lower()
+    kind = media_type(call.headers, default=BINARY)
     options = Fields(query_document(call.query(), numbers=_NUMBERS), "query")
     payload = await call.body()
-    if kind in JSON_TYPES:
+    if kind in JSON_TYPES or (kind == FORM and is_json(payload)):
         check_depth(parse_json(payload), call.services.limits.max_depth)
         headers = {}
     else:
