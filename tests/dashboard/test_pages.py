@@ -157,7 +157,9 @@ async def test_numbers_that_are_old_say_so_until_the_server_answers_again(
     await expect(page.get_by_text("has not answered")).to_have_count(0)
 
 
-@pytest.mark.parametrize("name", ["workers", "operations", "alerts", "pipeline", "specs", "dead-letters"])
+@pytest.mark.parametrize(
+    "name", ["workers", "operations", "alerts", "channels", "pipeline", "specs", "dead-letters"]
+)
 async def test_every_page_has_an_empty_state_that_teaches(page: Page, site: Site, name: str) -> None:
     await page.goto(site.link(name))
     await expect(page.get_by_role("main").get_by_role("heading", level=1)).to_be_visible()
