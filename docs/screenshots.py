@@ -1,23 +1,31 @@
-"""Takes the pictures of the README from a running demo.
+"""Takes pictures of the pages from a demo: those of the README, or every page in both themes and widths.
 
-./weir demo                                  # in one terminal; an incident makes the best picture
-.venv/bin/python docs/screenshots.py LINK    # in another, with the sign-in link that the demo printed
+.venv/bin/python docs/screenshots.py               # starts a demo, takes the pictures of the README
+.venv/bin/python docs/screenshots.py --every OUT   # every page, light and dark, desk and phone, into OUT
+.venv/bin/python docs/screenshots.py --link LINK   # from a demo that runs, with the link that it printed
 """
 
 from __future__ import annotations
 
+import argparse
+import re
 import shutil
-import sys
-from collections.abc import Callable
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+ROOT = Path(__file__).parent.parent
 FOLDER = Path(__file__).parent / "images"
 SCOPE = "#/e/acme/shop/production"
-WIDTH = 1200
+DESK, PHONE = 1200, 390
 PATIENCE_MS = 120_000
+# Long enough for all pictures of a slow machine; the demo is ended when they are taken.
+DEMO_S = 900
 
 
 def overview_is_full(page: Page) -> None:
@@ -36,6 +44,12 @@ def group_is_open(page: Page) -> None:
     expect(page.get_by_role("region", name="Dead letters", exact=True)).to_contain_text("catalog")
 
 
+def nothing_loads(page: Page) -> None:
+    page.get_by_role("main").get_by_role("heading", level=1).first.wait_for()
+    expect(page.get_by_text("Loading…")).to_have_count(0)
+    page.wait_for_timeout(1_500)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Picture:
     name: str
@@ -43,38 +57,99 @@ class Picture:
     height: int
     ready: Callable[[Page], None]
     theme: str = "light"
+    width: int = DESK
+    whole: bool = False
+    """The whole page, not only what a screen shows."""
 
 
-PICTURES = (
+README = (
     Picture(name="overview", path="", height=690, ready=overview_is_full),
     Picture(name="overview-dark", path="", height=690, ready=overview_is_full, theme="dark"),
-    Picture(name="queue", path="/queue/payments?period=2h", height=800, ready=charts_are_drawn),
-    Picture(name="dead-letters", path="/dead-letters", height=620, ready=group_is_open),
+    Picture(name="queue", path="/queue/payments?period=7d", height=900, ready=charts_are_drawn),
+    Picture(name="dead-letters", path="/dead-letters?period=7d", height=760, ready=group_is_open),
 )
+PAGES = {
+    "overview": "",
+    "wall": "/wall",
+    "queue-2h": "/queue/payments?period=2h",
+    "queue-7d": "/queue/thumbnails?period=7d",
+    "queue-30d": "/queue/orders?period=30d",
+    "messages": "/queue/exports/messages",
+    "dead-letters": "/dead-letters?period=7d",
+    "workers": "/workers",
+    "operations": "/operations",
+    "schedules": "/schedules",
+    "alerts": "/alerts",
+    "channels": "/channels",
+    "pipeline": "/pipeline",
+    "specs": "/specs",
+    "access": "/access",
+}
 
 
-def main(link: str) -> None:
-    FOLDER.mkdir(exist_ok=True)
+def every_page() -> Iterator[Picture]:
+    for name, path in PAGES.items():
+        for theme in ("light", "dark"):
+            for device, width in (("desk", DESK), ("phone", PHONE)):
+                yield Picture(
+                    name=f"{name}-{theme}-{device}",
+                    path=path,
+                    height=800,
+                    ready=nothing_loads,
+                    theme=theme,
+                    width=width,
+                    whole=True,
+                )
+
+
+def main() -> None:
+    asked = _arguments()
+    pictures = README if asked.every is None else tuple(every_page())
+    folder = FOLDER if asked.every is None else asked.every
+    folder.mkdir(parents=True, exist_ok=True)
     expect.set_options(timeout=PATIENCE_MS)
-    with sync_playwright() as playwright:
+    with nullcontext(asked.link) if asked.link else running_demo() as link, sync_playwright() as playwright:
         chromium = shutil.which("chromium") or "chromium"
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        for picture in PICTURES:
-            take(browser, link, picture)
+        # The first page that is complete shows that the past has landed.
+        take(browser, link, README[0], Path(tempfile.mkdtemp()))
+        for picture in pictures:
+            take(browser, link, picture, folder)
         browser.close()
 
 
-def take(browser: Browser, link: str, picture: Picture) -> None:
-    size = {"width": WIDTH, "height": picture.height}
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--link", help="sign-in link of a demo that runs; left out: one is started")
+    parser.add_argument("--every", type=Path, metavar="OUT", help="take every page into this folder")
+    return parser.parse_args()
+
+
+@contextmanager
+def running_demo() -> Iterator[str]:
+    """A demo of its own in a new folder; its sign-in link."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [str(ROOT / "weir"), "demo", "--data-dir", folder, "--for", str(DEMO_S)]
+        demo = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            assert demo.stdout is not None
+            yield next(link for line in demo.stdout for link in re.findall(r"http\S+/#/sign-in\S+", line))
+        finally:
+            demo.terminate()
+            demo.wait()
+
+
+def take(browser: Browser, link: str, picture: Picture, folder: Path) -> None:
+    size = {"width": picture.width, "height": picture.height}
     page = browser.new_page(viewport=size, color_scheme=picture.theme, locale="en-GB")
     page.goto(link)
     expect(page.get_by_role("heading", name="Environments")).to_be_visible()
     page.goto(f"{link.partition('#')[0]}{SCOPE}{picture.path}")
     picture.ready(page)
     page.mouse.move(0, 0)
-    page.screenshot(path=FOLDER / f"{picture.name}.png", animations="disabled")
+    page.screenshot(path=folder / f"{picture.name}.png", animations="disabled", full_page=picture.whole)
     page.close()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

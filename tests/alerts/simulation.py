@@ -18,7 +18,9 @@ from weir.warehouse.reading.audits import CompleteAudit
 from weir.warehouse.reading.flows import FlowReader
 from weir.warehouse.reading.freshness import Freshness, LandedGap
 from weir.warehouse.reading.pace import Pace
-from weir.warehouse.reading.series import TimeSpan
+from weir.warehouse.reading.periods import Window
+from weir.warehouse.reading.queues import History
+from weir.warehouse.reading.series import PointKind, Series, TimeSpan
 from weir.warehouse.reading.windows import Frame, Levels, Percentiles, Sums
 from weir.warehouse.tables import GapKind
 
@@ -33,6 +35,7 @@ class Story:
 
     depth: Mapping[str, Callable[[int], float]]
     error_rate: Mapping[str, Callable[[int], float]] = field(default_factory=dict)
+    oldest_age_ms: Mapping[str, Callable[[int], int]] = field(default_factory=dict)
     outages: Sequence[tuple[int, int]] = ()
     """Spans in which the pipeline lands nothing; what happened lands when they end."""
     away: Sequence[tuple[int, int]] = ()
@@ -104,6 +107,24 @@ class StoryWindows:
         return None
 
 
+class StoryHistory:
+    """The series of a queue's oldest age, had the warehouse followed the story."""
+
+    def __init__(self, story: Story, clock: ManualClock) -> None:
+        self._story, self._clock = story, clock
+
+    async def of_queue(self, queue: QueueRef, window: Window) -> History:
+        times = range(window.start_ms, window.end_ms, window.step_ms)
+        age = self._story.oldest_age_ms.get(queue.queue)
+        ages = [None if age is None or time_ms < T0 else age(time_ms - T0) for time_ms in times]
+        series = Series(
+            times_ms=times, kinds=[PointKind.MEASURED] * len(times), columns={"oldest_age_ms": ages}
+        )
+        return History(
+            window=window, series=series, complete_until_ms=self._clock.now_ms(), gaps=(), heard=True
+        )
+
+
 class StoryAudits:
     """The newest complete audit, had the warehouse followed the story."""
 
@@ -130,6 +151,7 @@ class StoryWarehouse:
     def __init__(self, story: Story, environment: EnvironmentRef, clock: ManualClock) -> None:
         self._story, self._clock = story, clock
         self.windows = StoryWindows(story, environment, clock)
+        self.history = StoryHistory(story, clock)
         self.audits = StoryAudits(story, environment, clock)
         self.freshness = self.gaps = self.reader = self
         self.flows = FlowReader(self)

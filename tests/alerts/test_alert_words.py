@@ -8,7 +8,7 @@ import pytest
 from tests.alerts.simulation import MINUTE, Simulation, Story
 from tests.alerts.test_days import add_rule
 
-from weir.alerts.alert_metrics import Metric, spell_value
+from weir.alerts.alert_metrics import CATALOGUE, Metric, condition_words, spell_value
 from weir.alerts.alert_records import AlertRecords
 from weir.api.schemas.alerts import alert_view
 from weir.cli.alert_words import ALERT_COLUMNS, RULE_COLUMNS, SILENCE_COLUMNS
@@ -18,7 +18,8 @@ from weir.model.names import EnvironmentRef
 
 ALERT = {
     "id": "0198c0de-7aaa-7bbb-8ccc-0123456789ab", "state": "firing", "rule_name": "orders wait",
-    "queue": "orders", "metric": "oldest_age", "value": 190_000.0, "fired_value": 61_000.0,
+    "queue": "orders", "metric_words": "age of the oldest message",
+    "value_text": "3 min 10 s", "fired_value_text": "1 min 1 s",
     "fired_at_ms": 1_763_337_600_000, "unknown_since_ms": None, "summary": "480 are ready and none runs",
 }  # fmt: skip
 
@@ -39,14 +40,18 @@ async def test_an_alert_keeps_the_value_that_it_fired_at_beside_the_newest(
     (alert,) = await AlertRecords(database).of(environment)
     assert (alert.fired_value, alert.value) == (500, 900)
     found = await AlertRecords(database).find(environment, alert.id)
-    assert alert_view(found).fired_value == 500
+    view = alert_view(found)
+    assert view.fired_value == 500
+    assert (view.fired_value_text, view.value_text) == ("500 messages", "900 messages")
+    assert view.condition == "backlog over 100 messages for 5 minutes"
 
 
 def test_the_reason_stands_beside_the_number_of_its_moment(capsys: pytest.CaptureFixture[str]) -> None:
     cells = printed(ALERT_COLUMNS, ALERT, capsys)
     assert cells == [
         "firing", "orders wait", "orders", "1 min 1 s", "3 min 10 s",
-        "oldest_age was 1 min 1 s on 2025-11-17 00:00:00: 480 are ready and none runs", ALERT["id"],
+        "age of the oldest message was 1 min 1 s on 2025-11-17 00:00:00: 480 are ready and none runs",
+        ALERT["id"],
     ]  # fmt: skip
 
 
@@ -61,10 +66,10 @@ def test_a_value_that_holds_no_more_is_not_shown_as_now(
 
 def test_rules_and_silences_say_times_as_people_do(capsys: pytest.CaptureFixture[str]) -> None:
     rule = {
-        "id": "r", "name": "slow", "queue": None, "metric": "latency_p95", "operator": ">",
-        "threshold": 90_000, "window_ms": 300_000, "channels": ["ops", "me"], "enabled": True,
+        "id": "r", "name": "slow", "queue": None, "condition": "p95 wait over 1 min 30 s for 5 minutes",
+        "channels": ["ops", "me"], "enabled": True,
     }  # fmt: skip
-    assert printed(RULE_COLUMNS, rule, capsys)[2:4] == ["latency_p95 > 1 min 30 s for 5 min", "ops, me"]
+    assert printed(RULE_COLUMNS, rule, capsys)[2:4] == [rule["condition"], "ops, me"]
     silence = {
         "id": "s", "rule_name": None, "queue": "q", "ends_at_ms": 1_763_337_600_000, "comment": "moving",
     }  # fmt: skip
@@ -77,3 +82,26 @@ def test_rules_and_silences_say_times_as_people_do(capsys: pytest.CaptureFixture
 def test_a_queue_that_never_drains_is_told_so(value: float | None) -> None:
     """The evaluator measures an infinite time, stores and pages know it as null."""
     assert spell_value(Metric.DRAIN_TIME, value) == "endless"
+
+
+@pytest.mark.parametrize(
+    ("metric", "operator", "threshold", "window_ms", "words"),
+    [
+        ("latency_p95", ">", 30_000, 60_000, "p95 wait over 30 s for 1 minute"),
+        ("backlog", ">=", 1, 90_000, "backlog at least 1 message for 1 min 30 s"),
+        ("error_rate", ">", 0.1, 3_600_000, "share of failed attempts over 10 % for 1 hour"),
+        ("dead_letters", ">", 20, 300_000, "deaths over 20 messages in 5 minutes"),
+        ("throughput", "<", 1, 2 * 86_400_000, "throughput under 1 messages/s for 2 days"),
+        ("oldest_age", "<=", 300_000, 5_000, "age of the oldest message at most 5 min for 5 s"),
+    ],
+)
+def test_a_rule_reads_as_a_sentence_with_units(
+    metric: str, operator: str, threshold: float, window_ms: int, words: str
+) -> None:
+    assert condition_words(Metric(metric), operator, threshold, window_ms) == words
+
+
+@pytest.mark.parametrize("metric", Metric)
+def test_every_metric_has_words_of_its_own(metric: Metric) -> None:
+    assert [one.words for one in CATALOGUE.values()].count(CATALOGUE[metric].words) == 1
+    assert condition_words(metric, ">", 1, 60_000).startswith(CATALOGUE[metric].words)

@@ -9,7 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from alerts.simulation import HOUR, MINUTE, Simulation, Story
+from alerts.simulation import HOUR, MINUTE, T0, Simulation, Story, StoryHistory
+from weir.alerts.alert_metrics import Metric
 from weir.alerts.rules import AlertRules, sync_from_spec
 from weir.alerts.services import alert_services
 from weir.api.app import create_app
@@ -20,6 +21,7 @@ from weir.control.principals import Principal, Role
 from weir.errors import Unauthenticated
 from weir.exchange.attempt import DirectPusher
 from weir.exchange.settle import DirectSettler
+from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
 from weir.spec.ir import AlertSpec, QueueSpec
 from weir.testing.memory import MemoryBroker
@@ -63,8 +65,14 @@ async def simulation(database: Database, environment: EnvironmentRef) -> Simulat
 
 
 @pytest.fixture
-async def client(simulation: Simulation, environment: EnvironmentRef) -> AsyncIterator[httpx2.AsyncClient]:
-    broker = MemoryBroker()
+def broker() -> MemoryBroker:
+    return MemoryBroker()
+
+
+@pytest.fixture
+async def client(
+    simulation: Simulation, environment: EnvironmentRef, broker: MemoryBroker
+) -> AsyncIterator[httpx2.AsyncClient]:
     await broker.define(environment.queue("q"), QueueSpec(name="q"))
     room = alert_services(simulation.database, broker, simulation.warehouse, clock=simulation.clock)
     services = Services(
@@ -234,6 +242,8 @@ async def test_a_queue_is_explained(admin: Caller) -> None:
     assert found["evidence"]
     assert all(isinstance(line, str) for line in found["evidence"])
     assert found["outlook"] == "empty now; 0/s arrive, 0/s leave"
+    assert {"what": "waiting", "now": "0 messages", "usual": None} in found["evidence_table"]
+    assert (found["backed_up"], found["recovered"], found["recovered_at_ms"]) == (False, None, None)
     assert (await admin("GET", "/queues/nowhere/explain")).status_code == 404
     for recent, status in (
         ("15s", 200),
@@ -244,6 +254,42 @@ async def test_a_queue_is_explained(admin: Caller) -> None:
         ("5 m", 422),
     ):
         assert (await admin("GET", f"/queues/q/explain?recent={recent}")).status_code == status, recent
+
+
+async def test_a_queue_that_recovered_says_so_and_since_when(admin: Caller, simulation: Simulation) -> None:
+    simulation.warehouse.history = StoryHistory(
+        Story(depth={}, oldest_age_ms={"q": lambda at: 90_000 if at < 10 * MINUTE else 0}), simulation.clock
+    )
+    simulation.clock.advance(14 * MINUTE)
+    found = (await admin("GET", "/queues/q/explain")).json()
+    assert (found["backed_up"], found["recovered_at_ms"]) == (False, T0 + 10 * MINUTE)
+    assert found["recovered"].startswith("recovered 4 min ago, at ")
+    assert found["recovered"].endswith("messages had waited up to 1 min 30 s")
+
+
+async def test_a_paused_queue_is_backed_up_only_while_something_waits_in_it(
+    admin: Caller, broker: MemoryBroker, environment: EnvironmentRef
+) -> None:
+    queue = environment.queue("q")
+    await broker.pause(queue)
+    found = (await admin("GET", "/queues/q/explain")).json()
+    assert (found["cause"], found["backed_up"]) == ("paused", False)
+    assert found["summary"] == "the queue is paused; nothing waits for `resume`"
+    await broker.enqueue(queue, [NewMessage(payload=b"{}")])
+    found = (await admin("GET", "/queues/q/explain")).json()
+    assert (found["cause"], found["backed_up"]) == ("paused", True)
+    assert found["summary"] == "the queue is paused; 1 message waits for `resume`"
+
+
+async def test_the_metrics_of_rules_are_listed_with_their_words_and_units(admin: Caller) -> None:
+    found = {one["name"]: one for one in (await admin("GET", "/alert-metrics")).json()["items"]}
+    assert set(found) == set(Metric)
+    assert (found["latency_p95"]["words"], found["latency_p95"]["unit"]) == ("p95 wait", "ms")
+
+
+async def test_a_rule_says_when_it_fires_in_words(admin: Caller) -> None:
+    made = (await admin("POST", "/alert-rules", {**RULE, "window_ms": 60_000})).json()
+    assert made["condition"] == "backlog over 100 messages for 1 minute"
 
 
 async def test_rules_follow_the_applied_spec_and_leave_those_of_the_api_alone(

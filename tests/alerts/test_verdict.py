@@ -236,7 +236,7 @@ class TestHandlersAreSlow:
         )
         verdict = explain(stuck)
         assert verdict.cause is Cause.SLOW_HANDLERS
-        assert verdict.summary == "a handler takes 12 s and usually 200 ms"
+        assert verdict.summary == "handlers take 12 s, usually 0.2 s"
 
     def test_prefetched_messages_do_not_make_handlers_slow(self) -> None:
         ahead = served(
@@ -256,7 +256,7 @@ class TestHandlersAreSlow:
         )
         verdict = explain(held)
         assert verdict.cause is Cause.SLOW_HANDLERS
-        assert verdict.summary == "a consumer holds a message for 15 s and usually 400 ms"
+        assert verdict.summary == "consumers hold a message for 15 s, usually 0.4 s"
 
     def test_handlers_are_not_called_slow_while_nothing_waits(self) -> None:
         assert explain(served(**STATES[Cause.SLOW_HANDLERS], depth=0)).cause is Cause.HEALTHY
@@ -470,7 +470,7 @@ def test_figures_for_people_have_units_and_no_exponents() -> None:
         "2 leases lapsed in the last 17.3 s",
         "a handler takes 2.5 s",
         "12 % of the attempts failed",
-        "limit: 4",
+        "the concurrency limit is 4",
     ]
 
 

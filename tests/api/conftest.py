@@ -18,6 +18,7 @@ from weir.broker.broker import Broker
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.channels.channels import Channels
+from weir.control.annotations import Annotations
 from weir.control.audit_log import AuditLog
 from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
@@ -62,6 +63,7 @@ def services_over(database: Database, broker: Broker, *, fresh_s: float) -> Serv
         tenants=Tenants(database),
         definitions=QueueDefinitions(database),
         audit=AuditLog(database),
+        annotations=Annotations(database),
         dead_letters=open_dead_letters(database, broker),
         channels=Channels(database),
         timelines=Timelines(database, broker),

@@ -157,7 +157,9 @@ async def test_numbers_that_are_old_say_so_until_the_server_answers_again(
     await expect(page.get_by_text("has not answered")).to_have_count(0)
 
 
-@pytest.mark.parametrize("name", ["workers", "operations", "alerts", "pipeline", "specs", "dead-letters"])
+@pytest.mark.parametrize(
+    "name", ["workers", "operations", "alerts", "channels", "pipeline", "specs", "dead-letters"]
+)
 async def test_every_page_has_an_empty_state_that_teaches(page: Page, site: Site, name: str) -> None:
     await page.goto(site.link(name))
     await expect(page.get_by_role("main").get_by_role("heading", level=1)).to_be_visible()
@@ -222,16 +224,16 @@ async def test_a_rule_is_written_changed_and_removed(page: Page, site: Site, wor
     await dialog.get_by_label("Queue").fill("orders")
     await dialog.get_by_role("button", name="Save").click()
     rules = page.get_by_role("region", name="Rules", exact=True)
-    await expect(rules).to_contain_text("backlog > 1,000 for 5 min")
+    await expect(rules).to_contain_text("backlog over 1,000 messages for 5 minutes")
     await rules.get_by_role("button", name="Change…").click()
     await page.get_by_role("dialog").get_by_label("Threshold").fill("50")
     await page.get_by_role("dialog").get_by_role("button", name="Save").click()
-    await expect(rules).to_contain_text("backlog > 50 for 5 min")
+    await expect(rules).to_contain_text("backlog over 50 messages for 5 minutes")
     await rules.get_by_role("button", name="Change…").click()
     await page.get_by_role("dialog").get_by_label("Metric").select_option("oldest_age")
     await page.get_by_role("dialog").get_by_label("Threshold").fill("42.6")
     await page.get_by_role("dialog").get_by_role("button", name="Save").click()
-    await expect(rules).to_contain_text("oldest_age > 42.6 s for 5 min")
+    await expect(rules).to_contain_text("age of the oldest message over 42.6 s for 5 minutes")
     await rules.get_by_role("button", name="Change…").click()
     await expect(page.get_by_role("dialog").get_by_label("Threshold")).to_have_value("42.6")
     await page.get_by_role("dialog").get_by_role("button", name="Close").click()

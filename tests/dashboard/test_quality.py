@@ -27,8 +27,12 @@ PAGES = [
     "workers",
     "operations",
     "alerts",
+    "channels",
+    "schedules",
     "pipeline",
     "specs",
+    "access",
+    "wall",
 ]
 
 

@@ -66,14 +66,22 @@ class World:
             await self.broker.nack([Failure(lease=delivery.lease, error=error)])
 
     async def land(
-        self, name: str, *, depth: int, acked: int, enqueued: int | None = None, at_ms: int | None = None
+        self,
+        name: str,
+        *,
+        depth: int,
+        acked: int,
+        enqueued: int | None = None,
+        at_ms: int | None = None,
+        oldest_age_ms: int = 0,
+        dead: int = 0,
     ) -> None:
         """A measured bucket, one minute ago unless a time is given."""
         moment = Moment(
             queue=self.site.environment.queue(name),
             at_ms=int(time.time() * 1_000) - 60_000 if at_ms is None else at_ms,
-            counts={"acked": acked, "enqueued": acked if enqueued is None else enqueued},
-            gauges={"queue_length": depth},
+            counts={"acked": acked, "enqueued": acked if enqueued is None else enqueued, "dead": dead},
+            gauges={"queue_length": depth, "oldest_age_ms": oldest_age_ms},
             waits_ms=[5, 10, 20],
         )
         await asyncio.to_thread(land_moments, self.warehouse, [moment])

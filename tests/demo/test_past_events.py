@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import cache
 from itertools import pairwise
 
 import pytest
 
 from weir.demo.past_events import FINE_MS, PastEvent, past, steps
+from weir.demo.past_incidents import (
+    QUEUES as QUEUES_HIT,
+)
+from weir.demo.past_incidents import (
+    IncidentKind,
+    PastIncident,
+    past_deploys,
+    past_incidents,
+)
 from weir.demo.past_processes import DEPLOYED_AGO_MS, past_flushes
-from weir.demo.scenario import INCIDENT_EVERY_MS, INCIDENT_LASTS_MS, SHOP, Incidents, Tenant
+from weir.demo.scenario import SHOP, Incidents, Tenant
 from weir.model.durations import HOUR_MS, MINUTE_MS
 from weir.telemetry.events import QUEUE_COUNTERS
 
@@ -45,21 +55,45 @@ def test_the_odometers_count_what_happened() -> None:
     assert set(QUEUE_COUNTERS) == {name[:-6] for name in events[0].values if name.endswith("_total")}
 
 
-def test_an_incident_slows_the_payments_and_then_they_recover() -> None:
-    recent = [one for one in past_of("payments") if one.at_ms >= NOW_MS - 2 * HOUR_MS]
-    hit = INCIDENTS.first_ms - INCIDENT_EVERY_MS
-    during = [one.event for one in recent if hit <= one.at_ms < hit + INCIDENT_LASTS_MS]
-    after = [one.event for one in recent if one.at_ms >= hit + INCIDENT_LASTS_MS + MINUTE_MS]
-    assert during[-1].values["queue_length"] > 40
-    assert sum(event.values["nacked"] for event in during) > 0
-    assert {event.values["queue_length"] for event in after} == {0}
+def depths(name: str, start_ms: int, end_ms: int) -> list[int]:
+    return [one.event.values["queue_length"] for one in past_of(name) if start_ms <= one.at_ms < end_ms]
 
 
-def test_nobody_has_waited_for_longer_than_an_incident_and_its_backlog_last() -> None:
-    waits = [
-        wait for one in past_of("payments") for wait in one.event.samples if one.at_ms >= NOW_MS - HOUR_MS
-    ]
-    assert MINUTE_MS < max(waits) < INCIDENT_LASTS_MS + 2 * MINUTE_MS
+@pytest.mark.parametrize("incident", past_incidents(INCIDENTS.first_ms), ids=lambda one: str(one.kind))
+def test_every_incident_shows_and_its_queue_recovers(incident: PastIncident) -> None:
+    queue, hour_ms = QUEUES_HIT[incident.kind], HOUR_MS
+    if incident.kind is IncidentKind.POISONED_IMPORT:
+        dead = sum(
+            one.event.values["dead"]
+            for one in past_of(queue)
+            if incident.start_ms <= one.at_ms < incident.end_ms
+        )
+        assert dead > 1_000
+    else:
+        assert max(depths(queue, incident.start_ms, incident.end_ms + MINUTE_MS)) > 200
+    calm = depths(queue, incident.end_ms + hour_ms, incident.end_ms + 2 * hour_ms)
+    assert not calm or min(calm) < 20
+
+
+def test_no_week_has_more_than_four_incidents_and_all_kinds_come() -> None:
+    found = past_incidents(NOW_MS)
+    weeks = [(NOW_MS - one.start_ms) // (7 * 24 * HOUR_MS) for one in found]
+    assert all(1 <= weeks.count(week) <= 4 for week in range(4))
+    assert {one.kind for one in found} == set(IncidentKind)
+
+
+def test_a_bad_deploy_goes_out_on_a_working_day_and_comes_back_when_it_is_over() -> None:
+    for now_ms in range(NOW_MS, NOW_MS + 7 * 24 * HOUR_MS, 24 * HOUR_MS):
+        bad = [one for one in past_incidents(now_ms) if one.kind is IncidentKind.BAD_DEPLOY]
+        assert all(datetime.fromtimestamp(one.start_ms / 1_000, UTC).weekday() < 5 for one in bad)
+        deploys = {one.at_ms: one.text for one in past_deploys(now_ms)}
+        for one in bad:
+            version = deploys[one.start_ms].removesuffix(" out")
+            assert deploys[one.end_ms].startswith(f"{version} taken back")
+
+
+def test_the_last_hours_are_calm_until_the_running_demo_has_its_first_incident() -> None:
+    assert max(depths("payments", NOW_MS - HOUR_MS, NOW_MS)) < 20
 
 
 def test_the_paused_queue_only_grows() -> None:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from weir.errors import InvalidInput
-from weir.model.wording import duration, number, share
+from weir.model.wording import duration, number, share, span
 
 
 class Metric(StrEnum):
@@ -59,62 +59,83 @@ class MetricDescription:
     about: About
     over: Over
     doc: str
+    words: str
+    """The metric within a sentence: `p95 wait`."""
     highest: float | None = None
     """A threshold above this can never be crossed."""
 
 
-def _queue(unit: str, over: Over, doc: str, *, highest: float | None = None) -> MetricDescription:
-    return MetricDescription(unit=unit, about=About.QUEUE, over=over, doc=doc, highest=highest)
+def _queue(words: str, unit: str, over: Over, doc: str, *, highest: float | None = None) -> MetricDescription:
+    return MetricDescription(unit=unit, about=About.QUEUE, over=over, doc=doc, words=words, highest=highest)
 
 
-def _operations(unit: str, doc: str) -> MetricDescription:
-    return MetricDescription(unit=unit, about=About.OPERATIONS, over=Over.ADDS_UP, doc=doc)
+def _operations(words: str, unit: str, doc: str) -> MetricDescription:
+    return MetricDescription(unit=unit, about=About.OPERATIONS, over=Over.ADDS_UP, doc=doc, words=words)
 
 
 CATALOGUE: Mapping[Metric, MetricDescription] = MappingProxyType(
     {
-        Metric.BACKLOG: _queue("messages", Over.HOLDS, "Waiting messages."),
-        Metric.LATENCY_MEAN: _queue("ms", Over.ADDS_UP, "Mean wait from available to dequeued."),
-        Metric.LATENCY_P50: _queue("ms", Over.ADDS_UP, "Median wait."),
-        Metric.LATENCY_P95: _queue("ms", Over.ADDS_UP, "Wait that 95 % of messages stay below."),
-        Metric.LATENCY_P99: _queue("ms", Over.ADDS_UP, "Wait that 99 % of messages stay below."),
+        Metric.BACKLOG: _queue("backlog", "messages", Over.HOLDS, "Waiting messages."),
+        Metric.LATENCY_MEAN: _queue("mean wait", "ms", Over.ADDS_UP, "Mean wait from available to dequeued."),
+        Metric.LATENCY_P50: _queue("median wait", "ms", Over.ADDS_UP, "Median wait."),
+        Metric.LATENCY_P95: _queue("p95 wait", "ms", Over.ADDS_UP, "Wait that 95 % of messages stay below."),
+        Metric.LATENCY_P99: _queue("p99 wait", "ms", Over.ADDS_UP, "Wait that 99 % of messages stay below."),
         Metric.ERROR_RATE: _queue(
-            "ratio", Over.ADDS_UP, "Failed attempts as a share of finished ones, 0 to 1.", highest=1.0
+            "share of failed attempts",
+            "ratio",
+            Over.ADDS_UP,
+            "Failed attempts as a share of finished ones, 0 to 1.",
+            highest=1.0,
         ),
-        Metric.OLDEST_AGE: _queue("ms", Over.HOLDS, "Age of the oldest waiting message."),
-        Metric.DEAD_LETTERS: _queue("messages", Over.ADDS_UP, "Messages that died in the window."),
-        Metric.EXPIRIES: _queue("messages", Over.ADDS_UP, "Messages that expired in the window."),
+        Metric.OLDEST_AGE: _queue(
+            "age of the oldest message", "ms", Over.HOLDS, "Age of the oldest waiting message."
+        ),
+        Metric.DEAD_LETTERS: _queue("deaths", "messages", Over.ADDS_UP, "Messages that died in the window."),
+        Metric.EXPIRIES: _queue("expiries", "messages", Over.ADDS_UP, "Messages that expired in the window."),
         Metric.CANCELLATIONS: _queue(
-            "messages", Over.ADDS_UP, "Messages that somebody cancelled in the window."
+            "cancellations", "messages", Over.ADDS_UP, "Messages that somebody cancelled in the window."
         ),
-        Metric.THROUGHPUT: _queue("messages/s", Over.ADDS_UP, "Messages done per second."),
+        Metric.THROUGHPUT: _queue("throughput", "messages/s", Over.ADDS_UP, "Messages done per second."),
         Metric.DRAIN_TIME: _queue(
-            "ms", Over.ADDS_UP, "Time until the backlog is gone at the window's rates; endless if it grows."
+            "time to drain",
+            "ms",
+            Over.ADDS_UP,
+            "Time until the backlog is gone at the window's rates; endless if it grows.",
         ),
         Metric.EXPIRING: _queue(
-            "messages", Over.ADDS_UP, "Waiting messages that will expire before their turn comes."
+            "number of messages that will expire",
+            "messages",
+            Over.ADDS_UP,
+            "Waiting messages that will expire before their turn comes.",
         ),
         Metric.EVENT_LOOP_LAG: MetricDescription(
             unit="ms",
             about=About.WORKERS,
             over=Over.HOLDS,
             doc="Worst event-loop lag of any process.",
+            words="event loop lag",
         ),
         Metric.PIPELINE_LAG: MetricDescription(
             unit="ms",
             about=About.PIPELINE,
             over=Over.ADDS_UP,
             doc="Age of the newest moment that the warehouse knows completely.",
+            words="pipeline lag",
         ),
         Metric.METRICS_DRIFT: _queue(
+            "metrics drift",
             "counts",
             Over.ADDS_UP,
             "Counts of the queue that the newest complete audit found lost or doubled.",
         ),
-        Metric.OPERATION_AGE: _operations("ms", "Age of the oldest queued operation of the environment."),
-        Metric.OPERATION_BACKLOG: _operations("operations", "Queued operations of the environment."),
+        Metric.OPERATION_AGE: _operations(
+            "age of the oldest operation", "ms", "Age of the oldest queued operation of the environment."
+        ),
+        Metric.OPERATION_BACKLOG: _operations(
+            "operation backlog", "operations", "Queued operations of the environment."
+        ),
         Metric.FAILED_OPERATIONS: _operations(
-            "operations", "Queued operations that failed for good in the window."
+            "failed operations", "operations", "Queued operations that failed for good in the window."
         ),
     }
 )
@@ -129,7 +150,20 @@ def spell_value(metric: Metric, value: float | None) -> str:
         return duration(value)
     if unit == "ratio":
         return share(value)
-    return number(value)
+    if value == 1 and "/" not in unit:
+        unit = unit.removesuffix("s")
+    return f"{number(value)} {unit}"
+
+
+# What counts up over its window is said to happen in it; everything else holds for it.
+_COUNTED = frozenset({Metric.DEAD_LETTERS, Metric.EXPIRIES, Metric.FAILED_OPERATIONS})
+_COMPARISONS = {">": "over", ">=": "at least", "<": "under", "<=": "at most"}
+
+
+def condition_words(metric: Metric, operator: str, threshold: float, window_ms: int) -> str:
+    """A rule's condition for people: `p95 wait over 30 s for 1 minute`."""
+    limit = f"{_COMPARISONS[operator]} {spell_value(metric, threshold)}"
+    return f"{CATALOGUE[metric].words} {limit} {'in' if metric in _COUNTED else 'for'} {span(window_ms)}"
 
 
 _ALIASES = {"latency": Metric.LATENCY_MEAN, "queue_depth": Metric.BACKLOG, "depth": Metric.BACKLOG}

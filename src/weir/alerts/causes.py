@@ -21,7 +21,7 @@ from weir.alerts.evidence import errors_of, figures_of
 from weir.alerts.situation import Flow, Situation
 from weir.alerts.verdict import Cause, Finding, Verdict
 from weir.model.durations import DAY_MS
-from weir.model.wording import amount, duration, moment, rate, share
+from weir.model.wording import amount, duration, duration_beside, moment, rate, share
 from weir.warehouse.reading.arithmetic import utilization_pct
 
 # The longest span of "now". Telemetry that is further behind does not describe now; rules tolerate more.
@@ -91,8 +91,8 @@ def _are(count: int) -> str:
 
 def _paused(situation: Situation) -> Iterator[Finding]:
     if situation.paused:
-        waiting = amount(situation.depth, "message")
-        text = f"the queue is paused; {waiting} wait{'s' if situation.depth == 1 else ''} for `resume`"
+        waiting = amount(situation.depth, "message") if situation.depth else "nothing"
+        text = f"the queue is paused; {waiting} wait{'' if situation.depth > 1 else 's'} for `resume`"
         yield Finding(cause=Cause.PAUSED, summary=text, evidence=figures_of(situation))
 
 
@@ -205,8 +205,8 @@ def _slow(situation: Situation) -> Iterator[Finding]:
     what, now_ms, usual_ms = _handler_times(situation)
     if usual_ms is None or now_ms is None or now_ms < SLOWER * max(usual_ms, BRIEF_MS):
         return
-    verb = "a handler takes" if what == "handler" else "a consumer holds a message for"
-    text = f"{verb} {duration(now_ms)} and usually {duration(usual_ms)}"
+    verb = "handlers take" if what == "handler" else "consumers hold a message for"
+    text = f"{verb} {duration(now_ms)}, usually {duration_beside(usual_ms, now_ms)}"
     besides = {f"{what}_ms": now_ms, f"usual_{what}_ms": usual_ms}
     yield Finding(cause=Cause.SLOW_HANDLERS, summary=text, evidence=figures_of(situation, None, **besides))
 

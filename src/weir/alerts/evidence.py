@@ -27,7 +27,22 @@ def figures_of(situation: Situation, flow: Flow | None = None, **besides: Any) -
         "acked": flow.count("acked"),
         "failed": flow.failed,
         "lapsed": flow.count("lapsed"),
+        **_usual(situation),
         **besides,
+    }
+
+
+def _usual(situation: Situation) -> dict[str, Any]:
+    """The same counts over the span before the recent past; empty if there is no telemetry of it."""
+    before = situation.before
+    if before is None or not before.span_ms:
+        return {}
+    counts = {f"usual_{name}": before.count(name) for name in ("enqueued", "dequeued", "acked", "lapsed")}
+    return {
+        "usual_span_ms": before.span_ms,
+        **counts,
+        "usual_failed": before.failed,
+        "usual_error_rate": before.error_rate,
     }
 
 
@@ -76,8 +91,22 @@ _LINES: Mapping[str, _Line] = {
     "usual_per_s": lambda value, _: f"{rate(value, 'message')} usually arrive",
     "telemetry_lag_ms": lambda value, _: f"telemetry is {duration(value)} behind",
     "utilization_pct": lambda value, _: f"{value:.0f} % of the limit in use",
+    "limit": lambda value, _: f"the concurrency limit is {value:,}",
+    "limit_of": lambda value, _: f"it is the limit of the {value}",
 }
-_LEFT_OUT = frozenset({"span_ms"})
+# They belong beside the figure of now: the evidence as a table has both.
+_LEFT_OUT = frozenset(
+    {
+        "span_ms",
+        "usual_span_ms",
+        "usual_enqueued",
+        "usual_dequeued",
+        "usual_acked",
+        "usual_lapsed",
+        "usual_failed",
+        "usual_error_rate",
+    }
+)
 
 
 def evidence_lines(evidence: Mapping[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from operator import ge, gt, le, lt
 from types import MappingProxyType
 
-from weir.alerts.alert_metrics import CATALOGUE, About, Metric, parse_metric
+from weir.alerts.alert_metrics import CATALOGUE, About, Metric, condition_words, parse_metric
 from weir.errors import InvalidInput
 from weir.model.durations import MINUTE_MS, SECOND_MS, WEEK_MS
 from weir.model.names import EnvironmentRef, check_name
@@ -78,6 +78,11 @@ class RuleDraft:
     auto_resolve: bool = True
     channels: tuple[str, ...] = ()
     enabled: bool = True
+
+    @property
+    def condition(self) -> str:
+        """When it fires, for people."""
+        return condition_words(self.metric, self.operator.value, self.threshold, self.window_ms)
 
     def breaches(self, value: float) -> bool:
         return self.operator.holds(value, self.threshold)

@@ -10,11 +10,12 @@ from weir.alerts.causes import explain
 from weir.alerts.forecast import Outlook, outlook_of
 from weir.alerts.notification_queue import NotificationLog
 from weir.alerts.notifications import NotificationKind, fire_test
+from weir.alerts.recovery import Recovery, read_recovery
 from weir.alerts.rule import RuleDraft
 from weir.alerts.rules import AlertRules
 from weir.alerts.silences import Silences
 from weir.alerts.situations import DEFAULT_RECENT_MS, DefinedLifetimes, Situations
-from weir.alerts.verdict import Verdict
+from weir.alerts.verdict import Cause, Verdict
 from weir.broker.broker import Broker
 from weir.control.database import Database
 from weir.errors import InvalidInput, NotFound
@@ -30,6 +31,11 @@ class Explanation:
     queue: QueueRef
     verdict: Verdict
     outlook: Outlook
+    backed_up: bool
+    """Messages wait, and there is a cause for it. A queue in which nothing waits needs nobody."""
+    recovery: Recovery | None = None
+    """None unless the queue is well now and was backed up within the last half hour."""
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +48,7 @@ class AlertServices:
     silences: Silences
     deliveries: NotificationLog
     situations: Situations
+    warehouse: Warehouse
     policy: GuardPolicy
     allow_apprise: bool
     clock: Clock
@@ -64,8 +71,15 @@ class AlertServices:
         await self.broker.state(queue)
         situation = await self.situations.of(queue, recent_ms=recent_ms)
         ttls = await DefinedLifetimes(self.database).ttls_ms([queue.scope])
+        verdict, now_ms = explain(situation), self.clock.now_ms()
+        backed_up = situation.depth > 0 and verdict.cause is not Cause.HEALTHY
         return Explanation(
-            queue=queue, verdict=explain(situation), outlook=outlook_of(situation, ttl_ms=ttls.get(queue))
+            queue=queue,
+            verdict=verdict,
+            outlook=outlook_of(situation, ttl_ms=ttls.get(queue)),
+            backed_up=backed_up,
+            recovery=None if backed_up else await read_recovery(self.warehouse, queue, now_ms=now_ms),
+            at_ms=now_ms,
         )
 
     async def test(self, channel: AlertChannel) -> str:
@@ -94,6 +108,7 @@ def alert_services(
         silences=Silences(database, clock=clock),
         deliveries=NotificationLog(database),
         situations=Situations(warehouse, broker, database, clock=clock, workers=workers),
+        warehouse=warehouse,
         policy=policy or GuardPolicy(),
         allow_apprise=allow_apprise,
         clock=clock,

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from weir.alerts.alert_metrics import Metric, spell_value
+from weir.alerts.alert_metrics import CATALOGUE, Metric, condition_words, spell_value
 from weir.alerts.notifications import NotificationKind
-from weir.model.wording import duration
+from weir.model.wording import amount, duration, moment
 
 MAX_TEXT = 500
 SLACK_ALERTS = 10
@@ -46,7 +46,7 @@ def subject(document: Document, kind: NotificationKind) -> str:
     """One line, safe as a mail header: `[FIRING] deep orders: 3 queues (default)`."""
     rule, alerts = document["rule"], document["alerts"]
     count = len(alerts) + document["more"]
-    where = f"`{alerts[0]['queue']}`" if count == 1 and alerts[0]["queue"] else f"{count} alerts"
+    where = f"`{alerts[0]['queue']}`" if count == 1 and alerts[0]["queue"] else amount(count, "alert")
     text = f"[{kind.value.upper()}] {rule['name']}: {where} in {document['environment']}"
     return one_line(text)[:200]
 
@@ -117,15 +117,22 @@ def capped(text: str) -> str:
 def _line(document: Document, alert: Mapping[str, Any]) -> str:
     where = f"`{alert['queue']}`: " if alert["queue"] else ""
     if alert["state"] == "resolved":
-        return one_line(f"{where}resolved ({_condition(document['rule'])})")
+        return one_line(f"{where}recovered{_end(alert)} ({_condition(document['rule'])})")
     why = alert["verdict"].get("summary") or alert["cause"]
-    metric = document["rule"]["metric"]
-    return one_line(f"{where}{metric} is {spell_value(Metric(metric), alert['value'])} ({why})")
+    metric = Metric(document["rule"]["metric"])
+    return one_line(f"{where}{CATALOGUE[metric].words} is {spell_value(metric, alert['value'])} ({why})")
+
+
+def _end(alert: Mapping[str, Any]) -> str:
+    """Since when an alert is over, and how long it lasted."""
+    ended_ms = alert["resolved_at_ms"]
+    if ended_ms is None:
+        return ""
+    return f" at {moment(ended_ms)}, after {duration(max(ended_ms - alert['fired_at_ms'], 0))}"
 
 
 def _condition(rule: Mapping[str, Any]) -> str:
-    threshold = spell_value(Metric(rule["metric"]), rule["threshold"])
-    return f"{rule['metric']} {rule['operator']} {threshold} for {duration(rule['window_ms'])}"
+    return condition_words(Metric(rule["metric"]), rule["operator"], rule["threshold"], rule["window_ms"])
 
 
 def _value(value: float | None) -> str:

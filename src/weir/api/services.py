@@ -18,6 +18,7 @@ from weir.api.idempotency import Idempotency
 from weir.api.limits import Limits
 from weir.broker.broker import Broker
 from weir.channels.channels import Channels
+from weir.control.annotations import Annotations
 from weir.control.audit_log import AuditLog
 from weir.control.authentication import Authenticator
 from weir.control.database import PoolState
@@ -77,6 +78,7 @@ class Services:
     tenants: Tenants | None = None
     definitions: QueueDefinitions | None = None
     audit: AuditLog | None = None
+    annotations: Annotations | None = None
     warehouse: Warehouse | None = None
     alerts: AlertServices | None = None
     channels: Channels | None = None

@@ -39,7 +39,7 @@ def show(scope: ApiScope, alert_id: AlertId, as_json: JsonOption = False) -> Non
     if as_json:
         print_json(found)
         return
-    print_fields({**_without(found, "verdict", "evidence", "timeline")}, as_json=False)
+    print_fields({**_without(found, "verdict", "evidence", "evidence_table", "timeline")}, as_json=False)
     for line in found["evidence"]:
         typer.echo(f"- {line}")
     for entry in found["timeline"]:

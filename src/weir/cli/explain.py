@@ -12,6 +12,9 @@ from weir.cli.output import print_result
 
 app = typer.Typer()
 
+# Names of figures are shorter than this; error texts need not be.
+_WIDEST = 40
+
 
 @app.command()
 @about_environment
@@ -32,10 +35,25 @@ def explain(
 
 
 def _text(found: dict[str, Any]) -> str:
-    lines = [f"{found['queue']}: {_words(found['cause'])}", f"  {found['summary']}", ""]
-    lines += [f"  - {line}" for line in found["evidence"]]
+    lines = [f"{found['queue']}: {_words(found['cause'])}", f"  {found['summary']}"]
+    lines += [f"  {found['recovered']}"] if found["recovered"] else []
+    lines += ["", *_table(found["evidence_table"])]
     lines += [f"  also: {_words(one['cause'])} ({one['summary']})" for one in found["also"]]
     return "\n".join([*lines, "", f"  {found['outlook']}"])
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    """The evidence as columns; an error text is long, so its number stands before it."""
+    short = [row for row in rows if len(row["what"]) <= _WIDEST]
+    width = max((len(row["what"]) for row in short), default=0)
+    now = max((len(row["now"]) for row in short), default=0)
+    lines = [
+        f"  {row['what']:<{width}}  {row['now']:<{now}}"
+        + (f"  usually {row['usual']}" if row["usual"] is not None else "")
+        for row in short
+    ]
+    lines += [f"  {row['now']} failed with: {row['what']}" for row in rows if row not in short]
+    return [line.rstrip() for line in lines]
 
 
 def _words(cause: str) -> str:

@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "alert-channel": ("alert_channel", "Alert channels: list, create, change, delete, test."),
     "alert-silence": ("alert_silence", "Alert silences: list, create, delete."),
     "alert-notification": ("alert_notification", "What was told through which alert channel: list."),
+    "annotate": ("annotate", "Note a deploy, or anything else that happened, on every chart."),
     "explain": ("explain", "Say why a queue is backed up, with the evidence."),
     "doctor": ("doctor", "Check what runs, how it is, and what is misconfigured."),
     "config": ("config", "Settings, their values and where they come from: show."),

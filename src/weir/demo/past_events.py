@@ -7,10 +7,11 @@ older. The simulation's steps get coarser with age, as the tiers do.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
-from weir.demo.scenario import Incidents, QueueStory, Tenant, arrivals_per_second
+from weir.demo.past_incidents import past_incidents
+from weir.demo.scenario import SHOP, Incidents, QueueStory, Tenant, arrivals_per_second
 from weir.model.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from weir.telemetry.codec import MetricEvent
 from weir.telemetry.events import QUEUE_COUNTERS, QueueOperation
@@ -18,15 +19,16 @@ from weir.telemetry.events import QUEUE_COUNTERS, QueueOperation
 # The bucket width of the finest tier.
 FINE_MS = 5_000
 AGES: tuple[tuple[int, int], ...] = (
-    (30 * DAY_MS, HOUR_MS),
+    (30 * DAY_MS, 15 * MINUTE_MS),
     (7 * DAY_MS + 2 * HOUR_MS, MINUTE_MS),
-    (7 * DAY_MS - HOUR_MS, 10 * MINUTE_MS),
+    (7 * DAY_MS - HOUR_MS, 5 * MINUTE_MS),
     (DAY_MS + 2 * HOUR_MS, FINE_MS),
     (DAY_MS - HOUR_MS // 2, MINUTE_MS),
     (2 * HOUR_MS, FINE_MS),
 )
-"""Pairs of an age and the width of the steps from there on. Steps get coarser with age. Charts compare the
-last two hours with those a day and a week ago, so these are as fine as their tier."""
+"""Pairs of an age and the width of the steps from there on. Steps get coarser with age, and stay shorter
+than a point of a chart, so that a point has a lowest and a highest value. Charts compare the last two hours
+with those a day and a week ago, so these are as fine as their tier."""
 
 # Enough for percentiles, and the past stays small.
 MAX_SAMPLES = 20
@@ -71,8 +73,11 @@ def past(
 ) -> Iterator[PastEvent]:
     """Every event of every queue, oldest first, with odometers that grow through all of them."""
     incidents = incidents or Incidents()
+    incidents = replace(incidents, past=past_incidents(incidents.first_ms or now_ms))
     simulated = {
-        (tenant.environment, story.name): _SimulatedQueue(incidents=incidents)
+        (tenant.environment, story.name): _SimulatedQueue(
+            incidents=incidents if tenant.environment == SHOP.environment else Incidents()
+        )
         for tenant in tenants
         for story in tenant.queues
     }
@@ -143,11 +148,12 @@ def _stroke(
     width_ms: int,
     paused: bool,
 ) -> int:
-    arrived = _whole(queue, arrivals_per_second(story, at_ms) * width_ms / 1_000)
-    workers = min(story.workers, story.limit or story.workers)
-    capacity = 0 if paused else int(workers * width_ms / queue.incidents.handler_ms(story, at_ms))
+    effect = queue.incidents.effect(story, at_ms)
+    arrived = _whole(queue, arrivals_per_second(story, at_ms) * effect.more * width_ms / 1_000)
+    workers = 0 if paused or effect.stopped else min(story.workers, story.limit or story.workers)
+    capacity = int(workers * width_ms / queue.incidents.handler_ms(story, at_ms))
     handled = min(int(queue.depth) + arrived, capacity)
-    dead = _share(queue, handled * story.poison_share)
+    dead = _share(queue, handled * (story.poison_share + effect.poison))
     nacked = _failures(queue, handled * queue.incidents.failure_share(story, at_ms)) + 2 * dead
     queue.depth = max(0.0, queue.depth + arrived - handled)
     if queue.depth < 1:

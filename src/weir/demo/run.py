@@ -51,7 +51,7 @@ async def run_demo(settings: Settings, options: DemoOptions, *, say: Say) -> dic
         httpx2.AsyncClient(base_url=system.url, timeout=10) as client,
     ):
         say("starting the pipeline and the workers …")
-        accounts = await set_up(system.stack.urls.postgres, client)
+        accounts = await set_up(system.stack.urls.postgres, client, first_ms=incidents.first_ms)
         folder = system.stack.data_dir.path
         async with running_children(
             system, commands(folder, incidents), environment=environment(incidents, secrets)

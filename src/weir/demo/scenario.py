@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from weir.demo.past_incidents import NO_EFFECT, Effect, PastIncident, effect_of
 from weir.model.durations import DAY_MS, MINUTE_MS
 from weir.model.names import EnvironmentRef
 from weir.model.shards import text_key
@@ -41,7 +42,7 @@ class QueueStory:
     poison_share: float = 0.0
     paused: bool = False
     incident: bool = False
-    """Whether its handlers slow down in every incident."""
+    """Whether its handlers slow down in the incidents of the running demo."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,22 +96,30 @@ def arrivals_per_second(story: QueueStory, at_ms: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incidents:
-    """The times at which the bank that the payments need is slow."""
+    """What goes wrong: while the demo runs the bank is slow now and then, and its past has a calendar."""
 
     first_ms: int = 0
-    """The start of one incident; others begin every `INCIDENT_EVERY_MS` before and after it."""
+    """The first incident of the running demo; others begin every `INCIDENT_EVERY_MS` after it."""
+    past: tuple[PastIncident, ...] = ()
 
     def hit(self, story: QueueStory, at_ms: int) -> bool:
-        """Whether an incident slows the handlers of a queue at a moment."""
-        return story.incident and (at_ms - self.first_ms) % INCIDENT_EVERY_MS < INCIDENT_LASTS_MS
+        """Whether an incident of the running demo slows the handlers of a queue at a moment."""
+        since_ms = at_ms - self.first_ms
+        return story.incident and since_ms >= 0 and since_ms % INCIDENT_EVERY_MS < INCIDENT_LASTS_MS
+
+    def effect(self, story: QueueStory, at_ms: int) -> Effect:
+        """What an incident of the past does to a queue at a moment."""
+        found = next((one for one in self.past if one.hits(story.name, at_ms)), None)
+        return NO_EFFECT if found is None else effect_of(found.kind)
 
     def handler_ms(self, story: QueueStory, at_ms: int) -> float:
         """How long one message takes at a moment."""
-        return story.handler_ms * (SLOWDOWN if self.hit(story, at_ms) else 1)
+        return story.handler_ms * (SLOWDOWN if self.hit(story, at_ms) else self.effect(story, at_ms).slower)
 
     def failure_share(self, story: QueueStory, at_ms: int) -> float:
         """The share of attempts that fail at a moment."""
-        return story.failure_share + (INCIDENT_FAILURES if self.hit(story, at_ms) else 0)
+        live = INCIDENT_FAILURES if self.hit(story, at_ms) else 0
+        return story.failure_share + live + self.effect(story, at_ms).failures
 
 
 def _burst(story: QueueStory, at_ms: int) -> float:

@@ -13,6 +13,7 @@ import httpx2
 from weir.control.database import Database
 from weir.control.principals import Role
 from weir.control.tokens import NewToken, Tokens
+from weir.demo.past_alerts import write_past_alerts
 from weir.demo.payloads import payload_of
 from weir.demo.scenario import BILLING, SHOP, STAGING, Tenant
 from weir.errors import Unavailable
@@ -45,10 +46,11 @@ class DemoAccount:
         }
 
 
-async def set_up(postgres_url: str, client: httpx2.AsyncClient) -> list[DemoAccount]:
-    """Make tokens and apply specs for every tenant of the demo."""
+async def set_up(postgres_url: str, client: httpx2.AsyncClient, *, first_ms: int) -> list[DemoAccount]:
+    """Make tokens and apply specs for every tenant of the demo, and write what was told about its past."""
     async with Database(postgres_url, max_size=2, name="weir-demo") as database:
         tokens = {name: await _create_token(Tokens(database), name) for name in _organizations()}
+        await write_past_alerts(database, first_ms=first_ms)
     accounts = []
     for tenant, file in SPECS:
         bare = DemoAccount(tenant=tenant, token=tokens[tenant.environment.organization], hooks={})

@@ -27,6 +27,22 @@ def _compound(ms: int) -> str:
     return f"{whole:,} {unit}" + (f" {rest // part} {smaller}" if rest >= part else "")
 
 
+def duration_beside(ms: float, other_ms: float) -> str:
+    """A length of time in the unit of another one, so that both compare at a glance: `0.2 s` to `3.5 s`."""
+    if other_ms < SECOND_MS or ms >= SECOND_MS or round(ms / SECOND_MS, 1) == 0:
+        return duration(ms)
+    return f"{ms / SECOND_MS:.1f} s"
+
+
+def span(ms: int) -> str:
+    """A length of time within a sentence, in full where it is whole: `1 minute`, `2 hours`, `30 s`."""
+    nouns = (("day", DAY_MS), ("hour", HOUR_MS), ("minute", MINUTE_MS))
+    for noun, width in nouns:
+        if ms and ms % width == 0:
+            return amount(ms // width, noun)
+    return duration(ms)
+
+
 def moment(time_ms: int) -> str:
     """A moment to the second: `2026-11-17 06:12:03 UTC`."""
     return f"{datetime.fromtimestamp(time_ms / SECOND_MS, UTC):%Y-%m-%d %H:%M:%S} UTC"

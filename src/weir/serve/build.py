@@ -22,6 +22,7 @@ from weir.broker.metrics_switch import MetricsSwitch
 from weir.broker.observed import Observed, PrometheusObserver
 from weir.broker.runner import RedisConnection
 from weir.channels.channels import Channels
+from weir.control.annotations import Annotations
 from weir.control.audit_log import AuditLog
 from weir.control.authentication import CachedAuthenticator
 from weir.control.bounded import DatabaseActivity
@@ -203,6 +204,7 @@ async def open_process(
             tenants=tenants,
             definitions=definitions,
             audit=AuditLog(database),
+            annotations=Annotations(database, clock=clock),
             warehouse=warehouse,
             alerts=alerts,
             dead_letters=open_dead_letters(database, broker, clock=clock),

@@ -20,6 +20,7 @@ from weir.api.schemas.alerts import (
     AlertChannelView,
     AlertDetail,
     AlertList,
+    AlertMetricList,
     EvaluatorView,
     ExplanationView,
     NotificationList,
@@ -35,6 +36,7 @@ from weir.api.schemas.alerts import (
     channel_view,
     evaluator_view,
     explanation_view,
+    metric_views,
     rule_view,
     silence_view,
 )
@@ -109,6 +111,12 @@ async def delete_alert_rule(rule_id: str, access: Writer, services: App) -> None
     async with all_or_nothing(services):
         await _room(services).rules.delete(access.environment, rule_id)
         await _audit(services, access, "alert_rule.delete", rule_id)
+
+
+@router.get("/alert-metrics", operation_id="list_alert_metrics", responses=problems())
+async def list_alert_metrics(access: Reader) -> AlertMetricList:
+    """The metrics that a rule can watch, with their units."""
+    return AlertMetricList(items=metric_views())
 
 
 @router.get("/alerts", operation_id="list_alerts", responses=problems())

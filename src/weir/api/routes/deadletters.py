@@ -19,10 +19,12 @@ from weir.api.schemas.dead_letters import (
     PurgeBody,
     RedriveBody,
     RedrivenView,
+    SampleList,
     TaskList,
     TaskView,
     group_view,
     letter_view,
+    sample_view,
     task_view,
 )
 from weir.api.schemas.shared import Name
@@ -33,6 +35,7 @@ from weir.deadletters.audit import DeadLetterAuditor, last_audit
 from weir.deadletters.bulk_actions import NewBulkAction
 from weir.deadletters.dead_letter import DeadLetter, Position
 from weir.deadletters.groups import list_groups
+from weir.deadletters.samples import read_samples
 from weir.deadletters.services import DeadLetterServices
 from weir.deadletters.summary import read_summary
 from weir.errors import Conflict, InvalidInput, NotFound
@@ -165,6 +168,16 @@ async def tasks(access: Reader, services: App, limit: Page = 50) -> TaskList:
 async def task(task_id: str, access: Reader, services: App) -> TaskView:
     """A redrive or purge, and how far it is."""
     return task_view(await dead_letters_of(services).bulk_actions.find(access.environment, task_id))
+
+
+@router.get(
+    "/api/v1/dlq/tasks/{task_id}/samples", operation_id="list_dead_letter_samples", responses=problems()
+)
+async def samples(task_id: str, access: Reader, services: App) -> SampleList:
+    """Some of the letters that a redrive or purge matched, each before and after the patch."""
+    dead = dead_letters_of(services)
+    action = await dead.bulk_actions.find(access.environment, task_id)
+    return SampleList(items=[sample_view(one) for one in await read_samples(dead.database, action)])
 
 
 @router.post(

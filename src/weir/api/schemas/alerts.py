@@ -9,8 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, Stri
 
 from weir.alerts.alert import Alert
 from weir.alerts.alert_channels import AlertChannel
+from weir.alerts.alert_metrics import CATALOGUE, Metric, condition_words, spell_value
 from weir.alerts.alert_records import TimelineEntry
 from weir.alerts.evidence import evidence_lines
+from weir.alerts.evidence_table import evidence_table
 from weir.alerts.judge import finite
 from weir.alerts.rule import (
     DEFAULT_COOLDOWN_MS,
@@ -56,6 +58,29 @@ class RuleBody(Schema):
         return draft_of(**{**self.model_dump(), "channels": tuple(self.channels)})
 
 
+_CONDITION = "When it fires, for people."
+
+
+class AlertMetricView(BaseModel):
+    """A metric that a rule can watch."""
+
+    name: str = Field(examples=["latency_p95"])
+    words: str = Field(description="As people say it.", examples=["p95 wait"])
+    unit: str = Field(examples=["ms"])
+    about: str = Field(description="queue, workers, pipeline or operations; only the first takes a queue.")
+    description: str
+
+
+class AlertMetricList(BaseModel):
+    items: list[AlertMetricView]
+
+
+class EvidenceRowView(BaseModel):
+    what: str = Field(examples=["a handler takes"])
+    now: str = Field(examples=["3.5 s"])
+    usual: str | None = Field(description="null if it is not known.", examples=["0.2 s"])
+
+
 class RuleView(BaseModel):
     id: str
     name: str
@@ -69,6 +94,7 @@ class RuleView(BaseModel):
     auto_resolve: bool
     channels: list[str]
     enabled: bool
+    condition: str = Field(description=_CONDITION, examples=["p95 wait over 30 s for 1 minute"])
     origin: Literal["api", "spec"]
     created_at_ms: int
     updated_at_ms: int
@@ -96,6 +122,11 @@ class AlertView(BaseModel):
     cause: str = Field(description="Why it fired, as seen at that moment; so are summary and evidence.")
     summary: str
     evidence: list[str]
+    evidence_table: list[EvidenceRowView] = Field(description="The evidence of that moment beside the usual.")
+    condition: str = Field(description=_CONDITION, examples=["p95 wait over 30 s for 1 minute"])
+    metric_words: str = Field(description="The metric as people say it.", examples=["p95 wait"])
+    value_text: str = Field(description="The newest value for people.", examples=["42.6 s"])
+    fired_value_text: str = Field(description="The value when it fired, for people.")
     verdict: dict[str, Any]
     acknowledged_at_ms: int | None
     acknowledged_by: str | None
@@ -175,7 +206,16 @@ class ExplanationView(BaseModel):
     cause: str = Field(examples=["limit_reached"])
     summary: str
     evidence: list[str]
+    evidence_table: list[EvidenceRowView] = Field(description="The evidence, with now beside the usual.")
     figures: dict[str, Any]
+    backed_up: bool = Field(description="Messages wait, and there is a cause for it.")
+    recovered_at_ms: int | None = Field(
+        description="When a queue that is well now and was backed up in the last half hour recovered."
+    )
+    recovered: str | None = Field(
+        description="The same for people.",
+        examples=["recovered 4 min ago, at 2026-01-01 00:10:00 UTC; messages had waited up to 3 min 20 s"],
+    )
     also: list[dict[str, Any]] = Field(description="What else holds, besides the cause.")
     drain_ms: float | None = Field(
         description="Time until the backlog is gone at the rates of now; null if it does not shrink."
@@ -204,10 +244,29 @@ def rule_view(rule: AlertRule) -> RuleView:
         auto_resolve=draft.auto_resolve,
         channels=list(draft.channels),
         enabled=draft.enabled,
+        condition=draft.condition,
         origin=rule.origin.value,
         created_at_ms=rule.created_at_ms,
         updated_at_ms=rule.updated_at_ms,
     )
+
+
+def metric_views() -> list[AlertMetricView]:
+    return [
+        AlertMetricView(
+            name=metric.value,
+            words=about.words,
+            unit=about.unit,
+            about=about.about.value,
+            description=about.doc,
+        )
+        for metric, about in CATALOGUE.items()
+    ]
+
+
+def table_view(figures: Mapping[str, Any]) -> list[EvidenceRowView]:
+    rows = evidence_table(figures)
+    return [EvidenceRowView(what=row.what, now=row.now, usual=row.usual) for row in rows]
 
 
 def alert_view(alert: Alert) -> AlertView:
@@ -216,6 +275,7 @@ def alert_view(alert: Alert) -> AlertView:
 
 def alert_document(alert: Alert) -> dict[str, Any]:
     rule, verdict = alert.rule, alert.verdict
+    metric = Metric(rule["metric"])
     return {
         "id": alert.id,
         "rule_id": alert.rule_id,
@@ -234,6 +294,11 @@ def alert_document(alert: Alert) -> dict[str, Any]:
         "cause": alert.cause,
         "summary": verdict.get("summary", ""),
         "evidence": evidence_lines(verdict.get("evidence", {})),
+        "evidence_table": table_view(verdict.get("evidence", {})),
+        "condition": condition_words(metric, rule["operator"], rule["threshold"], rule["window_ms"]),
+        "metric_words": CATALOGUE[metric].words,
+        "value_text": spell_value(metric, alert.value),
+        "fired_value_text": spell_value(metric, alert.fired_value),
         "verdict": dict(verdict),
         "acknowledged_at_ms": alert.acknowledged_at_ms,
         "acknowledged_by": alert.acknowledged_by,
@@ -273,13 +338,17 @@ def evaluator_view(lease: Mapping[str, Any], *, now_ms: int, trusted: bool) -> E
 
 
 def explanation_view(found: Explanation) -> ExplanationView:
-    verdict = found.verdict
+    verdict, recovery = found.verdict, found.recovery
     document = verdict.document()
     return ExplanationView(
         queue=found.queue.queue,
         cause=verdict.cause.value,
         summary=verdict.summary,
         evidence=evidence_lines(verdict.evidence),
+        evidence_table=table_view(verdict.evidence),
+        backed_up=found.backed_up,
+        recovered_at_ms=None if recovery is None else recovery.since_ms,
+        recovered=None if recovery is None else recovery.summary(now_ms=found.at_ms),
         figures=document["evidence"],
         also=document["also"],
         drain_ms=finite(found.outlook.drain_ms),

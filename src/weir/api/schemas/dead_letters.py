@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
@@ -18,6 +19,7 @@ from weir.deadletters.bulk_actions import (
 from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.filters import Filter, payload_of
 from weir.deadletters.groups import Group
+from weir.deadletters.samples import LetterSample
 from weir.model.durations import DAY_MS
 from weir.model.limits import MAX_BATCH, MAX_TIME_MS
 from weir.spec.cel import MAX_LENGTH
@@ -204,6 +206,25 @@ class TaskList(BaseModel):
     items: list[TaskView]
 
 
+class SampleView(BaseModel):
+    """A dead letter that matched, before and after the patch."""
+
+    id: str
+    queue: str
+    error: str
+    payload: Any = Field(description="The payload if it is JSON, else null.")
+    patched: Any = Field(
+        description="The payload after the patch; null without one, or if there is a problem."
+    )
+    problem: str | None = Field(
+        description="Why the patch does not work on this letter: it would be skipped."
+    )
+
+
+class SampleList(BaseModel):
+    items: list[SampleView]
+
+
 class AuditView(BaseModel):
     started_at_ms: int
     finished_at_ms: int
@@ -232,6 +253,18 @@ def letter_view(letter: DeadLetter, *, redrive_result: str | None = None) -> Dea
 
 def group_view(group: Group) -> GroupView:
     return GroupView(**{name: getattr(group, name) for name in GroupView.model_fields})
+
+
+def sample_view(sample: LetterSample) -> SampleView:
+    letter = sample.letter
+    return SampleView(
+        id=letter.id,
+        queue=letter.queue.queue,
+        error=letter.error_text,
+        payload=payload_of(letter),
+        patched=None if sample.patched is None else json.loads(sample.patched),
+        problem=sample.problem,
+    )
 
 
 def task_view(action: BulkAction) -> TaskView:

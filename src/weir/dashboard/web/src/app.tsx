@@ -1,10 +1,12 @@
 // The frame around every page: who is looking, where, and whether the numbers can be trusted.
 
-import { useEffect } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import type { Me } from "./api/types";
 import { get } from "./api/http";
 import { ago } from "./lib/format";
+import { Access } from "./pages/access";
 import { Alerts } from "./pages/alerts";
+import { Channels } from "./pages/channels";
 import { DeadLetters } from "./pages/dead-letters";
 import { Environments } from "./pages/environments";
 import { Message } from "./pages/message";
@@ -15,6 +17,7 @@ import { Queue } from "./pages/queue";
 import { Schedules } from "./pages/schedules";
 import { SignIn } from "./pages/sign-in";
 import { Specs } from "./pages/specs";
+import { Wall } from "./pages/wall";
 import { Workers } from "./pages/workers";
 import { usePoll } from "./state/poll";
 import { go, href, route } from "./state/route";
@@ -22,6 +25,7 @@ import { environment, environmentPath, forget, signIn, token, type Environment }
 import { stale } from "./state/stale";
 import { theme, toggleTheme } from "./state/theme";
 import { Failed, Loading, Toasts } from "./ui/bits";
+import { Search } from "./ui/search";
 
 const PAGES: [path: string, label: string, page: (props: { me: Me }) => preact.JSX.Element][] = [
   ["", "Overview", Overview],
@@ -30,9 +34,12 @@ const PAGES: [path: string, label: string, page: (props: { me: Me }) => preact.J
   ["operations", "Operations", Operations],
   ["schedules", "Schedules", Schedules],
   ["alerts", "Alerts", Alerts],
+  ["channels", "Channels", Channels],
   ["pipeline", "Pipeline", Pipeline],
   ["specs", "Specs", Specs],
+  ["access", "Access", Access],
 ];
+const NAMES = PAGES.map(([path, label]): [string, string] => [path, label]);
 
 export function App() {
   useSignInLink();
@@ -55,6 +62,7 @@ function useSignInLink() {
 function SignedIn() {
   const me = usePoll(() => get<Me>("/api/v1/me"), [], 60_000);
   const here = environment.value;
+  const onWall = here !== null && route.value.path[4] === "wall";
   const only = me.data?.environments.length === 1 ? me.data.environments[0] : undefined;
   useEffect(() => {
     if (!here && only && !route.value.path.length) go(environmentPath(only));
@@ -69,8 +77,8 @@ function SignedIn() {
           The server has not answered since {ago(stale.since.value)}. What you see is old; trying again.
         </div>
       )}
-      <Bar here={here} />
-      <main id="content" tabIndex={-1}>
+      {!onWall && <Bar here={here} />}
+      <main id="content" tabIndex={-1} class={onWall ? "whole" : undefined}>
         <Failed error={me.data ? null : me.error} />
         {me.data ? <Current me={me.data} here={here} /> : me.error ? null : <Loading />}
       </main>
@@ -84,6 +92,7 @@ function Current({ me, here }: { me: Me; here: Environment | null }) {
   const name = route.value.path[4] ?? "";
   if (name === "queue") return <Queue me={me} />;
   if (name === "message") return <Message me={me} />;
+  if (name === "wall") return <Wall me={me} />;
   const found = PAGES.find(([path]) => path === name);
   if (!found) return <p class="empty">There is no such page.</p>;
   const Shown = found[2];
@@ -92,17 +101,24 @@ function Current({ me, here }: { me: Me; here: Environment | null }) {
 
 function Bar({ here }: { here: Environment | null }) {
   const current = route.value.path[4] ?? "";
+  const [open, setOpen] = useState(false);
   useEffect(() => {
     document.title = here ? `${here.environment} · Weir` : "Weir";
   }, [here?.environment]);
+  useEffect(() => setOpen(false), [route.value]);
   return (
-    <header class="bar">
+    <header class={`bar ${open ? "open" : ""}`}>
       <a class="brand" href={href([])}>
         Weir
       </a>
       {here && (
-        <nav aria-label="Pages">
-          {PAGES.map(([path, label]) => (
+        <button type="button" class="menu" aria-expanded={open} aria-controls="pages" onClick={() => setOpen(!open)}>
+          {NAMES.find(([path]) => path === current)?.[1] ?? "Overview"} <span aria-hidden="true">▾</span>
+        </button>
+      )}
+      {here && (
+        <nav id="pages" aria-label="Pages">
+          {NAMES.map(([path, label]) => (
             <a
               key={path}
               href={href(environmentPath(here, ...(path ? [path] : [])))}
@@ -114,8 +130,9 @@ function Bar({ here }: { here: Environment | null }) {
         </nav>
       )}
       <div class="row">
+        {here && <Search here={here} pages={NAMES} />}
         {here && (
-          <a href={href([])} title="Other environments">
+          <a class="place" href={href([])} title="Other environments">
             {here.project} / {here.environment}
           </a>
         )}

@@ -1,10 +1,11 @@
 // The shapes of the public API that the pages read.
 
 import type { Environment } from "../state/session";
+import type { Spread } from "../ui/band";
 import type { Kind } from "../ui/chart";
 
 export type Role = "read" | "write" | "admin" | "operator";
-export type Me = { role: Role; organization: string | null; environments: Environment[] };
+export type Me = { role: Role; organization: string | null; environments: (Environment & { concurrency: number | null })[] };
 
 export type QueueNow = {
   name: string;
@@ -43,11 +44,14 @@ export type Columns = {
   time_ms: number[];
   kind: Kind[];
   throughput: { enqueued: Values; dequeued: Values; completed: Values; cancelled: Values };
-  queue_depth: { max: Values };
-  latency: { max_age_ms: Values; p50_ms: Values; p95_ms: Values; p99_ms: Values };
-  concurrency: { max: Values; limit: Values };
+  queue_depth: Spread;
+  latency: { max_age_ms: Values; min_age_ms: Values; avg_age_ms: Values; p50_ms: Values; p95_ms: Values; p99_ms: Values };
+  concurrency: Spread & { limit: Values };
   failures: { nack: Values; dlq: Values; ttl_expired: Values };
 };
+
+/** What happened at a moment or over a span; a null end is a moment, or has not come. */
+export type Mark = { kind: "alert" | "annotation" | "spec" | "pause" | "gap"; at_ms: number; until_ms: number | null; text: string; queue: string | null };
 
 export type UnknownSpan = { start: string; end: string | null; kind: string; reason: string };
 
@@ -86,23 +90,31 @@ export type WorkerSeries = {
   columns: { time_ms: number[]; kind: Kind[]; figures: Record<string, Values> };
 };
 
-export type Explanation = { cause: string; summary: string; evidence: string[]; outlook: string };
+export type EvidenceRow = { what: string; now: string; usual: string | null };
+
+export type Explanation = {
+  cause: string;
+  summary: string;
+  evidence_table: EvidenceRow[];
+  outlook: string;
+  backed_up: boolean;
+  recovered: string | null;
+};
 
 export type Alert = {
   id: string;
   rule_name: string;
-  metric: string;
-  operator: string;
-  threshold: number;
   queue: string | null;
   state: "firing" | "resolved";
   unknown_since_ms: number | null;
   fired_at_ms: number;
   resolved_at_ms: number | null;
-  value: number | null;
   cause: string;
   summary: string;
-  evidence: string[];
+  evidence_table: EvidenceRow[];
+  condition: string;
+  metric_words: string;
+  value_text: string;
   acknowledged_at_ms: number | null;
   acknowledged_by: string | null;
 };
@@ -118,10 +130,14 @@ export type AlertRule = {
   cooldown_ms: number;
   channels: string[];
   enabled: boolean;
+  condition: string;
   origin: "api" | "spec";
 };
 
-export type AlertChannel = { name: string; kind: string; disabled_reason: string | null };
+/** A metric that a rule can watch: its name as people say it, its unit, and what it is about. */
+export type AlertMetric = { name: string; words: string; unit: string; about: string; description: string };
+
+export type AlertChannel = { name: string; kind: string; config: Record<string, unknown>; disabled_reason: string | null };
 
 export type Group = {
   fingerprint: string;
@@ -169,6 +185,7 @@ export type Task = {
   done: number;
   skipped: number;
   died_again: number;
+  samples: string[];
   note: string | null;
   problem: string | null;
   created_at_ms: number;
@@ -349,3 +366,32 @@ export type MessageNow = {
 export type WaitPart = { reason: string; waited_ms: number; text: string };
 
 export type Why = { waited_ms: number; leased_ms: number; parts: WaitPart[]; behind_id: string | null };
+
+export type Token = {
+  id: string;
+  name: string;
+  role: Role;
+  organization: string | null;
+  project: string | null;
+  environment: string | null;
+  expires_at_ms: number | null;
+  revoked_at_ms: number | null;
+  last_used_at_ms: number | null;
+};
+
+export type AuditEntry = { id: string; actor: string; action: string; target: string; details: Record<string, unknown>; at_ms: number };
+
+export type Channel = { id: string; name: string; consumers: { id: string; name: string; queue: string }[] };
+
+export type DisabledEndpoint = { url: string; disabled_at_ms: number; reason: string };
+
+export type Silence = { id: string; rule_name: string | null; queue: string | null; ends_at_ms: number; comment: string; created_by: string };
+
+/** What was sent to one alert channel, and how it went. */
+export type Notification = { id: string; channel: string; kind: "firing" | "resolved" | "test"; state: "waiting" | "queued" | "delivered" | "failed"; created_at_ms: number; last_error: string | null; deliveries: unknown[] };
+
+/** What a search found; not complete if there was no time to look into every queue for the key. */
+export type Found = { queues: string[]; messages: { message_id: string; queue: string | null; state: string; key: string | null }[]; complete: boolean };
+
+/** A dead letter that a dry run matched, before and after the patch. */
+export type Sample = { id: string; queue: string; error: string; payload: unknown; patched: unknown; problem: string | null };

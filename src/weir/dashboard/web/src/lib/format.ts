@@ -16,6 +16,11 @@ export function exact(value: number | null | undefined): string {
   return value == null ? NONE : plain.format(value);
 }
 
+/** A number of things: `1 attempt`, `1,200 messages`. */
+export function amount(value: number, noun: string): string {
+  return `${count(value)} ${value === 1 ? noun : `${noun}s`}`;
+}
+
 export function rate(perSecond: number | null | undefined): string {
   if (perSecond == null) return NONE;
   const digits = perSecond >= 100 ? 0 : perSecond >= 1 ? 1 : 2;

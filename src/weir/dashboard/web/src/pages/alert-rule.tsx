@@ -2,38 +2,32 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { send } from "../api/http";
-import type { AlertChannel, AlertRule } from "../api/types";
-import { METRICS } from "../lib/metrics";
+import type { AlertChannel, AlertMetric, AlertRule } from "../api/types";
+import { fromUnit, toUnit, typedUnit } from "../lib/metrics";
 import { act, Dialog } from "../ui/bits";
+import { QueueNames } from "../ui/queue-names";
 
 type Draft = { name: string; metric: string; operator: string; threshold: string; queue: string; minutes: string; cooldown: string; channels: string[] };
+const COMPARISONS = { ">": "over", ">=": "at least", "<": "under", "<=": "at most" };
 const EMPTY: Draft = { name: "", metric: "backlog", operator: ">", threshold: "1000", queue: "", minutes: "5", cooldown: "15", channels: [] };
 
-function draftOf(rule: AlertRule | "new" | null): Draft {
+function draftOf(rule: AlertRule | "new" | null, unitOf: (metric: string) => string | undefined): Draft {
   if (rule === null || rule === "new") return EMPTY;
   return {
     ...rule,
-    threshold: `${rule.threshold / sizeOf(rule.metric)}`,
+    threshold: fromUnit(rule.threshold, unitOf(rule.metric)),
     queue: rule.queue ?? "",
     minutes: `${rule.window_ms / 60_000}`,
     cooldown: `${rule.cooldown_ms / 60_000}`,
   };
 }
 
-function sizeOf(metric: string): number {
-  return METRICS[metric]?.size ?? 1;
-}
+type Props = { rule: AlertRule | "new" | null; metrics: AlertMetric[]; channels: AlertChannel[]; onClose: () => void; onSaved: () => void };
 
-/** The threshold in the API's unit; whole milliseconds, because 1000 times a fraction may not be whole. */
-function toUnits(draft: Draft): number {
-  const size = sizeOf(draft.metric);
-  const value = Number(draft.threshold) * size;
-  return size === 1 ? value : Math.round(value);
-}
-
-export function RuleDialog({ rule, channels, onClose, onSaved }: { rule: AlertRule | "new" | null; channels: AlertChannel[]; onClose: () => void; onSaved: () => void }) {
+export function RuleDialog({ rule, metrics, channels, onClose, onSaved }: Props) {
   const [draft, setDraft] = useState<Draft>(EMPTY);
-  useEffect(() => setDraft(draftOf(rule)), [rule]);
+  const unitOf = (metric: string) => metrics.find((one) => one.name === metric)?.unit;
+  useEffect(() => setDraft(draftOf(rule, unitOf)), [rule, metrics.length]);
   const set = (name: keyof Draft) => (event: { currentTarget: { value: string } }) => setDraft({ ...draft, [name]: event.currentTarget.value });
   const submit = async (event: Event) => {
     event.preventDefault();
@@ -41,7 +35,7 @@ export function RuleDialog({ rule, channels, onClose, onSaved }: { rule: AlertRu
       name: draft.name,
       metric: draft.metric,
       operator: draft.operator,
-      threshold: toUnits(draft),
+      threshold: toUnit(draft.threshold, unitOf(draft.metric)),
       queue: draft.queue || null,
       window_ms: Math.round(Number(draft.minutes) * 60_000),
       cooldown_ms: Math.round(Number(draft.cooldown) * 60_000),
@@ -66,23 +60,28 @@ export function RuleDialog({ rule, channels, onClose, onSaved }: { rule: AlertRu
           Fire when
           <span class="row">
             <select aria-label="Metric" value={draft.metric} onChange={set("metric")}>
-              {Object.keys(METRICS).map((name) => (
-                <option key={name}>{name}</option>
+              {metrics.map(({ name, words, description }) => (
+                <option key={name} value={name} title={description}>
+                  {words}
+                </option>
               ))}
             </select>
             <select aria-label="Comparison" value={draft.operator} onChange={set("operator")}>
-              {[">", ">=", "<", "<="].map((name) => (
-                <option key={name}>{name}</option>
+              {Object.entries(COMPARISONS).map(([operator, words]) => (
+                <option key={operator} value={operator}>
+                  {words}
+                </option>
               ))}
             </select>
             <input aria-label="Threshold" type="number" min="0" step="any" required value={draft.threshold} onInput={set("threshold")} />
-            <small>{METRICS[draft.metric]?.label}</small>
+            <small>{typedUnit(unitOf(draft.metric)).label}</small>
           </span>
         </label>
         <label>
           Queue
-          <input value={draft.queue} onInput={set("queue")} placeholder="every queue, each on its own" />
+          <input value={draft.queue} onInput={set("queue")} list="queue-names" placeholder="every queue, each on its own" />
         </label>
+        <QueueNames />
         <label>
           Minutes that it must hold
           <input type="number" min="0.1" step="any" required value={draft.minutes} onInput={set("minutes")} />

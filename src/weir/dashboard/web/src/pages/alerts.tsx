@@ -2,15 +2,16 @@
 
 import { useState } from "preact/hooks";
 import { get, send } from "../api/http";
-import type { Alert, AlertChannel, AlertRule, Me } from "../api/types";
+import type { Alert, AlertChannel, AlertMetric, AlertRule, Me } from "../api/types";
 import { duration } from "../lib/format";
-import { sayValue } from "../lib/metrics";
 import { mayWrite } from "../lib/rights";
 import { usePoll } from "../state/poll";
 import { href } from "../state/route";
 import { environment, environmentPath } from "../state/session";
 import { act, Badge, Failed, Page, When } from "../ui/bits";
+import { Evidence } from "../ui/evidence";
 import { Table, type Column } from "../ui/table";
+import { AlertChannels, Silences } from "./alert-channels";
 import { RuleDialog } from "./alert-rule";
 
 export function Alerts({ me }: { me: Me }) {
@@ -18,6 +19,7 @@ export function Alerts({ me }: { me: Me }) {
   const alerts = usePoll(() => get<{ items: Alert[] }>("/api/v1/alerts"), [], 5_000);
   const rules = usePoll(() => get<{ items: AlertRule[] }>("/api/v1/alert-rules"), [], 15_000);
   const channels = usePoll(() => get<{ items: AlertChannel[] }>("/api/v1/alert-channels"), [], 30_000);
+  const metrics = usePoll(() => get<{ items: AlertMetric[] }>("/api/v1/alert-metrics"), [], 0);
   const all = alerts.data?.items ?? [];
   return (
     <Page
@@ -33,9 +35,10 @@ export function Alerts({ me }: { me: Me }) {
       <Failed error={alerts.error ?? rules.error ?? channels.error} />
       {alerts.data && <Active alerts={all.filter((one) => one.state === "firing")} me={me} refresh={alerts.refresh} />}
       {rules.data && <Rules rules={rules.data.items} me={me} edit={setEditing} refresh={rules.refresh} />}
-      {channels.data && <Channels channels={channels.data.items} me={me} />}
+      {channels.data && <AlertChannels channels={channels.data.items} me={me} refresh={channels.refresh} />}
+      <Silences rules={rules.data?.items ?? []} me={me} />
       {alerts.data && <History alerts={all.filter((one) => one.state === "resolved")} />}
-      <RuleDialog rule={editing} channels={channels.data?.items ?? []} onClose={() => setEditing(null)} onSaved={rules.refresh} />
+      <RuleDialog rule={editing} metrics={metrics.data?.items ?? []} channels={channels.data?.items ?? []} onClose={() => setEditing(null)} onSaved={rules.refresh} />
     </Page>
   );
 }
@@ -61,14 +64,10 @@ function Active({ alerts, me, refresh }: { alerts: Alert[]; me: Me; refresh: () 
               {alert.rule_name} · <Where queue={alert.queue} />
             </h3>
             <p>
-              <b>{alert.summary}.</b> Fired <When at={alert.fired_at_ms} />: {alert.metric} {alert.operator} {sayValue(alert.metric, alert.threshold)}, now {sayValue(alert.metric, alert.value)}.
+              <b>{alert.summary}.</b> Fired <When at={alert.fired_at_ms} />: {alert.condition}. Now it is {alert.value_text}.
               {alert.unknown_since_ms && <Badge tone="warn">telemetry is stale</Badge>}
             </p>
-            <ul class="evidence">
-              {alert.evidence.map((line) => (
-                <li key={line}>{line}</li>
-              ))}
-            </ul>
+            <Evidence rows={alert.evidence_table} />
             {alert.acknowledged_at_ms ? (
               <p>
                 Seen by {alert.acknowledged_by} <When at={alert.acknowledged_at_ms} />
@@ -98,7 +97,7 @@ function Rules({ rules, me, edit, refresh }: { rules: AlertRule[]; me: Me; edit:
   };
   const columns: Column<AlertRule>[] = [
     { key: "name", label: "Rule", cell: (row) => row.name },
-    { key: "when", label: "Fires when", cell: (row) => `${row.metric} ${row.operator} ${sayValue(row.metric, row.threshold)} for ${duration(row.window_ms)}` },
+    { key: "when", label: "Fires when", cell: (row) => row.condition },
     { key: "queue", label: "Where", cell: (row) => <Where queue={row.queue} /> },
     { key: "channels", label: "To", cell: (row) => row.channels.join(", ") || "this page" },
     { key: "state", label: "", cell: (row) => (row.enabled ? <Badge tone="good">on</Badge> : <Badge tone="calm">off</Badge>) },
@@ -123,43 +122,7 @@ function Rules({ rules, me, edit, refresh }: { rules: AlertRule[]; me: Me; edit:
   return (
     <section class="panel" aria-label="Rules">
       <h2>Rules</h2>
-      <Table caption="Alert rules" rows={rules} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>No rule yet. A good first one: oldest_age above five minutes, for all queues.</p>} />
-    </section>
-  );
-}
-
-function Channels({ channels, me }: { channels: AlertChannel[]; me: Me }) {
-  const columns: Column<AlertChannel>[] = [
-    { key: "name", label: "Channel", cell: (row) => row.name },
-    { key: "kind", label: "Kind", cell: (row) => row.kind },
-    { key: "state", label: "State", cell: (row) => (row.disabled_reason ? <Badge tone="bad">{row.disabled_reason}</Badge> : <Badge tone="good">on</Badge>) },
-    {
-      key: "actions",
-      label: "",
-      cell: (row) =>
-        !mayWrite(me) ? null : (
-          <button type="button" onClick={() => act(`A test went to ${row.name}`, () => send("POST", `/api/v1/alert-channels/${encodeURIComponent(row.name)}/test`))}>
-            Test-fire
-          </button>
-        ),
-    },
-  ];
-  return (
-    <section class="panel" aria-label="Channels">
-      <h2>Channels</h2>
-      <Table
-        caption="Alert channels"
-        rows={channels}
-        columns={columns}
-        rowKey={(row) => row.name}
-        sort=""
-        empty={
-          <>
-            <p>Nobody is told yet. Add a channel:</p>
-            <pre>weir alert-channel create ops slack --url https://hooks.slack.com/…</pre>
-          </>
-        }
-      />
+      <Table caption="Alert rules" rows={rules} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>No rule yet. A good first one: the age of the oldest message over 300 seconds, for every queue.</p>} />
     </section>
   );
 }

@@ -8,6 +8,7 @@ import { mayAdminister, mayWrite } from "../lib/rights";
 import { usePoll } from "../state/poll";
 import { route, setQuery } from "../state/route";
 import { Badge, Failed, Loading, Page, When } from "../ui/bits";
+import { Deaths } from "../ui/deaths";
 import { Table, type Column } from "../ui/table";
 import { LetterDialog } from "./letter";
 import { TaskDialog, Tasks } from "./tasks";
@@ -41,16 +42,17 @@ export function DeadLetters({ me }: { me: Me }) {
       <Failed error={groups.error} />
       {chosen.queue && (
         <p class="row">
-          Only <Badge tone="calm">{chosen.queue}</Badge>
+          Only the queue <Badge tone="calm">{chosen.queue}</Badge>
           <button type="button" onClick={() => setQuery({ queue: undefined, fingerprint: undefined })}>
             Show all queues
           </button>
         </p>
       )}
+      <Deaths queue={chosen.queue} />
       {groups.data ? <Groups groups={groups.data.items} chosen={chosen} /> : !groups.error && <Loading />}
       {picked && <Letters group={picked} queue={chosen.queue || (picked.queues[0] ?? "")} me={me} />}
       <Tasks me={me} />
-      <TaskDialog kind={asking} chosen={chosen} onClose={() => setAsking(null)} />
+      <TaskDialog kind={asking} chosen={chosen} groups={groups.data?.items ?? []} onClose={() => setAsking(null)} />
     </Page>
   );
 }

@@ -2,7 +2,7 @@
 
 import { get, send } from "../api/http";
 import type { Letter, Me, Step } from "../api/types";
-import { moment } from "../lib/format";
+import { amount, moment } from "../lib/format";
 import { mayAdminister, mayWrite } from "../lib/rights";
 import { usePoll } from "../state/poll";
 import { act, Dialog } from "../ui/bits";
@@ -22,7 +22,7 @@ export function LetterDialog({ letter, me, onClose, onChanged }: { letter: Lette
       {letter && (
         <>
           <p>
-            Died {moment(letter.died_at_ms)} in <b>{letter.queue}</b>, reason <b>{letter.reason}</b>, after {letter.attempts} of {letter.max_attempts} attempts.
+            Died {moment(letter.died_at_ms)} in <b>{letter.queue}</b>, reason <b>{letter.reason}</b>, after {letter.attempts} of {amount(letter.max_attempts, "attempt")}.
           </p>
           <h3>Error</h3>
           <pre>{letter.error || "(none)"}</pre>

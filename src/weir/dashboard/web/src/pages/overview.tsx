@@ -20,7 +20,7 @@ export function Overview(_: { me: Me }) {
   const alerts = usePoll(() => get<{ items: Alert[] }>("/api/v1/alerts", { state: "active" }), [], 10_000);
   if (!rows) return <Loading />;
   return (
-    <Page title={environment.value!.environment}>
+    <Page title={environment.value!.environment} actions={<a href={href(environmentPath(environment.value!, "wall"))}>Wall page</a>}>
       <Health rows={rows} alerts={alerts.data?.items ?? []} />
       <Totals rows={rows} history={totals} />
       <Queues rows={rows} />

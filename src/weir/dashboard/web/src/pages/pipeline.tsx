@@ -3,7 +3,8 @@
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/http";
 import type { Me, PipelineState } from "../api/types";
-import { count, duration, moment, rate } from "../lib/format";
+import { amount, count, duration, moment, rate } from "../lib/format";
+import { useMarks } from "../state/marks";
 import { usePoll } from "../state/poll";
 import { Badge, Failed, Loading, Page, Stat, When } from "../ui/bits";
 import { Chart } from "../ui/chart";
@@ -12,10 +13,12 @@ import { Audits } from "./audits";
 
 type Sample = { at: number; events: number; lag: number };
 const KEPT = 300;
+const SINCE_OPENED = { period: "30m" };
 
 export function Pipeline({ me }: { me: Me }) {
   const polled = usePoll(() => get<PipelineState>("/api/v1/pipeline"), [], 2_000);
   const samples = useSamples(polled.data);
+  useMarks(SINCE_OPENED);
   const found = polled.data;
   return (
     <Page title="Pipeline">
@@ -53,7 +56,7 @@ function Verdict({ found }: { found: PipelineState }) {
     : found.lag_s > 30
       ? ["warn", `The charts are ${duration(found.lag_s * 1000)} behind.`]
       : gaps
-        ? ["warn", `Running; ${count(gaps)} gaps are known and shown as unknown.`]
+        ? ["warn", `Running; ${amount(gaps, "gap")} ${gaps === 1 ? "is" : "are"} known and shown as unknown.`]
         : ["good", "Running, nothing missing."];
   return (
     <section class={`panel verdict ${tone}`} role="status">
@@ -81,7 +84,7 @@ function Numbers({ found }: { found: PipelineState }) {
   return (
     <section class="panel" aria-label="Progress">
       <dl class="stats">
-        <Stat label="Lag" value={duration(found.lag_s * 1000)} note={`${count(found.lag_events)} events`} />
+        <Stat label="Lag" value={duration(found.lag_s * 1000)} note={amount(found.lag_events, "event")} />
         <Stat label="Last batch" value={count(status?.batch_events)} note={status ? `in ${duration(status.batch_s * 1000)}` : undefined} />
         <Stat label="Events since start" value={count(status?.events)} />
         <Stat label="Set aside" value={count(status?.rejected)} />
@@ -130,6 +133,27 @@ function spellLost(lost: Record<string, number>): string {
   return some.map(([name, lostCount]) => `${count(lostCount)} ${name}`).join(", ") || "–";
 }
 
+/** Without a gap, what is on the charts depends on whether the pipeline ever ran and how far it is. */
+function NoGaps({ found }: { found: PipelineState }) {
+  if (!found.status)
+    return (
+      <p>
+        None is known, because the pipeline has never run: nothing is on the charts yet. <code>weir up</code> and <code>weir pipeline run</code> start it.
+      </p>
+    );
+  if (!found.running || found.lag_events > 0)
+    return (
+      <p>
+        None so far: every event that was read is on the charts, and {amount(found.lag_events, "event")} {found.lag_events === 1 ? "waits" : "wait"} to be read.
+      </p>
+    );
+  return (
+    <p>
+      None: every event that was emitted is on the charts. Prove it with <code>weir pipeline audit</code>.
+    </p>
+  );
+}
+
 function Gaps({ found }: { found: PipelineState }) {
   type Row = NonNullable<PipelineState["gaps"]>[number];
   const columns: Column<Row>[] = [
@@ -137,12 +161,12 @@ function Gaps({ found }: { found: PipelineState }) {
     { key: "from", label: "From", cell: (row) => moment(row.from_ms) },
     { key: "to", label: "To", cell: (row) => (row.open ? "still open" : moment(row.to_ms)) },
     { key: "reason", label: "Why", cell: (row) => <Badge tone="warn">{row.reason}</Badge> },
-    { key: "lost", label: "Lost", cell: (row) => (row.entries != null ? `${count(row.entries)} events` : spellLost(row.lost)) },
+    { key: "lost", label: "Lost", cell: (row) => (row.entries != null ? amount(row.entries, "event") : spellLost(row.lost)) },
   ];
   return (
     <section class="panel" aria-label="Gaps">
       <h2>Gaps</h2>
-      {found.gaps === null ? <p class="failed">ClickHouse does not answer, so gaps cannot be shown.</p> : <Table caption="Known gaps" rows={found.gaps} columns={columns} rowKey={(row) => `${row.metric}${row.shard}${row.from_id}`} sort="" empty={<p>None: every event that was emitted is on the charts. Prove it with <code>weir pipeline audit</code>.</p>} />}
+      {found.gaps === null ? <p class="failed">ClickHouse does not answer, so gaps cannot be shown.</p> : <Table caption="Known gaps" rows={found.gaps} columns={columns} rowKey={(row) => `${row.metric}${row.shard}${row.from_id}`} sort="" empty={<NoGaps found={found} />} />}
     </section>
   );
 }

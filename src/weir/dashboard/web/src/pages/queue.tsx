@@ -5,10 +5,13 @@ import { get, send } from "../api/http";
 import type { Explanation, Me, QueueNow, Series } from "../api/types";
 import { count, duration, percent } from "../lib/format";
 import { mayWrite } from "../lib/rights";
+import { useMarks } from "../state/marks";
 import { usePoll } from "../state/poll";
 import { href, route, setQuery } from "../state/route";
 import { environment, environmentPath } from "../state/session";
 import { act, Badge, Dialog, Failed, Page, Stat } from "../ui/bits";
+import { Evidence } from "../ui/evidence";
+import { MarkList } from "../ui/marks";
 import { currentRange, PeriodPicker, shifted, type Range } from "../ui/period";
 import { Messages } from "./messages";
 import { Charts } from "./queue-charts";
@@ -30,7 +33,7 @@ export function Queue({ me }: { me: Me }) {
       ) : (
         <>
           <Why path={path} />
-          <History path={path} />
+          <History path={path} name={name} me={me} />
         </>
       )}
       <p>
@@ -71,17 +74,14 @@ function Now({ now }: { now: QueueNow }) {
 function Why({ path }: { path: string }) {
   const why = usePoll(() => get<Explanation>(`${path}/explain`), [path], 15_000);
   if (!why.data) return null;
-  const tone = why.data.cause === "healthy" ? "" : "warn";
+  const { backed_up, recovered, summary, evidence_table, outlook } = why.data;
   return (
-    <section class={`panel verdict ${tone}`} aria-label="Verdict">
+    <section class={`panel verdict ${backed_up ? "warn" : ""}`} aria-label="Verdict">
       <div>
-        <b>{why.data.summary}</b>
-        <ul class="evidence">
-          {why.data.evidence.map((line) => (
-            <li key={line}>{line}</li>
-          ))}
-        </ul>
-        <p>{why.data.outlook}</p>
+        <b>{summary}</b>
+        {recovered && <p class="recovered">{recovered}</p>}
+        <Evidence rows={evidence_table} />
+        <p>{outlook}</p>
       </div>
     </section>
   );
@@ -149,8 +149,9 @@ function PushDialog({ name, open, onClose }: { name: string; open: boolean; onCl
   );
 }
 
-function History({ path }: { path: string }) {
+function History({ path, name, me }: { path: string; name: string; me: Me }) {
   const range = currentRange();
+  const marked = useMarks(range, name);
   const compare = route.value.query.get("compare") ?? "";
   const days = COMPARE[compare as keyof typeof COMPARE];
   const key = JSON.stringify(range);
@@ -176,6 +177,7 @@ function History({ path }: { path: string }) {
       </div>
       <Failed error={series.error} />
       {series.data && <Charts series={series.data} before={days && before.data ? { series: before.data, label: compare, days } : null} />}
+      <MarkList {...marked} mayAdd={mayWrite(me)} />
     </>
   );
 }

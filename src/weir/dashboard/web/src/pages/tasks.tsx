@@ -2,15 +2,18 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { get, send } from "../api/http";
-import type { Me, Task } from "../api/types";
-import { count } from "../lib/format";
+import type { Group, Me, Sample, Task } from "../api/types";
+import { amount, count } from "../lib/format";
+import { diffLines } from "../lib/diff";
 import { mayWrite } from "../lib/rights";
 import { usePoll } from "../state/poll";
 import { act, Badge, Dialog, Failed, When, type Tone } from "../ui/bits";
+import { QueueNames } from "../ui/queue-names";
 import { Table, type Column } from "../ui/table";
 import type { Chosen } from "./dead-letters";
 
 const TONES: Record<string, Tone> = { completed: "good", running: "calm", pending: "calm", paused: "warn", failed: "bad", stopped_by_canary: "bad" };
+const SHOWN_SAMPLES = 3;
 const OPEN = new Set(["pending", "running", "paused", "stopped_by_canary"]);
 
 export function Tasks({ me }: { me: Me }) {
@@ -63,13 +66,13 @@ function Verbs({ task, ask }: { task: Task; ask: (task: Task, verb: string) => v
   );
 }
 
-type Draft = { queue: string; fingerprint: string; expression: string; rate: string; canary: string };
+type Draft = { queue: string; fingerprint: string; expression: string; patch: string; rate: string; canary: string };
 
-export function TaskDialog({ kind, chosen, onClose }: { kind: "redrive" | "purge" | null; chosen: Chosen; onClose: () => void }) {
-  const [draft, setDraft] = useState<Draft>({ ...chosen, expression: "", rate: "", canary: "10" });
+export function TaskDialog({ kind, chosen, groups, onClose }: { kind: "redrive" | "purge" | null; chosen: Chosen; groups: Group[]; onClose: () => void }) {
+  const [draft, setDraft] = useState<Draft>({ ...chosen, expression: "", patch: "", rate: "", canary: "10" });
   const [counted, setCounted] = useState<Task | null>(null);
   useEffect(() => {
-    setDraft({ ...chosen, expression: "", rate: "", canary: "10" });
+    setDraft({ ...chosen, expression: "", patch: "", rate: "", canary: "10" });
     setCounted(null);
   }, [kind, chosen.queue, chosen.fingerprint]);
   if (!kind) return <Dialog open={false} title="" onClose={onClose}>{null}</Dialog>;
@@ -89,11 +92,19 @@ export function TaskDialog({ kind, chosen, onClose }: { kind: "redrive" | "purge
       <form class="form" onSubmit={(event) => (event.preventDefault(), void dryRun())}>
         <label>
           Queue
-          <input value={draft.queue} onInput={set("queue")} placeholder="any" />
+          <input value={draft.queue} onInput={set("queue")} list="queue-names" placeholder="any" />
         </label>
+        <QueueNames />
         <label>
-          Fingerprint
-          <input value={draft.fingerprint} onInput={set("fingerprint")} placeholder="any" />
+          Group
+          <select value={draft.fingerprint} onChange={set("fingerprint")}>
+            <option value="">any</option>
+            {groups.map((group) => (
+              <option key={group.fingerprint} value={group.fingerprint}>
+                {count(group.dead_count)} dead: {group.template.slice(0, 80) || "(no error text)"}
+              </option>
+            ))}
+          </select>
         </label>
         <label>
           Expression
@@ -104,6 +115,13 @@ export function TaskDialog({ kind, chosen, onClose }: { kind: "redrive" | "purge
           Letters per second
           <input type="number" min="1" value={draft.rate} onInput={set("rate")} placeholder="as fast as possible" />
         </label>
+        {kind === "redrive" && (
+          <label>
+            Patch
+            <input value={draft.patch} onInput={set("patch")} placeholder={'{"currency": "EUR"}'} />
+            <small>CEL whose object is merged into each payload; null removes a member. The dry run shows what it does.</small>
+          </label>
+        )}
         {kind === "redrive" && (
           <label>
             Canary
@@ -117,14 +135,49 @@ export function TaskDialog({ kind, chosen, onClose }: { kind: "redrive" | "purge
             {counted ? `${kind === "redrive" ? "Redrive" : "Delete"} ${count(counted.matched)}` : "Dry run first"}
           </button>
         </div>
+        {counted && counted.samples.length > 0 && <Samples task={counted} patched={draft.patch !== ""} />}
         {counted && (
           <p role="status">
-            {count(counted.matched)} letters match.
+            {amount(counted.matched, "letter")} {counted.matched === 1 ? "matches" : "match"}.
             {counted.skipped > 0 && ` ${count(counted.skipped)} would be skipped: ${counted.problem}`}
           </p>
         )}
       </form>
     </Dialog>
+  );
+}
+
+/** Some of the letters that match, and what the patch makes of each. */
+function Samples({ task, patched }: { task: Task; patched: boolean }) {
+  const found = usePoll(() => get<{ items: Sample[] }>(`/api/v1/dlq/tasks/${task.id}/samples`), [task.id], 0);
+  if (!found.data) return <Failed error={found.error} />;
+  return (
+    <section aria-label="Samples">
+      <h3>{patched ? "What the patch does to samples" : "Samples"}</h3>
+      {found.data.items.slice(0, SHOWN_SAMPLES).map((one) => (
+        <div key={one.id} class="sample">
+          <small>
+            {one.queue} · <code>{one.id}</code> · {one.error.slice(0, 100)}
+          </small>
+          {one.problem && <p class="failed">The patch does not work here, so this letter would be skipped: {one.problem}</p>}
+          <Payload sample={one} />
+        </div>
+      ))}
+    </section>
+  );
+}
+
+function Payload({ sample }: { sample: Sample }) {
+  const before = JSON.stringify(sample.payload, null, 2) ?? "";
+  if (sample.patched === null) return <pre>{before}</pre>;
+  return (
+    <pre>
+      {diffLines(before, JSON.stringify(sample.patched, null, 2)).map((line, i) => (
+        <div key={i} class={line.kind === "+" ? "diff-add" : line.kind === "-" ? "diff-remove" : undefined}>
+          {line.kind} {line.text}
+        </div>
+      ))}
+    </pre>
   );
 }
 
@@ -136,6 +189,7 @@ function bodyOf(kind: string, draft: Draft, dryRun: boolean): unknown {
   const body: Record<string, unknown> = { filter, all, dry_run: dryRun };
   if (draft.rate) body["rate_per_s"] = Number(draft.rate);
   if (kind === "redrive") body["canary"] = Number(draft.canary || 0);
+  if (kind === "redrive" && draft.patch) body["patch"] = draft.patch;
   return body;
 }
 

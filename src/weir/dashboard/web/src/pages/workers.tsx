@@ -5,6 +5,7 @@ import { get } from "../api/http";
 import type { Me, Worker, WorkerQueue, WorkerSeries } from "../api/types";
 import { count, duration, rate } from "../lib/format";
 import { mayOperate } from "../lib/rights";
+import { useMarks } from "../state/marks";
 import { usePoll } from "../state/poll";
 import { route, setQuery } from "../state/route";
 import { Badge, Failed, Loading, Page, When, type Tone } from "../ui/bits";
@@ -137,6 +138,7 @@ function lag(key: keyof WorkerQueue, label: string, format: (value: number | nul
 
 function Figures({ worker, everywhere }: { worker: string; everywhere: Everywhere }) {
   const range = currentRange();
+  useMarks(range);
   const path = worker ? `/api/v1/workers/${encodeURIComponent(worker)}/metrics` : "/api/v1/workers/metrics";
   const key = JSON.stringify(range);
   const series = usePoll(

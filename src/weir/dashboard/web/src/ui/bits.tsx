@@ -110,3 +110,33 @@ export function Dialog({ open, title, onClose, children }: { open: boolean; titl
     </dialog>
   );
 }
+
+/** A question before something that cannot be taken back. */
+export function Confirm({ open, title, verb, onClose, onSure, children }: { open: boolean; title: string; verb: string; onClose: () => void; onSure: () => void; children: ComponentChildren }) {
+  return (
+    <Dialog open={open} title={title} onClose={onClose}>
+      {children}
+      <p class="row">
+        <button type="button" class="danger" onClick={onSure}>
+          {verb}
+        </button>
+        <button type="button" onClick={onClose}>
+          Keep it
+        </button>
+      </p>
+    </Dialog>
+  );
+}
+
+/** A secret that is shown this once. */
+export function Secret({ title, text, onClose }: { title: string; text: string | null; onClose: () => void }) {
+  return (
+    <Dialog open={text !== null} title={title} onClose={onClose}>
+      <p>It is shown this once. Copy it now, and keep it like a password.</p>
+      <pre class="secret">{text}</pre>
+      <button type="button" onClick={() => act("Copied", () => navigator.clipboard.writeText(text ?? ""))}>
+        Copy
+      </button>
+    </Dialog>
+  );
+}

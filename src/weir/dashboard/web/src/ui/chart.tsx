@@ -1,13 +1,17 @@
 // A time series as a picture, with its numbers beside it for those who do not see it.
 
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { count, duration } from "../lib/format";
+import { count, duration, moment } from "../lib/format";
+import { marks } from "../state/marks";
 import { theme } from "../state/theme";
+import { drawMarks, marksAt, wordsOf } from "./marks";
 
 export type Kind = "measured" | "carried" | "unknown";
-export type Line = { label: string; values: (number | null)[]; tone: number; dashed?: boolean; step?: boolean };
+type Values = (number | null)[];
+/** A line, and the band around it from `low` to `high` if there is one. */
+export type Line = { label: string; values: Values; tone: number; dashed?: boolean; step?: boolean; low?: Values; high?: Values };
 
 export type ChartProps = {
   title: string;
@@ -19,28 +23,33 @@ export type ChartProps = {
   height?: number;
 };
 
+/** Where the cursor is on this chart; null while it is on none. */
+type Pointed = { index: number; marks: string[] } | null;
+
 export function Chart({ title, times, kinds, lines, format, onZoom, height = 180 }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
+  const [pointed, setPointed] = useState<Pointed>(null);
   const zoom = useRef(onZoom);
   zoom.current = onZoom;
   const kindsNow = useRef(kinds);
   kindsNow.current = kinds;
-  const shape = lines.map((line) => `${line.label}${line.tone}${line.dashed}`).join("|");
+  const shape = lines.map((line) => `${line.label}${line.tone}${line.dashed}${!!line.low}`).join("|");
 
   useEffect(() => {
     const element = box.current!;
-    const made = new uPlot(
-      options(element, lines, format, height, kindsNow, zoom),
-      table(times, lines),
-      element,
-    );
+    const point = (made: uPlot) => {
+      const index = made.cursor.idx;
+      setPointed(index == null ? null : { index, marks: marksAt(made).map(wordsOf) });
+    };
+    const made = new uPlot(options(element, lines, format, height, kindsNow, zoom, point), table(times, lines), element);
     plot.current = made;
     const watcher = new ResizeObserver(() => made.setSize({ width: element.clientWidth || 300, height }));
     watcher.observe(element);
-    const unwatch = theme.subscribe(() => made.redraw(false));
+    const redraw = () => made.redraw(false);
+    const unwatch = [theme.subscribe(redraw), marks.subscribe(redraw)];
     return () => {
-      unwatch();
+      unwatch.forEach((stop) => stop());
       watcher.disconnect();
       made.destroy();
     };
@@ -54,10 +63,16 @@ export function Chart({ title, times, kinds, lines, format, onZoom, height = 180
       <figcaption>
         <h3>{title}</h3>
         <ul class="legend">
+          {pointed && times[pointed.index] != null && <li class="pointed">{moment(times[pointed.index])}</li>}
           {lines.map((line) => (
             <li key={line.label}>
               <i class={`swatch tone-${line.tone}${line.dashed ? " dashed" : ""}`} />
-              {line.label} <b>{format(lastKnown(line.values))}</b>
+              {line.label} <b>{pointed ? valueAt(line, pointed.index, format) : format(lastKnown(line.values))}</b>
+            </li>
+          ))}
+          {pointed?.marks.map((words) => (
+            <li key={words} class="pointed">
+              {words}
             </li>
           ))}
         </ul>
@@ -67,8 +82,20 @@ export function Chart({ title, times, kinds, lines, format, onZoom, height = 180
   );
 }
 
+/** The value of a point, with the ends of its band where they differ. */
+function valueAt(line: Line, index: number, format: (value: number | null) => string): string {
+  const value = format(line.values[index] ?? null);
+  const [low, high] = [line.low?.[index], line.high?.[index]];
+  return low != null && high != null && low !== high ? `${value} (${format(low)} to ${format(high)})` : value;
+}
+
+function banded(lines: Line[]): Line[] {
+  return lines.filter((line) => line.low && line.high);
+}
+
 function table(times: number[], lines: Line[]): uPlot.AlignedData {
-  return [times.map((time) => time / 1000), ...lines.map((line) => line.values)] as uPlot.AlignedData;
+  const ends = banded(lines).flatMap((line) => [line.high!, line.low!]);
+  return [times.map((time) => time / 1000), ...lines.map((line) => line.values), ...ends] as uPlot.AlignedData;
 }
 
 export function lastKnown(values: (number | null)[]): number | null {
@@ -113,6 +140,16 @@ const probe = document.createElement("i");
 probe.hidden = true;
 document.body.append(probe);
 
+/** One cursor over all charts. Only its moves are shared: a drag zooms one chart, and the address zooms the rest. */
+const SHARED_CURSOR: uPlot.Cursor.Sync = {
+  key: "charts",
+  scales: ["x", null],
+  filters: { pub: (type) => type === "mousemove" || type === "mouseleave" },
+};
+
+/** The ends of a band are not drawn themselves. */
+const END_OF_BAND: uPlot.Series = { width: 0, points: { show: false }, spanGaps: false };
+
 function options(
   element: HTMLElement,
   lines: Line[],
@@ -120,12 +157,20 @@ function options(
   height: number,
   kinds: { current: Kind[] },
   zoom: { current: ((fromMs: number, toMs: number) => void) | undefined },
+  point: (plot: uPlot) => void,
 ): uPlot.Options {
+  const withBand = banded(lines);
+  // A fill under several lines, or under a line that has a band, hides what is behind it.
+  const filled = lines.filter((line) => !line.dashed).length === 1 && !withBand.length;
   return {
     width: element.clientWidth || 300,
     height,
     legend: { show: false },
-    cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
+    cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 6 }, sync: SHARED_CURSOR },
+    bands: withBand.map((line, i) => ({
+      series: [1 + lines.length + 2 * i, 2 + lines.length + 2 * i] as [number, number],
+      fill: () => color(`--tone-${line.tone}-band`),
+    })),
     scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1.08] } },
     axes: [
       {
@@ -151,13 +196,17 @@ function options(
         label: line.label,
         stroke: () => color(`--tone-${line.tone}`),
         width: line.dashed ? 1 : 1.6,
-        ...(line.dashed ? { dash: [5, 4] } : { fill: () => color(`--tone-${line.tone}-fill`) }),
+        ...(line.dashed ? { dash: [5, 4] } : {}),
+        ...(filled && !line.dashed ? { fill: () => color(`--tone-${line.tone}-fill`) } : {}),
         points: { show: false },
         spanGaps: false,
       })),
+      ...withBand.flatMap(() => [END_OF_BAND, END_OF_BAND]),
     ],
     hooks: {
       drawClear: [(plot) => shade(plot, kinds.current)],
+      draw: [(plot) => drawMarks(plot, color)],
+      setCursor: [point],
       setSelect: [
         (plot) => {
           if (plot.select.width < 8) return;

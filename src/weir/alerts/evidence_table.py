@@ -1,0 +1,132 @@
+"""The evidence of a verdict as a small table: what is looked at, how it is now, and how it usually is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weir.model.durations import MINUTE_MS, SECOND_MS
+from weir.model.wording import amount, duration, duration_beside, rate, share
+from weir.warehouse.reading.arithmetic import per_second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceRow:
+    what: str
+    now: str
+    usual: str | None = None
+    """None if it is not known, or if there is no usual."""
+
+
+Figures = Mapping[str, Any]
+"""The figures of a finding, by name; those of alerts of earlier releases have fewer."""
+
+
+def evidence_table(figures: Figures) -> list[EvidenceRow]:
+    """The rows of everything that the figures tell."""
+    return [row for rows in _ROWS for row in rows(figures)]
+
+
+def _waiting(figures: Figures) -> Iterator[EvidenceRow]:
+    if "depth" in figures:
+        delayed = figures.get("delayed")
+        later = f", {delayed:,} of them not due yet" if delayed else ""
+        yield EvidenceRow(what="waiting", now=f"{amount(figures['depth'], 'message')}{later}")
+    if figures.get("oldest_age_ms"):
+        yield EvidenceRow(what="the oldest has waited", now=duration(figures["oldest_age_ms"]))
+
+
+def _limits(figures: Figures) -> Iterator[EvidenceRow]:
+    running, limit = figures.get("running"), figures.get("limit")
+    owner = figures.get("limit_of", "queue")
+    if running:
+        yield EvidenceRow(what="with consumers", now=f"{running:,}")
+    if limit is not None:
+        yield EvidenceRow(what=f"concurrency limit of the {owner}", now=f"{limit:,}")
+    if figures.get("utilization_pct") is not None:
+        yield EvidenceRow(what="of the limit in use", now=f"{figures['utilization_pct']:.0f} %")
+
+
+def _workers(figures: Figures) -> Iterator[EvidenceRow]:
+    if "workers" in figures:
+        yield EvidenceRow(what="workers alive", now=f"{figures['workers']:,}")
+        free = f"{figures.get('free_slots', 0):,} of {figures.get('slots', 0):,}"
+        yield EvidenceRow(what="slots free", now=free)
+        yield EvidenceRow(what="in a handler", now=f"{figures.get('handling', 0):,}")
+
+
+def _flow(name: str, what: str) -> Callable[[Figures], Iterator[EvidenceRow]]:
+    """A count over the span of now beside the same count over the usual span, both as rates.
+
+    There is no row if there is nothing to tell: none now, and usually none.
+    """
+
+    def rows(figures: Figures) -> Iterator[EvidenceRow]:
+        usual, usual_ms = figures.get(f"usual_{name}"), figures.get("usual_span_ms")
+        if figures.get("span_ms") and (figures.get(name) or (usual and name in figures)):
+            yield EvidenceRow(
+                what=what,
+                now=_pace(per_second(figures[name], figures["span_ms"])),
+                usual=None if usual is None or not usual_ms else _pace(per_second(usual, usual_ms)),
+            )
+
+    return rows
+
+
+def _pace(per_s: float) -> str:
+    """A rate by the second, or by the minute where there are few."""
+    if per_s == 0:
+        return "none"
+    return rate(per_s) if per_s >= 1 else f"{rate(per_s * MINUTE_MS / SECOND_MS).removesuffix('/s')}/min"
+
+
+def _failures(figures: Figures) -> Iterator[EvidenceRow]:
+    if figures.get("error_rate") is not None:
+        usual = figures.get("usual_error_rate")
+        yield EvidenceRow(
+            what="attempts that fail",
+            now=share(figures["error_rate"]),
+            usual=None if usual is None else share(usual),
+        )
+    elif figures.get("failed"):
+        yield from _flow("failed", "attempts that fail")(figures)
+    if figures.get("lapsed"):
+        yield from _flow("lapsed", "leases that lapse")(figures)
+
+
+def _time(name: str, what: str) -> Callable[[Figures], Iterator[EvidenceRow]]:
+    def rows(figures: Figures) -> Iterator[EvidenceRow]:
+        now_ms, usual_ms = figures.get(f"{name}_ms"), figures.get(f"usual_{name}_ms")
+        if now_ms is not None:
+            usual = None if usual_ms is None else duration_beside(usual_ms, now_ms)
+            yield EvidenceRow(what=what, now=duration(now_ms), usual=usual)
+
+    return rows
+
+
+def _telemetry(figures: Figures) -> Iterator[EvidenceRow]:
+    if figures.get("telemetry_lag_ms") is not None:
+        yield EvidenceRow(what="telemetry is behind", now=duration(figures["telemetry_lag_ms"]))
+
+
+def _errors(figures: Figures) -> Iterator[EvidenceRow]:
+    for one in figures.get("errors", ()):
+        # Alerts of earlier releases counted deaths.
+        times = amount(one["deaths"], "death") if "deaths" in one else amount(one["count"], "attempt")
+        yield EvidenceRow(what=one["error"], now=times)
+
+
+_ROWS = (
+    _waiting,
+    _time("handler", "a handler takes"),
+    _time("held", "a consumer holds a message for"),
+    _failures,
+    _flow("enqueued", "arrive"),
+    _flow("dequeued", "are handed out"),
+    _flow("acked", "are done"),
+    _limits,
+    _workers,
+    _telemetry,
+    _errors,
+)

@@ -1,0 +1,98 @@
+"""Search over an environment: queues by name, messages by id and by key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from weir.api.auth import App, Reader
+from weir.api.message_lookup import look_up
+from weir.api.responses import problems
+from weir.api.schemas.search import FoundMessageView, SearchView
+from weir.api.services import Services
+from weir.errors import Conflict, ControlUnavailable, InvalidInput, NotFound
+from weir.model.inspection import MessageFilter, MessageState
+from weir.model.limits import MAX_NAME_BYTES
+from weir.model.message import QueueState
+from weir.model.names import EnvironmentRef, QueueRef
+
+router = APIRouter(prefix="/api/v1", tags=["overview"])
+MAX_FOUND = 20
+# Looking for a key reads the bodies of messages, so it may not occupy Redis for long.
+KEY_SEARCH_S = 1.0
+
+
+@router.get("/search", operation_id="search", responses=problems())
+async def search(
+    access: Reader,
+    services: App,
+    q: Annotated[
+        str,
+        Query(
+            min_length=1, max_length=MAX_NAME_BYTES, description="A part of a queue's name, a key or an id."
+        ),
+    ],
+) -> SearchView:
+    """Queues by a part of their name, and messages by their id or their whole key."""
+    states = await services.broker.states(access.environment)
+    messages = await _find_by_id(services, access.environment, q)
+    complete = True
+    if not messages:
+        messages, complete = await _find_by_key(services, states, q)
+    names = [state.queue.queue for state in states if q.casefold() in state.queue.queue.casefold()]
+    return SearchView(queues=names[:MAX_FOUND], messages=messages, complete=complete)
+
+
+async def _find_by_id(services: Services, environment: EnvironmentRef, text: str) -> list[FoundMessageView]:
+    """The message with that id; none if the text is not an id, or nothing is known of it."""
+    with suppress(InvalidInput, NotFound, ControlUnavailable):
+        found = await look_up(services, environment, text)
+        key = None if found.detail is None else found.detail.key
+        return [FoundMessageView(message_id=found.message_id, queue=found.queue, state=found.state, key=key)]
+    return []
+
+
+async def _find_by_key(
+    services: Services, states: list[QueueState], key: str
+) -> tuple[list[FoundMessageView], bool]:
+    """Messages with that key, and whether every queue was looked into.
+
+    The emptiest queues come first: most queues are done before a full one takes the rest of the time.
+    """
+    found: list[FoundMessageView] = []
+    queues = sorted((state for state in states if state.depth + state.running), key=lambda one: one.depth)
+    try:
+        async with asyncio.timeout(KEY_SEARCH_S):
+            for state in queues:
+                async for message in _with_key(services, state.queue, key):
+                    found.append(message)
+                    if len(found) == MAX_FOUND:
+                        return found, False
+    except TimeoutError:
+        return found, False
+    return found, True
+
+
+async def _with_key(services: Services, queue: QueueRef, key: str) -> AsyncIterator[FoundMessageView]:
+    """The messages of one queue with that key, one page of each state after the other."""
+    for state in MessageState:
+        cursor: str | None = None
+        while True:
+            # A queue may be forgotten meanwhile, or have too many leases to look through.
+            try:
+                page = await services.broker.list_messages(
+                    queue, state, match=MessageFilter(key=key), cursor=cursor
+                )
+            except (NotFound, Conflict):
+                break
+            for one in page.messages:
+                yield FoundMessageView(
+                    message_id=one.message_id, queue=queue.queue, state=one.state.value, key=one.key
+                )
+            cursor = page.cursor
+            if cursor is None:
+                break

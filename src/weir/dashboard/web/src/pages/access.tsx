@@ -1,0 +1,235 @@
+// Who may do what: tokens, the limit of the environment, and the audit log of who changed what.
+
+import { useState } from "preact/hooks";
+import { get, send } from "../api/http";
+import type { AuditEntry, Me, Role, Token } from "../api/types";
+import { moment } from "../lib/format";
+import { mayAdminister } from "../lib/rights";
+import { usePoll } from "../state/poll";
+import { environment } from "../state/session";
+import { act, Badge, Confirm, Dialog, Failed, Loading, Page, Secret, When } from "../ui/bits";
+import { Table, type Column } from "../ui/table";
+
+const DAY_MS = 86_400_000;
+
+export function Access({ me }: { me: Me }) {
+  return (
+    <Page title="Access">
+      {mayAdminister(me) ? (
+        <>
+          <Tokens me={me} />
+          <Limit me={me} />
+          <Audit />
+        </>
+      ) : (
+        <section class="panel" aria-label="Access">
+          <p class="empty">
+            Your token may {me.role === "read" ? "read" : "read and write"}. Tokens, limits and the audit log are shown to admins: ask one, or use a token from{" "}
+            <code>weir token create NAME --role admin</code>.
+          </p>
+        </section>
+      )}
+    </Page>
+  );
+}
+
+function stateOf(token: Token): preact.JSX.Element {
+  if (token.revoked_at_ms) return <Badge tone="calm">ended</Badge>;
+  if (token.expires_at_ms && token.expires_at_ms < Date.now()) return <Badge tone="calm">expired</Badge>;
+  return <Badge tone="good">holds</Badge>;
+}
+
+function holds(token: Token): boolean {
+  return !token.revoked_at_ms && !(token.expires_at_ms && token.expires_at_ms < Date.now());
+}
+
+function Tokens({ me }: { me: Me }) {
+  const found = usePoll(() => get<{ items: Token[] }>("/api/v1/tokens"), [], 10_000);
+  const [making, setMaking] = useState(false);
+  const [made, setMade] = useState<string | null>(null);
+  const [ending, setEnding] = useState<Token | null>(null);
+  const [all, setAll] = useState(false);
+  const rotate = (token: Token) =>
+    act(`${token.name}: rotated`, async () => {
+      setMade((await send<{ token: string }>("POST", `/api/v1/tokens/${token.id}/rotate`, { grace_ms: 3_600_000 })).token);
+      found.refresh();
+    });
+  const columns: Column<Token>[] = [
+    { key: "name", label: "Token", cell: (row) => row.name },
+    { key: "role", label: "Role", cell: (row) => row.role },
+    { key: "scope", label: "Reaches", cell: (row) => [row.organization, row.project, row.environment].filter(Boolean).join(" / ") || "everything" },
+    { key: "used", label: "Last used", cell: (row) => <When at={row.last_used_at_ms} /> },
+    { key: "expires", label: "Expires", cell: (row) => (row.expires_at_ms ? moment(row.expires_at_ms) : "never") },
+    { key: "state", label: "State", cell: stateOf },
+    {
+      key: "actions",
+      label: "",
+      cell: (row) =>
+        holds(row) && (
+          <span class="row">
+            <button type="button" onClick={() => rotate(row)}>
+              Rotate
+            </button>
+            <button type="button" class="danger" onClick={() => setEnding(row)}>
+              End…
+            </button>
+          </span>
+        ),
+    },
+  ];
+  const shown = (found.data?.items ?? []).filter((token) => all || holds(token));
+  const ended = (found.data?.items.length ?? 0) - shown.length;
+  return (
+    <section class="panel" aria-label="Tokens">
+      <div class="page-head">
+        <h2>Tokens</h2>
+        <div class="actions">
+          {(ended > 0 || all) && (
+            <label>
+              <input type="checkbox" checked={all} onChange={() => setAll(!all)} /> ended ones too
+            </label>
+          )}
+          <button type="button" onClick={() => setMaking(true)}>
+            New token…
+          </button>
+        </div>
+      </div>
+      <Failed error={found.error} />
+      {!found.data && !found.error && <Loading />}
+      {found.data && <Table caption="Tokens of the API" rows={shown} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>No token yet. A service needs one of its own: make it here, with the least role that does.</p>} />}
+      <NewToken
+        me={me}
+        open={making}
+        onClose={() => setMaking(false)}
+        onMade={(text) => {
+          setMaking(false);
+          setMade(text);
+          found.refresh();
+        }}
+      />
+      <Secret title="The new token" text={made} onClose={() => setMade(null)} />
+      <Confirm
+        title={ending ? `End the token ${ending.name}?` : ""}
+        open={ending !== null}
+        verb="End it"
+        onClose={() => setEnding(null)}
+        onSure={async () => {
+          await act(`${ending!.name}: ended`, () => send("DELETE", `/api/v1/tokens/${ending!.id}`));
+          setEnding(null);
+          found.refresh();
+        }}
+      >
+        <p>Whoever uses it is refused within seconds. It was last used <When at={ending?.last_used_at_ms} />.</p>
+      </Confirm>
+    </section>
+  );
+}
+
+const ROLES: Record<Exclude<Role, "operator">, string> = { read: "look at everything", write: "push, pop, pause, redrive", admin: "change specs, tokens and channels" };
+
+function NewToken({ me, open, onClose, onMade }: { me: Me; open: boolean; onClose: () => void; onMade: (text: string) => void }) {
+  const [draft, setDraft] = useState({ name: "", role: "write", days: "", everywhere: false });
+  const here = environment.value!;
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    const scope = draft.everywhere ? { organization: here.organization } : here;
+    const body = { name: draft.name, role: draft.role, ...scope, ...(draft.days ? { lifetime_ms: Math.round(Number(draft.days) * DAY_MS) } : {}) };
+    await act(`${draft.name}: made`, async () => onMade((await send<{ token: string }>("POST", "/api/v1/tokens", body)).token));
+  };
+  const set = (name: keyof typeof draft) => (event: { currentTarget: { value: string } }) => setDraft({ ...draft, [name]: event.currentTarget.value });
+  return (
+    <Dialog open={open} title="New token" onClose={onClose}>
+      <form class="form" onSubmit={submit}>
+        <label>
+          Name
+          <input required value={draft.name} onInput={set("name")} placeholder="checkout service" />
+        </label>
+        <label>
+          It may
+          <select value={draft.role} onChange={set("role")}>
+            {Object.entries(ROLES).map(([role, words]) => (
+              <option key={role} value={role}>
+                {role}: {words}
+              </option>
+            ))}
+          </select>
+        </label>
+        <label>
+          Days until it expires
+          <input type="number" min="0.01" step="any" value={draft.days} onInput={set("days")} placeholder="it does not" />
+        </label>
+        {me.organization !== null && (
+          <label class="row">
+            <input type="checkbox" checked={draft.everywhere} onChange={() => setDraft({ ...draft, everywhere: !draft.everywhere })} /> every environment of {here.organization}, not only {here.environment}
+          </label>
+        )}
+        <button type="submit" class="primary">
+          Make it
+        </button>
+      </form>
+    </Dialog>
+  );
+}
+
+function Limit({ me }: { me: Me }) {
+  const here = environment.value!;
+  const known = me.environments.find((one) => JSON.stringify([one.organization, one.project, one.environment]) === JSON.stringify([here.organization, here.project, here.environment]));
+  const [text, setText] = useState(known?.concurrency ? `${known.concurrency}` : "");
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    await act(text ? `At most ${text} at once` : "No limit", () => send("PUT", `/api/v1/environments/${encodeURIComponent(here.environment)}`, { concurrency: text ? Number(text) : null }));
+  };
+  return (
+    <section class="panel" aria-label="Environment">
+      <h2>Limit of {here.environment}</h2>
+      <form class="row" onSubmit={submit}>
+        <label class="row">
+          Messages that may be leased at once, over all queues
+          <input type="number" min="1" step="1" value={text} placeholder="no limit" onInput={(event) => setText(event.currentTarget.value)} />
+        </label>
+        <button type="submit">Set</button>
+      </form>
+    </section>
+  );
+}
+
+function Audit() {
+  const here = environment.value!;
+  const [before, setBefore] = useState<string | undefined>(undefined);
+  const [search, setSearch] = useState("");
+  const found = usePoll(() => get<{ items: AuditEntry[] }>("/api/v1/audit-log", { ...here, before, limit: 100 }), [before, JSON.stringify(here)], before ? 0 : 10_000);
+  const columns: Column<AuditEntry>[] = [
+    { key: "at", label: "When", cell: (row) => <When at={row.at_ms} /> },
+    { key: "action", label: "What", cell: (row) => <code>{row.action}</code> },
+    { key: "target", label: "To what", cell: (row) => row.target },
+    { key: "actor", label: "By", cell: (row) => <code>{row.actor}</code> },
+    { key: "details", label: "Details", cell: (row) => (Object.keys(row.details).length ? <code>{JSON.stringify(row.details)}</code> : "") },
+  ];
+  const small = search.toLowerCase();
+  const rows = (found.data?.items ?? []).filter((row) => !small || `${row.action} ${row.target} ${row.actor}`.toLowerCase().includes(small));
+  return (
+    <section class="panel" aria-label="Audit log">
+      <div class="page-head">
+        <h2>Who changed what</h2>
+        <label>
+          <span class="visually-hidden">Filter the audit log</span>
+          <input type="search" placeholder="Filter" value={search} onInput={(event) => setSearch(event.currentTarget.value)} />
+        </label>
+      </div>
+      <Failed error={found.error} />
+      {found.data && <Table caption="Audit log" rows={rows} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>{search ? "Nothing matches on this page." : "Nothing was changed here yet. Every change that somebody asks for is written down."}</p>} />}
+      <p class="row">
+        {before && (
+          <button type="button" onClick={() => setBefore(undefined)}>
+            Newest
+          </button>
+        )}
+        {found.data?.items.length === 100 && (
+          <button type="button" onClick={() => setBefore(found.data!.items.at(-1)!.id)}>
+            Older
+          </button>
+        )}
+      </p>
+    </section>
+  );
+}

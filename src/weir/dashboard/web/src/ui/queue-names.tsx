@@ -1,0 +1,15 @@
+// The names of the queues, which inputs with `list="queue-names"` suggest.
+
+import { get } from "../api/http";
+import { usePoll } from "../state/poll";
+
+export function QueueNames() {
+  const queues = usePoll(() => get<{ items: { name: string }[] }>("/api/v1/queues"), [], 0);
+  return (
+    <datalist id="queue-names">
+      {queues.data?.items.map(({ name }) => (
+        <option key={name} value={name} />
+      ))}
+    </datalist>
+  );
+}

@@ -1,0 +1,78 @@
+"""Charts with bands and marks, one cursor over all of them, deaths over time, and the wall."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from .conftest import opened
+from .world import Site, World
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+
+async def test_a_point_under_the_cursor_is_told_on_every_chart_with_its_band(
+    page: Page, site: Site, world: World
+) -> None:
+    await world.define("orders")
+    now_ms = int(time.time() * 1_000)
+    # Two depths in one minute: a chart of a day shows both ends and their mean.
+    for at_ms, depth in ((now_ms - 300_000, 10), (now_ms - 295_000, 30)):
+        await world.land("orders", depth=depth, acked=30, at_ms=at_ms // 60_000 * 60_000 + at_ms % 60_000)
+    await page.goto(site.link("queue", "orders", query="period=30m"))
+    await expect(page.get_by_label("Verdict")).to_be_visible()
+    depth = page.locator("figure", has_text="Depth")
+    wait = page.locator("figure", has_text="Wait")
+    await expect(depth.locator(".pointed")).to_have_count(0)
+    await depth.get_by_role("img").hover()
+    await expect(depth.locator(".pointed")).to_have_count(1)
+    told = await depth.locator(".pointed").inner_text()
+    await expect(wait.locator(".pointed")).to_have_text(told)
+    await page.mouse.move(0, 0)
+    await expect(wait.locator(".pointed")).to_have_count(0)
+
+
+async def test_what_is_marked_from_a_page_is_on_every_chart_and_in_the_list(
+    page: Page, site: Site, world: World
+) -> None:
+    await world.define("orders")
+    await world.land("orders", depth=3, acked=9)
+    await page.goto(site.link("queue", "orders", query="period=30m"))
+    happened = page.get_by_role("region", name="Marks", exact=True)
+    await expect(happened).to_contain_text("Nothing is marked in this period")
+    await happened.get_by_label("Annotation").fill("v42 out")
+    await happened.get_by_role("button", name="Mark it now").click()
+    await expect(happened.get_by_role("listitem")).to_contain_text("annotation: v42 out")
+    await page.get_by_role("button", name="Pause").click()
+    await page.reload()
+    await expect(happened).to_contain_text("pause: orders paused, goes on")
+    log = page.get_by_role("region", name="Audit log")
+    await page.goto(site.link("access"))
+    await expect(log).to_contain_text("annotation.create")
+
+
+async def test_the_page_of_dead_letters_shows_deaths_over_time(page: Page, site: Site, world: World) -> None:
+    await world.define("orders")
+    await world.land("orders", depth=0, acked=9, dead=4)
+    await page.goto(site.link("dead-letters", query="period=30m"))
+    deaths = page.get_by_role("region", name="Deaths over time")
+    await expect(deaths).to_contain_text("4 deaths in this period")
+    await page.goto(site.link("dead-letters", query="period=30m&queue=orders"))
+    await expect(deaths).to_contain_text("4 deaths in this period")
+
+
+@pytest.mark.parametrize("width", [360, 1920])
+async def test_the_wall_says_in_one_look_how_it_is(
+    browser: Browser, site: Site, world: World, width: int
+) -> None:
+    await world.define("orders")
+    await world.push("orders", 3)
+    async with opened(browser, viewport={"width": width, "height": 900}) as page:
+        await page.goto(f"{site.url}/#/sign-in?token={site.admin}")
+        await page.get_by_role("link", name="Wall page").click()
+        await expect(page.get_by_role("status").first).to_have_text("All queues flow.")
+        await expect(page.get_by_role("list", name="Queues")).to_contain_text("orders")
+        await expect(page.get_by_role("navigation")).to_have_count(0)
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width
