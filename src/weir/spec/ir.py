@@ -115,6 +115,8 @@ class QueueSpec:
     message_ttl_ms: int | None = None
     idempotency_window_ms: int = DAY_MS
     trace: TraceMode = TraceMode.LINK
+    history: int = 1
+    """The lives of one in so many messages are kept: 1 keeps all, 0 none."""
     message_type: tuple[MessageField, ...] = ()
     action: Action | None = None
 
