@@ -25,7 +25,7 @@ from weir.broker.failures import translated
 from weir.broker.layout import EntryMode
 from weir.broker.redis_messages import RedisMessages
 from weir.broker.runner import RedisConnection, ScriptRunner, connect
-from weir.broker.waiting import Wakeups
+from weir.broker.waiting import LoopWakeups, Wakeups
 from weir.model.clock import Clock
 from weir.model.durations import DAY_MS
 from weir.model.ids import MessageId
@@ -63,7 +63,8 @@ class RedisBroker(RedisMessages):
     """A `Broker` on Redis or Valkey 6.2+, standalone or Cluster.
 
     `clock` replaces the server's time in tests; `chance` draws the random part of back-off delays. `activity`
-    hears what replies tell besides the answer: deaths that a dequeue found, and the delays of retries.
+    hears what replies tell besides the answer: deaths that a dequeue found, and the delays of retries. A
+    caller that may listen to one shard alone names it as `only_shard`.
     """
 
     def __init__(
@@ -77,25 +78,39 @@ class RedisBroker(RedisMessages):
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
         activity: BrokerActivity | None = None,
+        only_shard: int | None = None,
     ) -> None:
         check_number(shards, what="the number of shards", least=1, most=4_096)
         self._shards = shards
+        self._only_shard = only_shard
         self._max_payload = max_payload
         self._chance = chance
         self._activity = activity
-        self._runner = ScriptRunner(
+        self._runner, self._wakeups = self._open(
+            connection, clock=clock, metrics=metrics, stream_length=stream_length
+        )
+        self._shard_of_queue = shard_finder(shards)
+
+    def _open(
+        self, connection: RedisConnection, *, clock: Clock | None, metrics: bool, stream_length: int
+    ) -> tuple[ScriptRunner, Wakeups]:
+        runner = ScriptRunner(
             connect(connection),
             patience_s=connection.patience_s,
             clock=clock,
             metrics=metrics,
             stream_length=stream_length,
         )
-        self._wakeups = Wakeups(connection)
-        self._shard_of_queue = shard_finder(shards)
+        return runner, LoopWakeups(connection, shard=self._only_shard)
 
     @property
     def shards(self) -> int:
         return self._shards
+
+    @property
+    def repeated(self) -> bool:
+        """Whether it sent any call twice: bytes of the first try may still be on their way."""
+        return self._runner.repeated
 
     # describing queues
 
@@ -239,8 +254,7 @@ class RedisBroker(RedisMessages):
         found, _ = await self._take(source, shard, arguments)
         if found:
             return found
-        await self._wakeups.listen()
-        with self._wakeups.waiter(shard, arguments[1]) as woken:
+        async with self._wakeups.waiter(shard, arguments[1]) as woken:
             while True:
                 woken.clear()
                 found, next_ms = await self._take(source, shard, arguments)
@@ -248,7 +262,7 @@ class RedisBroker(RedisMessages):
                 if found or left <= 0:
                     return found
                 nap = min(left, LONGEST_NAP_S, next_ms / 1_000 + 0.001 if next_ms >= 0 else left)
-                await _sleep_until(woken, nap)
+                await woken.sleep(nap)
 
     def _place(self, source: Source) -> tuple[bytes, bytes, int]:
         if isinstance(source, QueueRef):
@@ -393,13 +407,6 @@ class RedisBroker(RedisMessages):
 
 def _gate_names(gates: Sequence[Gated]) -> list[bytes]:
     return [part.encode() for gate in gates for part in (gate.key or "", gate.operation)]
-
-
-async def _sleep_until(event: asyncio.Event, timeout_s: float) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), timeout_s)
-    except TimeoutError:
-        return
 
 
 _OBEY_GATES = (EntryMode.OBEY_GATES.encode(), b"", b"")
