@@ -319,7 +319,7 @@ async def test_concurrent_pushes_share_calls_and_a_bad_one_fails_alone(place: Pl
     async with place.client() as weir:
         pushes = [weir.push(QUEUE, n) for n in range(100)]
         bad = weir.push("no such queue", 1)
-        *good, refused = await asyncio.gather(*pushes, bad, return_exceptions=True)
+        *_, refused = await asyncio.gather(*pushes, bad, return_exceptions=True)
         assert isinstance(refused, ApiError)
         assert refused.status == 404
         assert [message.json for message in await weir.pop(QUEUE, limit=200)] == list(range(100))
@@ -423,7 +423,7 @@ async def test_the_user_of_a_token_may_do_nothing_else(place: Place, direct_toke
             ("EVAL", "return redis.call('HLEN', KEYS[1])", 1, keys.shard_key(other, "calls")),
             ("SUBSCRIBE", keys.shard_key(other, "wake")),
         ):
-            with pytest.raises(Exception, match="(?i)no permission|can't run|noperm"):
+            with pytest.raises(Exception, match=r"(?i)no permission|can.t run|noperm"):
                 await client.execute_command(*command)
         assert await client.execute_command("GET", "weir:epoch")
     finally:

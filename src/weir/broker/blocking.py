@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
@@ -52,12 +52,18 @@ class BlockingRedis:
         """Let the commands of this thread be sent for so long. The last one may wait for its answer."""
         self._thread.until = time.monotonic() + seconds
 
+    def use_wait(self, work: Callable[[], None]) -> None:
+        """Let this thread work while the answer to its next command is on its way."""
+        self._thread.work = work
+
     async def execute_command(self, *args: Any) -> Any:
         if time.monotonic() > getattr(self._thread, "until", float("inf")):
             raise exceptions.TimeoutError("there is no time for another try")
         connection = self._take()
         try:
             connection.send_packed_command((pack_command(args),))
+            if (work := self._thread.__dict__.pop("work", None)) is not None:
+                work()
             reply = connection.read_response()
         except exceptions.ResponseError:
             self._idle.append(connection)
@@ -168,6 +174,10 @@ class BlockingWakeups:
 
 class BlockingBroker(RedisBroker):
     """A `RedisBroker` on one server, whose coroutines never suspend."""
+
+    def use_wait(self, work: Callable[[], None]) -> None:
+        """Let this thread work while the answer to its next call is on its way."""
+        cast(BlockingRedis, self._runner.client).use_wait(work)
 
     def _open(
         self, connection: RedisConnection, *, clock: Clock | None, metrics: bool, stream_length: int

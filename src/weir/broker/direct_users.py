@@ -26,6 +26,7 @@ VERBS = (
     "dead_letter",
     "dequeue",
     "enqueue",
+    "enqueue_one",
     "extend",
     "forget_calls",
     "nack",

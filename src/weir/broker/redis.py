@@ -52,6 +52,9 @@ LONGEST_NAP_S = 5.0
 """A waiting consumer looks again after this long, whatever happened to the wake-ups."""
 VOID_KEPT_MS = DAY_MS
 """How long an operation stays void: PostgreSQL may hang in the middle of a commit for as long."""
+_UNUSUAL = replies.Word.UNUSUAL.encode()
+_UNUSUAL_S = 1.0
+_MOST_UNUSUAL = 10_000
 _STATES_PAGE = 200
 _SWEEP_STEP = 250
 _HEARTBEAT_STEP = 200
@@ -90,6 +93,8 @@ class RedisBroker(RedisMessages):
             connection, clock=clock, metrics=metrics, stream_length=stream_length
         )
         self._shard_of_queue = shard_finder(shards)
+        self._unusual_until: dict[bytes, float] = {}
+        """Queues for which `enqueue_one` does not do, and until when that is believed."""
 
     def _open(
         self, connection: RedisConnection, *, clock: Clock | None, metrics: bool, stream_length: int
@@ -206,8 +211,9 @@ class RedisBroker(RedisMessages):
         if not messages:
             await self.state(queue)
             return []
-        # A named call is known by its name when it is repeated; any other is by the number in its reply slot.
-        send = self._runner.run if isinstance(entry, NamedCall) else self._runner.change
+        if isinstance(entry, NamedCall):
+            packed = [part for message in messages for part in layout.pack_arrival(message)]
+            return replies.enqueued(messages, await self.enqueue_packed(queue, packed, entry))
         arguments: list[bytes] = [keys.queue_ident(queue), *_name_entry(entry)]
         if isinstance(entry, ForOperations):
             for message, operation in zip(messages, entry.ids, strict=True):
@@ -215,8 +221,35 @@ class RedisBroker(RedisMessages):
         else:
             for message in messages:
                 arguments += layout.pack_arrival(message)
-        reply = await send("enqueue", self._shard_of_queue(queue), *arguments)
+        reply = await self._runner.change("enqueue", self._shard_of_queue(queue), *arguments)
         return replies.enqueued(messages, replies.check(reply, queue=queue.queue)[1])
+
+    async def enqueue_packed(self, queue: QueueRef, packed: Sequence[bytes], call: NamedCall) -> bytes:
+        """A named call with messages that are checked and packed: head and body of each in turn.
+
+        Answers as the script does: a letter for each message, and then the ids of first messages.
+        """
+        # A named call is known by its name when it is repeated, so it takes no reply slot.
+        ident, shard = keys.queue_ident(queue), self._shard_of_queue(queue)
+        slot, number = call.slot.encode(), call.id.encode()
+        if len(packed) == 2 and len(packed[0]) == layout.ID_SIZE and not self._is_unusual(ident):
+            reply = await self._runner.run("enqueue_one", shard, ident, slot, number, *packed)
+            if reply[0] != _UNUSUAL:
+                answer: bytes = replies.check(reply)[1]
+                return answer
+            self._note_unusual(ident)
+        reply = await self._runner.run("enqueue", shard, ident, _NAMED_CALL, slot, number, *packed)
+        whole: bytes = replies.check(reply, queue=queue.queue)[1]
+        return whole
+
+    def _is_unusual(self, ident: bytes) -> bool:
+        return bool(self._unusual_until) and time.monotonic() < self._unusual_until.get(ident, 0.0)
+
+    def _note_unusual(self, ident: bytes) -> None:
+        """Do not try the short way for a moment: most of what is unusual stays so."""
+        if len(self._unusual_until) >= _MOST_UNUSUAL:
+            self._unusual_until.clear()
+        self._unusual_until[ident] = time.monotonic() + _UNUSUAL_S
 
     async def dequeue(
         self,
@@ -416,9 +449,7 @@ _NAMED_CALL = EntryMode.NAMED_CALL.encode()
 
 
 def _name_entry(entry: Entry) -> tuple[bytes, bytes, bytes]:
-    """The mode of an enqueue call, its slot and its id, as the script reads them."""
-    if isinstance(entry, NamedCall):
-        return (_NAMED_CALL, entry.slot.encode(), entry.id.encode())
+    """The mode of an enqueue call without a name, as the script reads it."""
     if isinstance(entry, ForOperations):
         return _FOR_OPERATIONS
     return _PASS_GATES if entry is GateRule.PASS else _OBEY_GATES

@@ -6,58 +6,50 @@ So does one that Redis does not answer, with the name of its call, so that it en
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
+from weir.broker.blocking import BlockingBroker
 from weir.broker.broker import NamedCall
 from weir.client.bulk import BulkPush
 from weir.client.direct_opening import DirectRedis, OpenedRedis
-from weir.client.direct_values import is_passing, to_api_error, to_new_message
-from weir.client.options import DEFAULTS, ClientOptions
+from weir.client.direct_values import (
+    Parcel,
+    ResumedMessage,
+    is_passing,
+    pack_message,
+    read_letters,
+    to_api_error,
+)
+from weir.client.options import ClientOptions
 from weir.client.retry import pause_s, worth_retrying
 from weir.client.telemetry import Silent
 from weir.client.transport import Transport
 from weir.client.values import OutgoingMessage, PushResult
 from weir.errors import WeirError
-from weir.exchange.attempt import DirectAttempt, Held, RequestCoalescer
-from weir.exchange.seam import PushAnswer, Pushed, PushItem, Refused
+from weir.exchange.attempt import RequestCoalescer
 from weir.model.limits import MAX_BATCH
-from weir.model.message import Enqueued, NewMessage
 from weir.model.names import QueueRef
 from weir.model.problem_documents import problem
-from weir.operations.gates import Reach
+from weir.operations.gates import is_unknown
 
 MAX_CALL_BYTES = 1 << 20
-"""Payloads of one call, so that none holds Redis for long."""
-
-
-class _AllInReach(Reach):
-    """A client keeps in mind itself for how long Redis is away."""
-
-    def lose(self, shard: int) -> None:
-        return
-
-
-class _ClientAttempt(DirectAttempt):
-    """The attempt of a client. Its broker bounds the time of a call itself."""
-
-    @classmethod
-    def at(cls, opened: OpenedRedis) -> _ClientAttempt:
-        return cls(broker=opened.broker, reach=_AllInReach(opened.options.shards), calls=opened.calls)
-
-    async def _enqueue(self, queue: QueueRef, messages: list[NewMessage], call: NamedCall) -> list[Enqueued]:
-        return await self._broker.enqueue(queue, messages, entry=call)
+"""Bodies of one call, so that none holds Redis for long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ResumedMessage(OutgoingMessage):
-    """A message that Redis may have got, and the call that it was in."""
+class Undecided:
+    """Redis neither took nor refused a message, or nobody knows: the API decides."""
 
-    call: Mapping[str, Any]
+    call: NamedCall | None = None
+    """The call of unknown outcome that it was in."""
+    place: int = 0
 
-    def document(self, *, retry_window_ms: int = DEFAULTS.retry_window_ms) -> dict[str, Any]:
-        return {**OutgoingMessage.document(self, retry_window_ms=retry_window_ms), "call": self.call}
+
+GATED = Undecided()
+Answer: TypeAlias = PushResult | Undecided
+Item: TypeAlias = tuple[QueueRef, Parcel]
 
 
 class DirectPushes:
@@ -70,8 +62,7 @@ class DirectPushes:
         self._redis = redis
         self._options = options
         self._transport = transport
-        self._attempt: _ClientAttempt | None = None
-        self._shared: RequestCoalescer[PushItem, PushAnswer] = RequestCoalescer(self._push_items, at_once=1)
+        self._shared: RequestCoalescer[Item, Answer] = RequestCoalescer(self._put_all, at_once=1)
 
     async def push(self, message: OutgoingMessage) -> PushResult:
         """Push one message; the result may be a refusal. It is tried again as one over HTTP would be."""
@@ -92,114 +83,146 @@ class DirectPushes:
             return (await self._push_through_api([message]))[0]
         item = _item(opened, message)
         if self._redis.blocking:
-            (answer,) = await self._push_items([item])
+            (answer,) = await put(opened, item[0], [item[1]])
         else:
             (answer,) = await self._shared.submit([item])
-        return (await self._finish(opened, [message], [item], [answer]))[0]
+        if isinstance(answer, PushResult):
+            return answer
+        return (await self._decide([message], [item], [answer]))[0]
 
     async def push_many(self, messages: Sequence[OutgoingMessage]) -> list[PushResult]:
         """Push messages in order; there is a result for each."""
         opened = await self._redis.opened()
+        parts = _Parts(opened, messages)
         results: list[PushResult] = []
-        for part, items in _cut(opened, messages):
+        while (part := parts.take()) is not None:
             if opened.is_away:
-                results += await self._push_through_api(part)
-            else:
-                # What is held goes through the API before the next part, which must not overtake it.
-                results += await self._finish(opened, part, items, await self._push_items(items))
+                results += await self._push_through_api(part.messages)
+                continue
+            if isinstance(opened.broker, BlockingBroker):
+                opened.broker.use_wait(parts.prepare)
+            answers = await self._put_all(part.items)
+            # What is undecided goes through the API before the next part, which must not overtake it.
+            results += await self._decide(part.messages, part.items, answers)
         return results
 
-    async def _push_items(self, items: Sequence[PushItem]) -> list[PushAnswer]:
+    async def _put_all(self, items: Sequence[Item]) -> list[Answer]:
         """One call per queue, one after the other."""
-        attempt = self._attempt = self._attempt or _ClientAttempt.at(await self._redis.opened())
-        first = items[0].queue
-        if all(item.queue is first for item in items):
-            return await attempt.push_to(first, [item.message for item in items])
-        queues: dict[QueueRef, list[int]] = {}
-        for at, item in enumerate(items):
-            queues.setdefault(item.queue, []).append(at)
-        answers: dict[int, PushAnswer] = {}
-        for queue, places in queues.items():
-            done = await attempt.push_to(queue, [items[at].message for at in places])
-            answers.update(zip(places, done, strict=True))
+        opened = await self._redis.opened()
+        first = items[0][0]
+        if all(queue is first for queue, _ in items):
+            return await put(opened, first, [parcel for _, parcel in items])
+        places: dict[QueueRef, list[int]] = {}
+        for at, (queue, _) in enumerate(items):
+            places.setdefault(queue, []).append(at)
+        answers: dict[int, Answer] = {}
+        for queue, group in places.items():
+            done = await put(opened, queue, [items[at][1] for at in group])
+            answers.update(zip(group, done, strict=True))
         return [answers[at] for at in range(len(items))]
 
-    async def _finish(
-        self,
-        opened: OpenedRedis,
-        messages: Sequence[OutgoingMessage],
-        items: Sequence[PushItem],
-        answers: Sequence[PushAnswer],
+    async def _decide(
+        self, messages: Sequence[OutgoingMessage], items: Sequence[Item], answers: Sequence[Answer]
     ) -> list[PushResult]:
         """The results of an attempt. What Redis did not decide, the API does."""
-        left = [at for at, answer in enumerate(answers) if _is_undecided(answer)]
-        if not left:
-            return [_result(answer) for answer in answers]
-        if any(_is_lost(answers[at]) for at in left):
-            opened.note_away()
-        again = [_resumed(messages[at], items[at], answers[at]) for at in left]
-        decided = dict(zip(left, await self._push_through_api(again), strict=True))
-        return [decided[at] if at in decided else _result(answer) for at, answer in enumerate(answers)]
+        results = [answer for answer in answers if isinstance(answer, PushResult)]
+        if len(results) == len(answers):
+            return results
+        again = [
+            _resumed(message, parcel, answer)
+            for message, (_, parcel), answer in zip(messages, items, answers, strict=True)
+            if isinstance(answer, Undecided)
+        ]
+        decided = iter(await self._push_through_api(again))
+        return [next(decided) if isinstance(answer, Undecided) else answer for answer in answers]
 
     async def _push_through_api(self, messages: Sequence[OutgoingMessage]) -> list[PushResult]:
         window_ms = self._options.retry_window_ms
         return await BulkPush(messages, retry_window_ms=window_ms, telemetry=Silent()).send(self._transport)
 
 
-def _item(opened: OpenedRedis, message: OutgoingMessage) -> PushItem:
+async def put(opened: OpenedRedis, queue: QueueRef, parcels: Sequence[Parcel]) -> list[Answer]:
+    """Put messages into one queue, in a named call; an answer for each."""
+    call = opened.calls.take()
+    packed = [part for parcel in parcels for part in parcel[1:]]
     try:
-        return PushItem(queue=opened.queue(message.queue), message=to_new_message(message, opened.options))
+        letters = await opened.broker.enqueue_packed(queue, packed, call)
+    except WeirError as error:
+        if is_unknown(error):
+            # The slot is not used again: the call may still take effect.
+            opened.note_away()
+            return [Undecided(call=call, place=place) for place in range(len(parcels))]
+        opened.calls.give_back(call)
+        if is_passing(error):
+            opened.note_away()
+            return [GATED] * len(parcels)
+        return [PushResult(status="refused", problem=problem(error))] * len(parcels)
+    opened.calls.give_back(call)
+    return [GATED if one is None else one for one in read_letters(queue, parcels, letters)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one call carries, if it is all for one queue."""
+
+    messages: list[OutgoingMessage]
+    items: list[Item]
+
+
+class _Parts:
+    """Cuts a long list. While Redis works on one part, the next one is packed."""
+
+    def __init__(self, opened: OpenedRedis, messages: Sequence[OutgoingMessage]) -> None:
+        self._parts = self._cut(opened, messages)
+        self._next: _Part | Exception | None = None
+
+    def prepare(self) -> None:
+        """Pack the next part, unless that is done. What goes wrong is raised when it is taken."""
+        if self._next is None:
+            try:
+                self._next = next(self._parts, None)
+            except Exception as error:
+                self._next = error
+
+    def take(self) -> _Part | None:
+        self.prepare()
+        part, self._next = self._next, None
+        if isinstance(part, Exception):
+            raise part
+        return part
+
+    def _cut(self, opened: OpenedRedis, messages: Sequence[OutgoingMessage]) -> Iterator[_Part]:
+        part = _Part([], [])
+        size = 0
+        for message in messages:
+            item = _item(opened, message)
+            length = len(item[1][2])
+            if part.items and (len(part.items) == MAX_BATCH or size + length > MAX_CALL_BYTES):
+                yield part
+                part, size = _Part([], []), 0
+            part.messages.append(message)
+            part.items.append(item)
+            size += length
+        if part.items:
+            yield part
+
+
+def _item(opened: OpenedRedis, message: OutgoingMessage) -> Item:
+    try:
+        return opened.queue(message.queue), pack_message(message, opened.options)
     except WeirError as error:
         raise to_api_error(error) from None
 
 
-def _cut(
-    opened: OpenedRedis, messages: Sequence[OutgoingMessage]
-) -> Iterator[tuple[list[OutgoingMessage], list[PushItem]]]:
-    """The messages in parts that one call may carry."""
-    part: list[OutgoingMessage] = []
-    items: list[PushItem] = []
-    size = 0
-    for message in messages:
-        item = _item(opened, message)
-        if part and (len(part) == MAX_BATCH or size + len(item.message.payload) > MAX_CALL_BYTES):
-            yield part, items
-            part, items, size = [], [], 0
-        part.append(message)
-        items.append(item)
-        size += len(item.message.payload)
-    if part:
-        yield part, items
-
-
-def _is_undecided(answer: PushAnswer) -> bool:
-    """Whether Redis neither took nor refused a message."""
-    return isinstance(answer, Held) or _is_lost(answer)
-
-
-def _is_lost(answer: PushAnswer) -> bool:
-    """Whether Redis did not answer, or refused this client."""
-    return isinstance(answer, Refused) and is_passing(answer.error)
-
-
-def _resumed(message: OutgoingMessage, item: PushItem, answer: PushAnswer) -> OutgoingMessage:
+def _resumed(message: OutgoingMessage, parcel: Parcel, answer: Undecided) -> OutgoingMessage:
     """The message as the API is to push it: with its call, if that may have taken effect."""
-    if not isinstance(answer, Held) or answer.call is None:
+    if answer.call is None:
         return message
     members = {name: getattr(message, name) for name in OutgoingMessage.__slots__}
     call = {
         "slot": answer.call.slot,
         "number": int(answer.call.id),
         "place": answer.place,
-        "message_id": item.message.id,
+        "message_id": parcel[0],
     }
-    return _ResumedMessage(**members, call=call)
-
-
-def _result(answer: PushAnswer) -> PushResult:
-    match answer:
-        case Pushed():
-            return PushResult(status="duplicate" if answer.duplicate else "accepted", id=answer.message_id)
-        case Refused():
-            return PushResult(status="refused", problem=problem(answer.error))
-    raise AssertionError(f"a direct attempt queued a message: {answer}")
+    return ResumedMessage(**members, call=call)

@@ -33,7 +33,7 @@ from weir.model.holders import HOLDER, Holder
 from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
 from weir.operations.gates import BROKER_ANSWER_S, Reach, is_unknown
-from weir.operations.model import Reason, queue_full
+from weir.operations.model import Reason, key_reused, queue_full
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -149,9 +149,7 @@ def push_answer(queue: QueueRef, enqueued: Enqueued) -> PushAnswer:
         case Enqueue.DUPLICATE:
             return Pushed(message_id=enqueued.message_id, duplicate=True)
         case Enqueue.KEY_REUSED:
-            return Refused(
-                error=KeyReused("the idempotency key was used with another payload; use a new one")
-            )
+            return Refused(error=key_reused())
         case Enqueue.FULL:
             return Refused(error=queue_full(queue))
         case Enqueue.GATED:
