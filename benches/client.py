@@ -40,6 +40,7 @@ class Sizes:
     single: int
     concurrent: int
     many: int
+    direct_single: int
     jobs: int
     paced: int
     http_s: float
@@ -48,12 +49,12 @@ class Sizes:
 
 
 QUICK = Sizes(
-    rounds=1, single=1_000, concurrent=12_800, many=80_000, jobs=20_000, paced=600, http_s=1.0,
-    peer_jobs=4_000, python_peers=QUICK_PEERS,
+    rounds=1, single=1_000, concurrent=12_800, many=80_000, direct_single=10_000, jobs=20_000, paced=600,
+    http_s=1.0, peer_jobs=4_000, python_peers=QUICK_PEERS,
 )  # fmt: skip
 FULL = Sizes(
-    rounds=2, single=3_000, concurrent=25_600, many=200_000, jobs=50_000, paced=2_000, http_s=2.0,
-    peer_jobs=5_000, python_peers=peers.PYTHON_PEERS,
+    rounds=2, single=3_000, concurrent=25_600, many=200_000, direct_single=20_000, jobs=50_000, paced=2_000,
+    http_s=2.0, peer_jobs=5_000, python_peers=peers.PYTHON_PEERS,
 )  # fmt: skip
 
 
@@ -99,6 +100,7 @@ async def _round(house: ClientHouse, sizes: Sizes, samples: Samples, memory: Fig
     limit = await batch_rates(house.url, token=house.token, seconds=sizes.http_s)
     # The rest stays: the bare loop's messages, and those that warmed up.
     found |= await _call(house, "consume", sizes.single + sizes.concurrent + sizes.many, memory)
+    found |= await _direct(house, sizes, memory)
     found |= await _work(house, sizes.jobs, memory)
     found["http_push_batch_per_s"] = limit.push_per_s
     found["http_pop_and_ack_batch_per_s"] = limit.pop_and_ack_per_s
@@ -107,6 +109,13 @@ async def _round(house: ClientHouse, sizes: Sizes, samples: Samples, memory: Fig
     memory["api"] = memory_mib(house.api)
     for name, value in found.items():
         samples.setdefault(name, []).append(value)
+
+
+async def _direct(house: ClientHouse, sizes: Sizes, memory: Figures) -> Figures:
+    """The same in direct mode. What is pushed is consumed again."""
+    found = await _call(house, "direct_single", sizes.direct_single, memory)
+    found |= await _call(house, "direct_many", sizes.many, memory)
+    return found | await _call(house, "direct_consume", sizes.direct_single + sizes.many, memory)
 
 
 async def _call(house: ClientHouse, name: str, count: int, memory: Figures) -> Figures:
@@ -178,8 +187,13 @@ def _rounded(value: float) -> float:
 def _against_peers(ours: Figures, found: dict[str, Figures]) -> Figures:
     ran = {name: figures for name, figures in found.items() if "failed" not in figures}
     python = [figures["process_per_s"] for name, figures in ran.items() if name != "bullmq"]
-    bullmq = ran.get("bullmq")
+    bullmq, dramatiq = ran.get("bullmq"), ran.get("dramatiq")
+    bulk = [figures["bulk_enqueue_per_s"] for figures in ran.values()]
     return {
+        "ratio_direct_single_vs_dramatiq": round(ours["direct_single_per_s"] / dramatiq["enqueue_per_s"], 2)
+        if dramatiq
+        else None,
+        "ratio_direct_bulk_vs_best_peer": round(ours["direct_bulk_per_s"] / max(bulk), 2) if bulk else None,
         "ratio_worker_vs_best_python": round(ours["worker_per_s"] / max(python), 2) if python else None,
         "ratio_worker_vs_bullmq": round(ours["worker_per_s"] / bullmq["process_per_s"], 2)
         if bullmq

@@ -23,12 +23,16 @@ from weir import AsyncWeir, OutgoingMessage, PushResult, Weir
 
 TOKEN = "BENCH_TOKEN"
 """The environment variable with the token."""
+REDIS = "BENCH_REDIS"
+"""The environment variable with the URL of Redis, for direct mode."""
 QUEUE, NOOP, PACED = "Calls", "Noop", "Paced"
 PAYLOAD = {"order": 4711, "customer": "customer-7", "amount": 12.5, "lines": ["a", "b", "c"]}
 CONCURRENT = 64
 TURNS = 20
 """How often the client and the bare loop take turns."""
 POP = 500
+LISTS = 5
+"""How many lists a direct bulk push is measured by."""
 CALLERS = 4
 """Tasks of one client that push lists, or that pop and ack. `weir bench http` has 8 connections."""
 PACE_PER_S = 200
@@ -139,6 +143,43 @@ def _messages(count: int) -> list[OutgoingMessage]:
     return [OutgoingMessage(queue=QUEUE, payload=PAYLOAD) for _ in range(count)]
 
 
+def direct_single(url: str, count: int) -> Figures:
+    """One push at a time from one thread in direct mode."""
+    with Weir([os.environ[REDIS], url], token=_token()) as weir:
+        _time_pushes(weir, 100)
+        rates = [(each := max(1, count // TURNS)) / sum(_time_pushes(weir, each)) for _ in range(TURNS)]
+        return {"direct_single_per_s": median(rates)}
+
+
+def direct_many(url: str, count: int) -> Figures:
+    """Long lists of messages from one thread in direct mode, making them included."""
+    rates = []
+    with Weir([os.environ[REDIS], url], token=_token()) as weir:
+        weir.push(QUEUE, PAYLOAD)
+        for _ in range(LISTS):
+            started = time.perf_counter()
+            _check(*weir.push_many(_messages(count // LISTS)))
+            rates.append(count // LISTS / (time.perf_counter() - started))
+    return {"direct_bulk_per_s": median(rates)}
+
+
+def direct_consume(url: str, count: int) -> Figures:
+    """One thread that pops batches in direct mode, reads every payload and acks it all."""
+    left = count
+    with Weir([os.environ[REDIS], url], token=_token()) as weir:
+        started = time.perf_counter()
+        while left > 0 and (messages := weir.pop(QUEUE, limit=POP, lease=600)):
+            left -= len(messages)
+            if any(message.json["order"] != PAYLOAD["order"] for message in messages):
+                raise RuntimeError("the bench popped other messages than it pushed")
+            if set(weir.ack_many(messages)) != {"acked"}:
+                raise RuntimeError("the bench could not ack what it popped")
+        took_s = time.perf_counter() - started
+    if left > 0:
+        raise RuntimeError(f"the bench popped {left} messages less than it pushed")
+    return {"direct_consume_per_s": (count - left) / took_s}
+
+
 def consume(url: str, count: int) -> Figures:
     """A few loops of one client that pop batches, read every payload and ack it all."""
     left = count
@@ -193,7 +234,8 @@ def _token() -> str:
 
 
 CALLS: dict[str, Callable[[str, int], Figures]] = {
-    call.__name__: call for call in (single, concurrent, many, consume, fill, pace)
+    call.__name__: call
+    for call in (single, concurrent, many, consume, fill, pace, direct_single, direct_many, direct_consume)
 }
 
 

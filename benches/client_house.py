@@ -17,7 +17,7 @@ import psutil
 from benches.answering import answering
 from benches.children import child, child_environment
 from benches.client_app import NOTES
-from benches.client_calls import NOOP, PACED, QUEUE, TOKEN
+from benches.client_calls import NOOP, PACED, QUEUE, REDIS, TOKEN
 from benches.http import QUEUE as HTTP_QUEUE
 from benches.servers import bench_stack
 from weir.broker.redis import RedisBroker
@@ -56,6 +56,7 @@ class ClientHouse:
     """The API and the folder of the notes that workers write."""
 
     url: str
+    redis_url: str
     token: str
     folder: Path
     api: Child
@@ -64,7 +65,7 @@ class ClientHouse:
         """The figures of one call of `client_calls`."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "benches.client_calls", name, self.url, str(count),
-            env=child_environment() | {TOKEN: self.token},
+            env=child_environment() | {TOKEN: self.token, REDIS: self.redis_url},
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         try:
@@ -113,7 +114,8 @@ async def open_house() -> AsyncIterator[ClientHouse]:
             port = free_port()
             serve = _weir(folder, "serve", "--port", str(port))
             async with child(*serve, folder=folder, **_SETTINGS) as api:
-                yield ClientHouse(url=await answering(port), token=token, folder=folder, api=api)
+                url, redis_url = await answering(port), stack.urls.redis
+                yield ClientHouse(url=url, redis_url=redis_url, token=token, folder=folder, api=api)
 
 
 async def _prepare(urls: StoreUrls, folder: Path) -> str:

@@ -15,6 +15,7 @@ from weir.api.app import create_app
 from weir.api.edge import Edge
 from weir.api.services import Services
 from weir.broker.broker import Broker
+from weir.broker.direct_users import DirectUsers
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.channels.channels import Channels
@@ -27,6 +28,7 @@ from weir.control.tenants import Tenants
 from weir.control.tokens import Tokens
 from weir.deadletters.services import open_dead_letters
 from weir.exchange.attempt import DirectPusher
+from weir.exchange.resume import ResumingPusher
 from weir.exchange.settle import DirectSettler
 from weir.serve.server import bind, listening
 from weir.workers.timeline import Timelines
@@ -57,9 +59,12 @@ def services_over(database: Database, broker: Broker, *, fresh_s: float) -> Serv
     return Services(
         broker=broker,
         authenticator=CachedAuthenticator(tokens, fresh_s=fresh_s),
-        pusher=DirectPusher(broker),
+        pusher=ResumingPusher(DirectPusher(broker), broker=broker, intake=None),
         settler=DirectSettler(broker),
         tokens=tokens,
+        direct_users=DirectUsers(broker._runner.client, shards=4)
+        if isinstance(broker, RedisBroker)
+        else None,
         tenants=Tenants(database),
         definitions=QueueDefinitions(database),
         audit=AuditLog(database),

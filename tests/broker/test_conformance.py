@@ -1,4 +1,4 @@
-"""Both brokers keep every promise."""
+"""Every broker keeps every promise, and so do clients in direct mode."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from functools import partial
 
 import pytest
 
+from support.direct_broker import DirectBroker
 from support.lives import emitted_lives
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
+from weir.model.durations import DAY_MS
 from weir.model.lives import Life
+from weir.model.message import Enqueue, NewMessage
 from weir.model.names import QueueRef
+from weir.model.shards import shard_of
+from weir.spec.ir import QueueSpec
 from weir.testing.clocks import ManualClock
 from weir.testing.conformance import BrokerConformance
 from weir.testing.conformance.lives import ReadLives
@@ -41,3 +46,47 @@ class TestRedisBroker(BrokerConformance):
     @pytest.fixture
     def read_lives(self, broker: RedisBroker) -> ReadLives:
         return partial(emitted_lives, broker)
+
+class TestDirectMode(BrokerConformance):
+    @pytest.fixture
+    async def broker(self, manual_clock: ManualClock, redis_url: str) -> AsyncIterator[DirectBroker]:
+        broker = DirectBroker(RedisConnection(url=redis_url), clock=manual_clock)
+        yield broker
+        await broker.aclose()
+
+    @pytest.fixture
+    def read_lives(self, broker: DirectBroker) -> ReadLives:
+        return partial(emitted_lives, broker)
+
+    async def test_an_idempotency_key_is_taken_once_in_its_window(
+        self, broker: DirectBroker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        """As promised, but a client is not told which message a reused key belongs to."""
+        await broker.define(queue, QueueSpec(name="work", idempotency_window_ms=1_000))
+        keyed = [NewMessage(payload=text, idempotency_key="k") for text in (b"a", b"a", b"b")]
+        answers = await broker.enqueue(queue, keyed)
+        assert [answer.outcome for answer in answers] == [
+            Enqueue.ACCEPTED,
+            Enqueue.DUPLICATE,
+            Enqueue.KEY_REUSED,
+        ]
+        assert answers[1].message_id == keyed[0].id
+        manual_clock.advance(999)
+        again = NewMessage(payload=b"a", idempotency_key="k")
+        assert (await broker.enqueue(queue, [again]))[0].outcome is Enqueue.DUPLICATE
+        manual_clock.advance(1)
+        assert (await broker.enqueue(queue, [again]))[0].outcome is Enqueue.ACCEPTED
+
+    async def test_direct_entry_is_allowed_until_the_stated_time(
+        self, broker: DirectBroker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        """All that a client enqueues is a direct entry."""
+        await broker.define(queue, QueueSpec(name="work"))
+        shard, now = shard_of(queue.scope, shards=broker.shards), manual_clock.now_ms()
+        await broker.allow_direct(shard, until_ms=now)
+        try:
+            assert (await broker.enqueue(queue, [NewMessage(payload=b"a")]))[0].outcome is Enqueue.ACCEPTED
+            manual_clock.advance(1)
+            assert (await broker.enqueue(queue, [NewMessage(payload=b"b")]))[0].outcome is Enqueue.GATED
+        finally:
+            await broker.allow_direct(shard, until_ms=now + 10 * 365 * DAY_MS)

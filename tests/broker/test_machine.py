@@ -28,8 +28,10 @@ from hypothesis.stateful import (
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from support.lives import entry_members
 from support.redis_cluster import RunningCluster
 from weir.broker import keys
+from weir.broker.blocking import BlockingBroker
 from weir.broker.broker import Entry, ForOperations, Gated, GateRule, NamedCall
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
@@ -85,14 +87,15 @@ class LossyClient:
             raise RedisConnectionError("the reply was lost")
         return reply
 
-    async def aclose(self) -> None:
-        await self._inner.aclose()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
 
 class Brokers(RuleBasedStateMachine):
     """Drives both brokers; every rule compares their answers."""
 
     url = ""
+    kind: type[RedisBroker] = RedisBroker
     leases = Bundle("leases")
 
     @initialize(steps_back=st.booleans())
@@ -104,7 +107,7 @@ class Brokers(RuleBasedStateMachine):
         self.environment = EnvironmentRef(organization=f"o{tag}", project="p", environment="e")
         seed = random.randrange(1 << 30)
         self.model = MemoryBroker(clock=self.clock, chance=random.Random(seed).random)
-        self.redis = RedisBroker(
+        self.redis = self.kind(
             RedisConnection(url=self.url), clock=self.clock, chance=random.Random(seed).random
         )
         self.lossy = LossyClient(self.redis._runner.client)
@@ -457,7 +460,7 @@ class Brokers(RuleBasedStateMachine):
                 "XRANGE", stream_key(kind.name, self.shard), f"({after}", "+"
             )
         )
-        events = [unpack(kind, fields[STREAM_FIELD.encode()]) for _, fields in entries]
+        events = [unpack(kind, entry_members(fields)[STREAM_FIELD.encode()]) for _, fields in entries]
         return [e for e in events if e.dimensions[0] == self.environment.organization]
 
     def compare_lives(self) -> None:
@@ -550,6 +553,18 @@ CHECKS = [
 def test_memory_and_redis_answer_alike(machine: type[Brokers]) -> None:
     run_state_machine_as_test(
         machine,
+        settings=settings(
+            max_examples=10, stateful_step_count=40, deadline=None, suppress_health_check=CHECKS
+        ),
+    )
+
+
+def test_memory_and_a_broker_that_blocks_answer_alike(machine: type[Brokers]) -> None:
+    class OfDirectMode(machine):  # type: ignore[misc, valid-type]
+        kind = BlockingBroker
+
+    run_state_machine_as_test(
+        OfDirectMode,
         settings=settings(
             max_examples=10, stateful_step_count=40, deadline=None, suppress_health_check=CHECKS
         ),

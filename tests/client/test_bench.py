@@ -10,12 +10,12 @@ import pytest
 
 from api.harness import Tenant, define
 from benches.client_app import NOTES, CallNotes
-from benches.client_calls import CALLS, CONCURRENT, NOOP, PACED, QUEUE, TOKEN, TURNS
+from benches.client_calls import CALLS, CONCURRENT, NOOP, PACED, QUEUE, REDIS, TOKEN, TURNS
 from weir.api.services import Services
 
 
 async def test_every_call_of_the_bench_does_what_it_measures(
-    base_url: str, tenant: Tenant, services: Services, monkeypatch: pytest.MonkeyPatch
+    base_url: str, tenant: Tenant, services: Services, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TOKEN, tenant.token)
     for name in (QUEUE, NOOP, PACED):
@@ -36,6 +36,11 @@ async def test_every_call_of_the_bench_does_what_it_measures(
     found |= await call("consume", pushed)
     assert await depth(QUEUE) == 0
     assert min(found.values()) > 0
+    monkeypatch.setenv(REDIS, redis_url)
+    found |= await call("direct_single", TURNS)
+    found |= await call("direct_many", 100)
+    found |= await call("direct_consume", await depth(QUEUE))
+    assert (await depth(QUEUE), min(found.values()) > 0) == (0, True)
     await call("fill", 10)
     await call("pace", 3)
     assert (await depth(NOOP), await depth(PACED)) == (10, 3)

@@ -10,7 +10,8 @@ import pytest
 from weir.control import authentication
 from weir.control.authentication import CachedAuthenticator
 from weir.control.principals import Role
-from weir.control.tokens import Token, TokenText, _checksum, mint
+from weir.control.token_texts import TokenText, _checksum, mint
+from weir.control.tokens import Token
 from weir.errors import Overloaded, Unauthenticated
 
 

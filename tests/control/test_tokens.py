@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weir.control.principals import Principal, Role
-from weir.control.tokens import NewToken, mint, parse
+from weir.control.token_texts import mint, parse
+from weir.control.tokens import NewToken
 from weir.errors import Forbidden, InvalidInput, NotFound
 
 

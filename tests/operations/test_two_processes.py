@@ -64,17 +64,24 @@ async def two_processes(
 class Producer:
     """Sends numbered messages one request at a time, to either process, and notes what was accepted."""
 
-    def __init__(self, name: str, apis: list[ApiProcess], token: str) -> None:
+    def __init__(self, name: str, apis: list[ApiProcess], token: str, redis_url: str | None = None) -> None:
         self.accepted: dict[str, list[str]] = {key: [] for key in KEYS}
         self.statuses: set[str] = set()
         self._name = name
         self._urls = [api.url for api in apis]
         self._token = token
+        self._direct = [] if redis_url is None else [redis_url]
         self._sent = 0
 
     async def run(self, until: asyncio.Event) -> None:
         clients = [
-            AsyncWeir([url, *self._urls], token=self._token, timeout=8, retry_attempts=60, retry_delay=0.05)
+            AsyncWeir(
+                [*self._direct, url, *self._urls],
+                token=self._token,
+                timeout=8,
+                retry_attempts=60,
+                retry_delay=0.05,
+            )
             for url in self._urls
         ]
         try:
@@ -134,10 +141,18 @@ async def check(
 
 
 async def scene(
-    own_redis: RunningServer, database_url: str, clickhouse_url: str, folder: Path, *, faults: list[str]
+    own_redis: RunningServer,
+    database_url: str,
+    clickhouse_url: str,
+    folder: Path,
+    *,
+    faults: list[str],
+    direct: bool,
 ) -> set[str]:
     async with two_processes(own_redis, database_url, clickhouse_url, folder) as (apis, token, queue):
-        producers = [Producer(str(n), apis, token) for n in range(3)]
+        # One of them keeps to HTTP in any case.
+        redis_urls = [own_redis.url, own_redis.url, None] if direct else [None] * 3
+        producers = [Producer(str(n), apis, token, url) for n, url in enumerate(redis_urls)]
         until = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             for producer in producers:
@@ -168,17 +183,21 @@ async def inflict(fault: str, apis: list[ApiProcess], own_redis: RunningServer) 
 
 
 @pytest.mark.fault
+@pytest.mark.parametrize("direct", [False, True])
 async def test_order_holds_while_redis_is_frozen(
-    own_redis: RunningServer, database_url: str, clickhouse_url: str, tmp_path: Path
+    own_redis: RunningServer, database_url: str, clickhouse_url: str, tmp_path: Path, direct: bool
 ) -> None:
-    statuses = await scene(own_redis, database_url, clickhouse_url, tmp_path, faults=["stall"])
+    stores = (own_redis, database_url, clickhouse_url)
+    statuses = await scene(*stores, tmp_path, faults=["stall"], direct=direct)
     assert {"accepted", "queued"} <= statuses
 
 
 @pytest.mark.fault
+@pytest.mark.parametrize("direct", [False, True])
 async def test_order_holds_while_redis_and_processes_are_killed(
-    own_redis: RunningServer, database_url: str, clickhouse_url: str, tmp_path: Path
+    own_redis: RunningServer, database_url: str, clickhouse_url: str, tmp_path: Path, direct: bool
 ) -> None:
+    stores = (own_redis, database_url, clickhouse_url)
     faults = ["kill-redis", "kill-process", "stall", "kill-redis", "kill-process"]
-    statuses = await scene(own_redis, database_url, clickhouse_url, tmp_path, faults=faults)
+    statuses = await scene(*stores, tmp_path, faults=faults, direct=direct)
     assert {"accepted", "queued"} <= statuses

@@ -102,22 +102,6 @@ def parse_json(body: bytes) -> Any:
         raise Malformed(f"the body is not valid JSON ({error})") from None
 
 
-def check_depth(value: Any, limit: int) -> None:
-    """Refuse values that nest deeper than `limit` levels."""
-    layer = [value] if isinstance(value, dict | list) else []
-    depth = 0
-    while layer:
-        depth += 1
-        if depth > limit:
-            raise TooLarge(f"a payload nests deeper than {limit} levels; flatten it")
-        layer = [
-            child
-            for parent in layer
-            for child in (parent.values() if isinstance(parent, dict) else parent)
-            if isinstance(child, dict | list)
-        ]
-
-
 class _Item(msgspec.Struct):
     payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
@@ -152,6 +136,11 @@ class Fields:
         self._document: dict[str, Any] = document
         self._left = len(document)
         self._pointer = pointer
+
+    @property
+    def pointer(self) -> str:
+        """Its place in the body."""
+        return self._pointer
 
     def take(self, name: str) -> Any:
         """The raw value, or None; None and absent are the same."""

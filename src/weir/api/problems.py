@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,9 +21,9 @@ from weir.errors import (
     UnsupportedMedia,
     WeirError,
 )
+from weir.model.problem_documents import problem, retry_after_s
 
 MEDIA_TYPE = "application/problem+json"
-TYPE_PREFIX = "urn:weir:problem:"
 
 
 class MethodNotAllowed(InvalidInput):
@@ -71,28 +70,6 @@ _BY_STATUS: dict[int, type[WeirError]] = {
     422: InvalidInput,
     503: Unavailable,
 }
-
-
-def problem(error: WeirError, *, instance: str | None = None) -> dict[str, Any]:
-    """The members of a problem; extensions are flat, as the RFC asks."""
-    members: dict[str, Any] = {
-        "type": TYPE_PREFIX + error.code,
-        "title": error.title,
-        "status": error.status,
-        "detail": error.message,
-        "code": error.code,
-        "retryable": error.retryable,
-    }
-    if instance is not None:
-        members["instance"] = f"urn:uuid:{instance}"
-    if error.retry_after_s is not None:
-        members["retry_after"] = retry_after_s(error)
-    return {**error.extra, **members}
-
-
-def retry_after_s(error: WeirError) -> int:
-    """Whole seconds for Retry-After: at least 1."""
-    return max(1, math.ceil(error.retry_after_s or 1))
 
 
 def problem_headers(error: WeirError) -> dict[str, str]:

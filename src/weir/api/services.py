@@ -17,6 +17,7 @@ from weir.alerts.services import AlertServices
 from weir.api.idempotency import Idempotency
 from weir.api.limits import Limits
 from weir.broker.broker import Broker
+from weir.broker.direct_users import DirectUsers
 from weir.channels.channels import Channels
 from weir.control.annotations import Annotations
 from weir.control.audit_log import AuditLog
@@ -75,6 +76,8 @@ class Services:
     clock: Clock = field(default_factory=SystemClock)
     idempotency: Idempotency = field(default_factory=Idempotency)
     tokens: Tokens | None = None
+    direct_users: DirectUsers | None = None
+    """The users of Redis for clients in direct mode."""
     tenants: Tenants | None = None
     definitions: QueueDefinitions | None = None
     audit: AuditLog | None = None

@@ -24,6 +24,7 @@ from weir.telemetry import lives
 from weir.telemetry.events import CATALOGUE, QUEUE_COUNTERS
 from weir.telemetry.streams import EVENT_LAYOUT
 
+ID_SIZE = 16
 BAND = 1 << 43
 """Distance between the scores of two priorities; every time in milliseconds is smaller."""
 
@@ -152,7 +153,8 @@ UNKNOWN_BIAS = 1 << 44
 """Added to what is unknown, which may be less than nothing: it may be older than the queue's clocks."""
 _PLACED_LENGTH, _READ_LENGTH = PLACED << 24, READ << 24
 _PLACE_SIZE, _READINGS_SIZE = lua_size(_LUA_FORMATS["PLACE"]), lua_size(_LUA_FORMATS["READINGS"])
-_PLAIN_BODY = _BODY.pack(0, 0, _PLACED_LENGTH | _READ_LENGTH)
+PLAIN_BODY = _BODY.pack(0, 0, _PLACED_LENGTH | _READ_LENGTH)
+"""What stands before the payload in the body of a message without keys and headers."""
 MEMBER = python_struct(_LUA_FORMATS["MEMBER"])
 _END_SIZES = {0: 0, PLACED: _PLACE_SIZE, PLACED | READ: _PLACE_SIZE + _READINGS_SIZE}
 """How much follows the payload, by the two bits."""
@@ -277,8 +279,8 @@ def pack_arrival(message: NewMessage) -> tuple[bytes, bytes]:
     raw_id = bytes.fromhex(message.id.replace("-", ""))
     terms = _terms(message)
     if terms == _NO_TERMS:
-        return raw_id, _PLAIN_BODY + message.payload
-    return ARRIVAL.pack(raw_id, *terms, 0, 0, 0), _PLAIN_BODY + message.payload
+        return raw_id, PLAIN_BODY + message.payload
+    return ARRIVAL.pack(raw_id, *terms, 0, 0, 0), PLAIN_BODY + message.payload
 
 
 _NO_TERMS = (NO_PRIORITY, 0, 0, 0)

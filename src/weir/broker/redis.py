@@ -25,7 +25,7 @@ from weir.broker.failures import translated
 from weir.broker.layout import EntryMode
 from weir.broker.redis_messages import RedisMessages
 from weir.broker.runner import RedisConnection, ScriptRunner, connect
-from weir.broker.waiting import Wakeups
+from weir.broker.waiting import LoopWakeups, Wakeups
 from weir.model.clock import Clock
 from weir.model.durations import DAY_MS
 from weir.model.ids import MessageId
@@ -52,6 +52,9 @@ LONGEST_NAP_S = 5.0
 """A waiting consumer looks again after this long, whatever happened to the wake-ups."""
 VOID_KEPT_MS = DAY_MS
 """How long an operation stays void: PostgreSQL may hang in the middle of a commit for as long."""
+_UNUSUAL = replies.Word.UNUSUAL.encode()
+_UNUSUAL_S = 1.0
+_MOST_UNUSUAL = 10_000
 _STATES_PAGE = 200
 _SWEEP_STEP = 250
 _HEARTBEAT_STEP = 200
@@ -63,7 +66,8 @@ class RedisBroker(RedisMessages):
     """A `Broker` on Redis or Valkey 6.2+, standalone or Cluster.
 
     `clock` replaces the server's time in tests; `chance` draws the random part of back-off delays. `activity`
-    hears what replies tell besides the answer: deaths that a dequeue found, and the delays of retries.
+    hears what replies tell besides the answer: deaths that a dequeue found, and the delays of retries. A
+    caller that may listen to one shard alone names it as `only_shard`.
     """
 
     def __init__(
@@ -77,25 +81,41 @@ class RedisBroker(RedisMessages):
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
         activity: BrokerActivity | None = None,
+        only_shard: int | None = None,
     ) -> None:
         check_number(shards, what="the number of shards", least=1, most=4_096)
         self._shards = shards
+        self._only_shard = only_shard
         self._max_payload = max_payload
         self._chance = chance
         self._activity = activity
-        self._runner = ScriptRunner(
+        self._runner, self._wakeups = self._open(
+            connection, clock=clock, metrics=metrics, stream_length=stream_length
+        )
+        self._shard_of_queue = shard_finder(shards)
+        self._unusual_until: dict[bytes, float] = {}
+        """Queues for which `enqueue_one` does not do, and until when that is believed."""
+
+    def _open(
+        self, connection: RedisConnection, *, clock: Clock | None, metrics: bool, stream_length: int
+    ) -> tuple[ScriptRunner, Wakeups]:
+        runner = ScriptRunner(
             connect(connection),
             patience_s=connection.patience_s,
             clock=clock,
             metrics=metrics,
             stream_length=stream_length,
         )
-        self._wakeups = Wakeups(connection)
-        self._shard_of_queue = shard_finder(shards)
+        return runner, LoopWakeups(connection, shard=self._only_shard)
 
     @property
     def shards(self) -> int:
         return self._shards
+
+    @property
+    def repeated(self) -> bool:
+        """Whether it sent any call twice: bytes of the first try may still be on their way."""
+        return self._runner.repeated
 
     # describing queues
 
@@ -191,8 +211,9 @@ class RedisBroker(RedisMessages):
         if not messages:
             await self.state(queue)
             return []
-        # A named call is known by its name when it is repeated; any other is by the number in its reply slot.
-        send = self._runner.run if isinstance(entry, NamedCall) else self._runner.change
+        if isinstance(entry, NamedCall):
+            packed = [part for message in messages for part in layout.pack_arrival(message)]
+            return replies.enqueued(messages, await self.enqueue_packed(queue, packed, entry))
         arguments: list[bytes] = [keys.queue_ident(queue), *_name_entry(entry)]
         if isinstance(entry, ForOperations):
             for message, operation in zip(messages, entry.ids, strict=True):
@@ -200,8 +221,35 @@ class RedisBroker(RedisMessages):
         else:
             for message in messages:
                 arguments += layout.pack_arrival(message)
-        reply = await send("enqueue", self._shard_of_queue(queue), *arguments)
+        reply = await self._runner.change("enqueue", self._shard_of_queue(queue), *arguments)
         return replies.enqueued(messages, replies.check(reply, queue=queue.queue)[1])
+
+    async def enqueue_packed(self, queue: QueueRef, packed: Sequence[bytes], call: NamedCall) -> bytes:
+        """A named call with messages that are checked and packed: head and body of each in turn.
+
+        Answers as the script does: a letter for each message, and then the ids of first messages.
+        """
+        # A named call is known by its name when it is repeated, so it takes no reply slot.
+        ident, shard = keys.queue_ident(queue), self._shard_of_queue(queue)
+        slot, number = call.slot.encode(), call.id.encode()
+        if len(packed) == 2 and len(packed[0]) == layout.ID_SIZE and not self._is_unusual(ident):
+            reply = await self._runner.run("enqueue_one", shard, ident, slot, number, *packed)
+            if reply[0] != _UNUSUAL:
+                answer: bytes = replies.check(reply)[1]
+                return answer
+            self._note_unusual(ident)
+        reply = await self._runner.run("enqueue", shard, ident, _NAMED_CALL, slot, number, *packed)
+        whole: bytes = replies.check(reply, queue=queue.queue)[1]
+        return whole
+
+    def _is_unusual(self, ident: bytes) -> bool:
+        return bool(self._unusual_until) and time.monotonic() < self._unusual_until.get(ident, 0.0)
+
+    def _note_unusual(self, ident: bytes) -> None:
+        """Do not try the short way for a moment: most of what is unusual stays so."""
+        if len(self._unusual_until) >= _MOST_UNUSUAL:
+            self._unusual_until.clear()
+        self._unusual_until[ident] = time.monotonic() + _UNUSUAL_S
 
     async def dequeue(
         self,
@@ -239,8 +287,7 @@ class RedisBroker(RedisMessages):
         found, _ = await self._take(source, shard, arguments)
         if found:
             return found
-        await self._wakeups.listen()
-        with self._wakeups.waiter(shard, arguments[1]) as woken:
+        async with self._wakeups.waiter(shard, arguments[1]) as woken:
             while True:
                 woken.clear()
                 found, next_ms = await self._take(source, shard, arguments)
@@ -248,7 +295,7 @@ class RedisBroker(RedisMessages):
                 if found or left <= 0:
                     return found
                 nap = min(left, LONGEST_NAP_S, next_ms / 1_000 + 0.001 if next_ms >= 0 else left)
-                await _sleep_until(woken, nap)
+                await woken.sleep(nap)
 
     def _place(self, source: Source) -> tuple[bytes, bytes, int]:
         if isinstance(source, QueueRef):
@@ -395,13 +442,6 @@ def _gate_names(gates: Sequence[Gated]) -> list[bytes]:
     return [part.encode() for gate in gates for part in (gate.key or "", gate.operation)]
 
 
-async def _sleep_until(event: asyncio.Event, timeout_s: float) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), timeout_s)
-    except TimeoutError:
-        return
-
-
 _OBEY_GATES = (EntryMode.OBEY_GATES.encode(), b"", b"")
 _PASS_GATES = (EntryMode.PASS_GATES.encode(), b"", b"")
 _FOR_OPERATIONS = (EntryMode.FOR_OPERATIONS.encode(), b"", b"")
@@ -409,9 +449,7 @@ _NAMED_CALL = EntryMode.NAMED_CALL.encode()
 
 
 def _name_entry(entry: Entry) -> tuple[bytes, bytes, bytes]:
-    """The mode of an enqueue call, its slot and its id, as the script reads them."""
-    if isinstance(entry, NamedCall):
-        return (_NAMED_CALL, entry.slot.encode(), entry.id.encode())
+    """The mode of an enqueue call without a name, as the script reads it."""
     if isinstance(entry, ForOperations):
         return _FOR_OPERATIONS
     return _PASS_GATES if entry is GateRule.PASS else _OBEY_GATES

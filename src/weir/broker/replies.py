@@ -33,6 +33,7 @@ class Word(StrEnum):
     BUSY = "busy"
     NEWER = "newer"
     CROWDED = "crowded"
+    UNUSUAL = "unusual"
 
 
 _OUTCOMES = {ord(letter): outcome for outcome, letter in layout.ENQUEUE_LETTERS.items()}

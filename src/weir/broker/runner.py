@@ -9,6 +9,7 @@ never used again. Named calls take none: the name does the same for longer (see 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ KEEP_REPLY_MS = 60_000
 _RETRY_DELAYS_S = (0.02, 0.2)
 
 Client = Redis | RedisCluster
+SlotArguments = tuple[bytes, int, int]
+"""Key of a reply slot, number of the call in it (0: not recorded), and how long its reply is kept in ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,10 @@ def connect(connection: RedisConnection, *, timeout_s: float | None = None) -> C
     )
 
 
+def _new_process() -> bytes:
+    return os.urandom(9).hex().encode()
+
+
 class ReplySlot:
     """Where the scripts keep the reply to this client's last call under a name."""
 
@@ -103,86 +110,100 @@ class ScriptRunner:
         self._clock = clock
         self._metrics = b"1" if metrics else b"0"
         self._stream_length = str(stream_length).encode()
-        self._process = os.urandom(9).hex().encode()
+        self._pid = os.getpid()
+        self._process = _new_process()
         self._slots: list[ReplySlot] = []
-        self._slot_count = 0
+        # Threads take and give back by `pop`, `append` and `next` alone, which are atomic.
+        self._numbers = itertools.count(1)
+        self.repeated = False
+        """Whether any call was sent twice: bytes of the first try may still be on their way."""
         self._heads: dict[int, tuple[bytes, bytes, bytes]] = {}
         self._announced: set[int] = set()
 
     async def change(self, verb: str, shard: int, *args: bytes | int) -> list[Any]:
         """Run a script that changes something; at most one of its tries takes effect."""
         slot = self._take_slot()
-        reply = await self._send(
-            script(verb), shard, slot=slot.name, number=slot.number, keep_ms=KEEP_REPLY_MS, args=args
-        )
+        name = keys.slot_key(shard, slot.name)
+        reply = await self._send(verb, shard, (name, slot.number, KEEP_REPLY_MS), args)
         self._slots.append(slot)
         return reply
 
     async def run(self, verb: str, shard: int, *args: bytes | int) -> list[Any]:
         """Run a script that only reads, or that may run twice without harm, as named calls may."""
-        return await self._send(script(verb), shard, slot=b"none", number=0, keep_ms=0, args=args)
+        return await self._send(verb, shard, (keys.slot_key(shard, b"none"), 0, 0), args)
 
     def _take_slot(self) -> ReplySlot:
-        if self._slots:
+        if self._pid != os.getpid():
+            # A fork: the slots belong to the parent, which goes on using them.
+            self._pid, self._process, self._slots = os.getpid(), _new_process(), []
+        try:
             slot = self._slots.pop()
-        else:
-            self._slot_count += 1
-            slot = ReplySlot(b"s%s-%d" % (self._process, self._slot_count))
+        except IndexError:
+            slot = ReplySlot(b"s%s-%d" % (self._process, next(self._numbers)))
         slot.number += 1
         return slot
 
     async def _send(
-        self,
-        wanted: Script,
-        shard: int,
-        *,
-        slot: bytes,
-        number: int,
-        keep_ms: int,
-        args: Sequence[bytes | int],
+        self, verb: str, shard: int, slot: SlotArguments, args: Sequence[bytes | int]
     ) -> list[Any]:
         try:
             # Over all tries, and over the waits for a connection.
             async with asyncio.timeout(self._patience_s):
-                if shard not in self._announced:
-                    await self._announce(shard)
-                return await self._try(wanted, shard, slot=slot, number=number, keep_ms=keep_ms, args=args)
+                return await self._send_patiently(verb, shard, slot, args)
         except TimeoutError:
-            text = f"Redis did not answer within {self._patience_s:g} s; try again"
-            raise BrokerUnavailable(text, retry_after_s=RETRY_AFTER_S) from None
+            raise self._no_answer() from None
+
+    def _no_answer(self) -> BrokerUnavailable:
+        text = f"Redis did not answer within {self._patience_s:g} s; try again"
+        return BrokerUnavailable(text, retry_after_s=RETRY_AFTER_S)
+
+    async def _send_patiently(
+        self, verb: str, shard: int, slot: SlotArguments, args: Sequence[bytes | int]
+    ) -> list[Any]:
+        if shard not in self._announced:
+            await self._announce(shard)
+        return await self._try(script(verb), self._call(shard, slot, args))
 
     async def _announce(self, shard: int) -> None:
         """Before the first call to a shard: say which layouts are written, unless a newer program wrote."""
         versions = [part for name, version in VERSIONS.items() for part in (name.encode(), version)]
-        reply = await self._try(script("announce"), shard, slot=b"none", number=0, keep_ms=0, args=versions)
-        replies.check(reply)
+        call = self._call(shard, (keys.slot_key(shard, b"none"), 0, 0), versions)
+        replies.check(await self._try(script("announce"), call))
         self._announced.add(shard)
 
-    async def _try(
-        self,
-        wanted: Script,
-        shard: int,
-        *,
-        slot: bytes,
-        number: int,
-        keep_ms: int,
-        args: Sequence[bytes | int],
-    ) -> list[Any]:
+    def _call(self, shard: int, slot: SlotArguments, args: Sequence[bytes | int]) -> tuple[Any, ...]:
+        """The keys and arguments that `call.lua` describes."""
         timers, stream, prefix = self._head(shard)
         now = b"" if self._clock is None else self._clock.now_ms()
-        call: tuple[Any, ...] = (
-            3, timers, stream, keys.slot_key(shard, slot),
-            prefix, now, self._metrics, self._stream_length, number, keep_ms, *args,
-        )  # fmt: skip
+        name, number, keep_ms = slot
+        return (
+            3,
+            timers,
+            stream,
+            name,
+            prefix,
+            now,
+            self._metrics,
+            self._stream_length,
+            number,
+            keep_ms,
+            *args,
+        )
+
+    async def _try(self, wanted: Script, call: tuple[Any, ...]) -> list[Any]:
         for delay in _RETRY_DELAYS_S:
             try:
                 return await self._once(wanted, call)
             except DRIVER_ERRORS as error:
                 if not is_passing(error):
                     raise translate(error) from error
-            await asyncio.sleep(delay)
+            self.repeated = True
+            await self._pause(delay)
         with translated():
             return await self._once(wanted, call)
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
     async def _once(self, wanted: Script, call: tuple[Any, ...]) -> list[Any]:
         reply: list[Any]

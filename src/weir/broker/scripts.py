@@ -47,6 +47,7 @@ VERBS = (
     "dequeue",
     "drop_dead",
     "enqueue",
+    "enqueue_one",
     "extend",
     "find_idempotency_key",
     "find_message",

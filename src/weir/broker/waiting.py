@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from typing import Protocol
 
 from weir.broker import keys
 from weir.broker.runner import Client, RedisConnection, connect
@@ -22,20 +23,55 @@ _RECONNECT_S = 0.2
 _CONNECT_S = 1.0
 
 
-class Wakeups:
-    """Who waits for what, and the task that wakes them."""
+class Waiter(Protocol):
+    """A consumer that found nothing."""
 
-    def __init__(self, connection: RedisConnection) -> None:
+    def clear(self) -> None:
+        """Forget the wake-ups of before: the caller looks for messages right after."""
+
+    async def sleep(self, timeout_s: float) -> None:
+        """Return after a wake-up, or after this long."""
+
+
+class Wakeups(Protocol):
+    """Wakes the consumers of one process."""
+
+    def waiter(self, shard: int, ident: bytes) -> AbstractAsyncContextManager[Waiter]:
+        """Waits for the queue or environment to become servable; for any of the shard if it is `b""`."""
+
+    async def aclose(self) -> None: ...
+
+
+def wakes(said: bytes, ident: bytes) -> bool:
+    """Whether a word about a queue or environment concerns who waits for `ident`."""
+    environment = keys.environment_part(said)
+    return ident in (b"", said, environment) or (said == environment and ident.startswith(said))
+
+
+class _EventWaiter(asyncio.Event):
+    async def sleep(self, timeout_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.wait(), timeout_s)
+
+
+class LoopWakeups:
+    """Who waits for what in an event loop, and the task that wakes them.
+
+    `shard` is the only one that anybody waits for; None means that it may be any.
+    """
+
+    def __init__(self, connection: RedisConnection, *, shard: int | None = None) -> None:
         # Publications reach every node of a cluster, so listening to one of them is enough.
         self._connection = replace(connection, url=node_url(connection.url))
-        self._waiters: dict[bytes, set[asyncio.Event]] = {}
+        self._shard = shard
+        self._waiters: dict[bytes, set[_EventWaiter]] = {}
         self._listening = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    @contextmanager
-    def waiter(self, shard: int, ident: bytes) -> Iterator[asyncio.Event]:
-        """An event that is set when the queue, environment or (`b""`) any of the shard may be served."""
-        event = asyncio.Event()
+    @asynccontextmanager
+    async def waiter(self, shard: int, ident: bytes) -> AsyncIterator[Waiter]:
+        await self._listen()
+        event = _EventWaiter()
         place = keys.shard_key(shard, "wake") + ident
         self._waiters.setdefault(place, set()).add(event)
         try:
@@ -45,7 +81,7 @@ class Wakeups:
             if not self._waiters[place]:
                 del self._waiters[place]
 
-    async def listen(self) -> None:
+    async def _listen(self) -> None:
         """Return once wake-ups arrive, or after a moment if Redis is away."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="weir-wakeups")
@@ -73,12 +109,15 @@ class Wakeups:
 
     async def _serve(self, client: Client) -> None:
         async with client.pubsub() as channel:
-            await channel.psubscribe(keys.EVERY_WAKE)
+            if self._shard is None:
+                await channel.psubscribe(keys.EVERY_WAKE)
+            else:
+                await channel.subscribe(keys.shard_key(self._shard, "wake"))
             async for message in channel.listen():
-                if message["type"] == "psubscribe":
+                if message["type"] in ("psubscribe", "subscribe"):
                     self._listening.set()
                     self._wake_all()
-                elif message["type"] == "pmessage":
+                elif message["type"] in ("pmessage", "message"):
                     self._wake(message["channel"], message["data"])
 
     def _wake(self, channel: bytes, ident: bytes) -> None:

@@ -11,7 +11,7 @@ from weir.control.audit_log import AuditedChange, record
 from weir.control.database import Connection, Database, Row, execute, fetch, fetch_one
 from weir.control.scopes import scope_names, scope_of
 from weir.control.sql import NamedQuery, load_queries
-from weir.control.tokens import mint, parse
+from weir.control.token_texts import mint, parse
 from weir.errors import Conflict, InvalidInput, NotFound, Unauthenticated
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, QueueRef, check_name

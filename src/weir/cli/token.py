@@ -45,6 +45,9 @@ def create(
     expires: Annotated[
         str | None, typer.Option(help="How long the token holds, such as `12h` or `90d`; left out: for ever.")
     ] = None,
+    direct: Annotated[
+        bool, typer.Option("--direct", help="Make a user of Redis too, for trusted clients in direct mode.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Create a token, and the tenant it names; its text is shown this once."""
@@ -53,7 +56,7 @@ def create(
 
     async def make(api: ApiSession) -> dict[str, Any]:
         owner = await _choose_scope(api, role, names)
-        body = given(name=name, role=role.value, lifetime_ms=lifetime_ms, **owner)
+        body = given(name=name, role=role.value, lifetime_ms=lifetime_ms, direct=direct or None, **owner)
         return await api.post("tokens", body=body)
 
     _show_new(ask_api(scope, make), as_json=as_json)

@@ -2,15 +2,53 @@
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 _PORTS = {"http": 80, "https": 443}
 _PLAIN_PATH = re.compile(r"[!-~]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientUrls:
+    """The URLs that a client was given."""
+
+    api: tuple[str, ...]
+    redis: str | None = None
+    """Given for direct mode."""
+    token: str = ""
+
+    @classmethod
+    def of(cls, urls: str | Sequence[str], *, token: str) -> ClientUrls:
+        """Tell the URLs apart. In direct mode the environment has the API and the token, unless given."""
+        given = [url.rstrip("/") for url in ((urls,) if isinstance(urls, str) else urls)]
+        redis = [url for url in given if _is_redis(url)]
+        api = [url for url in given if not _is_redis(url)]
+        if not redis:
+            return cls(api=tuple(api), token=token)
+        if len(redis) > 1:
+            raise ValueError("give one URL of Redis; a cluster is named by any of its nodes")
+        if not api and "WEIR_URL" not in os.environ:
+            raise ValueError(
+                "direct mode asks the API once, and when Redis is away; set WEIR_URL to its address, "
+                "or give its URL beside that of Redis"
+            )
+        known = api or [os.environ["WEIR_URL"].rstrip("/")]
+        return cls(api=tuple(known), redis=redis[0], token=token or os.environ.get("WEIR_TOKEN", ""))
+
+    @property
+    def names_cluster(self) -> bool:
+        """Whether direct mode speaks to a Redis Cluster."""
+        return self.redis is not None and "+cluster://" in self.redis
+
+
+def _is_redis(url: str) -> bool:
+    return url.partition("://")[0] in ("redis", "rediss", "redis+cluster", "rediss+cluster")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

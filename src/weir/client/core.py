@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import quote
 
+from weir.client.base_url import ClientUrls
 from weir.client.bulk import BulkPush, traced
 from weir.client.encoding import encode
 from weir.client.errors import ApiError, OperationFailed, OperationTimeout
@@ -30,7 +32,11 @@ from weir.client.values import (
 from weir.errors import KeyReused
 from weir.model.durations import Duration, to_ms, to_seconds
 from weir.model.limits import MAX_BATCH, MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES
+from weir.model.message import Verb
 from weir.model.parents import chained_headers
+
+if TYPE_CHECKING:
+    from weir.client.direct import Direct
 
 MAX_MESSAGE_BYTES = 2 * (MAX_PAYLOAD_BYTES + MAX_HEADER_BYTES)
 """Of a message in an answer: its payload is in base64, and its headers may be escaped."""
@@ -64,6 +70,7 @@ class AsyncWeir:
     """
 
     _requests: ClassVar[type[LoneRequests]] = SharedRequests
+    _blocks: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -85,10 +92,10 @@ class AsyncWeir:
         telemetry: bool = DEFAULTS.telemetry,
         http: HttpClient | None = None,
     ) -> None:
-        urls = (base_urls,) if isinstance(base_urls, str) else base_urls
+        urls = ClientUrls.of(base_urls, token=token)
         self.options = ClientOptions(
-            base_urls=tuple(url.rstrip("/") for url in urls),
-            token=token,
+            base_urls=urls.api,
+            token=urls.token,
             organization=organization,
             project=project,
             environment=environment,
@@ -113,6 +120,16 @@ class AsyncWeir:
             alone_path="/api/v1/ack",
         )
         self.telemetry = reporter(telemetry)
+        self._direct = None if urls.redis is None else self._open_direct(urls.redis)
+
+    def _open_direct(self, url: str) -> Direct:
+        # Imported here, because it needs packages that a client over HTTP does without.
+        try:
+            from weir.client.direct import Direct
+        except ModuleNotFoundError as error:
+            text = f"direct mode needs the package `{error.name}`: pip install 'weir-queue[direct]'"
+            raise ModuleNotFoundError(text, name=error.name) from error
+        return Direct.at(url, options=self.options, transport=self._transport, blocking=self._blocks)
 
     def _connections(self, http: HttpClient | None) -> Connections:
         return loop_connections(self.options, http)
@@ -130,6 +147,8 @@ class AsyncWeir:
         await weir.aclose()
         ```
         """
+        if self._direct is not None:
+            await self._direct.aclose()
         await self._pushes.aclose()
         await self._acks.aclose()
         await self._transport.aclose()
@@ -174,13 +193,16 @@ class AsyncWeir:
             idempotency_key=make_key() if idempotency_key is None else idempotency_key,
         )
         with self.telemetry.operation("send", queue=queue, messages=1) as trace:
-            item = traced(message, {**chained_headers(), **trace}).document(
-                retry_window_ms=self.options.retry_window_ms
-            )
-            result = raise_refused(PushResult.of(await self._pushes.ask(encode(item))))
+            result = raise_refused(await self._push(traced(message, {**chained_headers(), **trace})))
         if result.queued and self.options.queued_operation_behavior == "poll":
             (result,) = await self._wait_for_queued([message], [result])
         return raise_refused(result)
+
+    async def _push(self, message: OutgoingMessage) -> PushResult:
+        if self._direct is not None:
+            return await self._direct.pushes.push(message)
+        item = message.document(retry_window_ms=self.options.retry_window_ms)
+        return PushResult.of(await self._pushes.ask(encode(item)))
 
     async def push_many(self, messages: Sequence[OutgoingMessage]) -> list[PushResult]:
         """Put messages into queues. There is a result for each, in order; refused ones carry their `problem`.
@@ -190,8 +212,13 @@ class AsyncWeir:
         results = await weir.push_many(orders)
         ```
         """
-        bulk = BulkPush(messages, retry_window_ms=self.options.retry_window_ms, telemetry=self.telemetry)
-        results = await bulk.send(self._transport)
+        if self._direct is not None:
+            with self.telemetry.operation("send", messages=len(messages)) as trace:
+                origin = {**chained_headers(), **trace}
+                results = await self._direct.pushes.push_many([traced(one, origin) for one in messages])
+        else:
+            bulk = BulkPush(messages, retry_window_ms=self.options.retry_window_ms, telemetry=self.telemetry)
+            results = await bulk.send(self._transport)
         if self.options.queued_operation_behavior == "poll":
             return await self._wait_for_queued(messages, results)
         return results
@@ -230,25 +257,37 @@ class AsyncWeir:
         them.
         - `consumer`: the name of the consumer in the errors of lapsed leases; by default the token's id.
         """
-        # In base64 a payload keeps its bytes: a JSON parser changes numbers, and fails on deep nesting.
-        body: dict[str, Any] = {"limit": limit, "wait_ms": to_ms(wait), "payload_encoding": "base64"}
-        optional = {
-            "queue": queue,
-            "lease_ms": None if lease is None else to_ms(lease),
-            "consumer": consumer,
-        }
-        body |= {name: value for name, value in optional.items() if value is not None}
         with self.telemetry.operation("receive", queue=queue):
-            answer = await self._transport.send(
-                "POST",
-                "/api/v1/pop",
-                body=body,
-                timeout_s=to_seconds(wait) + self.options.timeout_s,
-                most_bytes=MAX_ANSWER_BYTES + limit * MAX_MESSAGE_BYTES,
+            messages = await self._pop(
+                queue,
+                limit=limit,
+                wait_ms=to_ms(wait),
+                lease_ms=None if lease is None else to_ms(lease),
+                consumer=consumer,
             )
-            messages = [ReceivedMessage.of(message) for message in answer["messages"]]
             self.telemetry.note_consumed([message.headers for message in messages], queue=queue)
         return messages
+
+    async def _pop(
+        self, queue: str | None, *, limit: int, wait_ms: int, lease_ms: int | None, consumer: str | None
+    ) -> list[ReceivedMessage]:
+        if self._direct is not None:
+            with suppress(self._direct.away):
+                return await self._direct.deliveries.pop(
+                    queue, limit=limit, wait_ms=wait_ms, lease_ms=lease_ms, consumer=consumer
+                )
+        # In base64 a payload keeps its bytes: a JSON parser changes numbers, and fails on deep nesting.
+        body: dict[str, Any] = {"limit": limit, "wait_ms": wait_ms, "payload_encoding": "base64"}
+        optional = {"queue": queue, "lease_ms": lease_ms, "consumer": consumer}
+        body |= {name: value for name, value in optional.items() if value is not None}
+        answer = await self._transport.send(
+            "POST",
+            "/api/v1/pop",
+            body=body,
+            timeout_s=wait_ms / 1_000 + self.options.timeout_s,
+            most_bytes=MAX_ANSWER_BYTES + limit * MAX_MESSAGE_BYTES,
+        )
+        return [ReceivedMessage.of(message) for message in answer["messages"]]
 
     async def ack(self, message: ReceivedMessage) -> SettleStatus:
         """Mark the message as done. Returns `acked`, or `queued` while the broker is away.
@@ -259,6 +298,9 @@ class AsyncWeir:
         ```
         """
         with self.telemetry.operation("ack", queue=message.queue, origin=message.headers):
+            if self._direct is not None:
+                with suppress(self._direct.away):
+                    return await self._direct.deliveries.settle(Verb.ACK, message)
             answer = await self._acks.ask(encode(message.reference()))
             return _settled(answer)
 
@@ -271,11 +313,17 @@ class AsyncWeir:
         """
         statuses: list[SettleStatus] = []
         for at in range(0, len(messages), MAX_BATCH):
-            body = {"acknowledgments": [one.reference() for one in messages[at : at + MAX_BATCH]]}
             with self.telemetry.operation("ack"):
-                answer = await self._transport.send("POST", "/api/v1/ack/batch", body=body)
-            statuses += [item["status"] for item in answer["items"]]
+                statuses += await self._ack_batch(messages[at : at + MAX_BATCH])
         return statuses
+
+    async def _ack_batch(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
+        if self._direct is not None:
+            with suppress(self._direct.away):
+                return await self._direct.deliveries.ack_many(messages)
+        body = {"acknowledgments": [one.reference() for one in messages]}
+        answer = await self._transport.send("POST", "/api/v1/ack/batch", body=body)
+        return [item["status"] for item in answer["items"]]
 
     async def nack(
         self,
@@ -294,17 +342,18 @@ class AsyncWeir:
 
         Without `delay` the back-off of its queue decides. Returns `nacked`, or `dead` after its last attempt.
         """
-        body: dict[str, Any] = {"dead_letter": dead_letter}
+        body: dict[str, Any] = {**message.reference(), "dead_letter": dead_letter}
         if error:
             body["error"] = error
-        if delay is not None:
-            body["delay_ms"] = to_ms(delay)
-        return await self._settle("nack", message, **body)
-
-    async def _settle(self, verb: str, message: ReceivedMessage, **how: object) -> SettleStatus:
-        body = {**message.reference(), **how}
-        with self.telemetry.operation(verb, queue=message.queue, origin=message.headers):
-            answer = await self._transport.send("POST", f"/api/v1/{verb}", body=body)
+        delay_ms = None if delay is None else to_ms(delay)
+        if delay_ms is not None:
+            body["delay_ms"] = delay_ms
+        with self.telemetry.operation("nack", queue=message.queue, origin=message.headers):
+            if self._direct is not None:
+                verb = Verb.DEAD_LETTER if dead_letter else Verb.NACK
+                with suppress(self._direct.away):
+                    return await self._direct.deliveries.settle(verb, message, error=error, delay_ms=delay_ms)
+            answer = await self._transport.send("POST", "/api/v1/nack", body=body)
         status: SettleStatus = answer["status"]
         return status
 
@@ -316,6 +365,9 @@ class AsyncWeir:
         message = await weir.extend(message, lease=60)
         ```
         """
+        if self._direct is not None:
+            with suppress(self._direct.away):
+                return await self._direct.deliveries.extend(message, lease_ms=to_ms(lease))
         body = {**message.reference(), "lease_ms": to_ms(lease)}
         answer = await self._transport.send("POST", "/api/v1/extend", body=body)
         until = datetime.fromtimestamp(answer["lease_until_ms"] / 1_000, tz=UTC)

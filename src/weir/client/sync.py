@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, ClassVar, Self, TypeVar
 
-from weir.client.base_url import lean_base_urls
+from weir.client.base_url import ClientUrls, lean_base_urls
 from weir.client.blocking_connections import BlockingConnections, run_blocking
 from weir.client.core import AsyncWeir
 from weir.client.http1 import Connections
@@ -33,6 +35,7 @@ class _BlockingWeir(AsyncWeir):
     """Its coroutines never suspend: they wait in system calls."""
 
     _requests: ClassVar[type[LoneRequests]] = LoneRequests
+    _blocks: ClassVar[bool] = True
 
     def _connections(self, http: HttpClient | None) -> Connections:
         lean = lean_base_urls(self.options.base_urls)
@@ -56,6 +59,11 @@ class _LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def _close_blocking(client: AsyncWeir) -> None:
+    with suppress(Exception):
+        run_blocking(client.aclose())
 
 
 class Weir:
@@ -89,8 +97,8 @@ class Weir:
         telemetry: bool = DEFAULTS.telemetry,
         http: HttpClient | None = None,
     ) -> None:
-        urls = (base_urls,) if isinstance(base_urls, str) else base_urls
-        blocks = http is None and lean_base_urls(url.rstrip("/") for url in urls) is not None
+        urls = ClientUrls.of(base_urls, token=token)
+        blocks = http is None and lean_base_urls(urls.api) is not None and not urls.names_cluster
         self._client = (_BlockingWeir if blocks else AsyncWeir)(
             base_urls,
             token=token,
@@ -111,6 +119,9 @@ class Weir:
         )
         self._thread = None if blocks else _LoopThread()
         self._closed = False
+        if blocks and urls.redis is not None:
+            # One that is never closed leaves no names of calls behind in Redis either.
+            self._last = weakref.finalize(self, _close_blocking, self._client)
 
     def __enter__(self) -> Self:
         return self

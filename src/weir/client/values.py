@@ -74,7 +74,7 @@ class OutgoingMessage:
         if self.delay is not None:
             item["delay_ms"] = to_ms(self.delay)
         if self.deliver_at is not None:
-            item["deliver_at_ms"] = _unix_ms(self.deliver_at)
+            item["deliver_at_ms"] = unix_ms(self.deliver_at)
         if self.ttl is not None:
             item["ttl_ms"] = to_ms(self.ttl)
         return item
@@ -177,8 +177,8 @@ class ReceivedMessage:
             key=document["key"],
             priority=document["priority"],
             attempt=document["attempt"],
-            enqueued_at=_time(document["enqueued_at_ms"]),
-            lease_until=_time(document["lease_until_ms"]),
+            enqueued_at=time_of(document["enqueued_at_ms"]),
+            lease_until=time_of(document["lease_until_ms"]),
             wait=timedelta(milliseconds=document["wait_ms"]),
             idempotency_key=document.get("idempotency_key"),
             last_error=document["last_error"],
@@ -233,11 +233,13 @@ class Operation:
         )
 
 
-def _time(unix_ms: int) -> datetime:
-    return datetime.fromtimestamp(unix_ms / 1_000, tz=UTC)
+def time_of(at_ms: int) -> datetime:
+    """A time of the server, in UTC."""
+    return datetime.fromtimestamp(at_ms / 1_000, tz=UTC)
 
 
-def _unix_ms(moment: datetime) -> int:
+def unix_ms(moment: datetime) -> int:
+    """A time as the server takes it; ValueError if it has no zone."""
     if moment.tzinfo is None:
         raise ValueError(f"`deliver_at` is {moment!r}, a time without a zone; give it one, such as UTC")
     return round(moment.timestamp() * 1_000)

@@ -18,7 +18,8 @@ from functools import partial
 from typing import Protocol
 
 from weir.control.principals import Principal
-from weir.control.tokens import Token, Tokens, TokenText, parse
+from weir.control.token_texts import TokenText, parse
+from weir.control.tokens import Token, Tokens
 from weir.errors import ControlUnavailable, Overloaded, Unauthenticated
 from weir.model.clock import Clock, SystemClock
 

@@ -39,6 +39,8 @@ class Principal:
     organization: str | None
     project: str | None = None
     environment: str | None = None
+    direct: bool = False
+    """Whether its token is a user of Redis too."""
 
     @property
     def holder(self) -> Holder:

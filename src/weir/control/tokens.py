@@ -1,16 +1,7 @@
-"""Tokens: their text, and the register of them in PostgreSQL, which never stores a secret.
-
-A text is `weir_<label>_<id>_<secret>_<crc>`. With the prefix and the checksum, secret scanners can find
-leaked tokens and we can refuse typos without asking a store. The label is for people only. The secret has 190
-random bits, which nobody can guess, so a plain SHA-256 of it is stored.
-"""
+"""The register of tokens in PostgreSQL, which never stores a secret."""
 
 from __future__ import annotations
 
-import hashlib
-import re
-import secrets
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,6 +11,7 @@ from weir.control.scopes import principal_names
 from weir.control.sql import load_queries
 from weir.control.tenants import SQL as TENANTS
 from weir.control.tenants import ensure_environment
+from weir.control.token_texts import mint
 from weir.errors import Conflict, Forbidden, InvalidInput, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.names import EnvironmentRef, check_name, check_tenant
@@ -27,57 +19,6 @@ from weir.model.names import EnvironmentRef, check_name, check_tenant
 SQL = load_queries("weir.control", "tokens.sql")
 # How long a request with an uncached token waits for PostgreSQL; `docs/reference/deadlines.md` promises it.
 FIND_S = 1.0
-
-_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_ID_LENGTH = 12
-_SECRET_LENGTH = 32
-_TOKEN = re.compile(
-    r"weir_([0-9A-Za-z]{1,16})_([0-9A-Za-z]{12})_([0-9A-Za-z]{32})_([0-9A-Za-z]{6})", re.ASCII
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenText:
-    """The parts of a well-formed token that a store needs."""
-
-    id: str
-    digest: bytes
-
-
-def mint(label: str) -> tuple[str, TokenText]:
-    """A new token: its text, which is shown once, and the parts to store."""
-    identity, secret = _random(_ID_LENGTH), _random(_SECRET_LENGTH)
-    body = f"weir_{_label(label)}_{identity}_{secret}"
-    return f"{body}_{_checksum(body)}", TokenText(id=identity, digest=_digest(secret))
-
-
-def parse(text: str) -> TokenText | None:
-    """The parts of a token; None if the text is not a token."""
-    match = _TOKEN.fullmatch(text)
-    if match is None or _checksum(text[:-7]) != match[4]:
-        return None
-    return TokenText(id=match[2], digest=_digest(match[3]))
-
-
-def _label(text: str) -> str:
-    return re.sub(r"[^0-9A-Za-z]", "", text)[:16] or "token"
-
-
-def _random(length: int) -> str:
-    return "".join(secrets.choice(_ALPHABET) for _ in range(length))
-
-
-def _digest(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode()).digest()
-
-
-def _checksum(body: str) -> str:
-    number = zlib.crc32(body.encode())
-    digits = []
-    for _ in range(6):
-        number, digit = divmod(number, 62)
-        digits.append(_ALPHABET[digit])
-    return "".join(reversed(digits))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +37,8 @@ class Token:
     revoked_at_ms: int | None
     last_used_at_ms: int | None
     replaces: str | None
+    direct: bool = False
+    """Whether it is a user of Redis too, for clients in direct mode."""
 
     @property
     def principal(self) -> Principal:
@@ -105,6 +48,16 @@ class Token:
             organization=self.organization,
             project=self.project,
             environment=self.environment,
+            direct=self.direct,
+        )
+
+    @property
+    def scope(self) -> EnvironmentRef | None:
+        """The one environment that it reaches; None if it reaches more."""
+        if self.organization is None or self.project is None or self.environment is None:
+            return None
+        return EnvironmentRef(
+            organization=self.organization, project=self.project, environment=self.environment
         )
 
     def holds_at(self, now_ms: int) -> bool:
@@ -122,6 +75,7 @@ class NewToken:
     project: str | None = None
     environment: str | None = None
     lifetime_ms: int | None = None
+    direct: bool = False
 
     def __post_init__(self) -> None:
         check_name(self.name, what="token")
@@ -139,6 +93,11 @@ class NewToken:
             check_name(self.environment, what="environment")
         if self.lifetime_ms is not None and self.lifetime_ms <= 0:
             raise InvalidInput("the lifetime of a token must be positive; leave it out for no expiry")
+        if self.direct and (self.environment is None or self.role.rank < Role.WRITE.rank):
+            raise InvalidInput(
+                "a token for direct mode belongs to one environment and may write; "
+                "name its organization, project and environment, and a role above `read`"
+            )
 
 
 class Tokens:
@@ -164,6 +123,10 @@ class Tokens:
         """The tokens whose scope lies inside the principal's."""
         rows = await self._database.fetch(SQL["list_tokens"], **principal_names(principal))
         return [_token(row) for row in rows]
+
+    async def direct(self) -> list[Token]:
+        """Every token for direct mode, those that ended included."""
+        return [_token(row) for row in await self._database.fetch(SQL["direct_tokens"])]
 
     async def revoke(self, token_id: str, *, by: Principal) -> Token:
         """End a token at once. Not found outside the principal's scope, or when it has ended before."""
@@ -214,6 +177,7 @@ class Tokens:
             now_ms=now_ms,
             expires_at_ms=expires_at_ms,
             replaces=replaces,
+            direct=new.direct,
         )
         row = await fetch_one(connection, SQL["find_token"], id=parts.id)
         assert row is not None
@@ -257,6 +221,7 @@ def _successor(old: Token) -> NewToken:
         project=old.project,
         environment=old.environment,
         lifetime_ms=lifetime_ms,
+        direct=old.direct,
     )
 
 

@@ -1,23 +1,29 @@
 -- name: insert_token
 -- Store a new token with the digest of its secret.
 INSERT INTO weir.tokens (id, organization, project, environment, role, name, secret_sha256,
-                         created_at_ms, expires_at_ms, replaces)
+                         created_at_ms, expires_at_ms, replaces, direct)
 VALUES (%(id)s, %(organization)s, %(project)s, %(environment)s, %(role)s, %(name)s, %(digest)s,
-        %(now_ms)s, %(expires_at_ms)s, %(replaces)s)
+        %(now_ms)s, %(expires_at_ms)s, %(replaces)s, %(direct)s)
 
 -- name: find_token
 -- One token by its id, for authentication.
 SELECT id, organization, project, environment, role, name, secret_sha256, created_at_ms,
-       expires_at_ms, revoked_at_ms, last_used_at_ms, replaces
+       expires_at_ms, revoked_at_ms, last_used_at_ms, replaces, direct
 FROM weir.tokens WHERE id = %(id)s
 
 -- name: list_tokens
 -- Every token whose scope lies inside another scope, newest first.
 SELECT id, organization, project, environment, role, name, secret_sha256, created_at_ms,
-       expires_at_ms, revoked_at_ms, last_used_at_ms, replaces
+       expires_at_ms, revoked_at_ms, last_used_at_ms, replaces, direct
 FROM weir.tokens
 WHERE $SCOPE
 ORDER BY created_at_ms DESC, id
+
+-- name: direct_tokens
+-- Every token that is or was a user of Redis.
+SELECT id, organization, project, environment, role, name, secret_sha256, created_at_ms,
+       expires_at_ms, revoked_at_ms, last_used_at_ms, replaces, direct
+FROM weir.tokens WHERE direct
 
 -- name: revoke_token
 -- Revoke a token inside a scope; nothing comes back if it is revoked already.
@@ -25,7 +31,7 @@ UPDATE weir.tokens SET revoked_at_ms = %(now_ms)s
 WHERE id = %(id)s AND revoked_at_ms IS NULL
   AND $SCOPE
 RETURNING id, organization, project, environment, role, name, secret_sha256, created_at_ms,
-          expires_at_ms, revoked_at_ms, last_used_at_ms, replaces
+          expires_at_ms, revoked_at_ms, last_used_at_ms, replaces, direct
 
 -- name: expire_token
 -- Set when a token ends, unless it ends sooner.

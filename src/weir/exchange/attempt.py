@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from weir.broker.broker import Broker, NamedCall
+from weir.broker.call_slots import CallSlots
 from weir.errors import BrokerUnavailable, InvalidInput, KeyReused, Unavailable, WeirError
 from weir.exchange.seam import (
     PushAnswer,
@@ -29,11 +30,10 @@ from weir.exchange.seam import (
 )
 from weir.model.asyncio_tasks import in_turns
 from weir.model.holders import HOLDER, Holder
-from weir.model.ids import new_id
 from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
 from weir.operations.gates import BROKER_ANSWER_S, Reach, is_unknown
-from weir.operations.model import Reason, queue_full
+from weir.operations.model import Reason, key_reused, queue_full
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -58,32 +58,6 @@ class Held(Refused):
     """Where it stood in that call."""
 
 
-class CallSlots:
-    """Names calls. Each slot carries one call at a time, so the broker need remember only its last.
-
-    The calls of a slot are numbered: bytes of an earlier one, sent twice, may arrive behind a later one. A
-    slot whose call had an unknown outcome is never given back: the call may still take effect.
-    """
-
-    def __init__(self, process: str | None = None) -> None:
-        self._process = process or new_id()
-        self._free: list[NamedCall] = []
-        """The last call of each slot that is free."""
-        self._made = 0
-
-    def take(self) -> NamedCall:
-        """A fresh call in a slot that no other call uses meanwhile."""
-        if self._free:
-            last = self._free.pop()
-            return NamedCall(slot=last.slot, id=str(int(last.id) + 1))
-        self._made += 1
-        return NamedCall(slot=f"{self._process}/{self._made}", id="1")
-
-    def give_back(self, call: NamedCall) -> None:
-        """The outcome of the call is known."""
-        self._free.append(call)
-
-
 class DirectPusher:
     """Puts every message into its queue now: one broker call per queue, order kept."""
 
@@ -93,7 +67,7 @@ class DirectPusher:
     async def push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
         first = items[0].queue
         if all(item.queue is first for item in items):
-            return await self._push_to(first, [item.message for item in items])
+            return await self.push_to(first, [item.message for item in items])
         groups: dict[QueueRef, list[int]] = {}
         for at, item in enumerate(items):
             groups.setdefault(item.queue, []).append(at)
@@ -104,10 +78,10 @@ class DirectPusher:
     async def _push_group(
         self, queue: QueueRef, items: Sequence[PushItem], group: list[int], answers: Answers
     ) -> None:
-        done = await self._push_to(queue, [items[at].message for at in group])
+        done = await self.push_to(queue, [items[at].message for at in group])
         answers.update(zip(group, done, strict=True))
 
-    async def _push_to(self, queue: QueueRef, messages: list[NewMessage]) -> list[PushAnswer]:
+    async def push_to(self, queue: QueueRef, messages: list[NewMessage]) -> list[PushAnswer]:
         try:
             enqueued = await self._broker.enqueue(queue, messages)
         except WeirError as error:
@@ -129,7 +103,7 @@ class DirectAttempt(DirectPusher):
         self._calls = calls
         self._timeout_s = timeout_s
 
-    async def _push_to(self, queue: QueueRef, messages: list[NewMessage]) -> list[PushAnswer]:
+    async def push_to(self, queue: QueueRef, messages: list[NewMessage]) -> list[PushAnswer]:
         shard = self._reach.shard(queue)
         if shard in self._reach.lost:
             return [_UNREACHED] * len(messages)
@@ -175,9 +149,7 @@ def push_answer(queue: QueueRef, enqueued: Enqueued) -> PushAnswer:
         case Enqueue.DUPLICATE:
             return Pushed(message_id=enqueued.message_id, duplicate=True)
         case Enqueue.KEY_REUSED:
-            return Refused(
-                error=KeyReused("the idempotency key was used with another payload; use a new one")
-            )
+            return Refused(error=key_reused())
         case Enqueue.FULL:
             return Refused(error=queue_full(queue))
         case Enqueue.GATED:

@@ -10,10 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from weir.broker.broker import NamedCall
 from weir.errors import WeirError
 from weir.model.ids import MessageId, OperationId
 from weir.model.message import LeaseRef, NewMessage, Settlement, Verb
 from weir.model.names import QueueRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumedCall:
+    """The call of a client in direct mode, whose outcome the client does not know."""
+
+    call: NamedCall
+    place: int
+    """Where the message stood in that call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +32,7 @@ class PushItem:
 
     queue: QueueRef
     message: NewMessage
+    resumes: ResumedCall | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 
 from weir.admission.admission import Admission
 from weir.broker.broker import Broker
+from weir.broker.call_slots import CallSlots
 from weir.control.database import Database
 from weir.exchange.admit import AdmittingPusher, Intake, Overflow
-from weir.exchange.attempt import CallSlots, DirectAttempt
+from weir.exchange.attempt import DirectAttempt
 from weir.exchange.metrics import AnswerTally, CountedPusher, CountedSettler
 from weir.exchange.seam import Pusher, Settler
 from weir.exchange.settle import Settlements

@@ -15,6 +15,8 @@ MAX_ERROR_BYTES = 16 << 10
 MAX_TIME_MS = 4_102_444_800_000
 """The year 2100: the latest time that a message may wait for."""
 MAX_LEASE_MS = 7 * DAY_MS
+MIN_LEASE_MS = 100
+"""The shortest lease that a consumer may ask for."""
 MAX_WAIT_MS = 10 * MINUTE_MS
 """How long one dequeue may wait for a message."""
 MAX_DELAY_MS = 365 * DAY_MS

@@ -18,6 +18,7 @@ from weir.alerts.exposition import alert_families
 from weir.api.limits import Limits
 from weir.api.services import Services
 from weir.broker.broker import Broker
+from weir.broker.direct_users import DirectUsers
 from weir.broker.metrics_switch import MetricsSwitch
 from weir.broker.observed import Observed, PrometheusObserver
 from weir.broker.runner import RedisConnection
@@ -42,6 +43,7 @@ from weir.deadletters.services import open_dead_letters
 from weir.exchange.attempt import CoalescingPusher, CoalescingSettler, DirectPusher
 from weir.exchange.lineage import LineagePusher
 from weir.exchange.metrics import operation_families
+from weir.exchange.resume import ResumingPusher
 from weir.exchange.seam import Pusher, Settler
 from weir.exchange.service import OperationService
 from weir.exchange.settle import DirectSettler
@@ -52,6 +54,7 @@ from weir.model.durations import DAY_MS
 from weir.schedules.register import Schedules
 from weir.schedules.scheduler import Scheduler
 from weir.serve.alerts import open_alerting
+from weir.serve.direct_users import DirectUserKeeper
 from weir.serve.hooks import guard_policy, open_hooks
 from weir.serve.housekeeping import Heart, Sweeper
 from weir.serve.loops import Loop, LoopSupervisor
@@ -144,6 +147,7 @@ async def open_process(
         )
         stack.push_async_callback(warehouse.aclose)
         tokens = Tokens(database)
+        direct_users = DirectUsers(redis, shards=settings.shards)
         authenticator = CachedAuthenticator(
             tokens, fresh_s=settings.api.token_fresh_s, stale_s=settings.api.token_stale_s
         )
@@ -184,6 +188,7 @@ async def open_process(
                 Loop(name="presence", run=presence.run),
                 Loop(name="lineage", run=children.run),
                 Loop(name="last-used", run=authenticator.run),
+                Loop(name="direct-users", run=DirectUserKeeper(direct_users, tokens, clock=clock).run),
                 *(Loop(name=name, run=run) for name, run in operations.loops().items()),
                 Loop(name="system-events", run=events.run),
                 *hooks.loops(),
@@ -201,6 +206,7 @@ async def open_process(
             events=events,
             limits=_limits(settings.api),
             tokens=tokens,
+            direct_users=direct_users,
             tenants=tenants,
             definitions=definitions,
             audit=AuditLog(database),
@@ -281,10 +287,11 @@ async def _open_operations(
 
 def _exchange(load: LoadSettings, operations: OperationService, broker: Broker) -> tuple[Pusher, Settler]:
     """What executes pushes and settlements; without admission the broker alone, however busy it is."""
-    pusher: Pusher = CoalescingPusher(DirectPusher(broker))
+    pusher: Pusher = ResumingPusher(CoalescingPusher(DirectPusher(broker)), broker=broker, intake=None)
     settler: Settler = CoalescingSettler(DirectSettler(broker))
     if load.admission:
-        pusher = operations.front(CoalescingPusher(operations.attempt))
+        front = operations.front(CoalescingPusher(operations.attempt))
+        pusher = ResumingPusher(front, broker=broker, intake=operations.intake)
         settler = CoalescingSettler(operations.settlements)
     return operations.counted(pusher), operations.counted_settler(settler)
 

@@ -15,11 +15,12 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from weir.api.limits import Limits
-from weir.api.problems import MEDIA_TYPE, HeadersTooLarge, TargetTooLong, problem, problem_headers
+from weir.api.problems import MEDIA_TYPE, HeadersTooLarge, TargetTooLong, problem_headers
 from weir.api.wire import ARRIVAL, ENDED_BY
 from weir.errors import Malformed, WeirError
 from weir.model.holders import Holder
 from weir.model.ids import new_id
+from weir.model.problem_documents import problem
 from weir.serve.forwarded import TrustedProxies
 from weir.serve.transport import PoliteTransport
 from weir.serve.unfinished import UnfinishedRequests, client_of

@@ -42,7 +42,6 @@ from weir.api.wire import note_holder
 from weir.channels.channels import CHANNEL_HEADER, CONSUMER_HEADER, Channel, ChannelConsumer
 from weir.channels.publish import Publication, publish
 from weir.control.principals import Principal, Role
-from weir.control.scopes import scope_names
 from weir.deadletters.bulk_actions import BulkAction, BulkActionKind, NewBulkAction
 from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.filters import Filter
@@ -157,7 +156,14 @@ async def show_dlq_status(
 
 async def _of_channel(services: Services, token: str) -> list[ConsumerStatus]:
     channel = await channels_of(services).channel_of_token(token)
-    principal = Principal(token_id=channel.id, role=Role.READ, **scope_names(channel.environment))
+    owner = channel.environment
+    principal = Principal(
+        token_id=channel.id,
+        role=Role.READ,
+        organization=owner.organization,
+        project=owner.project,
+        environment=owner.environment,
+    )
     rows = await read_summary(dead_letters_of(services).database, principal)
     return [row for row in rows if row.channel_id == channel.id]
 

@@ -16,10 +16,9 @@ from weir.api.hot import HotRequest, HotRoute
 from weir.api.wire import Reply
 from weir.broker.broker import Source
 from weir.control.principals import Role
-from weir.model.limits import MAX_BATCH, MAX_LEASE_MS, MAX_WAIT_MS
+from weir.model.limits import MAX_BATCH, MAX_LEASE_MS, MAX_WAIT_MS, MIN_LEASE_MS
 from weir.model.message import Delivery, Failure
 
-MIN_LEASE_MS = 100
 PayloadEncoding: TypeAlias = Literal["json", "base64"]
 PAYLOAD_ENCODINGS: tuple[str, ...] = get_args(PayloadEncoding)
 _CANCEL_S = 0.1

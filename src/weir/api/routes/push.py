@@ -12,7 +12,6 @@ from weir.api.bodies import (
     FORM,
     JSON_TYPES,
     Fields,
-    check_depth,
     cut_payloads,
     is_json,
     media_type,
@@ -20,15 +19,20 @@ from weir.api.bodies import (
     query_document,
 )
 from weir.api.hot import HotRequest, HotRoute, decoded
-from weir.api.problems import problem
 from weir.api.wire import Reply
+from weir.broker.broker import NamedCall
 from weir.control.principals import Role
 from weir.errors import InvalidInput, WeirError
-from weir.exchange.seam import PushAnswer, Pushed, PushItem, Queued, Refused
-from weir.model.limits import MAX_BATCH, MAX_DELAY_MS, MAX_PRIORITY, MAX_SPAN_MS, MAX_TIME_MS
+from weir.exchange.seam import PushAnswer, Pushed, PushItem, Queued, Refused, ResumedCall
+from weir.model.ids import MessageId, check_id
+from weir.model.limits import MAX_BATCH, MAX_COUNT, MAX_DELAY_MS, MAX_PRIORITY, MAX_SPAN_MS, MAX_TIME_MS
 from weir.model.message import NewMessage
+from weir.model.nesting import check_depth, may_be_deep
+from weir.model.problem_documents import problem
 
 BINARY = "application/octet-stream"
+MAX_SLOT_BYTES = 64
+"""Of the name of a call slot, which is an id and a number."""
 _NUMBERS = ("priority", "deliver_at_ms", "delay_ms", "ttl_ms", "idempotency_window_ms")
 
 
@@ -77,7 +81,7 @@ def _payloads(body: bytes, entries: list[Any], *, limit: int) -> list[bytes | No
             Fields(entry, f"#/items/{index}")
     slices = cut_payloads(body)
     for entry, raw in zip(entries, slices, strict=True):
-        if raw is not None and raw.count(b"[") + raw.count(b"{") > limit:
+        if raw is not None and may_be_deep(raw, limit):
             check_depth(entry["payload"], limit)
     return slices
 
@@ -113,8 +117,24 @@ def _item(access: Access, fields: Fields, raw: bytes | None) -> PushItem:
     payload = raw if raw is not None else binary
     assert payload is not None
     message = _message(fields, payload, headers)
+    resumes = None
+    if (call := fields.take("call")) is not None:
+        message_id, resumes = _resumed_call(Fields(call, f"{fields.pointer}/call"))
+        message = replace(message, id=message_id)
     fields.refuse_rest()
-    return PushItem(queue=queue, message=message)
+    return PushItem(queue=queue, message=message, resumes=resumes)
+
+
+def _resumed_call(fields: Fields) -> tuple[MessageId, ResumedCall]:
+    """The id of a message and the call that a client in direct mode sent it with, without an answer."""
+    slot = fields.required_text("slot", max_bytes=MAX_SLOT_BYTES)
+    number = fields.number("number", least=1, most=MAX_COUNT)
+    place = fields.number("place", least=0, most=MAX_BATCH - 1)
+    message_id = check_id(fields.required_text("message_id"), what="message")
+    if number is None or place is None:
+        raise fields.wrong("number" if number is None else "place", "is missing")
+    fields.refuse_rest()
+    return MessageId(message_id), ResumedCall(call=NamedCall(slot=slot, id=str(number)), place=place)
 
 
 def _message(fields: Fields, payload: bytes, headers: dict[str, str]) -> NewMessage:

@@ -8,16 +8,15 @@ from typing import Any
 from weir.api.auth import Access, queue_ref
 from weir.api.bodies import Fields
 from weir.api.hot import HotRequest, HotRoute
-from weir.api.problems import problem
-from weir.api.routes.pop import MIN_LEASE_MS
 from weir.api.routes.push import queued_document, uniform_error
 from weir.api.wire import Reply
 from weir.control.principals import Role
 from weir.errors import LeaseLost
 from weir.exchange.seam import Queued, Refused, SettleAnswer, Settled, SettleItem
 from weir.model.ids import MessageId, check_id
-from weir.model.limits import MAX_BATCH, MAX_DELAY_MS, MAX_ERROR_BYTES, MAX_LEASE_MS
+from weir.model.limits import MAX_BATCH, MAX_DELAY_MS, MAX_ERROR_BYTES, MAX_LEASE_MS, MIN_LEASE_MS
 from weir.model.message import LeaseRef, Settlement, Verb
+from weir.model.problem_documents import problem
 from weir.model.shards import shard_of
 
 ItemReader = Callable[[Access, Fields], SettleItem]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 
 from fastapi import APIRouter, status
@@ -13,6 +14,7 @@ from weir.api.services import Services, all_or_nothing, present
 from weir.control.audit_log import AuditedChange
 from weir.control.principals import Principal, Role
 from weir.control.tokens import NewToken, Token
+from weir.errors import Unavailable
 
 router = APIRouter(prefix="/api/v1/tokens", tags=["tokens"])
 
@@ -28,7 +30,8 @@ async def list_tokens(caller: Caller, services: App) -> TokenList:
 @router.post("", operation_id="create_token", status_code=status.HTTP_201_CREATED, responses=problems())
 async def create_token(body: TokenBody, caller: Caller, services: App) -> TokenCreated:
     """Create a token inside the scope of this one. The answer holds its text, this once."""
-    caller.demand(Role.OPERATOR if body.role is Role.OPERATOR else Role.ADMIN)
+    # A user of Redis reaches every environment of its shard, so only who runs the installation may make one.
+    caller.demand(Role.OPERATOR if body.direct or body.role is Role.OPERATOR else Role.ADMIN)
     new = NewToken(
         name=body.name,
         role=body.role,
@@ -36,10 +39,12 @@ async def create_token(body: TokenBody, caller: Caller, services: App) -> TokenC
         project=caller.project if body.project is None else body.project,
         environment=caller.environment if body.environment is None else body.environment,
         lifetime_ms=body.lifetime_ms,
+        direct=body.direct,
     )
     async with all_or_nothing(services):
         text, token = await present(services.tokens, "PostgreSQL").create(new, by=caller)
         await _audit(services, caller, "token.create", token)
+        await _allow_direct(services, token)
     return TokenCreated(**_view(token).model_dump(), token=text)
 
 
@@ -53,10 +58,16 @@ async def rotate_token(token_id: str, body: RotateBody, caller: Caller, services
     """Replace a token by a fresh one of the same scope and role; the old one ends after the grace."""
     caller.demand(Role.ADMIN)
     tokens = present(services.tokens, "PostgreSQL")
+    old = await tokens.find(token_id)
+    if old is not None and old.direct:
+        caller.demand(Role.OPERATOR)
     async with all_or_nothing(services):
         text, token = await tokens.rotate(token_id, by=caller, grace_ms=body.grace_ms)
         await _audit(services, caller, "token.rotate", token)
+        await _allow_direct(services, token)
     services.authenticator.forget(token_id)
+    if token.direct and body.grace_ms == 0:
+        await _end_direct(services, token_id)
     return TokenCreated(**_view(token).model_dump(), token=text)
 
 
@@ -73,6 +84,21 @@ async def revoke_token(token_id: str, caller: Caller, services: App) -> None:
         token = await present(services.tokens, "PostgreSQL").revoke(token_id, by=caller)
         await _audit(services, caller, "token.revoke", token)
     services.authenticator.forget(token_id)
+    if token.direct:
+        await _end_direct(services, token_id)
+
+
+async def _allow_direct(services: Services, token: Token) -> None:
+    """Make the user of Redis that belongs to a token for direct mode."""
+    if token.direct and token.scope is not None:
+        users = present(services.direct_users, "Redis")
+        await users.allow(token.id, digest=token.secret_sha256, environment=token.scope)
+
+
+async def _end_direct(services: Services, token_id: str) -> None:
+    """Remove that user. If Redis does not answer, a loop removes it once Redis does."""
+    with suppress(Unavailable):
+        await present(services.direct_users, "Redis").remove(token_id)
 
 
 async def _audit(services: Services, caller: Principal, action: str, token: Token) -> None:

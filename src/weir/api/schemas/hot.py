@@ -6,14 +6,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from weir.api.routes.pop import MIN_LEASE_MS, PayloadEncoding
+from weir.api.routes.pop import PayloadEncoding
+from weir.api.routes.push import MAX_SLOT_BYTES
 from weir.api.schemas.shared import Name, Problem, Schema
-from weir.model.limits import MAX_BATCH, MAX_LEASE_MS, MAX_PRIORITY
+from weir.model.limits import MAX_BATCH, MAX_COUNT, MAX_LEASE_MS, MAX_PRIORITY, MIN_LEASE_MS
 
 EXAMPLE_ID = "0199a3c2-7c1e-7c62-9d0b-1f1f3f1b2a77"
 EXAMPLE_LEASE = "0199a3c2-7d55-7001-8a3c-6f0e9c1d2b34"
 
 Id = Annotated[str, Field(examples=[EXAMPLE_ID])]
+
+
+class ResumedCallBody(Schema):
+    """A call of unknown outcome. It is asked about first, so that its message enters once."""
+
+    slot: str = Field(min_length=1, max_length=MAX_SLOT_BYTES, examples=[f"{EXAMPLE_ID}/1"])
+    number: int = Field(ge=1, le=MAX_COUNT)
+    place: int = Field(ge=0, lt=MAX_BATCH, description="Where the message stood in the call.")
+    message_id: Id
 
 
 class PushItemBody(Schema):
@@ -40,6 +50,9 @@ class PushItemBody(Schema):
         description="How long the key is remembered, if that is shorter than the queue's window.",
     )
     headers: dict[str, str] | None = None
+    call: ResumedCallBody | None = Field(
+        default=None, description="The call of a client in direct mode that got no answer from Redis."
+    )
 
 
 class PushBody(Schema):

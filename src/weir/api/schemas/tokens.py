@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, Field, StrictInt
+from pydantic import BaseModel, Field, StrictBool, StrictInt
 
 from weir.api.schemas.shared import Name, Schema
 from weir.control.principals import Role
@@ -23,6 +23,10 @@ class TokenBody(Schema):
     project: Name | None = None
     environment: Name | None = None
     lifetime_ms: Annotated[StrictInt, Field(ge=1, le=MAX_SPAN_MS)] | None = None
+    direct: StrictBool = Field(
+        default=False,
+        description="Make a user of Redis too, for clients in direct mode; for operators.",
+    )
 
 
 class RotateBody(Schema):
@@ -43,6 +47,7 @@ class TokenView(BaseModel):
     revoked_at_ms: int | None
     last_used_at_ms: int | None
     replaces: str | None
+    direct: bool = Field(description="Whether it is a user of Redis too.")
 
 
 class TokenCreated(TokenView):

@@ -4,26 +4,16 @@
 --- include "depth"
 --- include "refresh"
 --- include "upgrade_queue"
---- include "switched_off"
+--- include "set_alarm"
+--- include "note_touched"
 --- include "note_limited"
 --- include "environment_totals"
-local TOUCH_MS = 1000
 -- Write a queue back: state, environment totals, timer and rotation. Remembers the environment's
 -- limit, depth and running for the event. What did not change is not written again.
 local function save_queue(q, now)
   local holds = depth(q)
-  if q.alarm then
-    if q.alarm_set == 0 or q.alarm < q.alarm_set then
-      redis.call('ZADD', shard_key.timers, q.alarm, q.ident)
-      q.alarm_set = q.alarm
-    end
-    q.alarm = nil
-  end
-  -- While metrics are off, empty queues are noted too: each that changes then emits an event afterwards.
-  if math.abs(now - q.touched) >= TOUCH_MS and (holds + q.running > 0 or switched_off()) then
-    redis.call('ZADD', shard_key.touched, now, q.ident)
-    q.touched = now
-  end
+  set_alarm(q)
+  note_touched(q, now)
   if q.older then upgrade_queue(q, now) end
   redis.call('HSET', q.key.base, 'state', pack_state(q) .. q.history)
   local base, waiting, running = q.environment_key.base, nil, nil

@@ -1,0 +1,115 @@
+"""The users of Redis for clients in direct mode: one per token, made and removed with it.
+
+A user may run the scripts of producers and consumers on the keys of one shard, and nothing else. It has the
+name and the secret of its token, of which Weir stores only the hash that Redis takes as well.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from redis.asyncio.cluster import RedisCluster
+from redis.exceptions import ResponseError
+
+from weir.broker import keys
+from weir.broker.failures import translated
+from weir.broker.runner import Client
+from weir.broker.scripts import script
+from weir.errors import BrokerUnavailable
+from weir.model.names import EnvironmentRef
+from weir.model.shards import shard_of
+
+VERBS = (
+    "ack",
+    "announce",
+    "dead_letter",
+    "dequeue",
+    "enqueue",
+    "enqueue_one",
+    "extend",
+    "forget_calls",
+    "nack",
+    "now",
+)
+"""What a producer or consumer calls."""
+_COMMANDS = ("auth", "eval", "evalsha", "get", "ping", "select", "subscribe", "unsubscribe")
+"""What the client sends itself."""
+_CLUSTER_COMMANDS = ("asking", "cluster|slots", "command", "readonly")
+_CALLED = re.compile(r"redis\.p?call\('([A-Z]+)'")
+
+
+def user_name(token_id: str) -> str:
+    """The user that belongs to a token."""
+    return f"weir-direct-{token_id}"
+
+
+@cache
+def script_commands() -> frozenset[str]:
+    """Every command that the scripts of producers and consumers call."""
+    return frozenset(name.lower() for verb in VERBS for name in _CALLED.findall(script(verb).source))
+
+
+class DirectUsers:
+    """Makes and removes users on every node of one Redis."""
+
+    def __init__(self, client: Client, *, shards: int) -> None:
+        self._client = client
+        self._shards = shards
+
+    @property
+    def shards(self) -> int:
+        return self._shards
+
+    async def epoch(self) -> str | None:
+        """Which life of this Redis it is: a client compares it with what it finds at its own URL."""
+        with translated():
+            stored = await self._client.execute_command("GET", keys.EPOCH)
+        return None if stored is None else stored.decode()
+
+    async def allow(self, token_id: str, *, digest: bytes, environment: EnvironmentRef) -> None:
+        """Make the user of a token, or make it anew."""
+        rules = self._rules(digest, shard=shard_of(environment, shards=self._shards))
+        with translated():
+            try:
+                await self._everywhere(
+                    "ACL SETUSER", user_name(token_id), *rules, "%R~" + keys.EPOCH.decode()
+                )
+            except ResponseError as error:
+                if "syntax" not in str(error).lower():
+                    raise _refused(error) from error
+                # Before Redis 7 no key can be for reading alone. The client does without the epoch.
+                await self._everywhere("ACL SETUSER", user_name(token_id), *rules)
+
+    async def exists(self, token_id: str) -> bool:
+        with translated():
+            found = await self._everywhere("ACL GETUSER", user_name(token_id))
+        nodes = found.values() if isinstance(found, dict) and self._is_cluster else [found]
+        return all(node is not None for node in nodes)
+
+    async def remove(self, token_id: str) -> None:
+        """End the user of a token, and its connections."""
+        with translated():
+            await self._everywhere("ACL DELUSER", user_name(token_id))
+
+    def _rules(self, digest: bytes, *, shard: int) -> list[str]:
+        commands = script_commands().union(_COMMANDS, _CLUSTER_COMMANDS if self._is_cluster else ())
+        wake = keys.shard_key(shard, "wake").decode()
+        allowed = [f"+{command}" for command in sorted(commands)]
+        return ["reset", "on", f"#{digest.hex()}", f"~{keys.prefix(shard).decode()}*", f"&{wake}", *allowed]
+
+    @property
+    def _is_cluster(self) -> bool:
+        return isinstance(self._client, RedisCluster)
+
+    async def _everywhere(self, command: str, *args: str) -> object:
+        options = {"target_nodes": RedisCluster.ALL_NODES} if self._is_cluster else {}
+        return await self._client.execute_command(command, *args, **options)
+
+
+def _refused(error: ResponseError) -> BrokerUnavailable:
+    return BrokerUnavailable(
+        f"Redis does not let Weir make users: {error}; allow its own user the command ACL, "
+        "or create the token without direct mode",
+        refused=True,
+    )

@@ -1,0 +1,108 @@
+"""Pops and settlements of clients in direct mode. While Redis is away they go through the API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from weir.client.direct_opening import DirectRedis, OpenedRedis, RedisAway
+from weir.client.direct_values import is_passing, to_api_error, to_received
+from weir.client.values import ReceivedMessage, SettleStatus, time_of
+from weir.errors import InvalidInput, LeaseLost, WeirError
+from weir.model.ids import MessageId
+from weir.model.limits import MAX_ERROR_BYTES, MIN_LEASE_MS
+from weir.model.message import Failure, LeaseRef, Settlement, Verb
+
+_STATUSES: dict[Verb, SettleStatus] = {Verb.ACK: "acked", Verb.NACK: "nacked", Verb.DEAD_LETTER: "dead"}
+
+
+class DirectDeliveries:
+    """Takes messages of one environment and settles them. Raises RedisAway where the API has to do it."""
+
+    def __init__(self, redis: DirectRedis) -> None:
+        self._redis = redis
+
+    async def pop(
+        self, queue: str | None, *, limit: int, wait_ms: int, lease_ms: int | None, consumer: str | None
+    ) -> list[ReceivedMessage]:
+        opened = await self._redis.usable()
+        with _translated(opened):
+            if lease_ms is not None:
+                _check_lease(lease_ms)
+            deliveries = await opened.broker.dequeue(
+                opened.options.environment if queue is None else opened.queue(queue),
+                consumer=consumer or opened.options.token_id,
+                limit=limit,
+                lease_ms=lease_ms,
+                wait_ms=wait_ms,
+            )
+        return [to_received(delivery) for delivery in deliveries]
+
+    async def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
+        """Ack messages, at most as many as one call may carry."""
+        opened = await self._redis.usable()
+        with _translated(opened):
+            done = await opened.broker.ack([_lease(opened, message) for message in messages])
+        return ["lapsed" if one is Settlement.LAPSED else "acked" for one in done]
+
+    async def settle(
+        self, verb: Verb, message: ReceivedMessage, *, error: str = "", delay_ms: int | None = None
+    ) -> SettleStatus:
+        """Settle one message; ApiError if its lease is lost."""
+        opened = await self._redis.usable()
+        with _translated(opened):
+            if len(error.encode(errors="replace")) > MAX_ERROR_BYTES:
+                raise InvalidInput(f"the error has more than {MAX_ERROR_BYTES} bytes; shorten it")
+            lease = _lease(opened, message)
+            failure = Failure(lease=lease, error=error, delay_ms=delay_ms)
+            if verb is Verb.ACK:
+                (done,) = await opened.broker.ack([lease])
+            elif verb is Verb.NACK:
+                (done,) = await opened.broker.nack([failure])
+            else:
+                (done,) = await opened.broker.dead_letter([failure])
+            if done is Settlement.LAPSED:
+                raise _lost(lease)
+        return "dead" if done is Settlement.DEAD else _STATUSES[verb]
+
+    async def extend(self, message: ReceivedMessage, *, lease_ms: int) -> ReceivedMessage:
+        """Keep a message; ApiError if its lease is lost."""
+        opened = await self._redis.usable()
+        with _translated(opened):
+            _check_lease(lease_ms)
+            lease = _lease(opened, message)
+            # By the clock that ends the lease, and asked before: it lasts at least so long.
+            now_ms = await opened.broker.now_ms(opened.shard)
+            (done,) = await opened.broker.extend([lease], lease_ms=lease_ms)
+            if done is not Settlement.DONE:
+                raise _lost(lease)
+        return replace(message, lease_until=time_of(now_ms + lease_ms))
+
+
+@contextmanager
+def _translated(opened: OpenedRedis) -> Iterator[None]:
+    """Let only errors of the client pass: those that the API would have answered with, and RedisAway."""
+    try:
+        yield
+    except WeirError as error:
+        if not is_passing(error):
+            raise to_api_error(error) from None
+        opened.note_away()
+        raise RedisAway from error
+
+
+def _check_lease(lease_ms: int) -> None:
+    if lease_ms < MIN_LEASE_MS:
+        raise InvalidInput(f"a lease of {lease_ms} ms is too short; take at least {MIN_LEASE_MS} ms")
+
+
+def _lease(opened: OpenedRedis, message: ReceivedMessage) -> LeaseRef:
+    queue = opened.queue(message.queue)
+    return LeaseRef(queue=queue, message_id=MessageId(message.id), token=message.lease)
+
+
+def _lost(lease: LeaseRef) -> LeaseLost:
+    return LeaseLost(
+        f"the lease of message `{lease.message_id}` lapsed or was settled before; nothing changed"
+    )

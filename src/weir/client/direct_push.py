@@ -1,0 +1,228 @@
+"""Pushes of clients in direct mode, with the promises that the API keeps.
+
+Each push is a named call. One that is gated goes through the API, behind the operations that hold its gate.
+So does one that Redis does not answer, with the name of its call, so that it enters once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from weir.broker.blocking import BlockingBroker
+from weir.broker.broker import NamedCall
+from weir.client.bulk import BulkPush
+from weir.client.direct_opening import DirectRedis, OpenedRedis
+from weir.client.direct_values import (
+    Parcel,
+    ResumedMessage,
+    is_passing,
+    pack_message,
+    read_letters,
+    to_api_error,
+)
+from weir.client.options import ClientOptions
+from weir.client.retry import pause_s, worth_retrying
+from weir.client.telemetry import Silent
+from weir.client.transport import Transport
+from weir.client.values import OutgoingMessage, PushResult
+from weir.errors import WeirError
+from weir.exchange.attempt import RequestCoalescer
+from weir.model.limits import MAX_BATCH
+from weir.model.names import QueueRef
+from weir.model.problem_documents import problem
+from weir.operations.gates import is_unknown
+
+MAX_CALL_BYTES = 1 << 20
+"""Bodies of one call, so that none holds Redis for long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undecided:
+    """Redis neither took nor refused a message, or nobody knows: the API decides."""
+
+    call: NamedCall | None = None
+    """The call of unknown outcome that it was in."""
+    place: int = 0
+
+
+GATED = Undecided()
+Answer: TypeAlias = PushResult | Undecided
+Item: TypeAlias = tuple[QueueRef, Parcel]
+
+
+class DirectPushes:
+    """Puts messages into the queues of one environment.
+
+    Where there is an event loop, concurrent pushes share calls, as those over HTTP share requests.
+    """
+
+    def __init__(self, redis: DirectRedis, options: ClientOptions, transport: Transport) -> None:
+        self._redis = redis
+        self._options = options
+        self._transport = transport
+        self._shared: RequestCoalescer[Item, Answer] = RequestCoalescer(self._put_all, at_once=1)
+
+    async def push(self, message: OutgoingMessage) -> PushResult:
+        """Push one message; the result may be a refusal. It is tried again as one over HTTP would be."""
+        attempt = 1
+        while True:
+            result = await self._push_once(message)
+            if result.problem is None or attempt == self._options.retry_attempts:
+                return result
+            if not worth_retrying(int(result.problem["status"]), self._options):
+                return result
+            asked_s = result.problem.get("retry_after")
+            await self._transport.sleep(pause_s(attempt, self._options, asked_s=asked_s))
+            attempt += 1
+
+    async def _push_once(self, message: OutgoingMessage) -> PushResult:
+        opened = await self._redis.opened()
+        if opened.is_away:
+            return (await self._push_through_api([message]))[0]
+        item = _item(opened, message)
+        if self._redis.blocking:
+            (answer,) = await put(opened, item[0], [item[1]])
+        else:
+            (answer,) = await self._shared.submit([item])
+        if isinstance(answer, PushResult):
+            return answer
+        return (await self._decide([message], [item], [answer]))[0]
+
+    async def push_many(self, messages: Sequence[OutgoingMessage]) -> list[PushResult]:
+        """Push messages in order; there is a result for each."""
+        opened = await self._redis.opened()
+        parts = _Parts(opened, messages)
+        results: list[PushResult] = []
+        while (part := parts.take()) is not None:
+            if opened.is_away:
+                results += await self._push_through_api(part.messages)
+                continue
+            if isinstance(opened.broker, BlockingBroker):
+                opened.broker.use_wait(parts.prepare)
+            answers = await self._put_all(part.items)
+            # What is undecided goes through the API before the next part, which must not overtake it.
+            results += await self._decide(part.messages, part.items, answers)
+        return results
+
+    async def _put_all(self, items: Sequence[Item]) -> list[Answer]:
+        """One call per queue, one after the other."""
+        opened = await self._redis.opened()
+        first = items[0][0]
+        if all(queue is first for queue, _ in items):
+            return await put(opened, first, [parcel for _, parcel in items])
+        places: dict[QueueRef, list[int]] = {}
+        for at, (queue, _) in enumerate(items):
+            places.setdefault(queue, []).append(at)
+        answers: dict[int, Answer] = {}
+        for queue, group in places.items():
+            done = await put(opened, queue, [items[at][1] for at in group])
+            answers.update(zip(group, done, strict=True))
+        return [answers[at] for at in range(len(items))]
+
+    async def _decide(
+        self, messages: Sequence[OutgoingMessage], items: Sequence[Item], answers: Sequence[Answer]
+    ) -> list[PushResult]:
+        """The results of an attempt. What Redis did not decide, the API does."""
+        results = [answer for answer in answers if isinstance(answer, PushResult)]
+        if len(results) == len(answers):
+            return results
+        again = [
+            _resumed(message, parcel, answer)
+            for message, (_, parcel), answer in zip(messages, items, answers, strict=True)
+            if isinstance(answer, Undecided)
+        ]
+        decided = iter(await self._push_through_api(again))
+        return [next(decided) if isinstance(answer, Undecided) else answer for answer in answers]
+
+    async def _push_through_api(self, messages: Sequence[OutgoingMessage]) -> list[PushResult]:
+        window_ms = self._options.retry_window_ms
+        return await BulkPush(messages, retry_window_ms=window_ms, telemetry=Silent()).send(self._transport)
+
+
+async def put(opened: OpenedRedis, queue: QueueRef, parcels: Sequence[Parcel]) -> list[Answer]:
+    """Put messages into one queue, in a named call; an answer for each."""
+    call = opened.calls.take()
+    packed = [part for parcel in parcels for part in parcel[1:]]
+    try:
+        letters = await opened.broker.enqueue_packed(queue, packed, call)
+    except WeirError as error:
+        if is_unknown(error):
+            # The slot is not used again: the call may still take effect.
+            opened.note_away()
+            return [Undecided(call=call, place=place) for place in range(len(parcels))]
+        opened.calls.give_back(call)
+        if is_passing(error):
+            opened.note_away()
+            return [GATED] * len(parcels)
+        return [PushResult(status="refused", problem=problem(error))] * len(parcels)
+    opened.calls.give_back(call)
+    return [GATED if one is None else one for one in read_letters(queue, parcels, letters)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one call carries, if it is all for one queue."""
+
+    messages: list[OutgoingMessage]
+    items: list[Item]
+
+
+class _Parts:
+    """Cuts a long list. While Redis works on one part, the next one is packed."""
+
+    def __init__(self, opened: OpenedRedis, messages: Sequence[OutgoingMessage]) -> None:
+        self._parts = self._cut(opened, messages)
+        self._next: _Part | Exception | None = None
+
+    def prepare(self) -> None:
+        """Pack the next part, unless that is done. What goes wrong is raised when it is taken."""
+        if self._next is None:
+            try:
+                self._next = next(self._parts, None)
+            except Exception as error:
+                self._next = error
+
+    def take(self) -> _Part | None:
+        self.prepare()
+        part, self._next = self._next, None
+        if isinstance(part, Exception):
+            raise part
+        return part
+
+    def _cut(self, opened: OpenedRedis, messages: Sequence[OutgoingMessage]) -> Iterator[_Part]:
+        part = _Part([], [])
+        size = 0
+        for message in messages:
+            item = _item(opened, message)
+            length = len(item[1][2])
+            if part.items and (len(part.items) == MAX_BATCH or size + length > MAX_CALL_BYTES):
+                yield part
+                part, size = _Part([], []), 0
+            part.messages.append(message)
+            part.items.append(item)
+            size += length
+        if part.items:
+            yield part
+
+
+def _item(opened: OpenedRedis, message: OutgoingMessage) -> Item:
+    try:
+        return opened.queue(message.queue), pack_message(message, opened.options)
+    except WeirError as error:
+        raise to_api_error(error) from None
+
+
+def _resumed(message: OutgoingMessage, parcel: Parcel, answer: Undecided) -> OutgoingMessage:
+    """The message as the API is to push it: with its call, if that may have taken effect."""
+    if answer.call is None:
+        return message
+    members = {name: getattr(message, name) for name in OutgoingMessage.__slots__}
+    call = {
+        "slot": answer.call.slot,
+        "number": int(answer.call.id),
+        "place": answer.place,
+        "message_id": parcel[0],
+    }
+    return ResumedMessage(**members, call=call)

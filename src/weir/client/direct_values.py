@@ -1,0 +1,151 @@
+"""Messages, answers and errors of the broker in the words of the client, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from weir.broker.layout import ENQUEUE_LETTERS, PLAIN_BODY, id_text, pack_arrival
+from weir.client.direct_opening import DirectOptions
+from weir.client.encoding import encode
+from weir.client.errors import ApiError
+from weir.client.options import DEFAULTS
+from weir.client.values import MadeKey, OutgoingMessage, PushResult, ReceivedMessage, time_of, unix_ms
+from weir.errors import BrokerUnavailable, Misconfigured, WeirError
+from weir.model.durations import to_ms
+from weir.model.ids import MessageId, new_message_id
+from weir.model.message import NO_HEADERS, Delivery, Enqueue, NewMessage, check_message
+from weir.model.names import QueueRef
+from weir.model.nesting import check_depth, may_be_deep
+from weir.model.problem_documents import problem
+from weir.operations.model import key_reused, queue_full
+
+BINARY = "application/octet-stream"
+Parcel: TypeAlias = tuple[str, bytes, bytes]
+"""A message that is checked and packed: its id, what the script reads of it, and its body."""
+_BYTES = (bytes, bytearray, memoryview)
+_ACCEPTED, _DUPLICATE, _KEY_REUSED, _FULL = (
+    ord(ENQUEUE_LETTERS[outcome])
+    for outcome in (Enqueue.ACCEPTED, Enqueue.DUPLICATE, Enqueue.KEY_REUSED, Enqueue.FULL)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumedMessage(OutgoingMessage):
+    """A message that Redis may have got, and the call that it was in."""
+
+    call: Mapping[str, Any]
+
+    def document(self, *, retry_window_ms: int = DEFAULTS.retry_window_ms) -> dict[str, Any]:
+        """The item of a push request."""
+        return {**OutgoingMessage.document(self, retry_window_ms=retry_window_ms), "call": self.call}
+
+
+def pack_message(message: OutgoingMessage, options: DirectOptions) -> Parcel:
+    """The message as the broker takes it; WeirError if it is over a limit of the API.
+
+    A key that the client made is for its retries. Here the name of the call does that work, at less cost, and
+    the key becomes the id.
+    """
+    payload, key = message.payload, message.idempotency_key
+    if isinstance(payload, _BYTES) or key.__class__ is not MadeKey or not _is_plain(message):
+        return _pack_any(message, options)
+    data = encode(payload)
+    if len(data) > options.max_payload_bytes or may_be_deep(data, options.max_depth):
+        return _pack_any(message, options)
+    return key, bytes.fromhex(key.replace("-", "")), PLAIN_BODY + data
+
+
+def _is_plain(message: OutgoingMessage) -> bool:
+    return (
+        message.key is None
+        and not message.headers
+        and message.priority is None
+        and message.delay is None
+        and message.deliver_at is None
+        and message.ttl is None
+    )
+
+
+def _pack_any(message: OutgoingMessage, options: DirectOptions) -> Parcel:
+    payload, headers, key = message.payload, message.headers or NO_HEADERS, message.idempotency_key
+    if isinstance(payload, _BYTES):
+        data = bytes(payload)
+        headers = {"content-type": BINARY, **headers}
+    else:
+        data = encode(payload)
+        if may_be_deep(data, options.max_depth):
+            check_depth(payload, options.max_depth)
+    made = isinstance(key, MadeKey)
+    new = NewMessage(
+        payload=data,
+        id=MessageId(key) if made else new_message_id(),
+        headers=headers,
+        key=message.key,
+        priority=message.priority,
+        deliver_at_ms=None if message.deliver_at is None else unix_ms(message.deliver_at),
+        delay_ms=None if message.delay is None else to_ms(message.delay),
+        ttl_ms=None if message.ttl is None else to_ms(message.ttl),
+        idempotency_key=None if made else key,
+    )
+    check_message(new, max_payload=options.max_payload_bytes)
+    return new.id, *pack_arrival(new)
+
+
+def read_letters(queue: QueueRef, parcels: Sequence[Parcel], answer: bytes) -> list[PushResult | None]:
+    """What a call did with each message; None if it was gated."""
+    count = len(parcels)
+    if answer.count(_ACCEPTED, 0, count) == count:
+        return [PushResult(status="accepted", id=parcel[0]) for parcel in parcels]
+    results: list[PushResult | None] = []
+    firsts = iter(range(count, len(answer), 16))
+    for parcel, letter in zip(parcels, answer[:count], strict=True):
+        if letter == _ACCEPTED:
+            results.append(PushResult(status="accepted", id=parcel[0]))
+        elif letter == _DUPLICATE:
+            start = next(firsts)
+            results.append(PushResult(status="duplicate", id=id_text(answer[start : start + 16])))
+        elif letter == _KEY_REUSED:
+            next(firsts)
+            results.append(_refused(key_reused()))
+        elif letter == _FULL:
+            results.append(_refused(queue_full(queue)))
+        else:
+            results.append(None)
+    return results
+
+
+def _refused(error: WeirError) -> PushResult:
+    return PushResult(status="refused", problem=problem(error))
+
+
+def to_received(delivery: Delivery) -> ReceivedMessage:
+    return ReceivedMessage(
+        id=delivery.message_id,
+        queue=delivery.queue.queue,
+        lease=delivery.lease.token,
+        payload=delivery.payload,
+        headers=dict(delivery.headers),
+        key=delivery.key,
+        priority=delivery.priority,
+        attempt=delivery.attempt,
+        enqueued_at=time_of(delivery.enqueued_at_ms),
+        lease_until=time_of(delivery.lease_until_ms),
+        wait=timedelta(milliseconds=delivery.wait_ms),
+        idempotency_key=delivery.idempotency_key,
+        last_error=delivery.last_error,
+    )
+
+
+def to_api_error(error: WeirError) -> ApiError:
+    """The error that the API would have answered with."""
+    document = problem(error)
+    after = document.get("retry_after")
+    return ApiError(error.status, document, retry_after=None if after is None else timedelta(seconds=after))
+
+
+def is_passing(error: WeirError) -> bool:
+    """Whether Redis did not answer, or refused this client; the API may do better."""
+    return isinstance(error, BrokerUnavailable | Misconfigured)

@@ -1,0 +1,88 @@
+"""Finishes the calls of clients in direct mode whose outcome they do not know.
+
+A client that got no answer from Redis sends the push again, through the API, with the name of its call. The
+broker is asked what the call did, and a call that never came is made void. What it did not do is then pushed
+like anything else. While the broker is out of reach the push is queued with the name, and asked about later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from weir.broker.broker import Broker, CallAnswer, NamedCall
+from weir.errors import BrokerUnavailable, WeirError
+from weir.exchange.admit import Intake
+from weir.exchange.attempt import Answers, Held, push_answer
+from weir.exchange.seam import PushAnswer, Pusher, PushItem
+from weir.model.message import Enqueued
+from weir.model.names import QueueRef
+from weir.operations.gates import BROKER_ANSWER_S
+from weir.operations.model import Reason
+
+
+class ResumingPusher:
+    """A `Pusher` for items that may belong to a call of unknown outcome; `inner` is for all others."""
+
+    def __init__(
+        self, inner: Pusher, *, broker: Broker, intake: Intake | None, timeout_s: float = BROKER_ANSWER_S
+    ) -> None:
+        self._inner = inner
+        self._broker = broker
+        self._intake = intake
+        self._timeout_s = timeout_s
+
+    async def push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
+        calls: dict[tuple[QueueRef, NamedCall], list[int]] = defaultdict(list)
+        for at, item in enumerate(items):
+            if item.resumes is not None:
+                calls[item.queue, item.resumes.call].append(at)
+        if not calls:
+            return await self._inner.push(items)
+        answers: Answers = {}
+        for (queue, call), places in calls.items():
+            answers |= await self._resume(queue, call, [(at, items[at]) for at in places])
+        left = [at for at in range(len(items)) if at not in answers]
+        if left:
+            pushed = await self._inner.push([replace(items[at], resumes=None) for at in left])
+            answers |= dict(zip(left, pushed, strict=True))
+        return [answers[at] for at in range(len(items))]
+
+    async def _resume(self, queue: QueueRef, call: NamedCall, items: list[tuple[int, PushItem]]) -> Answers:
+        """The answers of those messages for which nothing is left to do."""
+        told = await self._ask(queue, call)
+        if isinstance(told, WeirError):
+            return await self._keep(told, call, items)
+        answers: Answers = {}
+        for at, item in items:
+            place = item.resumes.place if item.resumes else 0
+            if place < len(told) and told[place].settled:
+                message_id = told[place].first_id or item.message.id
+                answers[at] = push_answer(queue, Enqueued(outcome=told[place].outcome, message_id=message_id))
+        return answers
+
+    async def _ask(self, queue: QueueRef, call: NamedCall) -> list[CallAnswer] | WeirError:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._broker.settle_call(queue, call)
+        except TimeoutError:
+            return BrokerUnavailable("the broker did not answer in time; try again", retry_after_s=1)
+        except WeirError as error:
+            return error
+
+    async def _keep(self, error: WeirError, call: NamedCall, items: list[tuple[int, PushItem]]) -> Answers:
+        """Nobody can tell what the call did: queue its messages with its name."""
+        held: list[PushAnswer] = [
+            Held(
+                error=error,
+                reason=Reason.BROKER_UNAVAILABLE,
+                call=call,
+                place=item.resumes.place if item.resumes else 0,
+            )
+            for _, item in items
+        ]
+        if self._intake is not None:
+            held = await self._intake.keep([item for _, item in items], held)
+        return dict(zip((at for at, _ in items), held, strict=True))
