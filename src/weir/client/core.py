@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
 from urllib.parse import quote
 
-from weir.client.bulk import BulkPush, traced
+from weir.client.bulk import BulkPush, with_origin
 from weir.client.encoding import encode
 from weir.client.errors import ApiError, OperationFailed, OperationTimeout
 from weir.client.http1 import MAX_ANSWER_BYTES, Connections
@@ -174,9 +174,8 @@ class AsyncWeir:
             idempotency_key=make_key() if idempotency_key is None else idempotency_key,
         )
         with self.telemetry.operation("send", queue=queue, messages=1) as trace:
-            item = traced(message, {**chained_headers(), **trace}).document(
-                retry_window_ms=self.options.retry_window_ms
-            )
+            sent = with_origin(message, trace=trace, chained=chained_headers())
+            item = sent.document(retry_window_ms=self.options.retry_window_ms)
             result = raise_refused(PushResult.of(await self._pushes.ask(encode(item))))
         if result.queued and self.options.queued_operation_behavior == "poll":
             (result,) = await self._wait_for_queued([message], [result])
