@@ -12,7 +12,7 @@ from ingress.house import House
 from support.waiting import until
 from weir import AsyncWeir, OutgoingMessage
 from weir.control.database import Database
-from weir.lineage.children import KEPT_MS, MAX_CHILDREN, Child, Kinship, PostgresChildren, lineage_of
+from weir.lineage.children import KEPT_MS, MAX_CHILDREN, ChildMessage, Kinship, PostgresChildren, lineage_of
 from weir.model.clock import SystemClock
 from weir.model.ids import new_message_id
 from weir.model.limits import MAX_HEADER_BYTES
@@ -242,7 +242,7 @@ async def test_a_bounded_number_of_children_is_shown_oldest_first(house: House, 
     ids = [new_message_id() for _ in range(MAX_CHILDREN + 1)]
     for at_ms, one in enumerate(ids):
         recorder.record(
-            Child(queue=queue, message_id=one, parent_id=parent, kind=Kinship.CHAINED, at_ms=at_ms)
+            ChildMessage(queue=queue, message_id=one, parent_id=parent, kind=Kinship.CHAINED, at_ms=at_ms)
         )
     await recorder.flush()
     found = await lineage_of(database, house.environment, parent)
@@ -254,7 +254,7 @@ async def test_a_bounded_number_of_children_is_shown_oldest_first(house: House, 
 async def test_children_are_forgotten_after_some_days(house: House, database: Database) -> None:
     clock = ManualClock(SystemClock().now_ms())
     recorder, parent = PostgresChildren(database, clock=clock), new_message_id()
-    child = Child(
+    child = ChildMessage(
         queue=house.environment.queue("Third"),
         message_id=new_message_id(),
         parent_id=parent,
