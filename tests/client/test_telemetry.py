@@ -175,9 +175,11 @@ async def test_receiving_and_settling_link_to_what_made_the_message(exported: Ex
 
 
 async def test_a_message_without_a_trace_is_linked_to_nothing(exported: Exported) -> None:
-    await consume_one(document("m1"), trace="child")
-    span = exported.span("process q")
-    assert (span.parent, list(span.links)) == (None, [])
+    with trace.get_tracer("test").start_as_current_span("around"):
+        await consume_one({**document("m1"), "headers": {"kind": "x"}}, trace="child")
+    around, span = exported.span("around"), exported.span("process q")
+    assert span.parent == around.context
+    assert list(span.links) == []
 
 
 async def test_another_word_for_the_join_is_refused() -> None:

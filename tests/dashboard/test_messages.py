@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from weir.control.database import Database
-from weir.lineage.children import Child, Kinship, record_children
+from weir.lineage.children import ChildMessage, Kinship, record_children
 from weir.model.message import NewMessage
 from weir.spec.ir import Ordering, QueueSpec
 
@@ -96,7 +96,7 @@ async def test_a_message_links_to_its_trace_and_its_relatives(page: Page, site: 
     parent = NewMessage(payload=b"1", headers=traced)
     child = NewMessage(payload=b"2", headers={"weir-chained-from": parent.id})
     await world.broker.enqueue(queue, [parent, child])
-    about = Child(queue=queue, message_id=child.id, parent_id=parent.id, kind=Kinship.CHAINED, at_ms=1)
+    about = ChildMessage(queue=queue, message_id=child.id, parent_id=parent.id, kind=Kinship.CHAINED, at_ms=1)
     async with Database(site.urls.postgres, max_size=1) as database, database.transaction() as connection:
         await record_children(connection, [about])
     await page.goto(site.link("message", parent.id))

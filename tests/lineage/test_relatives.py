@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from uuid import uuid4
 
@@ -11,11 +12,13 @@ from ingress.house import House
 from support.waiting import until
 from weir import AsyncWeir, OutgoingMessage
 from weir.control.database import Database
-from weir.lineage.children import KEPT_MS, MAX_CHILDREN, Child, Kinship, PostgresChildren, lineage_of
+from weir.lineage.children import KEPT_MS, MAX_CHILDREN, ChildMessage, Kinship, PostgresChildren, lineage_of
 from weir.model.clock import SystemClock
 from weir.model.ids import new_message_id
+from weir.model.limits import MAX_HEADER_BYTES
 from weir.model.names import EnvironmentRef
 from weir.model.parents import WORKING_ON
+from weir.outbox.row import outbox_row
 from weir.testing.clocks import ManualClock
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -89,7 +92,8 @@ async def test_what_a_handler_pushes_is_chained_from_its_message(house: House) -
     @house.commands.command("Order.Ship")
     async def ship(order: int) -> None:
         async with client_of(house) as weir:
-            pushed.append((await weir.push("Third", {"order": order})).id or "")
+            copied = {"weir-chained-from": new_message_id(), "kind": "copied by the handler"}
+            pushed.append((await weir.push("Third", {"order": order}, headers=copied)).id or "")
             many = [OutgoingMessage(queue="Third", payload=number) for number in range(2)]
             pushed.extend([result.id or "" for result in await weir.push_many(many)])
 
@@ -116,6 +120,21 @@ async def test_a_handler_in_a_thread_knows_its_message_too(house: House) -> None
         await until(lambda: len(seen) == 1)
     assert seen == [message_id]
     assert WORKING_ON.get() is None
+
+
+def test_a_row_of_the_outbox_is_chained_from_the_message_that_is_worked_on() -> None:
+    def headers(given: dict[str, str] | None) -> str | None:
+        row = outbox_row("q", 1, key=None, headers=given, delay=None, priority=None, idempotency_key=None)
+        return None if row["headers"] is None else json.loads(row["headers"])
+
+    assert headers(None) is None
+    token = WORKING_ON.set("the parent")
+    try:
+        assert headers({"a": "b"}) == {"a": "b", "weir-chained-from": "the parent"}
+        full = {"x": "é" * (MAX_HEADER_BYTES // 2 - 1)}
+        assert headers(full) == full
+    finally:
+        WORKING_ON.reset(token)
 
 
 async def test_a_parent_that_nothing_else_is_known_of_is_shown_with_its_children(house: House) -> None:
@@ -223,7 +242,7 @@ async def test_a_bounded_number_of_children_is_shown_oldest_first(house: House, 
     ids = [new_message_id() for _ in range(MAX_CHILDREN + 1)]
     for at_ms, one in enumerate(ids):
         recorder.record(
-            Child(queue=queue, message_id=one, parent_id=parent, kind=Kinship.CHAINED, at_ms=at_ms)
+            ChildMessage(queue=queue, message_id=one, parent_id=parent, kind=Kinship.CHAINED, at_ms=at_ms)
         )
     await recorder.flush()
     found = await lineage_of(database, house.environment, parent)
@@ -235,7 +254,7 @@ async def test_a_bounded_number_of_children_is_shown_oldest_first(house: House, 
 async def test_children_are_forgotten_after_some_days(house: House, database: Database) -> None:
     clock = ManualClock(SystemClock().now_ms())
     recorder, parent = PostgresChildren(database, clock=clock), new_message_id()
-    child = Child(
+    child = ChildMessage(
         queue=house.environment.queue("Third"),
         message_id=new_message_id(),
         parent_id=parent,

@@ -40,6 +40,23 @@ async def test_a_message_is_pushed_signed_with_its_own_id_and_logged(rig):
     assert (record.message_id, record.outcome.status, record.attempt) == (message_id, 200, 1)
 
 
+@pytest.mark.parametrize(
+    ("state", "sent"), [("vendor=1", "vendor=1"), ("a\r\nx-evil: 1", None), ("é", None), ("x" * 513, None)]
+)
+async def test_the_trace_of_a_message_goes_with_it_and_nothing_that_http_cannot_carry(rig, state, sent):
+    rig.secrets["HOOK"] = SECRET
+    traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with receiving() as receiver:
+        await rig.apply(spec(receiver.url))
+        await rig.put("Out", b"{}", headers={"traceparent": traceparent, "tracestate": state})
+        await rig.put("Out", b"{}", headers={"traceparent": f"{traceparent}\r\nx-evil: 1"})
+        async with rig.working():
+            await until(lambda: rig.endings() == ["done", "done"])
+    found = [(headers.get("traceparent"), headers.get("tracestate")) for headers, _ in receiver.requests]
+    assert sorted(found, key=str) == sorted([(traceparent, sent), (None, None)], key=str)
+    assert all("x-evil" not in headers for headers, _ in receiver.requests)
+
+
 async def test_a_failing_endpoint_is_tried_again_with_the_same_id_until_the_message_dies(rig):
     rig.secrets["HOOK"] = SECRET
     async with receiving() as receiver:

@@ -102,17 +102,22 @@ class BulkPush:
         return _Batch(messages=messages, body=body)
 
     def _body(self, messages: Sequence[OutgoingMessage], trace: Mapping[str, str]) -> bytes:
-        origin = {**self._chained, **trace}
-        return encode({"items": [self._item(message, origin) for message in messages]})
+        return encode({"items": [self._item(message, trace) for message in messages]})
 
-    def _item(self, message: OutgoingMessage, origin: Mapping[str, str]) -> dict[str, Any]:
-        return traced(message, origin).document(retry_window_ms=self._retry_window_ms)
+    def _item(self, message: OutgoingMessage, trace: Mapping[str, str]) -> dict[str, Any]:
+        sent = with_origin(message, trace=trace, chained=self._chained)
+        return sent.document(retry_window_ms=self._retry_window_ms)
 
 
-def traced(message: OutgoingMessage, origin: Mapping[str, str]) -> OutgoingMessage:
-    """The message with the headers that say where it comes from; its own ones stay."""
-    if not origin:
+def with_origin(
+    message: OutgoingMessage, *, trace: Mapping[str, str], chained: Mapping[str, str]
+) -> OutgoingMessage:
+    """The message with the headers that say where it comes from. A trace of its own stays.
+
+    Its parent is the message that is worked on, also if a handler copied the headers of that message.
+    """
+    if not trace and not chained:
         return message
-    both = {**origin, **message.headers}
+    headers = {**trace, **message.headers, **chained}
     # Full headers go without them: the message matters more.
-    return replace(message, headers=both) if headers_fit(both) else message
+    return replace(message, headers=headers) if headers_fit(headers) else message

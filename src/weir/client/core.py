@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import quote
 
 from weir.client.base_url import ClientUrls
-from weir.client.bulk import BulkPush, traced
+from weir.client.bulk import BulkPush, with_origin
 from weir.client.encoding import encode
 from weir.client.errors import ApiError, OperationFailed, OperationTimeout
 from weir.client.http1 import MAX_ANSWER_BYTES, Connections
@@ -193,7 +193,8 @@ class AsyncWeir:
             idempotency_key=make_key() if idempotency_key is None else idempotency_key,
         )
         with self.telemetry.operation("send", queue=queue, messages=1) as trace:
-            result = raise_refused(await self._push(traced(message, {**chained_headers(), **trace})))
+            sent = with_origin(message, trace=trace, chained=chained_headers())
+            result = raise_refused(await self._push(sent))
         if result.queued and self.options.queued_operation_behavior == "poll":
             (result,) = await self._wait_for_queued([message], [result])
         return raise_refused(result)
@@ -214,8 +215,9 @@ class AsyncWeir:
         """
         if self._direct is not None:
             with self.telemetry.operation("send", messages=len(messages)) as trace:
-                origin = {**chained_headers(), **trace}
-                results = await self._direct.pushes.push_many([traced(one, origin) for one in messages])
+                chained = chained_headers()
+                sent = [with_origin(one, trace=trace, chained=chained) for one in messages]
+                results = await self._direct.pushes.push_many(sent)
         else:
             bulk = BulkPush(messages, retry_window_ms=self.options.retry_window_ms, telemetry=self.telemetry)
             results = await bulk.send(self._transport)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 TraceModeName = Literal["link", "child"]
@@ -49,10 +50,12 @@ class OpenTelemetry:
     def __init__(self) -> None:
         # Imported here, because `opentelemetry-api` is optional.
         from opentelemetry import metrics, propagate, trace
+        from opentelemetry.context import Context
 
         self._trace = trace
         self._inject = propagate.inject
-        self._extract = propagate.extract
+        # From nothing: headers without a trace must not name the span that runs now.
+        self._extract = partial(propagate.extract, context=Context())
         self._tracer = trace.get_tracer("weir.client")
         meter = metrics.get_meter("weir.client")
         self._durations = {

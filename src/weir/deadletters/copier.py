@@ -22,7 +22,7 @@ from weir.deadletters.loops import repeat
 from weir.deadletters.queries import DEAD_LETTER_QUEUES, DEAD_LETTERS
 from weir.deadletters.replay import GONE_OUT
 from weir.errors import NotFound
-from weir.lineage.children import Child, Kinship, record_children
+from weir.lineage.children import ChildMessage, Kinship, record_children
 from weir.model.message import QueueState
 from weir.model.names import QueueRef
 
@@ -112,9 +112,9 @@ class DeadLetterCopier:
         return False
 
 
-def _copies(queue: QueueRef, letters: Sequence[DeadLetter]) -> list[Child]:
+def _copies(queue: QueueRef, letters: Sequence[DeadLetter]) -> list[ChildMessage]:
     return [
-        Child(
+        ChildMessage(
             queue=queue,
             message_id=copy_id_of(letter.id, died_at_ms=letter.died_at_ms),
             parent_id=letter.id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weir.exchange.seam import PushAnswer, Pusher, PushItem, Refused
-from weir.lineage.children import Child, ChildRecorder, Kinship
+from weir.lineage.children import ChildMessage, ChildRecorder, Kinship
 from weir.model.clock import Clock
 from weir.model.parents import chained_from
 
@@ -29,7 +29,7 @@ class LineagePusher:
         parent_id = chained_from(item.message.headers)
         if parent_id is None or isinstance(answer, Refused):
             return
-        child = Child(
+        child = ChildMessage(
             queue=item.queue,
             message_id=answer.message_id or item.message.id,
             parent_id=parent_id,

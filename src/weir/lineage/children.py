@@ -45,7 +45,7 @@ class Kinship(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Child:
+class ChildMessage:
     """A message that came from another of the same environment."""
 
     queue: QueueRef
@@ -85,7 +85,7 @@ NO_RELATIVES = Lineage()
 class ChildRecorder(Protocol):
     """Records children."""
 
-    def record(self, child: Child) -> None: ...
+    def record(self, child: ChildMessage) -> None: ...
 
 
 class PostgresChildren:
@@ -96,7 +96,7 @@ class PostgresChildren:
         self._clock = clock or SystemClock()
         self._buffer = WriteBuffer(self._write, capacity=CAPACITY, batch=BATCH)
 
-    def record(self, child: Child) -> None:
+    def record(self, child: ChildMessage) -> None:
         self._buffer.add(child)
 
     async def flush(self) -> None:
@@ -121,12 +121,12 @@ class PostgresChildren:
         if rounds % _CLEAN_EVERY == 0:
             await self.clean()
 
-    async def _write(self, batch: list[Child]) -> None:
+    async def _write(self, batch: list[ChildMessage]) -> None:
         async with self._database.transaction() as connection:
             await record_children(connection, batch)
 
 
-async def record_children(connection: Connection, children: Sequence[Child]) -> None:
+async def record_children(connection: Connection, children: Sequence[ChildMessage]) -> None:
     """Record children inside the caller's transaction."""
     rows = array_literals(_COLUMNS, (_row(child) for child in children))
     await execute(connection, SQL["record_children"], **rows)
@@ -154,7 +154,7 @@ def _relative(row: dict[str, Any]) -> Relative:
     )
 
 
-def _row(child: Child) -> tuple[Any, ...]:
+def _row(child: ChildMessage) -> tuple[Any, ...]:
     organization, project, environment, queue = child.queue.names
     return (
         organization,

@@ -10,8 +10,9 @@ TRACESTATE = "tracestate"
 TRACE_HEADERS = frozenset((TRACEPARENT, TRACESTATE))
 # Version, trace id, span id, flags. A later version may have more parts; all zeros are not an id.
 _TRACEPARENT = re.compile(
-    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?", re.ASCII
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-[!-~]*)?"
 )
+_TRACESTATE = re.compile(r"[ -~]{1,512}")
 
 
 def trace_id_of(headers: Mapping[str, str]) -> str | None:
@@ -25,7 +26,9 @@ def trace_id_of(headers: Mapping[str, str]) -> str | None:
 
 
 def trace_headers_of(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers of a message that carry its trace on; empty if it has none."""
+    """The headers of a message that carry its trace on; empty if it has none. They fit into HTTP."""
     if trace_id_of(headers) is None:
         return {}
-    return {name: headers[name] for name in (TRACEPARENT, TRACESTATE) if name in headers}
+    state = headers.get(TRACESTATE, "")
+    more = {TRACESTATE: state} if _TRACESTATE.fullmatch(state) else {}
+    return {TRACEPARENT: headers[TRACEPARENT], **more}

@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 from weir.errors import InvalidInput, TooLarge
 from weir.model.durations import Duration, to_ms
 from weir.model.ids import new_id
-from weir.model.message import NewMessage, check_message
+from weir.model.message import NewMessage, check_message, headers_fit
 from weir.model.names import check_name
+from weir.model.parents import chained_headers
 
 Payload: TypeAlias = bytes | str | int | float | bool | Mapping[str, Any] | list[Any] | tuple[Any, ...] | None
 """Bytes, which are sent unchanged, or a value that is sent as JSON."""
@@ -33,6 +34,7 @@ def outbox_row(
     idempotency_key: str | None,
 ) -> dict[str, Any]:
     """The columns of a message; InvalidInput or TooLarge says what cannot be pushed."""
+    headers = _with_parent(headers or {})
     is_json = not isinstance(payload, bytes)
     body = _json(payload) if is_json else payload
     assert isinstance(body, bytes)
@@ -41,7 +43,7 @@ def outbox_row(
     message = NewMessage(
         payload=body,
         key=key,
-        headers=headers or {},
+        headers=headers,
         priority=priority,
         delay_ms=delay_ms,
         idempotency_key=idempotency_key,
@@ -59,6 +61,13 @@ def outbox_row(
         "delay_ms": delay_ms,
         "idempotency_key": idempotency_key,
     }
+
+
+def _with_parent(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """The headers with the message that is worked on, if a handler runs and there is room."""
+    chained = chained_headers()
+    both = {**headers, **chained}
+    return both if chained and headers_fit(both) else headers
 
 
 def _json(payload: object) -> bytes:

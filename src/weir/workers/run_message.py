@@ -16,7 +16,7 @@ import orjson
 from weir.broker.broker import Broker
 from weir.deadletters.lineage import LINEAGE
 from weir.errors import InvalidInput, NotFound, WeirError
-from weir.lineage.children import Child, ChildRecorder, Kinship
+from weir.lineage.children import ChildMessage, ChildRecorder, Kinship
 from weir.model.clock import Clock
 from weir.model.handling import Reject, Retry, describe_failure
 from weir.model.message import Delivery, Enqueue, Enqueued, NewMessage, headers_fit
@@ -251,7 +251,7 @@ async def _chain(target: QueueRef, message: NewMessage, tools: Tools) -> Enqueue
 def _record_child(target: QueueRef, answer: Enqueued, parent: Delivery, tools: Tools) -> None:
     if tools.children is not None:
         tools.children.record(
-            Child(
+            ChildMessage(
                 queue=target,
                 message_id=answer.message_id,
                 parent_id=parent.message_id,

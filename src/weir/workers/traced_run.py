@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from weir.model.message import Delivery, Settlement, Verb
+from weir.model.trace_context import TRACE_HEADERS
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict, OutboundRequest
 from weir.spec.ir import QueueSpec
 from weir.workers.held import HeldMessage
@@ -48,7 +49,8 @@ async def trace_request(
     from weir.tracing.spans import fail_span
 
     with tracer.requesting(request.url) as (span, headers):
-        outcome = await send(replace(request, headers={**request.headers, **headers}))
+        others = {name: value for name, value in request.headers.items() if name not in TRACE_HEADERS}
+        outcome = await send(replace(request, headers={**others, **headers}))
         if outcome.status is not None:
             span.set_attribute("http.response.status_code", outcome.status)
         if outcome.verdict is not DeliveryVerdict.DELIVERED:
