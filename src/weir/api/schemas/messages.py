@@ -124,6 +124,13 @@ class WaitingMessageView(BaseModel):
     behind_id: str | None = Field(description="The head of its key, if it is blocked and the head is known.")
 
 
+class FoundByKeyView(BaseModel):
+    """The message that was pushed with an idempotency key."""
+
+    message_id: str
+    queue: str
+
+
 class MessageView(TimelineView):
     """Everything about one message: where it is now, its attempts, and what happened to it."""
 
