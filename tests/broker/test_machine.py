@@ -35,12 +35,14 @@ from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.model.ids import MessageId, new_message_id
 from weir.model.inspection import MessageFilter, MessageState, WaitParts
+from weir.model.lives import Life
 from weir.model.message import Delivery, Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.spec.ir import DeliveryPolicy, Ordering, QueueSpec, Retention
-from weir.telemetry.codec import unpack
-from weir.telemetry.events import QUEUE, STREAM_FIELD, QueueOperation
+from weir.telemetry.codec import MetricEvent, unpack
+from weir.telemetry.events import LIFE, QUEUE, STREAM_FIELD, EventKind, QueueOperation
+from weir.telemetry.life_rows import lives_of
 from weir.telemetry.streams import stream_key
 from weir.testing.clocks import ManualClock
 from weir.testing.memory import MemoryBroker
@@ -108,7 +110,8 @@ class Brokers(RuleBasedStateMachine):
         self.lossy = LossyClient(self.redis._runner.client)
         self.redis._runner.client = self.lossy  # type: ignore[assignment]
         self.shard = shard_of(self.environment, shards=4)
-        self.stream_start = self.run(self._last_event())
+        self.stream_start = self.run(self._last_event("queue"))
+        self.lives_start = self.run(self._last_event("life"))
         for name, spec in SPECS.items():
             self.both("define", self.environment.queue(name), spec)
 
@@ -133,9 +136,9 @@ class Brokers(RuleBasedStateMachine):
     def queue(self, name: str) -> QueueRef:
         return self.environment.queue(name)
 
-    async def _last_event(self) -> str:
+    async def _last_event(self, metric: str) -> str:
         found = await self.redis._runner.client.execute_command(
-            "XREVRANGE", stream_key("queue", shard_of(self.environment, shards=4)), "+", "-", "COUNT", 1
+            "XREVRANGE", stream_key(metric, shard_of(self.environment, shards=4)), "+", "-", "COUNT", 1
         )
         return found[0][0].decode() if found else "0-0"
 
@@ -435,6 +438,7 @@ class Brokers(RuleBasedStateMachine):
             for name in SPECS:
                 self.ask_why(name)
             self.compare_events()
+            self.compare_lives()
         finally:
             self.run(self.leave_no_timers())
             self.run(self.redis.aclose())
@@ -446,15 +450,50 @@ class Brokers(RuleBasedStateMachine):
         idents = [keys.queue_ident(self.queue(name)) for name in SPECS]
         await self.lossy.execute_command("ZREM", keys.shard_key(self.shard, "timers"), *idents)
 
-    def compare_events(self) -> None:
-        """What Redis emitted is what the model says should have been emitted."""
+    def emitted(self, kind: EventKind, *, after: str) -> list[MetricEvent]:
+        """The events of our own queues that Redis emitted."""
         entries = self.run(
             self.redis._runner.client.execute_command(
-                "XRANGE", stream_key("queue", self.shard), f"({self.stream_start}", "+"
+                "XRANGE", stream_key(kind.name, self.shard), f"({after}", "+"
             )
         )
-        events = [unpack(QUEUE, fields[STREAM_FIELD.encode()]) for _, fields in entries]
-        mine = [e for e in events if e.dimensions[0] == self.environment.organization]
+        events = [unpack(kind, fields[STREAM_FIELD.encode()]) for _, fields in entries]
+        return [e for e in events if e.dimensions[0] == self.environment.organization]
+
+    def compare_lives(self) -> None:
+        """Every message that ended has the life that the model says, and the odometer counts them."""
+        events = self.emitted(LIFE, after=self.lives_start)
+        totals: dict[tuple[str, ...], int] = {}
+        for event in events:
+            totals[event.dimensions] = totals.get(event.dimensions, 0) + event.values["lives"]
+            assert event.values["lives_total"] == totals[event.dimensions]
+        ours = sorted((life for event in events for life in lives_of(event)), key=life_key)
+        theirs = sorted(self.model.lives, key=life_key)
+        assert [life.message_id for life in ours] == [life.message_id for life in theirs]
+        for redis, model in zip(ours, theirs, strict=True):
+            self.compare_life(redis, model)
+
+    def compare_life(self, redis: Life, model: Life) -> None:
+        if redis.blocked_by_id != model.blocked_by_id:
+            # Of heads that ended in the same call, either may be named.
+            ends = {life.message_id: life.ended_at_ms for life in self.model.lives}
+            assert ends[redis.blocked_by_id] == ends[model.blocked_by_id], (redis, model)
+        if self.steps_back:
+            hidden: dict[str, Any] = {"parts": WaitParts(), "leased_ms": 0, "blocked_by_id": None}
+            assert replace(redis, **hidden) == replace(model, **hidden)
+            return
+        plain = {"parts": WaitParts(), "blocked_by_id": None}
+        assert replace(redis, **plain) == replace(model, **plain)
+        parts = asdict(model.parts), asdict(redis.parts)
+        assert model.parts.total_ms == redis.parts.total_ms, (redis, model)
+        if redis.parts.unknown_ms == 0:
+            assert parts[0] == parts[1], (redis, model)
+        else:
+            assert all(parts[1][part] <= parts[0][part] for part in parts[0] if part != "unknown_ms")
+
+    def compare_events(self) -> None:
+        """What Redis emitted is what the model says should have been emitted."""
+        mine = self.emitted(QUEUE, after=self.stream_start)
         ours, theirs = comparable(mine), comparable(self.model.events)
         assert ours == theirs, [pair for pair in zip_longest(ours, theirs) if pair[0] != pair[1]][:2]
 
@@ -464,6 +503,10 @@ def due_in(delay_ms: int | None, now_ms: int, *, as_delay: bool) -> dict[str, in
     if delay_ms is None:
         return {}
     return {"delay_ms": delay_ms} if as_delay else {"deliver_at_ms": now_ms + delay_ms}
+
+
+def life_key(life: Life) -> tuple[int, str]:
+    return life.ended_at_ms, life.message_id
 
 
 OF_TIME = tuple(list(QueueOperation).index(one) for one in (QueueOperation.LAPSE, QueueOperation.EXPIRE))

@@ -96,5 +96,6 @@ def check_spec(spec: QueueSpec) -> None:
     if spec.message_ttl_ms is not None:
         check_number(spec.message_ttl_ms, what="message_ttl_ms", least=1, most=MAX_SPAN_MS)
     check_number(spec.idempotency_window_ms, what="idempotency_window_ms", least=0, most=MAX_SPAN_MS)
+    check_number(spec.history, what="history", least=0, most=MAX_COUNT)
     if not isinstance(delivery.jitter, int | float) or not 0 <= delivery.jitter <= 1:
         raise InvalidInput(f"jitter is {delivery.jitter!r:.40}; expected a number from 0 to 1")

@@ -52,13 +52,32 @@ def token_bytes(token: str) -> bytes:
 def lease_arguments(leases: Sequence[LeaseRef], groups: list[tuple[QueueRef, list[int]]]) -> list[bytes]:
     arguments: list[bytes] = []
     for queue, places in groups:
-        parts = []
-        for place in places:
-            lease = leases[place]
-            parts.append(layout.id_bytes(lease.message_id))
-            parts.append(token_bytes(lease.token))
-        arguments += (queue_ident(queue), b"".join(parts))
+        arguments += (queue_ident(queue), _named_leases(leases, places))
     return arguments
+
+
+def ack_arguments(leases: Sequence[LeaseRef], groups: list[tuple[QueueRef, list[int]]]) -> list[bytes]:
+    """The same with the times of the handlers, as far as they are told."""
+    arguments: list[bytes] = []
+    for queue, places in groups:
+        times = [_handler_time(leases[place]) for place in places]
+        told = b"".join(map(layout.HANDLER_TIME.pack, times)) if any(times) else b""
+        arguments += (queue_ident(queue), _named_leases(leases, places), told)
+    return arguments
+
+
+def _named_leases(leases: Sequence[LeaseRef], places: list[int]) -> bytes:
+    parts = []
+    for place in places:
+        lease = leases[place]
+        parts.append(layout.id_bytes(lease.message_id))
+        parts.append(token_bytes(lease.token))
+    return b"".join(parts)
+
+
+def _handler_time(lease: LeaseRef) -> int:
+    """How long the handler ran plus 1; 0 if that is not told."""
+    return 0 if lease.handler_ms is None else min(lease.handler_ms, layout.MAX_HANDLER_MS) + 1
 
 
 def failure_arguments(
@@ -77,6 +96,7 @@ def failure_arguments(
                     token_bytes(failure.lease.token),
                     0 if failure.delay_ms is None else failure.delay_ms + 1,
                     int(chance() * (1 << 32)),
+                    _handler_time(failure.lease),
                 )
             )
             errors += (len(error).to_bytes(2, "big"), error)

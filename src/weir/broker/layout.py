@@ -20,6 +20,7 @@ import orjson
 from weir.broker.records import MARK, Record, lua_size, python_struct
 from weir.model.message import DEFAULT_PRIORITY, NO_HEADERS, DeathReason, Enqueue, NewMessage
 from weir.spec.ir import Ordering, QueueSpec
+from weir.telemetry import lives
 from weir.telemetry.events import CATALOGUE, QUEUE_COUNTERS
 from weir.telemetry.streams import EVENT_LAYOUT
 
@@ -29,21 +30,23 @@ BAND = 1 << 43
 ORDERINGS = tuple(Ordering)
 
 _LUA_FORMATS = {
-    # sequence, id, attempts, enqueued, available, expires, priority; then the ordering key
-    "MEMBER": ">I8c16I4I8I8I8I1",
+    "MEMBER": lives.MEMBER,
     # sequence, attempts, enqueued, available, expires, priority: a member without its id; then the
     # ordering key
     "PLACE": ">I8I4I8I8I8I1",
-    # the queue's clocks: paused, queue limit, environment limit, unasked, unknown plus UNKNOWN_BIAS
-    "READINGS": ">I6I6I6I6I6",
-    # flags (1: clocks run, 2: the body's readings are still to be subtracted), since when; scheduled,
-    # back-off, blocked, leased; paused, queue limit, environment limit, unasked, unknown plus UNKNOWN_BIAS
+    # unknown is written plus UNKNOWN_BIAS
+    "READINGS": lives.READINGS,
+    # flags (1: clocks run, 2: the body's readings are still to be subtracted, 4: attempts follow), since
+    # when; scheduled, back-off, blocked, leased; paused, queue limit, environment limit, unasked, unknown
+    # plus UNKNOWN_BIAS; then the attempts, after two bytes with their size, and the ordering key
     "WAIT": ">I1I6I6I6I6I6I6I6I6I6I6",
-    # when, and the readings then
-    "HANDED_OUT": ">I6I6I6I6I6I6",
-    # 1 (0 in leases of before version 4 of the state), deadline, token, length of the consumer's name; then
-    # the name, the member and HANDED_OUT
+    "HANDED_OUT": lives.HANDED_OUT,
+    # 2 (1 without origin, 0 in leases of before version 4 of the state), deadline, token, length of the
+    # consumer's name; then the name, the member, HANDED_OUT and the origin
     "LEASE": ">I2I6c16I1",
+    # the end of a body from where the message was first available; then its key and ORIGIN_END
+    "ORIGIN": lives.ORIGIN,
+    "ORIGIN_END": lives.ORIGIN_END,
     # id, priority (NO_PRIORITY: the queue's), deliver_at, delay, ttl, idempotency window (0: the queue's),
     # lengths of the two keys
     "ARRIVAL": ">c16I1I8I8I8I8I1I1",
@@ -59,9 +62,15 @@ def _wide(*names: str) -> tuple[tuple[str, str], ...]:
 _SPANS = _wide("max_age", "ttl", "max_depth", "max_attempts", "initial", "cap", "jitter", "lease")
 PROMISES = Record(
     name="PROMISES",
-    added=((("ordering", "I1"), *_SPANS, *_wide("concurrency", "window")), (), (("priority_plus_1", "I1"),)),
+    added=(
+        (("ordering", "I1"), *_SPANS, *_wide("concurrency", "window")),
+        (),
+        (("priority_plus_1", "I1"),),
+        (("life_rule", "I4"),),
+    ),
 )
-"""What a queue was defined with. Version 1 only says its version."""
+"""What a queue was defined with. Version 1 only says its version. Version 3: which lives are kept: 0 all, 1
+none, else one in so many."""
 
 # A counter that comes later belongs to a later version of the state.
 _FIRST_COUNTERS = QUEUE_COUNTERS[:8]
@@ -84,6 +93,7 @@ STATE = Record(
         _wide("reserved"),
         _wide("cancelled", *_RETRIES),
         _wide(*_CLOCKS),
+        _wide("lives"),
     ),
 )
 """Odometers; the last sequence number; latest available and expires of the members that `expiry` does not
@@ -92,7 +102,8 @@ Version 2: how many messages the operations behind closed gates will bring. Vers
 cancelled messages; how many wait for a retry; 1 if an older program left too many to count them. Since then
 bodies end with the message's place. Version 4: until when the clocks ran, when somebody last asked this queue
 for messages, and for how long each reason to wait held; the last changes of reason follow the record. Since
-then bodies and leases hold readings of the clocks."""
+then bodies and leases hold readings of the clocks. Version 5: the odometer of lives. Since then leases hold
+what a life needs of the body, and `places` the attempts so far."""
 
 DEAD = Record(
     name="DEAD",
@@ -121,8 +132,13 @@ VERSIONS = {
 
 ARRIVAL = python_struct(_LUA_FORMATS["ARRIVAL"])
 HANDED = python_struct(_LUA_FORMATS["HANDED"])
-FAILURE = Struct(">16s16sQI")
-"""Id, token, delay plus one (0: none given), chance in 2^32; the scripts read it as `>c16c16I8I4`."""
+FAILURE = Struct(">16s16sQII")
+"""Id, token, delay plus one (0: none given), chance in 2^32, time of the handler plus one (0: not told)."""
+_LUA_FAILURE = ">c16c16I8I4I4"
+"""The same as scripts read it."""
+HANDLER_TIME = Struct(">I")
+"""The time of a handler plus one (0: not told), in an ack."""
+MAX_HANDLER_MS = (1 << 32) - 2
 _BODY = Struct("<BBI")
 """Lengths of the key, the idempotency key and the headers; then these, the payload, the message's place and
 the readings of the clocks.
@@ -200,15 +216,20 @@ def lua_block() -> str:
     """The layouts as constants of the scripts."""
     constants = {
         **{name: f"'{layout}'" for name, layout in _LUA_FORMATS.items()},
-        "FAILURE": "'>c16c16I8I4'",
+        "FAILURE": f"'{_LUA_FAILURE}'",
         "NO_PRIORITY": NO_PRIORITY,
         "PLACED": PLACED,
         "READ": READ,
         "UNKNOWN_BIAS": UNKNOWN_BIAS,
+        "PLAIN_BODY": "'" + "".join(f"\\{byte}" for byte in _PLAIN_BODY) + "'",
         "BAND": BAND,
         "JITTER_SCALE": JITTER_SCALE,
     }
     return "".join(f"local {name} = {value}\n" for name, value in constants.items())
+
+
+_LIFE_RULES = {1: 0, 0: 1}
+"""How promises say that all lives are kept, which older ones mean too, and that none are."""
 
 
 def pack_promises(spec: QueueSpec) -> bytes:
@@ -226,6 +247,7 @@ def pack_promises(spec: QueueSpec) -> bytes:
         concurrency=spec.concurrency or 0,
         window=spec.idempotency_window_ms,
         priority_plus_1=spec.priority + 1,
+        life_rule=_LIFE_RULES.get(spec.history, spec.history),
     )
 
 

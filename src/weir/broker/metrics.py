@@ -1,18 +1,21 @@
-"""The metrics block of the scripts, generated from the description of the queue event."""
+"""The metrics blocks of the scripts, generated from the descriptions of the queue and life events."""
 
 from __future__ import annotations
 
-from weir.telemetry.events import QUEUE, QUEUE_COUNTERS, QueueOperation
+from weir.telemetry.events import LIFE, QUEUE, QUEUE_COUNTERS, QueueOperation
+from weir.telemetry.lives import LIFE_BYTES, LIFE_STREAM_BYTES
 from weir.telemetry.lua import emit_block
+from weir.telemetry.streams import metric_part
 
-_PREPARE = """local names = {}
+_NAMES = """local names = {}
     local from = 1
     for i = 1, 4 do
       local size = string.byte(q.ident, from)
       names[i] = string.sub(q.ident, from + 1, from + size)
       from = from + 1 + size
     end
-    local organization, project, environment, queue = names[1], names[2], names[3], names[4]
+    local organization, project, environment, queue = names[1], names[2], names[3], names[4]"""
+_PREPARE = f"""{_NAMES}
     local waiting = depth(q)"""
 
 _GAUGES = {
@@ -50,12 +53,67 @@ def lua_block() -> str:
 --- include "keys"
 --- include "depth"
 --- include "oldest"
---- include "switched_off"
+--- include "emits"
 local OPERATIONS = {{{codes}}}
-local function emits()
-  return METRICS_ON == '1' and not switched_off() and '1' or '0'
-end
 local function emit(q, operation, counts, waits, now)
 {block}
+end
+"""
+
+
+_BOUND_EVERY = 64
+
+
+def lua_lives() -> str:
+    """`count_lives(q)`, to be called before the queue is saved, and `emit_lives(q, ended)` after it.
+
+    What is not emitted is not counted. The stream is bounded in bytes: whenever the odometer of a queue passes
+    a multiple of 64, its size is looked at, and the oldest entries are dropped if it is too large.
+    """
+    block = emit_block(
+        LIFE,
+        enabled="'1'",
+        stream="LIFE_STREAM",
+        max_length="STREAM_LENGTH",
+        dimensions=LIFE.dimensions,
+        values={"lives": "count", "lives_total": "total"},
+        texts={"records": "records"},
+        prepare=_NAMES,
+    )
+    return f"""
+--- include "call"
+--- include "emits"
+local LIFE_STREAM = PREFIX .. '{metric_part(LIFE.name)}'
+local function count_lives(q)
+  local ended = q.ended
+  q.ended = nil
+  if not ended or not ended[1] or emits() ~= '1' then return nil end
+  q.lives = q.lives + #ended
+  return ended
+end
+local function emit_entry(q, count, total, records)
+{block}
+end
+local function bound_lives()
+  local used = redis.call('MEMORY', 'USAGE', LIFE_STREAM, 'SAMPLES', '5')
+  if not used or used <= {LIFE_STREAM_BYTES} then return end
+  local kept = math.floor(redis.call('XLEN', LIFE_STREAM) * {LIFE_STREAM_BYTES} / used)
+  redis.call('XTRIM', LIFE_STREAM, 'MAXLEN', '~', string.format('%.0f', kept))
+end
+local function emit_lives(q, ended)
+  local sizes, bytes, first, total = {{}}, 0, 1, q.lives - #ended
+  local function flush(last)
+    total = total + #sizes
+    emit_entry(q, #sizes, total,
+      struct.pack('>' .. string.rep('I2', #sizes), unpack(sizes)) .. table.concat(ended, '', first, last))
+    sizes, bytes, first = {{}}, 0, last + 1
+  end
+  for i, life in ipairs(ended) do
+    if bytes + #life + 2 > {LIFE_BYTES} then flush(i - 1) end
+    sizes[#sizes + 1] = #life
+    bytes = bytes + #life + 2
+  end
+  flush(#ended)
+  if q.lives % {_BOUND_EVERY} < #ended then pcall(bound_lives) end
 end
 """

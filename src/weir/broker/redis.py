@@ -261,7 +261,7 @@ class RedisBroker(RedisMessages):
     async def ack(self, leases: Sequence[LeaseRef]) -> list[Settlement]:
         checks.check_leases(leases)
         groups = grouping.Groups([lease.queue for lease in leases], shard_of_queue=self._shard_of_queue)
-        return await self._settle(groups, "ack", lambda group: grouping.lease_arguments(leases, group))
+        return await self._settle(groups, "ack", lambda group: grouping.ack_arguments(leases, group))
 
     async def extend(self, leases: Sequence[LeaseRef], *, lease_ms: int) -> list[Settlement]:
         checks.check_leases(leases)

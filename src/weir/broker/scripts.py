@@ -14,6 +14,7 @@ from functools import cache
 from importlib.resources import files
 
 from weir.broker import keys, layout, metrics
+from weir.telemetry import lives
 
 _INCLUDE = re.compile(r'^--- include "([a-z_]+)"$', re.MULTILINE)
 _LUA = files("weir.broker") / "lua"
@@ -29,6 +30,8 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "state_marks": layout.lua_state_marks,
     **{f"{record.name.lower()}_record": record.lua_block for record in layout.RECORDS},
     "emit": metrics.lua_block,
+    "emit_lives": metrics.lua_lives,
+    "life_layout": lives.lua_block,
 }
 
 VERBS = (

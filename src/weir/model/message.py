@@ -55,6 +55,8 @@ class LeaseRef:
     queue: QueueRef
     message_id: MessageId
     token: str
+    handler_ms: int | None = field(default=None, compare=False)
+    """How long the handler ran, as its worker measured it; told with the settlement, for the message's life."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from weir.errors import Misconfigured
 from weir.model.limits import MAX_NAME_BYTES
 from weir.telemetry.events import (
+    LIFE,
     MAX_EVENT_BYTES,
     QUEUE,
     WORKER,
@@ -42,6 +43,8 @@ class MetricDefinition:
     """One row per event in one table, with texts and without sums, instead of sums in tiers."""
     derived: tuple[tables.TierSet, ...] = ()
     """Further tiers that views fill from the landing table."""
+    holds_lives: bool = False
+    """Each event holds packed lives, and each life becomes a row."""
 
     @property
     def name(self) -> str:
@@ -72,7 +75,7 @@ class MetricDefinition:
     @property
     def plain_table(self) -> str:
         """The table of plain rows."""
-        return f"{self.name}_rows"
+        return tables.LIVES if self.holds_lives else f"{self.name}_rows"
 
     @property
     def bucket_ms(self) -> int:
@@ -88,7 +91,8 @@ def column_of(field: Field, aggregate: Aggregate) -> str:
 QUEUE_METRIC = MetricDefinition(kind=QUEUE, derived=(tables.ENVIRONMENTS,))
 WORKER_METRIC = MetricDefinition(kind=WORKER)
 WORKER_LAG_METRIC = MetricDefinition(kind=WORKER_LAG)
-DEFINITIONS: tuple[MetricDefinition, ...] = (QUEUE_METRIC, WORKER_METRIC, WORKER_LAG_METRIC)
+LIFE_METRIC = MetricDefinition(kind=LIFE, plain=True, holds_lives=True)
+DEFINITIONS: tuple[MetricDefinition, ...] = (QUEUE_METRIC, WORKER_METRIC, WORKER_LAG_METRIC, LIFE_METRIC)
 
 
 def by_name(definitions: Iterable[MetricDefinition]) -> dict[str, MetricDefinition]:

@@ -91,7 +91,10 @@ def kept_days(definition: MetricDefinition, retention: TierRetention) -> dict[st
         for each in definition.tier_sets
         for tier, days in zip(each.tiers, retention.by_step, strict=True)
     }
-    return summed | ({definition.plain_table: retention.by_step[_PLAIN_STEP]} if definition.plain else {})
+    if not definition.plain:
+        return summed
+    plain_days = tables.LIVES_KEPT_DAYS if definition.holds_lives else retention.by_step[_PLAIN_STEP]
+    return summed | {definition.plain_table: plain_days}
 
 
 def views_of(definition: MetricDefinition) -> tuple[MetricView, ...]:

@@ -1,4 +1,4 @@
-"""Turns events into landing rows that are not summed: one row per event, in stream order. Pure.
+"""Turns events into landing rows that are not summed, in stream order: one per event, or per life. Pure.
 
 A row is known by its shard and stream id, so a rebuild or a replay gives exactly the same rows.
 """
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from weir.pipeline.definition import MetricDefinition
 from weir.pipeline.landing import in_stream_order, landing_rows, stored_at, stored_sequence
+from weir.pipeline.life_rows import unfolded
 
 
 def rows_of(definition: MetricDefinition, events: pa.Table, *, rebuilt: bool = False) -> pa.Table:
@@ -31,4 +32,5 @@ def plain_rows(definition: MetricDefinition, events: pa.Table, *, rebuilt: bool 
     columns["last_sequence"] = stored_sequence(np.asarray(events["stream_sequence"].to_numpy(), np.uint64))
     columns["events"] = pa.array(np.ones(count, np.uint64))
     columns |= {field.name: events[field.name] for field in kind.fields_and_texts}
-    return pa.table(columns)
+    rows = pa.table(columns)
+    return unfolded(events, rows) if definition.holds_lives else rows

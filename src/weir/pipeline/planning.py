@@ -26,6 +26,12 @@ READ_TASK_EVENTS = 15_000
 JOIN_ROWS = 40_000
 
 
+NODE_BYTES = 4_096
+RECORD_BYTES = 128
+"""An event's share of a batch, of metrics whose entries hold many records: 400,000 events are then about
+300,000 lives, as many rows as a batch of any other metric has."""
+
+
 class StreamIds(IdProbe, Protocol):
     """The ids of one stream."""
 
@@ -41,6 +47,22 @@ class Bounds:
     max_events: int
     max_read_tasks: int
     read_task_events: int = READ_TASK_EVENTS
+    packed: frozenset[str] = frozenset()
+    """Metrics whose entries hold many records: each counts as the events that its bytes amount to."""
+
+    def weight(self, stream: Stream, tail: Tail) -> int:
+        """As how many events an entry of a stream counts."""
+        return entry_weight(tail) if stream[0] in self.packed else 1
+
+
+def entry_weight(tail: Tail) -> int:
+    """As how many events an entry counts, by its bytes: Redis keeps entries together in nodes of 4 kB."""
+    if not tail.nodes:
+        return 1
+    each = tail.length / tail.nodes
+    # An entry that fills a node alone may have up to 16 kB.
+    size = NODE_BYTES / each if each > 1.5 else 2 * NODE_BYTES
+    return max(1, round(size / RECORD_BYTES))
 
 
 def next_offset(
@@ -52,12 +74,19 @@ def next_offset(
     ]
     if not active:
         return start
-    share = shares({stream: tails[stream].length for stream in active}, max_events=bounds.max_events)
+    weights = {stream: bounds.weight(stream, tails[stream]) for stream in active}
+    work = {stream: tails[stream].length * weights[stream] for stream in active}
+    share = shares(work, max_events=bounds.max_events)
     portions = {
-        stream: _portion(start.position(stream), tails[stream], share=share[stream], ids=probe(stream))
+        stream: _portion(
+            start.position(stream),
+            tails[stream],
+            share=max(1, share[stream] // weights[stream]),
+            ids=probe(stream),
+        )
         for stream in active
     }
-    sizes = {stream: portion.size for stream, portion in portions.items()}
+    sizes = {stream: portion.size * weights[stream] for stream, portion in portions.items()}
     parts = parts_of(sizes, bounds)
     cut_ids = {stream: portions[stream].cut(count) for stream, count in parts.items() if count > 1}
     pieces = {stream: len(cut_ids.get(stream, ())) + 1 for stream in active}

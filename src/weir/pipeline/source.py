@@ -11,7 +11,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -149,6 +149,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_events=max_events,
             max_read_tasks=self._options.max_read_tasks,
             read_task_events=self._options.read_task_events,
+            packed=frozenset(name for name, one in self._options.definitions.items() if one.holds_lives),
         )
         end = self._retry(lambda: self._plan(begin, bounds), otherwise=begin)
         return end.as_json()
@@ -334,4 +335,4 @@ def settle_planned(options: SourceOptions) -> None:
 def _capped(tail: Tail, position: str) -> Tail:
     """The tail of the same stream without the entries after `position`."""
     last = min(tail.last_id, position, key=parse_id)
-    return Tail(length=tail.length, first_id=tail.first_id, last_id=last, dropped=tail.dropped)
+    return replace(tail, last_id=last)

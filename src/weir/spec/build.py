@@ -6,6 +6,7 @@ from weir.model.limits import MAX_PRIORITY
 from weir.spec.build_actions import read_action
 from weir.spec.build_schedules import read_schedule
 from weir.spec.build_webhooks import read_alert, read_channel, read_webhook
+from weir.spec.history import read_history
 from weir.spec.ir import (
     AppSpec,
     DeliveryPolicy,
@@ -14,7 +15,7 @@ from weir.spec.ir import (
     QueueSpec,
     Retention,
 )
-from weir.spec.read import Notes, SpecSection, label_of, named_blocks, open_block
+from weir.spec.read import MAX_NUMBER, Notes, SpecSection, label_of, named_blocks, open_block
 from weir.spec.spec_problems import nearest, one_of
 from weir.spec.syntax import Scalar, SyntaxEntry, ValueKind
 from weir.spec.types import TYPE_NAMES, is_type
@@ -51,11 +52,28 @@ def _queue(entry: SyntaxEntry, notes: Notes) -> QueueSpec:
         priority=default.priority if priority is None else priority,
         message_ttl_ms=section.duration_ms("message_ttl"),
         idempotency_window_ms=default.idempotency_window_ms if window is None else window,
+        history=_history(section, default.history),
         message_type=_message_type(section),
         action=read_action(section),
     )
     section.finish()
     return spec
+
+
+def _history(section: SpecSection, default: int) -> int:
+    """One in how many lives is kept: `all` is 1, `none` is 0."""
+    kinds = (ValueKind.WORD, ValueKind.STRING, ValueKind.SHARE)
+    value = section.scalar("history", kinds, expected="`all`, `none` or a share such as `1 in 10`")
+    if value is None:
+        return default
+    found = read_history(str(value.value))
+    if found is None:
+        section.notes.add(
+            f"`history` is {value.text or value.value}; expected `all`, `none` or a share from `1 in 2` to "
+            f"`1 in {MAX_NUMBER}`",
+            value.span,
+        )
+    return default if found is None else found
 
 
 def _retention(parent: SpecSection) -> Retention:

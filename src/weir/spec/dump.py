@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from weir.spec.history import history_text
 from weir.spec.ir import (
     Action,
     AlertSpec,
@@ -62,6 +63,7 @@ def dumped_queue(queue: QueueSpec) -> dict[str, Any]:
             "priority": queue.priority,
             "message_ttl_ms": queue.message_ttl_ms,
             "idempotency_window_ms": queue.idempotency_window_ms,
+            "history": None if queue.history == 1 else history_text(queue.history),
             **_action(queue.action),
         }
     )

@@ -105,6 +105,8 @@ class QueueSpec:
     """The priority of messages without one, from 0 to 9; 9 is served first."""
     message_ttl_ms: int | None = None
     idempotency_window_ms: int = DAY_MS
+    history: int = 1
+    """The lives of one in so many messages are kept: 1 keeps all, 0 none."""
     message_type: tuple[MessageField, ...] = ()
     action: Action | None = None
 

@@ -59,6 +59,7 @@ _WORDS = {
     "URL": "a URL",
     "OPERATOR": "a comparison",
     "MAYBE": "`?`",
+    "IN": "`in`",
     "$END": "the end of the file",
     "<END-OF-FILE>": "the end of the file",
 }
@@ -251,6 +252,10 @@ class _ToTree(Transformer[Token, SyntaxEntry]):
         items = tuple(part for part in rest if isinstance(part, Scalar))
         end = _span(rest[-1]) if isinstance(rest[-1], Token) else rest[-1].span
         return Listing(items, _across(items[0].span if items else end, end))
+
+    def share(self, part: Token, _: Token, whole: Token) -> Scalar:
+        text = f"{part} in {whole}"
+        return Scalar(ValueKind.SHARE, text, text, _across(_span(part), _span(whole)))
 
     def condition(self, metric: Token, operator: Token, threshold: Token) -> Condition:
         word = Scalar(ValueKind.WORD, str(metric), str(metric), _span(metric))

@@ -28,6 +28,7 @@ class ValueKind(Enum):
     NUMBER = "a number"
     DURATION = "a duration"
     FLAG = "true or false"
+    SHARE = "a share"
     URL = "a URL"
     TYPE = "a type"
     PATH = "a command"

@@ -27,10 +27,11 @@ REASONS = (
     "length does not match header",
     "dimension is not UTF-8",
     "dimension is empty",
+    "unreadable lives",
 )
 """Why an entry is not an event. A fault code is an index into this tuple; 0 means that it is an event."""
 
-_OK, _MISSING, _OVERSIZED, _TRUNCATED, _VERSION, _LENGTH, _NOT_UTF8, _EMPTY = range(len(REASONS))
+_OK, _MISSING, _OVERSIZED, _TRUNCATED, _VERSION, _LENGTH, _NOT_UTF8, _EMPTY, _LIVES = range(len(REASONS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,14 @@ class Decoded:
     events: pa.RecordBatch
     """`stream_ms`, `stream_sequence`, the dimensions (dictionaries), the fields, texts and samples."""
     codes: NDArray[np.uint8]
+
+    def without_lives(self, broken: NDArray[np.bool_]) -> Decoded:
+        """The same with those events set aside whose lives cannot be read."""
+        if not broken.any():
+            return self
+        codes = self.codes.copy()
+        codes[np.flatnonzero(codes == _OK)[broken]] = _LIVES
+        return Decoded(events=self.events.filter(pa.array(~broken)), codes=codes)
 
 
 def decode(kind: EventKind, entries: Entries) -> Decoded:

@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from weir.telemetry.lives import LIFE_BYTES
+
 STREAM_FIELD = "e"
 """The one field of a stream entry; its value is the packed event."""
 
@@ -272,4 +274,19 @@ WORKER_LAG = EventKind(
     ),
 )
 
-CATALOGUE: tuple[EventKind, ...] = (QUEUE, WORKER, WORKER_LAG)
+LIFE = EventKind(
+    name="life",
+    dimensions=QUEUE.dimensions,
+    fields=(
+        _count("lives", "Messages that ended and whose lives this entry holds."),
+        _odometer("lives_total", "Lifetime total of `lives`."),
+    ),
+    texts=(
+        TextField(
+            name="records", max_bytes=LIFE_BYTES, binary=True, doc="The packed lives; see `telemetry.lives`."
+        ),
+    ),
+    doc="The lives of messages that one broker call ended in one queue; several entries if they are many.",
+)
+
+CATALOGUE: tuple[EventKind, ...] = (QUEUE, WORKER, WORKER_LAG, LIFE)

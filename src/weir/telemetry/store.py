@@ -45,6 +45,8 @@ class Tail:
     last_id: str
     dropped: int | None
     """How many entries were ever removed; None before Redis 7, which does not count them."""
+    nodes: int = 0
+    """In how many pieces of memory Redis keeps them; 0 if it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,6 +312,7 @@ def _tail(reply: Any) -> Tail | None:
         first_id=reply["first-entry"][0].decode(),
         last_id=reply["last-entry"][0].decode(),
         dropped=None if added is None else added - reply["length"],
+        nodes=reply.get("radix-tree-keys", 0),
     )
 
 

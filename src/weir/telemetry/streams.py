@@ -1,6 +1,7 @@
 """The keys of the metric streams, where events wait for the pipeline: one Redis Stream per metric and shard.
 
     weir:{shard-3}:metrics:queue     events of the metric `queue`, shard 3
+    weir:{shard-3}:metrics:life      the lives of messages that ended, shard 3
     weir:{shard-3}:metrics:worker    events of the metric `worker`, shard 3
     weir:{shard-3}:metrics_switch    whether metrics are off in shard 3; see `switch`
 
@@ -33,7 +34,12 @@ def hash_tag(shard: int) -> str:
 
 def stream_key(metric: str, shard: int) -> str:
     """The stream that holds the events of one metric and shard."""
-    return f"weir:{hash_tag(shard)}:metrics:{metric}"
+    return f"weir:{hash_tag(shard)}:{metric_part(metric)}"
+
+
+def metric_part(metric: str) -> str:
+    """The last part of the key of a metric's stream."""
+    return f"metrics:{metric}"
 
 
 def switch_key(shard: int) -> str:

@@ -32,6 +32,7 @@ from weir.errors import Conflict, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, new_id
 from weir.model.limits import MAX_BATCH, MAX_PAYLOAD_BYTES
+from weir.model.lives import Life
 from weir.model.message import (
     DeadMessage,
     Delivery,
@@ -50,10 +51,11 @@ from weir.telemetry.codec import MetricEvent
 from weir.telemetry.events import QueueOperation
 from weir.testing.memory_events import queue_event
 from weir.testing.memory_gates import MemoryGates
+from weir.testing.memory_lives import life_of
 from weir.testing.memory_messages import MemoryMessages
 from weir.testing.memory_queue import MemoryCounts, QueueModel
 from weir.testing.memory_turns import MemoryTurns
-from weir.testing.memory_waits import EnvironmentLogs
+from weir.testing.memory_waits import EnvironmentLogs, WaitLogs
 
 HEARTBEAT_MS = 5_000
 MAX_SHARE = 16
@@ -64,7 +66,7 @@ _Step = Callable[[QueueModel, _T, int, MemoryCounts], Settlement]
 
 
 class MemoryBroker(MemoryMessages):
-    """A `Broker` in memory. `events` records what the Redis broker would append to its stream."""
+    """A `Broker` in memory. `events` and `lives` record what the Redis broker would append to its streams."""
 
     def __init__(
         self,
@@ -88,6 +90,7 @@ class MemoryBroker(MemoryMessages):
         self._touched: dict[QueueRef, int] = {}
         self._changed = asyncio.Event()
         self.events: list[MetricEvent] = []
+        self.lives: list[Life] = []
 
     @property
     def shards(self) -> int:
@@ -472,6 +475,9 @@ class MemoryBroker(MemoryMessages):
         for dead in model.outbox:
             outbox[dead.message_id] = dead
         model.outbox.clear()
+        logs = WaitLogs(queue=model.logs, environment=self._logs[model.ref.scope])
+        self.lives += (life_of(ended, logs.parts) for ended in model.ended)
+        model.ended.clear()
         self._refresh(model)
         if counts or always:
             self._touched[model.ref] = self._clock.now_ms()

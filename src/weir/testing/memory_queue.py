@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from weir.model.handling import error_text
 from weir.model.ids import MessageId
 from weir.model.inspection import Touched
+from weir.model.lives import AttemptEnd, LifeAttempt, LifeOutcome
 from weir.model.message import (
     DeadMessage,
     DeathReason,
@@ -28,6 +29,7 @@ from weir.model.message import (
 from weir.model.names import QueueRef
 from weir.spec.ir import Ordering, QueueSpec
 from weir.telemetry.events import QUEUE_COUNTERS
+from weir.testing.memory_lives import EndedMessage, attempt, keeps_life
 from weir.testing.memory_waits import MessagePhase, QueueLogs
 
 
@@ -35,6 +37,7 @@ from weir.testing.memory_waits import MessagePhase, QueueLogs
 class Lease:
     token: str
     consumer: str
+    from_ms: int
     until_ms: int
 
 
@@ -56,6 +59,10 @@ class WaitingEntry:
     error: str = ""
     phases: list[tuple[int, MessagePhase]] = field(default_factory=list)
     """What it did since when."""
+    past_attempts: list[LifeAttempt] = field(default_factory=list)
+    first_available_at_ms: int = 0
+    blocked_by_id: MessageId | None = None
+    """The former head of its key, whose end made it the head."""
 
 
 @dataclass(slots=True)
@@ -86,6 +93,10 @@ class QueueModel:
         """Whether this call moved a waiting message; the broker sets it back."""
         self.outbox: list[DeadMessage] = []
         """What died in this call; the broker carries it to the shard's outbox."""
+        self.ended: list[EndedMessage] = []
+        """What ended in this call, as far as its life is kept; the broker writes the lives down."""
+        self._former_heads: dict[tuple[str, str], MessageId] = {}
+        """The heads that ended since the last `note`, by their ordering key."""
         self._sequence = 0
         self._seen: dict[str, tuple[str, bytes, int]] = {}
         self._revoked: dict[tuple[str, str], int] = {}
@@ -218,6 +229,7 @@ class QueueModel:
             priority=self.spec.priority if message.priority is None else message.priority,
             enqueued_at_ms=now,
             available_at_ms=available,
+            first_available_at_ms=available,
             expires_at_ms=available + span,
         )
         self.entries[message.id] = entry
@@ -244,6 +256,8 @@ class QueueModel:
             for entry in self.heads():
                 if entry.phases[-1][1] is MessagePhase.BLOCKED:
                     entry.phases.append((now, MessagePhase.FREE))
+                    entry.blocked_by_id = self._former_heads.get(self._order_key(entry))
+        self._former_heads.clear()
 
     # out
 
@@ -259,7 +273,7 @@ class QueueModel:
                 self._expire(entry, now, counts)
                 continue
             until = now + (lease_ms or self.spec.delivery.lease_ms)
-            entry.lease = Lease(token=token, consumer=consumer, until_ms=until)
+            entry.lease = Lease(token=token, consumer=consumer, from_ms=now, until_ms=until)
             entry.ready = False
             entry.attempts += 1
             entry.phases.append((now, MessagePhase.LEASED))
@@ -297,7 +311,7 @@ class QueueModel:
         entry = self.held(ref, now)
         if entry is None:
             return Settlement.LAPSED
-        del self.entries[entry.message.id]
+        self._end(entry, now, LifeOutcome.ACKED, lease_end=AttemptEnd.ACKED, handler_ms=ref.handler_ms)
         self.count(counts, "acked")
         return Settlement.DONE
 
@@ -314,10 +328,11 @@ class QueueModel:
             return Settlement.LAPSED
         entry.error = error_text(failure.error) or entry.error
         if entry.attempts >= self.spec.delivery.max_attempts:
-            self._die(entry, now, DeathReason.ATTEMPTS)
+            self._die(entry, now, DeathReason.ATTEMPTS, AttemptEnd.FAILED, failure.lease.handler_ms)
             self.count(counts, "dead")
             return Settlement.DEAD
         delay = self._backoff(entry.attempts, chance) if failure.delay_ms is None else failure.delay_ms
+        entry.past_attempts += self._attempts_now(entry, now, AttemptEnd.FAILED)
         entry.lease = None
         entry.phases.append((now, MessagePhase.BACKOFF))
         entry.available_at_ms = now + delay
@@ -334,13 +349,66 @@ class QueueModel:
         if entry is None:
             return Settlement.LAPSED
         entry.error = error_text(failure.error) or entry.error
-        self._die(entry, now, DeathReason.REJECTED)
+        self._die(entry, now, DeathReason.REJECTED, AttemptEnd.REJECTED, failure.lease.handler_ms)
         self.count(counts, "dead")
         return Settlement.DONE
 
-    def _die(self, entry: WaitingEntry, now: int, reason: DeathReason) -> None:
+    def _attempts_now(self, entry: WaitingEntry, now: int, end: AttemptEnd) -> list[LifeAttempt]:
+        """The attempt that ends now, if it is leased; one whose lease is over ended with that."""
+        lease = entry.lease
+        if lease is None:
+            return []
+        over = lease.until_ms <= now
+        ended = min(lease.until_ms, now)
+        return [attempt(lease.from_ms, ended, AttemptEnd.LAPSED if over else end, lease.consumer)]
+
+    def _end(
+        self,
+        entry: WaitingEntry,
+        now: int,
+        outcome: LifeOutcome,
+        *,
+        reason: DeathReason | None = None,
+        lease_end: AttemptEnd = AttemptEnd.CANCELLED,
+        handler_ms: int | None = None,
+    ) -> None:
+        """Remove a message for good, and note its life if the queue keeps it."""
         message = entry.message
+        last = self._attempts_now(entry, now, lease_end)
+        if keeps_life(self.spec.history, message.id):
+            self.ended.append(
+                EndedMessage(
+                    queue=self.ref,
+                    message=message,
+                    outcome=outcome,
+                    reason=reason,
+                    enqueued_at_ms=entry.enqueued_at_ms,
+                    first_available_at_ms=entry.first_available_at_ms,
+                    ended_at_ms=now,
+                    priority=entry.priority,
+                    attempts=entry.attempts,
+                    past_attempts=tuple(entry.past_attempts),
+                    last_attempt=last[0] if last else None,
+                    handler_ms=handler_ms,
+                    phases=tuple(self.phases_of(entry, now)),
+                    blocked_by_id=entry.blocked_by_id,
+                )
+            )
+        if entry.sequence is not None and entry.phases[-1][1] is not MessagePhase.BLOCKED:
+            self._former_heads[self._order_key(entry)] = message.id
         del self.entries[message.id]
+
+    def _die(
+        self,
+        entry: WaitingEntry,
+        now: int,
+        reason: DeathReason,
+        lease_end: AttemptEnd = AttemptEnd.LAPSED,
+        handler_ms: int | None = None,
+    ) -> None:
+        message = entry.message
+        outcome = LifeOutcome.EXPIRED if reason is DeathReason.EXPIRED else LifeOutcome.DEAD
+        self._end(entry, now, outcome, reason=reason, lease_end=lease_end, handler_ms=handler_ms)
         self.outbox.append(
             DeadMessage(
                 queue=self.ref,
@@ -411,9 +479,10 @@ class QueueModel:
             entry.phases.append((now, MessagePhase.BACKOFF if entry.attempts > 0 else MessagePhase.SCHEDULED))
 
     def cancel(self, message_id: str, now: int, counts: MemoryCounts) -> Touched:
-        entry = self.entries.pop(message_id, None)
+        entry = self.entries.get(message_id)
         if entry is None:
             return Touched.GONE
+        self._end(entry, now, LifeOutcome.CANCELLED)
         self.count(counts, "cancelled")
         lease = entry.lease
         if lease is None or lease.until_ms <= now:
@@ -458,6 +527,7 @@ class QueueModel:
             self._die(entry, now, DeathReason.LAPSED)
             self.count(counts, "dead")
             return
+        entry.past_attempts += self._attempts_now(entry, now, AttemptEnd.LAPSED)
         entry.lease = None
         entry.available_at_ms = lease.until_ms
         self._make_ready(entry, lease.until_ms)

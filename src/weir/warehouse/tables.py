@@ -25,6 +25,9 @@ with rows from before and after it has the minimum and the mean of the later one
 `metric_gaps` holds the spans that are unknown, by metric and shard, and their kinds; an environment's shard
 is `model.shards.shard_of`. Environments have counters, waits, `max_environment_*` (minimum and sum of length
 and running too), `max_oldest_age_ms` and a `last` of the three environment gauges.
+
+`message_lives` has a row per message that ended (`model.lives`), in the order of queue and end. Skip indexes
+find a row by its id or key. `life_ledger` and `life_losses` are the accounts of the audit of lives.
 """
 
 from __future__ import annotations
@@ -90,6 +93,10 @@ WORKER_LAGS = tier_set("worker_lag_metrics", "worker_id", "organization", "proje
 BUCKET_MS = STEPS_MS["5s"]
 """The width of a landing row's bucket: that of the finest tier."""
 
+LIVES = "message_lives"
+LIVES_KEPT_DAYS = 30
+LIFE_LEDGER = "life_ledger"
+LIFE_LOSSES = "life_losses"
 LEDGER = "queue_ledger"
 LOSSES = "queue_losses"
 OFFSETS = "ingest_offsets"

@@ -25,6 +25,7 @@ from weir.errors import Conflict
 from weir.model.message import QueueState
 from weir.model.names import QueueRef
 from weir.spec.dead_letters import check_dead_letter_queue
+from weir.spec.history import history_text, read_history
 from weir.spec.ir import DeliveryPolicy, QueueSpec, Retention
 
 router = APIRouter(prefix="/api/v1/queues", tags=["queues"])
@@ -141,6 +142,7 @@ def _spec(ref: QueueRef, body: QueueBody, *, known: QueueDefinition | None) -> Q
         priority=body.priority,
         message_ttl_ms=body.message_ttl_ms,
         idempotency_window_ms=body.idempotency_window_ms,
+        history=read_history(body.history) or 0,
         retention=Retention(**body.retention.model_dump()),
         delivery=replace(before.delivery, **body.delivery.model_dump()),
     )
@@ -153,6 +155,7 @@ def _body(spec: QueueSpec) -> QueueBody:
         priority=spec.priority,
         message_ttl_ms=spec.message_ttl_ms,
         idempotency_window_ms=spec.idempotency_window_ms,
+        history=history_text(spec.history),
         retention=RetentionBody(max_age_ms=spec.retention.max_age_ms, max_depth=spec.retention.max_depth),
         delivery=_delivery(spec.delivery),
     )

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+)
 
 from weir.api.schemas.shared import Count, Delay, Name, Schema, Span
 from weir.model.durations import DAY_MS
 from weir.model.limits import MAX_LEASE_MS, MAX_PRIORITY, MAX_SPAN_MS
+from weir.spec.history import history_text, read_history
 from weir.spec.ir import DEFAULT_MAX_AGE_MS, DeliveryPolicy, Ordering, QueueSpec
 
 _DELIVERY = DeliveryPolicy()
@@ -41,6 +52,12 @@ class DeliveryBody(Schema):
     )
 
 
+def _known_history(text: str) -> str:
+    if read_history(text) is None:
+        raise ValueError("expected `all`, `none` or a share such as `1 in 10`")
+    return text
+
+
 class QueueBody(Schema):
     """The promises of a queue; a member that is left out has its default."""
 
@@ -62,6 +79,11 @@ class QueueBody(Schema):
     )
     message_ttl_ms: Span | None = None
     idempotency_window_ms: Annotated[StrictInt, Field(ge=0, le=MAX_SPAN_MS)] = _QUEUE.idempotency_window_ms
+    history: Annotated[StrictStr, AfterValidator(_known_history)] = Field(
+        default=history_text(_QUEUE.history),
+        description="Whose lives are kept when they end: `all`, `none`, or a share such as `1 in 10`.",
+        examples=["1 in 10"],
+    )
     retention: RetentionBody = RetentionBody()
     delivery: DeliveryBody = DeliveryBody()
 

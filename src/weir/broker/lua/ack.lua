@@ -1,5 +1,6 @@
 -- ack: done; remove the messages for good.
--- ARGV  7… for each queue its ident and the leases, each id (16 bytes) and token (16 bytes)
+-- ARGV  7… for each queue its ident, the leases, each id (16 bytes) and token (16 bytes), and the times of their handlers plus
+--       1 (4 bytes each, 0: not told; '' if none is told)
 -- Reply {'ok', one letter a lease: d done, l lapsed} | {'stale'}
 --- include "call"
 --- include "clock"
@@ -14,6 +15,7 @@
 --- include "let_go"
 --- include "drop_bodies"
 --- include "release"
+--- include "end_acked"
 --- include "tally"
 --- include "finish"
 local before = recorded()
@@ -22,17 +24,21 @@ if before then return {'ok', before} end
 local now = clock()
 allow_draining()
 local answers, MEMBER_SIZE = {}, struct.size(MEMBER)
-for at = FIRST_ARGUMENT, #ARGV, 2 do
-  local q, items = load_queue(ARGV[at]), ARGV[at + 1]
+for at = FIRST_ARGUMENT, #ARGV, 3 do
+  local q, items, told = load_queue(ARGV[at]), ARGV[at + 1], ARGV[at + 2]
   if not q then
     answers[#answers + 1] = string.rep('l', #items / 32)
   else
     advance(q, now)
     local leases, ids = held(q, now, items, 32)
-    local done, letters, order_keys = {}, {}, {}
+    local done, letters, order_keys, ending, handlers = {}, {}, {}, {}, {}
     for i, lease in ipairs(leases) do
       if lease then
-        done[#done + 1] = ids[i]
+        done[#done + 1], ending[#done + 1] = ids[i], lease
+        if told ~= '' then
+          local handler = struct.unpack('>I4', told, 4 * i - 3)
+          handlers[#done] = handler > 0 and handler or nil
+        end
         if q.ordered then
           local _, _, _, member = open_lease(lease)
           order_keys[#order_keys + 1] = string.sub(member, MEMBER_SIZE + 1)
@@ -41,9 +47,10 @@ for at = FIRST_ARGUMENT, #ARGV, 2 do
       letters[i] = lease and 'd' or 'l'
     end
     if #done > 0 then
+      end_acked(q, now, done, ending, order_keys, handlers)
       let_go(q, done)
       drop_bodies(q, done)
-      release(q, order_keys, now)
+      release(q, order_keys, now, done)
       local counts = {}
       tally(q, counts, 'acked', #done)
       finish(q, 'ack', counts, {}, now)

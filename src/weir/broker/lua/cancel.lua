@@ -18,6 +18,7 @@
 --- include "drop_bodies"
 --- include "release"
 --- include "alarm"
+--- include "end_life"
 --- include "tally"
 --- include "finish"
 local ident, blob = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1]
@@ -30,18 +31,23 @@ if not q then return {'unknown'} end
 local now = clock()
 allow_draining()
 advance(q, now)
-local letters, cancelled, leased, revoked, order_keys, bytes = {}, {}, {}, {}, {}, 0
+local letters, cancelled, leased, revoked, order_keys, heads, bytes = {}, {}, {}, {}, {}, {}, 0
 local done = {}
 for at = 1, #blob, 16 do
   local id = string.sub(blob, at, at + 15)
   local lease = not done[id] and redis.call('HGET', q.key.leases, id)
   local letter = 'g'
   if lease then
-    local deadline, token, _, member = open_lease(lease)
+    local deadline, token, consumer, member, handed_out, origin = open_lease(lease)
     leased[#leased + 1] = id
-    order_keys[#order_keys + 1] = string.sub(member, struct.size(MEMBER) + 1)
+    order_keys[#order_keys + 1], heads[#heads + 1] = string.sub(member, struct.size(MEMBER) + 1), id
+    local lapsed = deadline <= now
+    end_life(q, now, {
+      id = id, member = member, outcome = ENDED.cancelled, handed_out = handed_out, consumer = consumer, origin = origin,
+      at = math.min(deadline, now), how = lapsed and ATTEMPT.lapsed or ATTEMPT.cancelled,
+    })
     letter = 'd'
-    if deadline > now then
+    if not lapsed then
       letter = 'r'
       revoked[#revoked + 1] = deadline
       revoked[#revoked + 1] = id .. token
@@ -56,7 +62,8 @@ for at = 1, #blob, 16 do
     if waited then
       letter = 'd'
       local _, _, _, _, _, _, _, rest = struct.unpack(MEMBER, member)
-      if headed then order_keys[#order_keys + 1] = string.sub(member, rest) end
+      if headed then order_keys[#order_keys + 1], heads[#heads + 1] = string.sub(member, rest), id end
+      end_life(q, now, {id = id, member = member, outcome = ENDED.cancelled, where = waited})
     elseif unindexed then
       letter = 'u'
     end
@@ -71,7 +78,7 @@ if #cancelled > 0 then
   let_go(q, leased)
   if #revoked > 0 then redis.call('ZADD', q.key.revoked, unpack(revoked)) end
   drop_bodies(q, cancelled)
-  release(q, order_keys, now)
+  release(q, order_keys, now, heads)
   local counts = {}
   tally(q, counts, 'cancelled', #cancelled)
   finish(q, 'cancel', counts, {}, now)

@@ -11,17 +11,22 @@
 --- include "open_lease"
 --- include "release"
 --- include "bury"
+--- include "end_life"
 --- include "tally"
 local before = recorded()
 if before == 'stale' then return {'stale'} end
 if before then return {'ok', before} end
 local now = clock()
 allow_draining()
-local function step(q, lease, error, _, _, counts)
-  local _, _, _, member = open_lease(lease)
+local function step(q, lease, error, _, _, counts, handler)
+  local _, _, consumer, member, handed_out, origin = open_lease(lease)
   local _, id, attempts, enqueued, _, _, priority, rest = struct.unpack(MEMBER, member)
+  end_life(q, now, {
+    id = id, member = member, outcome = ENDED.dead, reason = DIED.rejected + 1, handler = handler, handed_out = handed_out,
+    consumer = consumer, origin = origin, at = now, how = ATTEMPT.rejected,
+  })
   bury(q, now, id, attempts, enqueued, priority, DIED.rejected, error)
-  release(q, {string.sub(member, rest)}, now)
+  release(q, {string.sub(member, rest)}, now, {id})
   tally(q, counts, 'dead', 1)
   return 'd'
 end

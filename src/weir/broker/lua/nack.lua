@@ -16,6 +16,8 @@
 --- include "postpone"
 --- include "release"
 --- include "bury"
+--- include "note_attempt"
+--- include "end_life"
 --- include "tally"
 local before = recorded()
 if before == 'stale' then return {'stale'} end
@@ -23,13 +25,17 @@ if before then return {'ok', before} end
 local now = clock()
 allow_draining()
 local answer = {'ok', ''}
-local function step(q, lease, error, delay, chance, counts)
-  local _, _, _, member, handed_out = open_lease(lease)
+local function step(q, lease, error, delay, chance, counts, handler)
+  local _, _, consumer, member, handed_out, origin = open_lease(lease)
   local sequence, id, attempts, enqueued, _, expires, priority, rest = struct.unpack(MEMBER, member)
   local order_key = string.sub(member, rest)
   if attempts >= q.max_attempts then
+    end_life(q, now, {
+      id = id, member = member, outcome = ENDED.dead, reason = DIED.attempts + 1, handler = handler, handed_out = handed_out,
+      consumer = consumer, origin = origin, at = now, how = ATTEMPT.failed,
+    })
     bury(q, now, id, attempts, enqueued, priority, DIED.attempts, error)
-    release(q, {order_key}, now)
+    release(q, {order_key}, now, {id})
     tally(q, counts, 'dead', 1)
     return 'x'
   end
@@ -41,6 +47,7 @@ local function step(q, lease, error, delay, chance, counts)
   local stands = pack_place(q, sequence, attempts, enqueued, now + delay, expires, priority)
   postpone(q, id, stands, attempts, now + delay, expires, order_key)
   local w = end_lease(q, id, member, handed_out, now)
+  note_attempt(q, w, id, handed_out, now, ATTEMPT.failed, consumer)
   redis.call('HSET', q.key.places, id, note_wait(stands, order_key, w))
   tally(q, counts, 'nacked', 1)
   answer[#answer + 1] = delay

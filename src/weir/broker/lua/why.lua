@@ -16,6 +16,7 @@
 --- include "place_of_body"
 --- include "end_lease"
 --- include "wait_until"
+--- include "settle_wait"
 local ident, id = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1]
 local q = load_queue(ident)
 if not q then return {'unknown'} end
@@ -48,20 +49,8 @@ else
   w = wait_until(q, id, member, where, now)
 end
 local _, _, _, enqueued = struct.unpack('>I8c16I4I8', member)
-if w.starts then
-  -- It could be handed out from the start, and its body says how the clocks stood then.
-  local _, start = place_of_body(body)
-  if start then
-    local p, l, e, u, n = struct.unpack(READINGS, start)
-    w.p, w.q, w.e, w.u, w.n = w.p - p, w.q - l, w.e - e, w.u - u, w.n - (n - UNKNOWN_BIAS)
-  else
-    -- What no other part explains is not known.
-    w.p, w.q, w.e, w.u = 0, 0, 0, 0
-    w.n = math.max(0, now - enqueued - w.leased - w.scheduled - w.backoff - w.blocked)
-  end
-end
--- Less than nothing only if the server's time went back.
-for _, part in ipairs({'p', 'q', 'e', 'u', 'n'}) do w[part] = math.max(0, w[part]) end
+local _, start = place_of_body(body)
+settle_wait(w, start, enqueued, now)
 return {
   'ok', state, enqueued, now, w.scheduled, w.backoff, w.blocked, w.p, w.q, w.e, w.u, w.n, w.leased,
   #behind == 16 and behind or '',

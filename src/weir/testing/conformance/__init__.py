@@ -5,7 +5,8 @@
         def broker(self, manual_clock): return MyBroker(clock=manual_clock)
 
 The module of the subclass needs a `manual_clock` fixture (a clock that only moves when it is told to), from
-which the broker takes its time, and an `environment` fixture (a new `EnvironmentRef` per test).
+which the broker takes its time, an `environment` fixture (a new `EnvironmentRef` per test), and a fixture
+`read_lives`: an async function that returns the lives (`Life`) of a queue's messages, in order of their ends.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from weir.testing.conformance.capacity import CapacityPromises
 from weir.testing.conformance.deaths import Deaths
 from weir.testing.conformance.gates import GatePromises
 from weir.testing.conformance.leases import Leases
+from weir.testing.conformance.lives import LifePromises
 from weir.testing.conformance.looking import Looking
 from weir.testing.conformance.order import Order
 from weir.testing.conformance.reasons import Reasons
@@ -33,6 +35,7 @@ class BrokerConformance(
     GatePromises,
     Waiting,
     Accounts,
+    LifePromises,
     Looking,
     Touching,
     Reasons,

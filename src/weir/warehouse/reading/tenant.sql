@@ -272,3 +272,65 @@ FROM {drift_table:Identifier} AS q FINAL
 WHERE $TENANT AND drift > 0
 ORDER BY drift DESC, queue
 LIMIT {limit:UInt32}
+
+-- part: LIFE
+    queue,
+    message_id,
+    key,
+    toUInt8(outcome) AS outcome,
+    toUInt8(reason) AS reason,
+    toUnixTimestamp64Milli(enqueued_at) AS enqueued_ms,
+    toUnixTimestamp64Milli(available_at) AS available_ms,
+    toUnixTimestamp64Milli(handed_out_at) AS handed_out_ms,
+    toUnixTimestamp64Milli(ended_at) AS ended_ms,
+    priority,
+    attempts,
+    arrayMap(at -> toUnixTimestamp64Milli(at), attempt_started_at) AS attempt_started_ms,
+    arrayMap(at -> toUnixTimestamp64Milli(at), attempt_ended_at) AS attempt_ended_ms,
+    arrayMap(word -> toUInt8(word), attempt_end) AS attempt_end,
+    attempt_consumer,
+    handler_ms,
+    leased_ms,
+    scheduled_ms,
+    backoff_ms,
+    blocked_ms,
+    paused_ms,
+    queue_limit_ms,
+    environment_limit_ms,
+    unasked_ms,
+    turn_ms,
+    unknown_ms,
+    blocked_by_id,
+    payload_bytes
+
+-- name: life_by_id
+-- The newest life of one message. The skip index finds the few granules that may hold its id.
+SELECT
+$LIFE
+FROM {table:Identifier} AS t
+WHERE $TENANT AND t.message_id = {message_id:UUID}
+ORDER BY t.ended_at DESC
+LIMIT 1
+
+-- name: lives_of_key
+-- Lives of the messages with one key, in one queue or in all, those that ended last first, behind a place.
+SELECT
+$LIFE
+FROM {table:Identifier} AS t
+WHERE $TENANT AND t.key = {key:String} AND (empty({queue:String}) OR t.queue = {queue:String})
+    AND (t.ended_at, t.message_id) < (fromUnixTimestamp64Milli({before_ms:Int64}, 'UTC'), {before_id:UUID})
+ORDER BY t.ended_at DESC, t.message_id DESC
+LIMIT {limit:UInt32}
+
+-- name: lives_of_queue
+-- Lives of one queue that ended in a span, last first, behind a place.
+SELECT
+$LIFE
+FROM {table:Identifier} AS t
+WHERE $TENANT AND t.queue = {queue:String}
+    AND t.ended_at >= fromUnixTimestamp64Milli({from_ms:Int64}, 'UTC')
+    AND t.ended_at < fromUnixTimestamp64Milli({to_ms:Int64}, 'UTC')
+    AND (empty({outcomes:Array(String)}) OR has({outcomes:Array(String)}, toString(t.outcome)))
+    AND (t.ended_at, t.message_id) < (fromUnixTimestamp64Milli({before_ms:Int64}, 'UTC'), {before_id:UUID})
+ORDER BY t.ended_at DESC, t.message_id DESC
+LIMIT {limit:UInt32}

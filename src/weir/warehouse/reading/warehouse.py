@@ -10,6 +10,7 @@ from weir.warehouse.reading.audits import PastAuditReader
 from weir.warehouse.reading.digests import DigestReader
 from weir.warehouse.reading.flows import FlowReader
 from weir.warehouse.reading.freshness import FreshnessReader, GapReader, Tails, TrustReader
+from weir.warehouse.reading.lives import LifeReader
 from weir.warehouse.reading.periods import DEFAULT_RETENTION_MS, Resolution
 from weir.warehouse.reading.queues import HistoryReader
 from weir.warehouse.reading.rates import RateReader
@@ -38,6 +39,7 @@ class Warehouse:
     rates: RateReader
     flows: FlowReader
     audits: PastAuditReader
+    lives: LifeReader
 
     async def aclose(self) -> None:
         await self.reader.aclose()
@@ -77,5 +79,6 @@ def open_warehouse(
         windows=windows,
         flows=flows,
         audits=PastAuditReader(reader),
+        lives=LifeReader(reader),
         rates=RateReader(windows, freshness, shards=shards),
     )

@@ -5,9 +5,9 @@
 -- How many messages died in this call.
 local deaths = {count = 0}
 -- Write a message to the shard's outbox of the dead, then remove what is left of it in the queue.
--- `reason` is one of `DIED`.
-local function bury(q, now, id, attempts, enqueued, priority, reason, error)
-  local body = redis.call('HGET', q.key.bodies, id) or string.rep('\0', 6)
+-- `reason` is one of `DIED`; `body` is read if it is not at hand.
+local function bury(q, now, id, attempts, enqueued, priority, reason, error, body)
+  body = body or redis.call('HGET', q.key.bodies, id) or string.rep('\0', 6)
   local dead = pack_dead({
     ident_size = #q.ident, attempts = attempts, max_attempts = q.max_attempts, reason = reason,
     enqueued = enqueued, died = now, priority = priority, error_size = #error,

@@ -27,9 +27,9 @@ local function failures(at, now, operation, step)
         from = start + size
         letters[i] = 'l'
         if lease then
-          local _, _, delay, chance = struct.unpack(FAILURE, items, (i - 1) * stride + 1)
+          local _, _, delay, chance, handler = struct.unpack(FAILURE, items, (i - 1) * stride + 1)
           if error == '' then error = redis.call('HGET', q.key.errors, ids[i]) or '' end
-          letters[i] = step(q, lease, error, delay - 1, chance / 4294967296, counts)
+          letters[i] = step(q, lease, error, delay - 1, chance / 4294967296, counts, handler)
         end
       end
       if #done > 0 then finish(q, operation, counts, {}, now) end

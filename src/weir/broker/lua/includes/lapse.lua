@@ -8,6 +8,8 @@
 --- include "place"
 --- include "release"
 --- include "bury"
+--- include "note_attempt"
+--- include "end_life"
 -- Return messages whose lease lapsed, or bury them after their last attempt. At most `bound`.
 local function lapse(q, now, counts, bound)
   local ids = redis.call('ZRANGEBYSCORE', q.key.deadlines, '-inf', now, 'LIMIT', 0, bound)
@@ -17,17 +19,22 @@ local function lapse(q, now, counts, bound)
   redis.call('HDEL', q.key.leases, unpack(ids))
   local places = {}
   for i, id in ipairs(ids) do
-    local deadline, _, consumer, member, handed_out = open_lease(leases[i])
+    local deadline, _, consumer, member, handed_out, origin = open_lease(leases[i])
     local sequence, _, attempts, enqueued, _, expires, priority, rest = struct.unpack(MEMBER, member)
     local order_key = string.sub(member, rest)
     q.running = q.running - 1
     if attempts >= q.max_attempts then
       local error = redis.call('HGET', q.key.errors, id) or ('the lease of `' .. consumer .. '` lapsed')
+      end_life(q, now, {
+        id = id, member = member, outcome = ENDED.dead, reason = DIED.lapsed + 1, handed_out = handed_out,
+        consumer = consumer, origin = origin, at = deadline, how = ATTEMPT.lapsed,
+      })
       bury(q, now, id, attempts, enqueued, priority, DIED.lapsed, error)
-      release(q, {order_key}, now)
+      release(q, {order_key}, now, {id})
       tally(q, counts, 'dead', 1)
     else
       local w = end_lease(q, id, member, handed_out, deadline)
+      note_attempt(q, w, id, handed_out, deadline, ATTEMPT.lapsed, consumer)
       free_wait(q, w, deadline)
       local stands =
         pack_place(q, q.ordered and sequence or nil, attempts, enqueued, deadline, expires, priority)

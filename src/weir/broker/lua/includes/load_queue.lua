@@ -1,5 +1,6 @@
 --- include "call"
 --- include "keys"
+--- include "mark"
 --- include "default_priority"
 --- include "promises_record"
 --- include "state_record"
@@ -11,11 +12,12 @@ local function load_queue(ident)
   local stored = redis.call('HMGET', keys.base, 'c', 'state', 'paused', 'popped')
   if not stored[1] then return nil end
   local q = {ident = ident, key = keys, paused = stored[3] == '1', version_0 = not stored[2]}
+  q.version = q.version_0 and 0 or string.byte(stored[2]) - MARK
   q.older = q.version_0 or string.byte(stored[2]) ~= STATE_MARK
   unpack_promises(q, stored[1])
   unpack_state(q, stored[2] or redis.call('HGET', keys.base, 's'))
   q.sequence_before = q.sequence
-  q.history = q.older and '' or string.sub(stored[2], STATE_SIZE + 1)
+  q.history = q.version_0 and '' or string.sub(current_state(stored[2]), STATE_SIZE + 1)
   q.popped = stored[4] == '1' or q.dequeued > 0
   q.ordered, q.by_key = q.ordering > 0, q.ordering == 2
   -- Nothing was said about it in promises of before.

@@ -5,7 +5,9 @@
 local function member_of(q, id)
   local size, place = struct.size(PLACE), redis.call('HGET', q.key.places, id)
   if place and string.byte(place) == 1 then
-    place = '\0' .. string.sub(place, 2, size) .. string.sub(place, size + struct.size(WAIT) + 1)
+    local key_at = size + struct.size(WAIT) + 1
+    if string.byte(place, size + 1) >= 4 then key_at = key_at + 2 + struct.unpack('>I2', place, key_at) end
+    place = '\0' .. string.sub(place, 2, size) .. string.sub(place, key_at)
   elseif not place then
     local body = redis.call('HGET', q.key.bodies, id)
     if not body then return nil, false end

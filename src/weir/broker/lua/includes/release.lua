@@ -1,13 +1,13 @@
 --- include "layout"
 --- include "readings"
 -- The heads of these ordering keys are gone for good: the next of each key becomes its head. `locks` names it, so that
--- the messages behind it can say what they wait for, and notes when it became the head and how the clocks stood then.
--- Messages without a key wait for nobody; those that an older program let wait for each other are freed here, some at a
+-- the messages behind it can say what they wait for, and notes when it became the head, how the clocks stood then, and
+-- which message was the head before (`ids`, one per key; zeros without them). Messages without a key wait for nobody; those that an older program let wait for each other are freed here, some at a
 -- time.
-local function release(q, order_keys, now)
+local function release(q, order_keys, now, ids)
   if not q.ordered then return end
   local heads, entries, locks, free, done, freed = {}, {}, {}, {}, {}, nil
-  for _, order_key in ipairs(order_keys) do
+  for i, order_key in ipairs(order_keys) do
     if not done[order_key] then
       done[order_key] = true
       local start = struct.pack('>I2', #order_key) .. order_key
@@ -25,7 +25,7 @@ local function release(q, order_keys, now)
         heads[#heads + 1] = member
         locks[#locks + 1] = order_key
         freed = freed or struct.pack('>I6', now) .. readings(q)
-        locks[#locks + 1] = id .. freed
+        locks[#locks + 1] = id .. freed .. (ids and ids[i] or string.rep('\0', 16))
       end
     end
   end

@@ -5,8 +5,12 @@
 --- include "tally"
 --- include "alarm"
 --- include "expire_member"
+--- include "keeps_life"
+--- include "origin_of_body"
 --- include "finish"
 local MOST_BYTES, FIRST_ATTEMPT, NO_ERROR = 16 * 1024 * 1024, '\0\0\0\1', '\0\0'
+local WITHOUT_ORIGIN, WITH_ORIGIN = '\0\1', '\0\2'
+local PLAIN_EXTRA = #PLAIN_BODY + struct.size(PLACE) + struct.size(READINGS)
 -- Hand out up to `limit` messages of one queue under leases. Appends to `reply` the queue's ident, how
 -- many there are, when the leases end, and each message; counts them in `handed`.
 local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
@@ -37,7 +41,10 @@ local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
   local bodies = redis.call('HMGET', q.key.bodies, unpack(ids))
   local errors = retried and redis.call('HMGET', q.key.errors, unpack(ids)) or {}
   local deadline = now + (lease_ms > 0 and lease_ms or q.lease)
-  local lease, handed_out = pack(LEASE, 1, deadline, token, #consumer) .. consumer, pack('>I6', now) .. readings(q)
+  local lease = pack('>I6', deadline) .. token .. string.char(#consumer) .. consumer
+  local handed_out = pack('>I6', now) .. readings(q)
+  -- Plain bodies of the same size share the end of their origin.
+  local plain_size, plain_end, origin_from = nil, nil, -struct.size(ORIGIN)
   -- As text, so that it is not written out anew for each message.
   local leases, deadlines, gone, size, ends = {}, {}, {}, 0, string.format('%.0f', deadline)
   local place_of_count = #reply + 2
@@ -48,7 +55,18 @@ local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
     if i > 1 and size > MOST_BYTES then break end
     local attempt = attempted[i] == 1 and FIRST_ATTEMPT or pack('>I4', attempted[i])
     local front = sub(member, 1, 24) .. attempt .. sub(member, 29, 53)
-    leases[2 * i - 1], leases[2 * i] = ids[i], lease .. front .. sub(member, 54) .. handed_out
+    local version, origin = WITHOUT_ORIGIN, ''
+    if q.life_rule ~= 1 and string.byte(body, 6) >= PLACED + READ and keeps_life(q, ids[i]) then
+      if sub(body, 1, #PLAIN_BODY) == PLAIN_BODY then
+        if #body ~= plain_size then
+          plain_size, plain_end = #body, pack(ORIGIN_END, #body - PLAIN_EXTRA, 0)
+        end
+        version, origin = WITH_ORIGIN, sub(body, origin_from) .. plain_end
+      else
+        version, origin = WITH_ORIGIN, origin_of_body(body)
+      end
+    end
+    leases[2 * i - 1], leases[2 * i] = ids[i], version .. lease .. front .. sub(member, 54) .. handed_out .. origin
     deadlines[2 * i - 1], deadlines[2 * i] = ends, ids[i]
     gone[i] = member
     reply[place_of_count + 1 + i] = front .. (error == '' and NO_ERROR or pack('>I2', #error) .. error) .. body

@@ -6,9 +6,11 @@
 -- versions fails on it instead of misreading it. `index` asks from which sequence number on messages
 -- say their place themselves. Gates get the time from which on they may be found stale.
 local function upgrade_queue(q, now)
+  q.older = false
+  -- Messages say their place since version 3.
+  if q.version >= 3 then return end
   redis.call('HSET', q.key.base, 'upgraded', q.sequence_before)
   q.retrying, q.uncounted = count_retrying(q)
-  q.older = false
   if not q.version_0 then return end
   redis.call('HDEL', q.key.base, 's')
   if q.by_key then release(q, {''}, now) end

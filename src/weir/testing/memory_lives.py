@@ -1,0 +1,75 @@
+"""The lives of messages in memory: what the Redis broker would append to its stream of lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from weir.model.ids import MessageId
+from weir.model.inspection import WaitParts
+from weir.model.lives import MAX_LIFE_ATTEMPTS, AttemptEnd, Life, LifeAttempt, LifeOutcome
+from weir.model.message import DeathReason, NewMessage
+from weir.model.names import QueueRef
+from weir.testing.memory_waits import MessagePhase
+
+Split = Callable[[Sequence[tuple[int, MessagePhase]], int], tuple[WaitParts, int]]
+"""Splits the phases of a message until a time into its parts, and tells for how long it was leased."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedMessage:
+    """A message as it was when it ended."""
+
+    queue: QueueRef
+    message: NewMessage
+    outcome: LifeOutcome
+    reason: DeathReason | None
+    enqueued_at_ms: int
+    first_available_at_ms: int
+    ended_at_ms: int
+    priority: int
+    attempts: int
+    past_attempts: tuple[LifeAttempt, ...]
+    last_attempt: LifeAttempt | None
+    """The one that it ended with; None if it ended while it waited."""
+    handler_ms: int | None
+    phases: tuple[tuple[int, MessagePhase], ...]
+    blocked_by_id: MessageId | None
+
+
+def life_of(ended: EndedMessage, split: Split) -> Life:
+    """The life of a message that ended."""
+    last = ended.last_attempt
+    known = (*ended.past_attempts, *((last,) if last else ()))[-MAX_LIFE_ATTEMPTS:]
+    parts, leased_ms = split(ended.phases, last.started_at_ms if last else ended.ended_at_ms)
+    return Life(
+        queue=ended.queue,
+        message_id=ended.message.id,
+        key=ended.message.key,
+        outcome=ended.outcome,
+        reason=ended.reason,
+        enqueued_at_ms=ended.enqueued_at_ms,
+        available_at_ms=ended.first_available_at_ms,
+        handed_out_at_ms=known[-1].started_at_ms if known else None,
+        ended_at_ms=ended.ended_at_ms,
+        priority=ended.priority,
+        attempts=ended.attempts,
+        last_attempts=known,
+        handler_ms=ended.handler_ms,
+        leased_ms=leased_ms + (max(0, last.ended_at_ms - last.started_at_ms) if last else 0),
+        parts=parts,
+        blocked_by_id=ended.blocked_by_id,
+        payload_bytes=len(ended.message.payload),
+    )
+
+
+def keeps_life(history: int, message_id: MessageId) -> bool:
+    """Whether the life of a message is kept, if one in so many is: its last eight digits decide."""
+    return history > 0 and int(message_id[-8:], 16) % history == 0
+
+
+def attempt(started: int, ended: int, end: AttemptEnd, consumer: str) -> LifeAttempt:
+    """One attempt; it ends no earlier than it began, even if the clock went back."""
+    return LifeAttempt(
+        started_at_ms=started, ended_at_ms=max(started, ended), end=end, consumer=consumer
+    )
