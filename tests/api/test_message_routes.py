@@ -191,6 +191,15 @@ async def test_a_dead_message_points_to_its_dead_letter(tenant: Tenant, services
     assert (await tenant.client.get(f"/api/v1/messages/{one}/why")).status_code == 409
 
 
+async def test_a_message_is_found_by_its_idempotency_key(client: httpx2.AsyncClient, queue: str) -> None:
+    one = await push(client, queue, idempotency_key="order/17 ✓")
+    found = await client.get(f"{path_of(queue)}/find", params={"idempotency_key": "order/17 ✓"})
+    assert (found.status_code, found.json()) == (200, {"message_id": one, "queue": queue})
+    for key, status in (("another", 404), ("", 422)):
+        answer = await client.get(f"{path_of(queue)}/find", params={"idempotency_key": key})
+        assert answer.status_code == status
+
+
 # touch
 
 

@@ -115,16 +115,30 @@ def test_a_message_is_moved(weir: Weir, queues: Weir) -> None:
         assert weir("reschedule", one, *words).exit_code == 1
 
 
+def test_a_message_is_found_by_its_idempotency_key(
+    weir: Weir, queues: Weir, api: RunningApi, environment: EnvironmentRef
+) -> None:
+    organization, project, name = environment.names
+    with Client(
+        api.url, token=api.token, organization=organization, project=project, environment=name
+    ) as client:
+        one = client.push("mails", 1, idempotency_key="order/17").id
+    assert weir("find", "mails", "--idempotency-key", "order/17").stdout == f"{one}\n"
+    assert weir("find", "mails", "--idempotency-key", "order/18").exit_code == 1
+
+
 def test_messages_are_cancelled_by_id_and_by_filter(weir: Weir, queues: Weir) -> None:
     one, two = push(queues, "1"), push(queues, "2")
     assert weir("cancel", one, two).stdout == f"{one} is cancelled\n{two} is cancelled\n"
     for number in range(3):
         push(queues, f'{{"n": {number}}}', "--key", "odd" if number % 2 else "even")
     tried = weir("cancel", "--queue", "mails", "--key", "even", "--dry-run")
-    assert tried.stdout == "2 messages would be cancelled\n"
-    assert weir("cancel", "--queue", "mails", "--key", "even").stdout == "2 messages cancelled\n"
+    assert tried.stdout.endswith("completed: 2 matched of 3\n")
+    done = weir("cancel", "--queue", "mails", "--key", "even", "--rate", "1000").stdout
+    assert done.endswith("completed: 2 matched of 3, 2 cancelled\n")
+    assert weir("cancel", "--queue", "mails", "--older-than", "1h").stdout.endswith("0 cancelled\n")
     assert "say so with `all: true`" in str(weir("cancel", "--queue", "mails").exception)
-    done = json.loads(weir("cancel", "--queue", "mails", "--all", "--json").stdout)
-    assert done == {"dry_run": False, "cancelled": 1, "scanned": 1}
+    every = json.loads(weir("cancel", "--queue", "mails", "--all", "--state", "any", "--json").stdout)
+    assert (every["kind"], every["state"], every["done"]) == ("cancel", "completed", 1)
     for words in ((), (one, "--queue", "mails"), (one, "--dry-run")):
         assert weir("cancel", *words).exit_code == 1

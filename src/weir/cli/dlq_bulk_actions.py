@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
+from weir.cli.api import ApiScope, about_environment, ask_api
+from weir.cli.bulk_action_progress import begin_action, summary_of
 from weir.cli.options import JsonOption, LimitOption, with_options
 from weir.cli.output import Columns, print_fields, print_items, print_json
 from weir.cli.tables import id_column, long_column
-from weir.deadletters.bulk_action_states import BulkActionState
 from weir.errors import InvalidInput
 
-task_app = typer.Typer(no_args_is_help=True, help="Redrives and purges, and how far they are.")
+task_app = typer.Typer(no_args_is_help=True, help="Redrives, purges and cancellations, and how far they are.")
 
-_LOOK_S = 0.2
-BulkActionDocument = dict[str, Any]
 ActionId = Annotated[
     str, typer.Argument(metavar="TASK_ID", help="Id of the task, as `weir dlq task list` shows it.")
 ]
@@ -114,7 +109,7 @@ def redrive(
     if not options.filter:
         options.confirm(f"Send the dead letters of every queue of {_named(scope)} back?")
     body = options.body(canary=canary, canary_tolerance=tolerance, patch=patch)
-    _begin(scope, "redrives", body, options)
+    begin_action(scope, ("dlq", "redrives"), body, detach=options.detach, as_json=options.as_json)
 
 
 @about_environment
@@ -129,13 +124,14 @@ def purge(
     """Delete dead letters for good."""
     every = f"the dead letters of every queue of {_named(scope)}"
     options.confirm(f"Delete {'these dead letters' if options.filter else every} for good?")
-    _begin(scope, "purges", options.body(include_unexhausted=everything), options)
+    body = options.body(include_unexhausted=everything)
+    begin_action(scope, ("dlq", "purges"), body, detach=options.detach, as_json=options.as_json)
 
 
 @task_app.command("list")
 @about_environment
 def list_actions(scope: ApiScope, limit: LimitOption = 20, as_json: JsonOption = False) -> None:
-    """List the newest redrives and purges."""
+    """List the newest redrives, purges and cancellations."""
     found = ask_api(scope, lambda api: api.get("dlq", "tasks", limit=limit))["items"]
     columns: Columns = {
         id_column(): "id",
@@ -149,28 +145,28 @@ def list_actions(scope: ApiScope, limit: LimitOption = 20, as_json: JsonOption =
 @task_app.command()
 @about_environment
 def show(scope: ApiScope, action_id: ActionId, as_json: JsonOption = False) -> None:
-    """Show what a redrive or purge was asked to do, and how far it is."""
+    """Show what a redrive, purge or cancellation was asked to do, and how far it is."""
     print_fields(ask_api(scope, lambda api: api.get("dlq", "tasks", action_id)), as_json=as_json)
 
 
 @task_app.command()
 @about_environment
 def pause(scope: ApiScope, action_id: ActionId) -> None:
-    """Hold a redrive or purge; what it did stays done."""
+    """Hold a redrive, purge or cancellation; what it did stays done."""
     _change(scope, "pause", action_id)
 
 
 @task_app.command()
 @about_environment
 def resume(scope: ApiScope, action_id: ActionId) -> None:
-    """Go on with a redrive or purge where it was."""
+    """Go on with a redrive, purge or cancellation where it was."""
     _change(scope, "resume", action_id)
 
 
 @task_app.command()
 @about_environment
 def cancel(scope: ApiScope, action_id: ActionId) -> None:
-    """End a redrive or purge; what it did stays done."""
+    """End a redrive, purge or cancellation; what it did stays done."""
     _change(scope, "cancel", action_id)
 
 
@@ -189,47 +185,6 @@ def _redrive_one(scope: ApiScope, options: BulkActionOptions, letter_id: str) ->
 
 def _named(scope: ApiScope) -> str:
     return f"`{scope.environment}`" if scope.environment else "the environment"
-
-
-def _begin(scope: ApiScope, kind: str, body: dict[str, Any], options: BulkActionOptions) -> None:
-    async def work(api: ApiSession) -> BulkActionDocument:
-        action = await api.post("dlq", kind, body=body)
-        return action if options.detach else await _follow(api, action, quiet=options.as_json)
-
-    action: BulkActionDocument | None = ask_api(scope, work)
-    if action is None:
-        typer.echo("stopped looking; the servers go on with it, see `weir dlq task list`", err=True)
-        raise typer.Exit(130)
-    if options.as_json:
-        print_json(action)
-    else:
-        typer.echo(f"{action['id']} {action['state']}: {summary_of(action)}")
-    if action["state"] in (BulkActionState.STOPPED_BY_CANARY, BulkActionState.FAILED):
-        raise typer.Exit(1)
-
-
-def summary_of(action: BulkActionDocument) -> str:
-    """One line on what a redrive or purge did."""
-    text = f"{action['matched']:,} matched of {action['scanned']:,}"
-    if not action["dry_run"]:
-        text += f", {action['done']:,} {'deleted' if action['kind'] == 'purge' else 'sent back'}"
-    if action["skipped"]:
-        text += f", {action['skipped']:,} skipped ({action['problem']})"
-    if action["died_again"]:
-        text += f", {action['died_again']:,} died again"
-    return f"{text}; {action['note']}" if action["note"] else text
-
-
-async def _follow(api: ApiSession, action: BulkActionDocument, *, quiet: bool) -> BulkActionDocument:
-    """Look at the action until it is over or paused, and draw how far it is; the servers do the work."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
-        bar = progress.add_task(action["kind"], total=action["expected"])
-        while BulkActionState(action["state"]).live:
-            await asyncio.sleep(_LOOK_S)
-            action = await api.get("dlq", "tasks", action["id"])
-            progress.update(bar, completed=action["scanned"], description=action["note"] or action["kind"])
-    return action
 
 
 def _change(scope: ApiScope, verb: str, action_id: str) -> None:

@@ -24,7 +24,9 @@ from weir.errors import InvalidInput
 from weir.model.durations import duration_ms
 from weir.model.wording import duration
 
-app = typer.Typer(no_args_is_help=True, help="Messages: list, show, why, run, reschedule, priority, cancel.")
+app = typer.Typer(
+    no_args_is_help=True, help="Messages: list, find, show, why, run, reschedule, priority, cancel."
+)
 
 
 @app.command("list")
@@ -77,6 +79,20 @@ def show(scope: ApiScope, message_id: MessageIdArgument, as_json: JsonOption = F
         typer.echo(f"trace {found['trace_id']}" + (f": {found['trace_url']}" if found["trace_url"] else ""))
     if found["see"]:
         typer.echo(f"see {found['see']}", err=True)
+
+
+@app.command()
+@about_environment
+def find(
+    scope: ApiScope,
+    queue: Annotated[str, typer.Argument(help="Name of the queue.")],
+    idempotency_key: Annotated[str, typer.Option(help="Idempotency key that the message was pushed with.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Print the id of the message that was pushed with an idempotency key."""
+    query = {"idempotency_key": idempotency_key}
+    found = ask_api(scope, lambda api: api.get("queues", queue, "messages", "find", **query))
+    print_result(found, found["message_id"], as_json=as_json)
 
 
 @app.command()

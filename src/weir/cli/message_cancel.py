@@ -1,4 +1,4 @@
-"""`weir message cancel`: some messages by id, or all of a queue that match."""
+"""`weir message cancel`: some messages by id, or all of a queue that match, as a task of the servers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
-from weir.cli.message_options import HeaderOption, KeyOption, StateOption, TextOption
+from weir.cli.bulk_action_progress import begin_action
+from weir.cli.message_options import HeaderOption, KeyOption, TextOption
 from weir.cli.options import JsonOption, given
-from weir.cli.output import print_json, print_result
+from weir.cli.output import print_json
 from weir.errors import InvalidInput
-from weir.model.wording import amount
+from weir.model.durations import duration_ms
+
+_ANY = "any"
 
 
 @about_environment
@@ -21,15 +24,23 @@ def cancel_command(
         list[str] | None, typer.Argument(metavar="ID", help="Ids of the messages.")
     ] = None,
     queue: Annotated[str | None, typer.Option(help="Cancel messages of this queue that match.")] = None,
-    state: StateOption = "ready",
+    state: Annotated[
+        str,
+        typer.Option(help="`ready`, `scheduled`, `retrying`, `blocked`, `leased`, or `any` of them."),
+    ] = "ready",
     key: KeyOption = None,
     header: HeaderOption = None,
     text: TextOption = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="Only messages that were enqueued so long ago, such as `2h`.")
+    ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Cancel every message of the queue in this state.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Change nothing; say what would happen.")
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, and change nothing.")] = False,
+    rate: Annotated[float | None, typer.Option(help="Cancel at most so many per second.")] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return at once; the servers do the work.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -39,9 +50,16 @@ def cancel_command(
     if queue is None:
         _cancel_ids(scope, message_ids or [], dry_run=dry_run, as_json=as_json)
         return
-    match = given(state=state, key=key, header=_header(header), text=text)
-    body = {"filter": match, "all": everything, "dry_run": dry_run}
-    _cancel_matching(scope, queue, body, as_json=as_json)
+    match = given(
+        state=None if state == _ANY else state,
+        key=key,
+        header=_header(header),
+        text=text,
+        older_than_ms=None if older_than is None else duration_ms(older_than),
+    )
+    body = {"filter": match, "all": everything, "dry_run": dry_run, "rate_per_s": rate}
+    path = ("queues", queue, "messages", "cancellations")
+    begin_action(scope, path, body, detach=detach, as_json=as_json)
 
 
 def _cancel_ids(scope: ApiScope, message_ids: list[str], *, dry_run: bool, as_json: bool) -> None:
@@ -65,25 +83,6 @@ def _cancel_ids(scope: ApiScope, message_ids: list[str], *, dry_run: bool, as_js
 def _in_words(done: dict[str, Any]) -> str:
     tail = "; its lease is revoked" if done["result"] == "revoked" else ""
     return f"{done['message_id']} is cancelled{tail}"
-
-
-def _cancel_matching(scope: ApiScope, queue: str, body: dict[str, Any], *, as_json: bool) -> None:
-    """Ask page by page until the end, and tell how far it is."""
-
-    async def cancel(api: ApiSession) -> dict[str, Any]:
-        cursor, total = None, {"dry_run": body["dry_run"], "cancelled": 0, "scanned": 0}
-        while True:
-            page = await api.post("queues", queue, "messages", "cancel", body={**body, "cursor": cursor})
-            total["cancelled"] += page["cancelled"]
-            total["scanned"] += page["scanned"]
-            cursor = page["next_cursor"]
-            if cursor is None:
-                return total
-            typer.echo(f"{amount(total['scanned'], 'message')} looked at", err=True)
-
-    total = ask_api(scope, cancel)
-    verb = "would be cancelled" if body["dry_run"] else "cancelled"
-    print_result(total, f"{amount(total['cancelled'], 'message')} {verb}", as_json=as_json)
 
 
 def _header(text: str | None) -> dict[str, str] | None:

@@ -49,7 +49,9 @@ class Batch:
     after_enqueued_at_ms: int = -1
     after_id: str = NIL
     key_done: bool = False
-    """The walk key has no more letters."""
+    """The walk key has no more letters, or messages."""
+    cursor: str | None = None
+    """Where a cancellation goes on within its state."""
     delay_ms: int = 0
     note: str | None = None
     problem: str | None = None
@@ -94,7 +96,7 @@ async def do_batch(work: Work, action: BulkAction) -> Batch:
         return await _count_unsendable(work, action, taken, batch)
     if action.kind is BulkActionKind.PURGE:
         done = await delete(work.connection, [row["id"] for row in taken], now_ms=work.now_ms)
-        return replace(batch, done=done, delay_ms=_pause_ms(action, done))
+        return replace(batch, done=done, delay_ms=pause_ms(action, done))
     return await _redrive(work, action, window, taken, batch)
 
 
@@ -112,7 +114,7 @@ async def _purge_by_fields(work: Work, action: BulkAction) -> Batch:
         done=done,
         after_enqueued_at_ms=rows[0]["position_ms"],
         after_id=str(rows[0]["position_id"]),
-        delay_ms=_pause_ms(action, done),
+        delay_ms=pause_ms(action, done),
     )
 
 
@@ -196,7 +198,7 @@ async def _redrive(
         done=len(replays.replayed),
         skipped=batch.skipped + len(replays.skipped),
         replayed=tuple(replays.replayed),
-        delay_ms=_pause_ms(action, len(replays.replayed)),
+        delay_ms=pause_ms(action, len(replays.replayed)),
         problem=next(iter(replays.skipped.values()), batch.problem),
     )
     return _until_full(action, window, letters, replays, batch) if replays.full else batch
@@ -248,12 +250,19 @@ def _most(action: BulkAction) -> int:
     if action.dry_run:
         return COUNT_BATCH
     most = DELETE_BATCH if action.kind is BulkActionKind.PURGE else MAX_BATCH
-    if action.rate_per_s is not None:
-        most = min(most, max(1, int(action.rate_per_s * PACE_MS / 1000)))
+    most = pace(action, most)
     if action.canary_state is CanaryState.SENDING:
         most = min(most, action.canary - len(action.canary_ids))
     return most
 
 
-def _pause_ms(action: BulkAction, done: int) -> int:
+def pace(action: BulkAction, most: int) -> int:
+    """How many a batch may take at the action's rate."""
+    if action.rate_per_s is None:
+        return most
+    return min(most, max(1, int(action.rate_per_s * PACE_MS / 1000)))
+
+
+def pause_ms(action: BulkAction, done: int) -> int:
+    """How long to wait after a batch to keep to the action's rate."""
     return 0 if action.rate_per_s is None else round(done / action.rate_per_s * 1000)

@@ -18,6 +18,7 @@ from weir.deadletters.bulk_action_batch import Batch, Work, do_batch
 from weir.deadletters.bulk_action_states import BulkActionState
 from weir.deadletters.bulk_actions import MAX_SAMPLES, BulkAction, CanaryState, action_of
 from weir.deadletters.canary import fates_of, judge, too_deadly
+from weir.deadletters.cancel_batch import cancel_batch
 from weir.deadletters.loops import repeat
 from weir.deadletters.queries import BULK_ACTIONS
 from weir.errors import ControlUnavailable, Unavailable, WeirError
@@ -43,7 +44,7 @@ class BulkActionRunner:
 
     async def run(self) -> None:
         """Work for ever; while PostgreSQL is out of reach, wait and try again."""
-        await repeat(self.step, idle_s=IDLE_S, waits="bulk actions on dead letters")
+        await repeat(self.step, idle_s=IDLE_S, waits="bulk actions")
 
     async def step(self, action_id: str | None = None) -> BulkAction | None:
         """Do one batch of the action that is due longest, or of a given one; None if none is due."""
@@ -80,7 +81,10 @@ class BulkActionRunner:
         if action.walked >= len(action.walk_keys):
             return _after_walk(action, now_ms=now_ms)
         work = Work(connection=connection, broker=self._broker, definitions=self._definitions, now_ms=now_ms)
-        batch = await do_batch(work, action)
+        if action.selection is None:
+            batch = await do_batch(work, action)
+        else:
+            batch = await cancel_batch(work, action, action.selection)
         return _after_batch(action, batch, now_ms=now_ms)
 
     async def _watch(self, connection: Connection, action: BulkAction, *, now_ms: int) -> BulkAction:
@@ -96,7 +100,7 @@ class BulkActionRunner:
             change = AuditedChange.inside(
                 action.environment,
                 actor=action.created_by,
-                action=f"dlq.task.{action.state}",
+                action=f"{action.kind.subject}.task.{action.state}",
                 target=action.id,
                 done=action.done,
                 matched=action.matched,
@@ -113,7 +117,7 @@ class BulkActionRunner:
     async def _fail(self, action: BulkAction | None, error: WeirError) -> None:
         if action is None:
             raise error
-        log.warning("a bulk action on dead letters failed", action=action.id, error=error.message)
+        log.warning("a bulk action failed", action=action.id, error=error.message)
         await self._database.execute(
             BULK_ACTIONS["fail_action"], id=action.id, note=error.message, now_ms=self._clock.now_ms()
         )
@@ -126,6 +130,7 @@ def _after_batch(action: BulkAction, batch: Batch, *, now_ms: int) -> BulkAction
         walked=action.walked + batch.key_done,
         after_enqueued_at_ms=-1 if batch.key_done else batch.after_enqueued_at_ms,
         after_id=batch.after_id,
+        cursor=batch.cursor,
         scanned=action.scanned + batch.scanned,
         matched=action.matched + batch.matched,
         done=action.done + batch.done,

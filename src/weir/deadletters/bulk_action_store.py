@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -16,11 +16,14 @@ from weir.control.scopes import scope_names
 from weir.deadletters.bulk_action_states import BulkActionState
 from weir.deadletters.bulk_actions import BulkAction, CanaryState, NewBulkAction, action_of
 from weir.deadletters.groups import group_keys
+from weir.deadletters.message_selection import NewCancellation
 from weir.deadletters.queries import BULK_ACTIONS
 from weir.errors import Conflict, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import check_id, new_id
+from weir.model.inspection import MessageCounts, MessageState
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.shards import shard_of
 
 
 class BulkActionStore:
@@ -48,6 +51,32 @@ class BulkActionStore:
                 now_ms=self._clock.now_ms(),
             )
             await self._record(connection, environment, by, f"dlq.{new.kind}", action_id, **new.described())
+        return await self.find(environment, action_id)
+
+    async def create_cancellation(
+        self, environment: EnvironmentRef, new: NewCancellation, *, by: str
+    ) -> BulkAction:
+        """Fix which messages are meant (what is enqueued later is not) and leave it to a runner."""
+        queue = environment.queue(new.selection.queue)
+        counts = await self._broker.count_messages(queue)
+        now_ms = await self._broker.now_ms(shard_of(environment, shards=self._broker.shards))
+        selection = replace(new.selection, enqueued_to_ms=now_ms - (new.selection.older_than_ms or 0))
+        action_id = new_id()
+        async with self._database.transaction() as connection:
+            await execute(
+                connection,
+                BULK_ACTIONS["create_cancellation"],
+                **scope_names(environment),
+                id=action_id,
+                dry_run=new.dry_run,
+                selection=Jsonb(asdict(selection)),
+                rate_per_s=new.rate_per_s,
+                walk_keys=selection.walk_keys(),
+                expected=_expected(counts, selection.state),
+                created_by=by,
+                now_ms=self._clock.now_ms(),
+            )
+            await self._record(connection, environment, by, "message.cancel", action_id, **new.described())
         return await self.find(environment, action_id)
 
     async def find(self, environment: EnvironmentRef, action_id: str) -> BulkAction:
@@ -124,7 +153,7 @@ class BulkActionStore:
                 raise Conflict(
                     f"the bulk action `{action.id}` is {action.state}, so it cannot become {state}"
                 )
-            await self._record(connection, environment, by, f"dlq.task.{state}", action.id)
+            await self._record(connection, environment, by, f"{action.kind.subject}.task.{state}", action.id)
         return await self.find(environment, action.id)
 
     async def _walk_keys(self, environment: EnvironmentRef, new: NewBulkAction) -> tuple[bool, list[int]]:
@@ -165,3 +194,15 @@ def _columns(new: NewBulkAction) -> dict[str, Any]:
     canary = CanaryState.SENDING if new.canary and not new.dry_run else CanaryState.OFF
     columns = {one.name: getattr(new, one.name) for one in fields(new)}
     return columns | {"filter": Jsonb(asdict(new.filter)), "canary_state": canary}
+
+
+def _expected(counts: MessageCounts, state: MessageState | None) -> int:
+    """At most so many messages are looked at. Scheduled and retrying ones may be unknown apart."""
+    if state in (MessageState.SCHEDULED, MessageState.RETRYING):
+        return counts.delayed
+    known = {
+        MessageState.READY: counts.ready,
+        MessageState.BLOCKED: counts.blocked,
+        MessageState.LEASED: counts.leased,
+    }
+    return sum(known.values()) + 2 * counts.delayed if state is None else known[state]

@@ -1,4 +1,4 @@
-"""Redrives and purges as values: what was asked, their state, and how far they are."""
+"""Bulk actions as values: what was asked, their state, and how far they are."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from weir.control.database import Row
 from weir.control.scopes import scope_of
 from weir.deadletters.bulk_action_states import BulkActionState
 from weir.deadletters.filters import Filter, check_boolean
+from weir.deadletters.message_selection import MessageSelection, selection_of
 from weir.deadletters.patch import compile_patch
+from weir.deadletters.rates import check_rate
 from weir.errors import InvalidInput
 from weir.model.limits import MAX_BATCH
 from weir.model.names import EnvironmentRef
 
-MAX_RATE_PER_S = 1_000_000
 DEFAULT_PATIENCE_MS = 300_000
 """How long canaries may be undecided before the redrive stops: five minutes."""
 MAX_SAMPLES = 10
@@ -26,6 +27,13 @@ NIL = "00000000-0000-0000-0000-000000000000"
 class BulkActionKind(StrEnum):
     REDRIVE = "redrive"
     PURGE = "purge"
+    CANCEL = "cancel"
+    """Of messages that wait or are leased."""
+
+    @property
+    def subject(self) -> str:
+        """What it is about, as actions in the audit log begin."""
+        return "message" if self is BulkActionKind.CANCEL else "dlq"
 
 
 class CanaryState(StrEnum):
@@ -53,12 +61,13 @@ class NewBulkAction:
 
     def __post_init__(self) -> None:
         self._check_extent()
+        if self.kind is BulkActionKind.CANCEL:
+            raise InvalidInput("messages are cancelled by a `NewCancellation`")
         if self.kind is BulkActionKind.PURGE and (self.patch is not None or self.canary):
             raise InvalidInput("a purge replays nothing, so it takes neither a patch nor a canary")
         if self.filter.expression is not None:
             check_boolean(self.filter.expression)
-        if self.rate_per_s is not None and not 0 < self.rate_per_s <= MAX_RATE_PER_S:
-            raise InvalidInput("`rate_per_s` must be above 0; leave it out for no limit")
+        check_rate(self.rate_per_s)
         if not 0 <= self.canary <= MAX_BATCH:
             raise InvalidInput(f"`canary` must be between 0 and {MAX_BATCH}")
         if not 0 <= self.canary_tolerance < 1:
@@ -102,6 +111,8 @@ class BulkAction:
     state: BulkActionState
     dry_run: bool
     filter: Filter
+    selection: MessageSelection | None
+    """Which messages a cancellation is about; None for redrives and purges."""
     rate_per_s: float | None
     canary: int
     canary_tolerance: float
@@ -112,11 +123,14 @@ class BulkAction:
     patch: str | None
     by_group: bool
     walk_keys: tuple[int, ...]
-    """The consumers that it walks one after another or, `by_group`, their groups with one fingerprint."""
+    """The consumers that it walks one after another or, `by_group`, their groups with one fingerprint; for a
+    cancellation, the states of messages."""
     walked: int
     """How many of the walk keys are done; the cursor below is inside the next one."""
     after_enqueued_at_ms: int
     after_id: str
+    cursor: str | None
+    """The cursor of a cancellation."""
     high_water: int
     retried_to: int
     """Up to this arrival it takes its own replays once more that died before it was resumed."""
@@ -140,6 +154,10 @@ class BulkAction:
     finished_at_ms: int | None
     next_at_ms: int
 
+    def described_filter(self) -> dict[str, Any]:
+        """What was asked for."""
+        return self.filter.described() if self.selection is None else self.selection.described()
+
 
 def action_of(row: Row) -> BulkAction:
     """The bulk action that a row describes; the table calls walk keys `lanes`."""
@@ -151,6 +169,7 @@ def action_of(row: Row) -> BulkAction:
         "kind": BulkActionKind(row["kind"]),
         "state": BulkActionState(row["state"]),
         "filter": Filter(**row["filter"]),
+        "selection": None if row["selection"] is None else selection_of(row["selection"]),
         "canary_state": CanaryState(row["canary_state"]),
         "canary_ids": tuple(str(id_) for id_ in row["canary_ids"]),
         "walk_keys": tuple(row["lanes"]),

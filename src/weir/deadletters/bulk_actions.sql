@@ -25,6 +25,17 @@ SELECT %(id)s, %(organization)s, %(project)s, %(environment)s, %(kind)s, 'pendin
        by_group, lanes, $LAST_ARRIVAL, $DEAD_TO_WALK, %(created_by)s, %(now_ms)s, %(now_ms)s
 FROM (SELECT %(by_group)s::boolean AS by_group, %(walk_keys)s::bigint[] AS lanes) AS asked;
 
+-- name: create_cancellation
+-- Write down a new cancellation with the states that it walks and how many messages are in them.
+INSERT INTO weir.dead_letter_tasks (
+    id, organization, project, environment, kind, state, dry_run, filter, selection, rate_per_s,
+    by_group, lanes, high_water, expected, created_by, created_at_ms, next_at_ms
+)
+VALUES (
+    %(id)s, %(organization)s, %(project)s, %(environment)s, 'cancel', 'pending', %(dry_run)s, '{}', %(selection)s,
+    %(rate_per_s)s, false, %(walk_keys)s::bigint[], 0, %(expected)s, %(created_by)s, %(now_ms)s, %(now_ms)s
+);
+
 -- name: find_action
 -- One action of an environment, with the deaths that followed it.
 $ACTIONS WHERE $ENVIRONMENT AND id = %(id)s::uuid;
@@ -48,7 +59,7 @@ FOR NO KEY UPDATE SKIP LOCKED;
 UPDATE weir.dead_letter_tasks
 SET state = %(state)s, canary_state = %(canary_state)s, canary_ids = %(canary_ids)s::uuid[],
     canary_since_ms = %(canary_since_ms)s, lane = %(walked)s, after_enqueued_at_ms = %(after_enqueued_at_ms)s,
-    after_id = %(after_id)s::uuid, scanned = %(scanned)s, matched = %(matched)s, done = %(done)s,
+    after_id = %(after_id)s::uuid, cursor = %(cursor)s, scanned = %(scanned)s, matched = %(matched)s, done = %(done)s,
     skipped = %(skipped)s, samples = %(samples)s::uuid[], note = %(note)s, problem = %(problem)s,
     started_at_ms = %(started_at_ms)s,
     finished_at_ms = %(finished_at_ms)s, next_at_ms = %(next_at_ms)s

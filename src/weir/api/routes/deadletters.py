@@ -32,7 +32,7 @@ from weir.api.services import Services, present
 from weir.control.principals import Role
 from weir.control.scopes import scope_names
 from weir.deadletters.audit import DeadLetterAuditor, last_audit
-from weir.deadletters.bulk_actions import NewBulkAction
+from weir.deadletters.bulk_actions import BulkAction, NewBulkAction
 from weir.deadletters.dead_letter import DeadLetter, Position
 from weir.deadletters.groups import list_groups
 from weir.deadletters.samples import read_samples
@@ -153,20 +153,24 @@ async def purge(body: PurgeBody, access: Admin, services: App, response: Respons
 
 async def _begin(services: Services, access: Access, new: NewBulkAction, response: Response) -> TaskView:
     action = await dead_letters_of(services).bulk_actions.create(access.environment, new, by=access.actor)
-    response.headers["location"] = f"/api/v1/dlq/tasks/{action.id}"
+    response.headers["location"] = task_location(action)
     return task_view(action)
+
+
+def task_location(action: BulkAction) -> str:
+    return f"/api/v1/dlq/tasks/{action.id}"
 
 
 @router.get("/api/v1/dlq/tasks", operation_id="list_dead_letter_tasks", responses=problems())
 async def tasks(access: Reader, services: App, limit: Page = 50) -> TaskList:
-    """The newest redrives and purges."""
+    """The newest redrives, purges and cancellations."""
     found = await dead_letters_of(services).bulk_actions.newest(access.environment, limit=limit)
     return TaskList(items=[task_view(action) for action in found])
 
 
 @router.get("/api/v1/dlq/tasks/{task_id}", operation_id="show_dead_letter_task", responses=problems())
 async def task(task_id: str, access: Reader, services: App) -> TaskView:
-    """A redrive or purge, and how far it is."""
+    """A redrive, purge or cancellation, and how far it is."""
     return task_view(await dead_letters_of(services).bulk_actions.find(access.environment, task_id))
 
 
@@ -184,7 +188,7 @@ async def samples(task_id: str, access: Reader, services: App) -> SampleList:
     "/api/v1/dlq/tasks/{task_id}/pause", operation_id="pause_dead_letter_task", responses=problems(409)
 )
 async def pause(task_id: str, access: Writer, services: App) -> TaskView:
-    """Hold a redrive or purge; what it did stays done."""
+    """Hold a redrive, purge or cancellation; what it did stays done."""
     actions = dead_letters_of(services).bulk_actions
     return task_view(await actions.pause(access.environment, task_id, by=access.actor))
 
@@ -202,7 +206,7 @@ async def resume(task_id: str, access: Writer, services: App) -> TaskView:
     "/api/v1/dlq/tasks/{task_id}/cancel", operation_id="cancel_dead_letter_task", responses=problems(409)
 )
 async def cancel(task_id: str, access: Writer, services: App) -> TaskView:
-    """End a redrive or purge; what it did stays done."""
+    """End a redrive, purge or cancellation; what it did stays done."""
     actions = dead_letters_of(services).bulk_actions
     return task_view(await actions.cancel(access.environment, task_id, by=access.actor))
 

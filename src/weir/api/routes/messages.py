@@ -16,6 +16,7 @@ from weir.api.routes.operations import operation_view
 from weir.api.routes.pop import payload_members
 from weir.api.schemas.messages import (
     AttemptView,
+    FoundByKeyView,
     LeaseHolderView,
     MessageListView,
     MessageView,
@@ -28,7 +29,7 @@ from weir.api.schemas.messages import (
     listed_view,
 )
 from weir.api.services import Services, present
-from weir.errors import ControlUnavailable, InvalidInput
+from weir.errors import ControlUnavailable, InvalidInput, NotFound
 from weir.lineage.children import Relative
 from weir.model.inspection import (
     MAX_PAGE,
@@ -81,6 +82,23 @@ async def list_messages(
         scanned=page.scanned,
         next_cursor=page.cursor,
     )
+
+
+@router.get("/api/v1/queues/{queue}/messages/find", operation_id="find_message_by_key", responses=problems())
+async def find_message_by_key(
+    queue: str,
+    access: Reader,
+    services: App,
+    idempotency_key: Annotated[str, Query(min_length=1, max_length=MAX_NAME_BYTES)],
+) -> FoundByKeyView:
+    """The message that was pushed with an idempotency key, while the key is remembered."""
+    found = await services.broker.find_idempotency_key(access.environment.queue(queue), idempotency_key)
+    if found is None:
+        raise NotFound(
+            f"no message of `{queue}` is known by the idempotency key `{idempotency_key}`; a key is known "
+            "until its window is over"
+        )
+    return FoundByKeyView(message_id=found, queue=queue)
 
 
 @router.get(

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, Stri
 from weir.api.schemas.shared import Name, Schema
 from weir.deadletters.bulk_actions import (
     DEFAULT_PATIENCE_MS,
-    MAX_RATE_PER_S,
     BulkAction,
     BulkActionKind,
     NewBulkAction,
@@ -19,6 +18,7 @@ from weir.deadletters.bulk_actions import (
 from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.filters import Filter, payload_of
 from weir.deadletters.groups import Group
+from weir.deadletters.rates import MAX_RATE_PER_S
 from weir.deadletters.samples import LetterSample
 from weir.model.durations import DAY_MS
 from weir.model.limits import MAX_BATCH, MAX_TIME_MS
@@ -132,13 +132,16 @@ class FilterBody(Schema):
         return Filter(**self.model_dump(), include_unexhausted=include_unexhausted)
 
 
+Rate = Annotated[StrictFloat | StrictInt, Field(gt=0, le=MAX_RATE_PER_S)]
+
+
 class BulkActionBody(Schema):
     """What redrives and purges have in common."""
 
     filter: FilterBody = FilterBody()
     all: All = False
     dry_run: StrictBool = False
-    rate_per_s: Annotated[StrictFloat | StrictInt, Field(gt=0, le=MAX_RATE_PER_S)] | None = None
+    rate_per_s: Rate | None = None
 
 
 class RedriveBody(BulkActionBody):
@@ -177,7 +180,7 @@ class PurgeBody(BulkActionBody):
 
 class TaskView(BaseModel):
     id: str
-    kind: Literal["redrive", "purge"]
+    kind: Literal["redrive", "purge", "cancel"]
     state: str = Field(examples=["running"])
     dry_run: bool
     filter: dict[str, Any]
@@ -187,7 +190,9 @@ class TaskView(BaseModel):
     canary_state: str
     patch: str | None
     high_water: int
-    expected: int = Field(description="At most so many letters are looked at.")
+    expected: int = Field(
+        description="At most so many letters, or messages of a cancellation, are looked at."
+    )
     scanned: int
     matched: int
     done: int
@@ -269,4 +274,4 @@ def sample_view(sample: LetterSample) -> SampleView:
 
 def task_view(action: BulkAction) -> TaskView:
     members = {name: getattr(action, name) for name in TaskView.model_fields}
-    return TaskView(**members | {"filter": action.filter.described(), "samples": list(action.samples)})
+    return TaskView(**members | {"filter": action.described_filter(), "samples": list(action.samples)})

@@ -6,11 +6,15 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
+from weir.api.schemas.dead_letters import Rate
 from weir.api.schemas.shared import Delay, Name, Schema
+from weir.deadletters.message_selection import MessageSelection, NewCancellation
 from weir.errors import InvalidInput
 from weir.model.ids import MessageId, check_id
 from weir.model.inspection import MAX_PAGE, MAX_SEARCH_BYTES, MessageFilter, MessageState
 from weir.model.limits import MAX_BATCH, MAX_HEADER_BYTES, MAX_PRIORITY, MAX_TIME_MS
+
+SearchText = Annotated[StrictStr, Field(min_length=1, max_length=MAX_SEARCH_BYTES)]
 
 
 class RescheduleBody(Schema):
@@ -52,9 +56,7 @@ class MessageMatch(Schema):
     state: MessageState
     key: Name | None = None
     header: HeaderMatch | None = None
-    text: Annotated[StrictStr, Field(min_length=1, max_length=MAX_SEARCH_BYTES)] | None = Field(
-        default=None, description="Text that the payload holds somewhere."
-    )
+    text: SearchText | None = Field(default=None, description="Text that the payload holds somewhere.")
 
     @property
     def is_open(self) -> bool:
@@ -66,6 +68,54 @@ class MessageMatch(Schema):
             key=self.key,
             header=None if self.header is None else (self.header.name, self.header.value),
             text=None if self.text is None else self.text.encode(),
+        )
+
+
+class CancellationFilter(Schema):
+    """Messages of a queue; everything that is given must match."""
+
+    state: MessageState | None = Field(default=None, description="Null: whatever state it is in.")
+    key: Name | None = None
+    header: HeaderMatch | None = None
+    text: SearchText | None = Field(default=None, description="Text that the payload holds somewhere.")
+    older_than_ms: Annotated[StrictInt, Field(ge=0, le=MAX_TIME_MS)] | None = Field(
+        default=None, description="Enqueued at least so long before the request."
+    )
+
+    def selection(self, queue: str) -> MessageSelection:
+        return MessageSelection(
+            queue=queue,
+            state=self.state,
+            key=self.key,
+            header=None if self.header is None else (self.header.name, self.header.value),
+            text=self.text,
+            older_than_ms=self.older_than_ms,
+        )
+
+
+class CancellationBody(Schema):
+    """Cancel messages of a queue as a task of the servers."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"filter": {"key": "c1", "older_than_ms": 60_000}, "rate_per_s": 500}]
+        }
+    )
+
+    filter: CancellationFilter = CancellationFilter()
+    all: StrictBool = Field(
+        default=False,
+        description="Cancel every message of the queue, or of the state; needed if no more is said.",
+    )
+    dry_run: StrictBool = Field(default=False, description="Only count, and change nothing.")
+    rate_per_s: Rate | None = None
+
+    def cancellation(self, queue: str) -> NewCancellation:
+        return NewCancellation(
+            selection=self.filter.selection(queue),
+            everything=self.all,
+            dry_run=self.dry_run,
+            rate_per_s=self.rate_per_s,
         )
 
 

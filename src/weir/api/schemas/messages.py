@@ -138,6 +138,13 @@ class RelativeView(BaseModel):
     at_ms: int | None = Field(description="When the younger of both was made, if that is known.")
 
 
+class FoundByKeyView(BaseModel):
+    """The message that was pushed with an idempotency key."""
+
+    message_id: str
+    queue: str
+
+
 class MessageView(TimelineView):
     """Everything about one message: where it is now, its attempts, and what happened to it."""
 

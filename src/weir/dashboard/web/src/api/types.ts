@@ -172,7 +172,7 @@ export type Letter = {
 
 export type Task = {
   id: string;
-  kind: "redrive" | "purge";
+  kind: "redrive" | "purge" | "cancel";
   state: string;
   dry_run: boolean;
   filter: Record<string, unknown>;

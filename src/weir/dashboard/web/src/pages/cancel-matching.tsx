@@ -1,41 +1,31 @@
-// Cancel all messages of a queue that a search finds: a dry run first, then page by page.
+// Cancel all messages of a queue that a search finds: a dry run first, then a task of the servers.
 
-import { useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { send } from "../api/http";
-import type { MessageState } from "../api/types";
+import type { MessageState, Task } from "../api/types";
 import { count, exact } from "../lib/format";
 import { act, Dialog } from "../ui/bits";
+import { followed } from "./tasks";
 
-type Cancelled = { cancelled: number; scanned: number; next_cursor: string | null };
-type Progress = { cancelled: number; scanned: number };
 type Props = { path: string; state: MessageState; match: { key?: string; text?: string }; onDone: () => void };
 
 export function CancelMatching({ path, state, match, onDone }: Props) {
   const [open, setOpen] = useState(false);
-  const [progress, setProgress] = useState<Progress | null>(null);
+  const [rate, setRate] = useState("");
+  const [task, setTask] = useState<Task | null>(null);
   const [matched, setMatched] = useState<number | null>(null);
-  const stopped = useRef(false);
   const close = () => {
-    stopped.current = true;
     setOpen(false);
-    setProgress(null);
+    setTask(null);
     setMatched(null);
     onDone();
   };
-  const walk = async (dryRun: boolean): Promise<number> => {
-    stopped.current = false;
-    let cursor: string | null = null;
-    const total = { cancelled: 0, scanned: 0 };
-    do {
-      const body: object = { filter: { state, ...match }, dry_run: dryRun, cursor };
-      const page: Cancelled = await send("POST", `${path}/cancel`, body);
-      total.cancelled += page.cancelled;
-      total.scanned += page.scanned;
-      cursor = page.next_cursor;
-      setProgress({ ...total });
-    } while (cursor && !stopped.current);
-    return total.cancelled;
+  const run = async (dryRun: boolean): Promise<Task> => {
+    const body = { filter: { state, ...match }, dry_run: dryRun, ...(rate && !dryRun && { rate_per_s: Number(rate) }) };
+    return followed(await send<Task>("POST", `${path}/cancellations`, body), setTask);
   };
+  const countThem = () => act("Counted", async () => setMatched((await run(true)).matched));
+  const cancelThem = async () => (await act("Cancelled", () => run(false))) && close();
   return (
     <>
       <button type="button" class="danger" onClick={() => setOpen(true)}>
@@ -53,14 +43,18 @@ export function CancelMatching({ path, state, match, onDone }: Props) {
               Text <code>{match.text}</code>.{" "}
             </>
           )}
-          State {state}. They are removed for good. Close this to stop.
+          State {state}. They are removed for good. The servers do it: if you close this, they go on, and the tasks of the dead letters show how far they are.
         </p>
-        {progress && <p role="status">{matched === null ? `${count(progress.scanned)} messages looked at.` : `${exact(matched)} messages match.`}</p>}
+        <label>
+          Messages per second
+          <input type="number" min="1" value={rate} onInput={(event) => setRate(event.currentTarget.value)} placeholder="as fast as possible" />
+        </label>
+        {task && <p role="status">{matched === null || !task.dry_run ? `${count(task.scanned)} of ${count(task.expected)} messages looked at.` : `${exact(matched)} messages match.`}</p>}
         <p class="row">
-          <button type="button" onClick={() => act("Dry run done", async () => setMatched(await walk(true)))}>
+          <button type="button" onClick={() => void countThem()}>
             Dry run
           </button>
-          <button type="button" class="danger" disabled={!matched} onClick={async () => (await act("Cancelled", () => walk(false))) && close()}>
+          <button type="button" class="danger" disabled={!matched} onClick={() => void cancelThem()}>
             {matched === null ? "Dry run first" : `Cancel ${exact(matched)}`}
           </button>
         </p>

@@ -1,4 +1,4 @@
-// Redrives and purges: a dry run comes first, then their progress is shown.
+// Redrives, purges and cancellations: a dry run comes first, then their progress is shown.
 
 import { useEffect, useState } from "preact/hooks";
 import { get, send } from "../api/http";
@@ -23,7 +23,7 @@ export function Tasks({ me }: { me: Me }) {
     tasks.refresh();
   };
   const columns: Column<Task>[] = [
-    { key: "kind", label: "Task", cell: (row) => `${row.kind}${row.dry_run ? " (dry run)" : ""}` },
+    { key: "kind", label: "Task", cell: (row) => `${row.kind}${row.kind === "cancel" ? ` in ${String(row.filter["queue"])}` : ""}${row.dry_run ? " (dry run)" : ""}` },
     { key: "state", label: "State", cell: (row) => <Badge tone={TONES[row.state] ?? "calm"}>{row.state.replaceAll("_", " ")}</Badge> },
     { key: "progress", label: "Progress", cell: (row) => <Progress task={row} /> },
     { key: "done", label: "Done", numeric: true, cell: (row) => count(row.dry_run ? row.matched : row.done) },
@@ -34,9 +34,9 @@ export function Tasks({ me }: { me: Me }) {
   ];
   return (
     <section class="panel" aria-label="Tasks">
-      <h2>Redrives and purges</h2>
+      <h2>Redrives, purges and cancellations</h2>
       <Failed error={tasks.error} />
-      {tasks.data && <Table caption="Redrives and purges" rows={tasks.data.items} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>None yet.</p>} />}
+      {tasks.data && <Table caption="Redrives, purges and cancellations" rows={tasks.data.items} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>None yet.</p>} />}
     </section>
   );
 }
@@ -82,7 +82,7 @@ export function TaskDialog({ kind, chosen, groups, onClose }: { kind: "redrive" 
   };
   const path = `/api/v1/dlq/${kind}s`;
   const dryRun = async () => {
-    await act("Counted", async () => setCounted(await settled(await send<Task>("POST", path, bodyOf(kind, draft, true)))));
+    await act("Counted", async () => setCounted(await followed(await send<Task>("POST", path, bodyOf(kind, draft, true)))));
   };
   const start = async () => {
     if (await act(`${kind} started`, () => send("POST", path, bodyOf(kind, draft, false)))) onClose();
@@ -193,11 +193,14 @@ function bodyOf(kind: string, draft: Draft, dryRun: boolean): unknown {
   return body;
 }
 
-/** Wait until a task has ended; a dry run only counts. */
-async function settled(task: Task): Promise<Task> {
+/** Wait until a task has ended, and tell how far it is; a dry run only counts. */
+export async function followed(task: Task, tell: (task: Task) => void = () => undefined): Promise<Task> {
   for (let turn = 0; turn < 240 && OPEN.has(task.state); turn++) {
+    tell(task);
     await new Promise((resolve) => setTimeout(resolve, 250));
     task = await get<Task>(`/api/v1/dlq/tasks/${task.id}`);
   }
+  tell(task);
+  if (task.state === "failed") throw new Error(task.note ?? "the task failed");
   return task;
 }
