@@ -56,7 +56,7 @@ def test_a_missing_extra_is_one_line_with_the_command_to_run(base: InstalledWith
     assert f"pip install '{DISTRIBUTION}[{extras}]'" in answer.stderr
 
 
-@pytest.mark.parametrize("extra", ["worker", "server", "spark", "embedded"])
+@pytest.mark.parametrize("extra", ["direct", "worker", "server", "spark", "embedded"])
 def test_an_extra_brings_what_its_commands_import(tmp_path: Path, extra: str) -> None:
     modules = {
         name: f"weir.cli.{COMMANDS[name][0]}"
@@ -64,10 +64,16 @@ def test_an_extra_brings_what_its_commands_import(tmp_path: Path, extra: str) ->
         if name in COMMANDS and (extra in extras or (extra == "spark" and name == "pipeline"))
     }
     modules |= {
+        "direct": {"direct mode": "weir.client.direct"},
         "spark": {"the pipeline": "weir.pipeline.process", "analysis": "weir.serve.deadletters"},
         "embedded": {"the engine": "weir.embedded.chdb.engine", "the stack": "weir.embedded.open"},
     }.get(extra, {})
     assert InstalledWith(tmp_path, extra).python(import_all(modules)).stdout == ""
+
+
+def test_direct_mode_without_its_extra_says_what_to_install(base: InstalledWith) -> None:
+    answer = base.python("import weir\nweir.Weir(['redis://127.0.0.1:1', 'http://127.0.0.1:1'])")
+    assert "pip install 'weir-queue[direct]'" in answer.stderr
 
 
 def test_up_without_spark_says_how_to_go_on(tmp_path: Path) -> None:

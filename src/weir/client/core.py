@@ -43,7 +43,7 @@ MAX_MESSAGE_BYTES = 2 * (MAX_PAYLOAD_BYTES + MAX_HEADER_BYTES)
 
 
 class AsyncWeir:
-    """A client of the HTTP API, for code with an event loop. `Weir` is the same without one.
+    """A client of Weir, for code with an event loop. `Weir` is the same without one.
 
     ```python
     async with AsyncWeir("http://127.0.0.1:8420", token="weir_…") as weir:
@@ -53,6 +53,9 @@ class AsyncWeir:
     Concurrent pushes and acks of one client share requests: what is asked for while a request is on its way
     goes with the next one. Several base URLs are tried in turn. Every request may be repeated without harm,
     so failures and 429s are retried as the options say. Spans of time are seconds or `timedelta`s.
+
+    With a `redis://` URL it works in direct mode: it speaks to Redis itself. The API is then one of the other
+    base URLs or `WEIR_URL`, and the token that of `WEIR_TOKEN` unless it is given.
 
     - `token`: the credential. With a token for several environments, `organization`, `project` and
     `environment`

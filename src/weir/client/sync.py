@@ -67,7 +67,7 @@ def _close_blocking(client: AsyncWeir) -> None:
 
 
 class Weir:
-    """A client of the HTTP API that blocks. Options and methods are those of `AsyncWeir`.
+    """A client of Weir that blocks. Options and methods are those of `AsyncWeir`.
 
     ```python
     with Weir("http://127.0.0.1:8420", token="weir_…") as weir:
