@@ -18,6 +18,7 @@ from weir.api.idempotency import Idempotency
 from weir.api.limits import Limits
 from weir.broker.broker import Broker
 from weir.channels.channels import Channels
+from weir.control.app_register import AppRegister
 from weir.control.audit_log import AuditLog
 from weir.control.authentication import Authenticator
 from weir.control.database import PoolState
@@ -87,6 +88,7 @@ class Services:
     """Tells every process what was changed here."""
     receiver: Receiver | None = None
     specs: SpecRegister | None = None
+    apps: AppRegister | None = None
     timelines: Timelines | None = None
     presence: Presence | None = None
     servers: Servers | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
 from typing import TypeVar
 
 from weir.broker import layout
@@ -13,6 +14,7 @@ from weir.model.names import QueueRef
 
 _NO_TOKEN = bytes(16)
 _T = TypeVar("_T")
+_RESULT = Struct(">HI")
 
 
 class Groups:
@@ -61,6 +63,24 @@ def lease_arguments(leases: Sequence[LeaseRef], groups: list[tuple[QueueRef, lis
     return arguments
 
 
+def ack_arguments(
+    leases: Sequence[LeaseRef],
+    results: Sequence[bytes | None],
+    groups: list[tuple[QueueRef, list[int]]],
+) -> list[bytes]:
+    """The leases of each queue and the results to keep, each after its place among them and its length."""
+    plain = lease_arguments(leases, groups)
+    arguments: list[bytes] = []
+    for at, (_, places) in enumerate(groups):
+        kept = [
+            _RESULT.pack(number, len(result)) + result
+            for number, place in enumerate(places, start=1)
+            if results and (result := results[place]) is not None
+        ]
+        arguments += (*plain[2 * at : 2 * at + 2], b"".join(kept))
+    return arguments
+
+
 def failure_arguments(
     failures: Sequence[Failure], groups: list[tuple[QueueRef, list[int]]], *, chance: Callable[[], float]
 ) -> list[bytes]:
@@ -75,7 +95,8 @@ def failure_arguments(
                 layout.FAILURE.pack(
                     layout.id_bytes(failure.lease.message_id),
                     token_bytes(failure.lease.token),
-                    0 if failure.delay_ms is None else failure.delay_ms + 1,
+                    (0 if failure.delay_ms is None else failure.delay_ms + 1)
+                    + (layout.UNCOUNTED if failure.uncounted else 0),
                     int(chance() * (1 << 32)),
                 )
             )

@@ -122,6 +122,8 @@ VERSIONS = {
 ARRIVAL = python_struct(_LUA_FORMATS["ARRIVAL"])
 HANDED = python_struct(_LUA_FORMATS["HANDED"])
 FAILURE = Struct(">16s16sQI")
+UNCOUNTED = 1 << 52
+"""Added to the delay of a failure that is not an attempt. No delay is so long."""
 """Id, token, delay plus one (0: none given), chance in 2^32; the scripts read it as `>c16c16I8I4`."""
 _BODY = Struct("<BBI")
 """Lengths of the key, the idempotency key and the headers; then these, the payload, the message's place and
@@ -201,6 +203,7 @@ def lua_block() -> str:
     constants = {
         **{name: f"'{layout}'" for name, layout in _LUA_FORMATS.items()},
         "FAILURE": "'>c16c16I8I4'",
+        "UNCOUNTED": str(UNCOUNTED),
         "NO_PRIORITY": NO_PRIORITY,
         "PLACED": PLACED,
         "READ": READ,

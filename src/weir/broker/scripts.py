@@ -59,6 +59,8 @@ VERBS = (
     "open_gates",
     "pause",
     "peek",
+    "keep_progress",
+    "kept",
     "last_errors",
     "list_messages",
     "reschedule",

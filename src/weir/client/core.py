@@ -15,6 +15,7 @@ from weir.client.errors import ApiError, OperationFailed, OperationTimeout
 from weir.client.http1 import MAX_ANSWER_BYTES, Connections
 from weir.client.httpx_connections import HttpClient
 from weir.client.options import DEFAULTS, ClientOptions, QueuedOperationBehavior
+from weir.client.outcomes import MessageOutcome
 from weir.client.sharing import LoneRequests, SharedRequests
 from weir.client.telemetry import telemetry as reporter
 from weir.client.transport import Transport, loop_connections
@@ -247,16 +248,21 @@ class AsyncWeir:
         self.telemetry.count_consumed(len(messages), queue=queue)
         return messages
 
-    async def ack(self, message: ReceivedMessage) -> SettleStatus:
+    async def ack(self, message: ReceivedMessage, *, result: Payload = None) -> SettleStatus:
         """Mark the message as done. Returns `acked`, or `queued` while the broker is away.
 
         ```python
         (message,) = await weir.pop("orders")
-        await weir.ack(message)
+        await weir.ack(message, result={"shipped": True})
         ```
+
+        - `result`: a value of JSON, at most 16 kB. `outcome` tells it for a day; None is not kept.
         """
+        item: dict[str, Any] = dict(message.reference())
+        if result is not None:
+            item["result"] = result
         with self.telemetry.operation("ack", queue=message.queue):
-            answer = await self._acks.ask(encode(message.reference()))
+            answer = await self._acks.ask(encode(item))
             return _settled(answer)
 
     async def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
@@ -281,6 +287,7 @@ class AsyncWeir:
         error: str = "",
         delay: Duration | None = None,
         dead_letter: bool = False,
+        uncounted: bool = False,
     ) -> SettleStatus:
         """Mark the message as failed: it is tried again after `delay`, or is dead with `dead_letter`.
 
@@ -290,8 +297,11 @@ class AsyncWeir:
         ```
 
         Without `delay` the back-off of its queue decides. Returns `nacked`, or `dead` after its last attempt.
+        With `uncounted` it was not tried at all, and does not die of this attempt.
         """
         body: dict[str, Any] = {"dead_letter": dead_letter}
+        if uncounted:
+            body["uncounted"] = True
         if error:
             body["error"] = error
         if delay is not None:
@@ -317,6 +327,46 @@ class AsyncWeir:
         answer = await self._transport.send("POST", "/api/v1/extend", body=body)
         until = datetime.fromtimestamp(answer["lease_until_ms"] / 1_000, tz=UTC)
         return replace(message, lease_until=until)
+
+    async def progress(self, message: ReceivedMessage, value: Payload) -> None:
+        """Tell how far the handler of a message is: a value of JSON, at most 16 kB, which `outcome` tells.
+
+        ```python
+        (message,) = await weir.pop("orders")
+        await weir.progress(message, {"done": 3, "of": 10})
+        ```
+        """
+        body = {**message.reference(), "progress": value}
+        await self._transport.send("POST", "/api/v1/progress", body=body)
+
+    async def outcome(self, message_id: str, *, wait: Duration = 0) -> MessageOutcome:
+        """How a message ended, and its result; with `wait`, wait so long for its end.
+
+        ```python
+        outcome = await weir.outcome(message_id, wait=10)
+        ```
+        """
+        answer = await self._transport.send(
+            "GET",
+            f"{_message_path(message_id)}/outcome?wait_ms={to_ms(wait)}",
+            timeout_s=to_seconds(wait) + self.options.timeout_s,
+        )
+        return MessageOutcome.of(answer)
+
+    async def cancel(self, message_id: str) -> bool:
+        """Cancel a message that waits or is worked on. False if it has ended.
+
+        ```python
+        await weir.cancel(message_id)
+        ```
+        """
+        try:
+            await self._transport.send("POST", f"{_message_path(message_id)}/cancel")
+        except ApiError as error:
+            if error.status in (404, 409):
+                return False
+            raise
+        return True
 
     async def operation(self, operation_id: str) -> Operation:
         """A queued operation as it is now.
@@ -403,6 +453,10 @@ def _settled(answer: Mapping[str, Any]) -> SettleStatus:
         raise ApiError(int(problem.get("status", 0)), problem)
     status: SettleStatus = answer["status"]
     return status
+
+
+def _message_path(message_id: str) -> str:
+    return f"/api/v1/messages/{quote(message_id, safe='')}"
 
 
 def _operation_path(operation_id: str) -> str:

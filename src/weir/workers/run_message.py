@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import httpx2
 import orjson
@@ -19,6 +19,7 @@ from weir.errors import InvalidInput, NotFound, WeirError
 from weir.model.clock import Clock
 from weir.model.handling import Reject, Retry, describe_failure
 from weir.model.message import Delivery, Enqueue, NewMessage
+from weir.model.message_headers import CHAINED_FROM
 from weir.model.wording import duration
 from weir.outbound.delivery import DeliveryVerdict, OutboundRequest, deliver
 from weir.outbound.delivery_log import DeliveryLog, DeliveryRecord
@@ -34,9 +35,14 @@ Secrets = Callable[[str], str | None]
 
 # When a message for a full queue is tried again.
 BUSY_DELAY_MS = 1_000
-CHAINED_FROM = "weir-chained-from"
 # When a message of a disabled endpoint is tried again: somebody has to enable the endpoint first.
 DISABLED_DELAY_MS = 300_000
+
+
+class TaskHandler(Protocol):
+    """Runs the messages of queues without an action, which call tasks of an app."""
+
+    async def run_delivery(self, delivery: Delivery) -> HandlerOutcome: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +56,7 @@ class Tools:
     client: httpx2.AsyncClient
     log: DeliveryLog
     executor: Executor
+    tasks: TaskHandler | None = None
 
 
 async def run(
@@ -83,6 +90,8 @@ async def _act(delivery: Delivery, spec: QueueSpec, tools: Tools) -> HandlerOutc
                 return await _deliver(delivery, action, tools)
             case EnqueueTo() as action:
                 return await _enqueue(delivery, spec, action, tools)
+            case None if tools.tasks is not None:
+                return await tools.tasks.run_delivery(delivery)
             case None:
                 return failed(f"queue `{spec.name}` has no action any more")
     except InvalidInput as error:

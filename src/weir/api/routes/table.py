@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from weir.api.hot import HotRoute
 from weir.api.routes import (
     alerts,
+    apps,
     channels,
     compatibility,
     deadletters,
@@ -19,6 +20,7 @@ from weir.api.routes import (
     messages,
     moved,
     operations,
+    outcomes,
     overview,
     pipeline,
     pop,
@@ -32,7 +34,13 @@ from weir.api.routes import (
     workers,
 )
 
-HOT: tuple[HotRoute, ...] = (*push.ROUTES, *pop.ROUTES, *settle.ROUTES, *compatibility.ROUTES)
+HOT: tuple[HotRoute, ...] = (
+    *push.ROUTES,
+    *pop.ROUTES,
+    *settle.ROUTES,
+    *outcomes.ROUTES,
+    *compatibility.ROUTES,
+)
 """Plain endpoints; their descriptions stand in `weir.api.openapi_hot`."""
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -47,6 +55,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     channels.router,
     schedules.router,
     specs.router,
+    apps.router,
     messages.router,
     message_waits.router,
     message_touches.router,

@@ -23,11 +23,13 @@ if before then return {'ok', before} end
 local now = clock()
 allow_draining()
 local answer = {'ok', ''}
-local function step(q, lease, error, delay, chance, counts)
+local function step(q, lease, error, delay, chance, counts, uncounted)
   local _, _, _, member, handed_out = open_lease(lease)
   local sequence, id, attempts, enqueued, _, expires, priority, rest = struct.unpack(MEMBER, member)
   local order_key = string.sub(member, rest)
-  if attempts >= q.max_attempts then
+  -- Not below 1: a message without an attempt would count as scheduled and not as retrying.
+  if uncounted then attempts = math.max(attempts - 1, 1) end
+  if attempts >= q.max_attempts and not uncounted then
     bury(q, now, id, attempts, enqueued, priority, DIED.attempts, error)
     release(q, {order_key}, now)
     tally(q, counts, 'dead', 1)
