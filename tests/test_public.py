@@ -19,16 +19,17 @@ from weir import AsyncWeir, Producer, Weir
 
 PUBLIC = {
     "weir": [
-        "ApiError", "AsyncWeir", "ClientError", "Consumer", "Operation", "OperationFailed",
-        "OperationTimeout", "OutgoingMessage", "Producer", "ProducerFull", "PushResult",
-        "ReceivedMessage", "Reject", "Retry", "Unreachable", "Weir",
+        "ApiError", "App", "AsyncWeir", "ClientError", "Consumer", "MessageOutcome", "Operation",
+        "OperationFailed", "OperationTimeout", "OutgoingMessage", "Producer", "ProducerFull", "PushResult",
+        "ReceivedMessage", "Reject", "ResultNotKept", "ResultTimeout", "Retry", "TaskContext",
+        "TaskFailed", "TaskHandle", "Unreachable", "Weir",
     ],
     "weir.metrics": [
         "Aggregate", "EventKind", "Field", "MetricDefinition", "MetricEmitter", "MetricEvent", "TextField",
     ],
     "weir.outbox": ["apush", "migrate", "push", "relay"],
     "weir.worker": ["Commands", "Context", "Reject", "Retry"],
-    "weir.testing": ["BrokerConformance", "Ledger", "ManualClock", "MemoryBroker"],
+    "weir.testing": ["BrokerConformance", "Ledger", "ManualClock", "MemoryBroker", "MemoryTasks", "eager"],
 }  # fmt: skip
 SERVERS = {
     "clickhouse_connect", "chdb", "fastapi", "numpy", "orjson", "prometheus_client", "psycopg", "pyarrow",

@@ -7,9 +7,9 @@ with Weir("http://127.0.0.1:8420", token="weir_…") as weir:
     weir.push("orders", {"order": 42})
 ```
 
-The names below are the client's. Each is loaded when it is first asked for, so that importing another part
-of Weir loads no HTTP client. Handlers for `weir worker` are written with `weir.worker`, tests with
-`weir.testing`.
+The names below are those of the client and of tasks. Each is loaded when it is first asked for, so that
+importing another part of Weir loads no HTTP client. Commands for `weir worker` are written with `weir.worker`,
+tests with `weir.testing`.
 """
 
 from __future__ import annotations
@@ -29,18 +29,24 @@ if TYPE_CHECKING:
         ProducerFull,
         Unreachable,
     )
+    from weir.client.outcomes import MessageOutcome
     from weir.client.producer import Producer
     from weir.client.sync import Weir
     from weir.client.values import Operation, OutgoingMessage, PushResult, ReceivedMessage
     from weir.model.handling import Reject, Retry
+    from weir.tasks.app import App
+    from weir.tasks.context import TaskContext
+    from weir.tasks.handle import ResultNotKept, ResultTimeout, TaskFailed, TaskHandle
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ApiError",
+    "App",
     "AsyncWeir",
     "ClientError",
     "Consumer",
+    "MessageOutcome",
     "Operation",
     "OperationFailed",
     "OperationTimeout",
@@ -50,16 +56,23 @@ __all__ = [
     "PushResult",
     "ReceivedMessage",
     "Reject",
+    "ResultNotKept",
+    "ResultTimeout",
     "Retry",
+    "TaskContext",
+    "TaskFailed",
+    "TaskHandle",
     "Unreachable",
     "Weir",
 ]
 
 _HOMES = {
     "ApiError": "client.errors",
+    "App": "tasks.app",
     "AsyncWeir": "client.core",
     "ClientError": "client.errors",
     "Consumer": "client.consumer",
+    "MessageOutcome": "client.outcomes",
     "Operation": "client.values",
     "OperationFailed": "client.errors",
     "OperationTimeout": "client.errors",
@@ -69,7 +82,12 @@ _HOMES = {
     "PushResult": "client.values",
     "ReceivedMessage": "client.values",
     "Reject": "model.handling",
+    "ResultNotKept": "tasks.handle",
+    "ResultTimeout": "tasks.handle",
     "Retry": "model.handling",
+    "TaskContext": "tasks.context",
+    "TaskFailed": "tasks.handle",
+    "TaskHandle": "tasks.handle",
     "Unreachable": "client.errors",
     "Weir": "client.sync",
 }

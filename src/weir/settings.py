@@ -313,6 +313,9 @@ class WorkerSettings(SettingsSection):
     alive_file: Path | None = Field(
         default=None, description="file that a worker touches every 5 s, for probes of a container"
     )
+    port: Annotated[int, Field(ge=0, le=65_535)] | None = Field(
+        default=None, description="port on which a worker of tasks answers /metrics, /livez and /readyz"
+    )
 
 
 class AlertSettings(SettingsSection):

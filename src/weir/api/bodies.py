@@ -207,6 +207,16 @@ class Fields:
                 )
         return value
 
+    def json(self, name: str, *, max_bytes: int) -> bytes | None:
+        """Any value as JSON; None if it is absent or null."""
+        value = self.take(name)
+        if value is None:
+            return None
+        data = orjson.dumps(value)
+        if len(data) > max_bytes:
+            raise self.wrong(name, f"has {len(data)} bytes; at most {max_bytes} are kept")
+        return data
+
     def base64(self, name: str) -> bytes | None:
         value = self.take(name)
         if value is None:

@@ -74,6 +74,15 @@ _POP_OPTIONS = (
     query("payload_encoding", "string", "`base64` encodes JSON payloads too.", enum=[*PAYLOAD_ENCODINGS]),
 )
 
+_MESSAGE_IN_PATH = {
+    "name": "message_id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "format": "uuid"},
+    "example": EXAMPLE_ID,
+}
+_WAIT = query("wait_ms", "integer", "Wait that long for its end.", minimum=0, maximum=MAX_WAIT_MS)
+
 DESCRIBED: tuple[Described, ...] = (
     Described(
         path="/api/v1/push",
@@ -160,6 +169,24 @@ DESCRIBED: tuple[Described, ...] = (
         body=shapes.RevokedBody,
         example={"leases": [_LEASE]},
         answers={200: shapes.Revoked},
+    ),
+    Described(
+        path="/api/v1/progress",
+        method="post",
+        operation_id="keep_progress",
+        summary="Tell how far the handler of a leased message is.",
+        body=shapes.ProgressBody,
+        example={**_LEASE, "progress": {"done": 3, "of": 10}},
+        answers={200: shapes.ProgressKept},
+        conflicts=True,
+    ),
+    Described(
+        path="/api/v1/messages/{message_id}/outcome",
+        method="get",
+        operation_id="show_message_outcome",
+        summary="How a message ended, and its result; waits for the end if asked to.",
+        answers={200: shapes.OutcomeBody},
+        parameters=(_MESSAGE_IN_PATH, _WAIT),
     ),
     Described(
         path="/hook/{name}",

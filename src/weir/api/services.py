@@ -20,6 +20,7 @@ from weir.broker.broker import Broker
 from weir.broker.direct_users import DirectUsers
 from weir.channels.channels import Channels
 from weir.control.annotations import Annotations
+from weir.control.app_register import AppRegister
 from weir.control.audit_log import AuditLog
 from weir.control.authentication import Authenticator
 from weir.control.database import PoolState
@@ -92,6 +93,7 @@ class Services:
     """Tells every process what was changed here."""
     receiver: Receiver | None = None
     specs: SpecRegister | None = None
+    apps: AppRegister | None = None
     timelines: Timelines | None = None
     presence: Presence | None = None
     servers: Servers | None = None

@@ -30,6 +30,7 @@ from weir.model.message import (
     Enqueue,
     Enqueued,
     Failure,
+    Kept,
     LeaseRef,
     NewMessage,
     QueueState,
@@ -184,8 +185,10 @@ class Broker(Protocol):
     ) -> list[Delivery]:
         """Hand out messages under leases; with `wait_ms`, wait that long for the first one."""
 
-    async def ack(self, leases: Sequence[LeaseRef]) -> list[Settlement]:
-        """Done: remove the messages for good."""
+    async def ack(
+        self, leases: Sequence[LeaseRef], *, results: Sequence[bytes | None] = ()
+    ) -> list[Settlement]:
+        """Done: remove the messages for good. `results` has one per lease, or none; None is not kept."""
 
     async def nack(self, failures: Sequence[Failure]) -> list[Settlement]:
         """Failed: wait for the next attempt, or die after the last one."""
@@ -255,6 +258,12 @@ class Broker(Protocol):
 
     async def find_message(self, environment: EnvironmentRef, message_id: MessageId) -> QueueRef | None:
         """The queue where a message waits or is leased; None if it does neither in this environment."""
+
+    async def keep_progress(self, lease: LeaseRef, progress: bytes) -> bool:
+        """Keep what a handler tells of its progress; False if the lease is not held any more."""
+
+    async def kept(self, environment: EnvironmentRef, message_id: MessageId) -> Kept | None:
+        """The result or progress of a message, or that it was cancelled; None after a day."""
 
     async def find_idempotency_key(self, queue: QueueRef, idempotency_key: str) -> MessageId | None:
         """The first message that came with this key within its window, whether it ended since or not."""

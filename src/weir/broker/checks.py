@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weir.errors import InvalidInput
+from weir.errors import InvalidInput, TooLarge
 from weir.model.limits import (
     MAX_BATCH,
     MAX_COUNT,
     MAX_DELAY_MS,
     MAX_LEASE_MS,
     MAX_PRIORITY,
+    MAX_RESULT_BYTES,
     MAX_SPAN_MS,
     MAX_TIME_MS,
     MAX_WAIT_MS,
@@ -36,6 +37,23 @@ def check_leases(leases: Sequence[LeaseRef]) -> None:
     check_batch(leases)
     for lease in leases:
         check_message_id(lease.message_id)
+
+
+def check_results(results: Sequence[bytes | None], *, leases: int) -> None:
+    if results and len(results) != leases:
+        raise InvalidInput(
+            f"there are {len(results)} results for {leases} leases; give one for each, or none"
+        )
+    for result in results:
+        if result is not None:
+            check_kept(result)
+
+
+def check_kept(data: bytes) -> None:
+    if len(data) > MAX_RESULT_BYTES:
+        raise TooLarge(
+            f"a result has {len(data)} bytes; at most {MAX_RESULT_BYTES} are kept, so keep it elsewhere"
+        )
 
 
 def check_failures(failures: Sequence[Failure]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
 from typing import TypeVar
 
 from weir.broker import layout
@@ -13,6 +14,7 @@ from weir.model.names import QueueRef
 
 _NO_TOKEN = bytes(16)
 _T = TypeVar("_T")
+_RESULT = Struct(">HI")
 
 
 class Groups:
@@ -56,14 +58,28 @@ def lease_arguments(leases: Sequence[LeaseRef], groups: list[tuple[QueueRef, lis
     return arguments
 
 
-def ack_arguments(leases: Sequence[LeaseRef], groups: list[tuple[QueueRef, list[int]]]) -> list[bytes]:
-    """The same with the times of the handlers, as far as they are told."""
+def ack_arguments(
+    leases: Sequence[LeaseRef],
+    results: Sequence[bytes | None],
+    groups: list[tuple[QueueRef, list[int]]],
+) -> list[bytes]:
+    """The leases of each queue, the times of their handlers as far as they are told, and the results to keep."""
     arguments: list[bytes] = []
     for queue, places in groups:
         times = [_handler_time(leases[place]) for place in places]
         told = b"".join(map(layout.HANDLER_TIME.pack, times)) if any(times) else b""
-        arguments += (queue_ident(queue), _named_leases(leases, places), told)
+        kept = _kept_results(results, places) if results else b""
+        arguments += (queue_ident(queue), _named_leases(leases, places), told, kept)
     return arguments
+
+
+def _kept_results(results: Sequence[bytes | None], places: list[int]) -> bytes:
+    """The results to keep, each after the number of its lease and its length."""
+    return b"".join(
+        _RESULT.pack(number, len(result)) + result
+        for number, place in enumerate(places, start=1)
+        if (result := results[place]) is not None
+    )
 
 
 def _named_leases(leases: Sequence[LeaseRef], places: list[int]) -> bytes:
@@ -94,7 +110,8 @@ def failure_arguments(
                 layout.FAILURE.pack(
                     layout.id_bytes(failure.lease.message_id),
                     token_bytes(failure.lease.token),
-                    0 if failure.delay_ms is None else failure.delay_ms + 1,
+                    (0 if failure.delay_ms is None else failure.delay_ms + 1)
+                    + (layout.UNCOUNTED if failure.uncounted else 0),
                     int(chance() * (1 << 32)),
                     _handler_time(failure.lease),
                 )

@@ -140,6 +140,8 @@ _LUA_FAILURE = ">c16c16I8I4I4"
 HANDLER_TIME = Struct(">I")
 """The time of a handler plus one (0: not told), in an ack."""
 MAX_HANDLER_MS = (1 << 32) - 2
+UNCOUNTED = 1 << 52
+"""Added to the delay of a failure that is not an attempt. No delay is so long."""
 _BODY = Struct("<BBI")
 """Lengths of the key, the idempotency key and the headers; then these, the payload, the message's place and
 the readings of the clocks.
@@ -219,6 +221,7 @@ def lua_block() -> str:
     constants = {
         **{name: f"'{layout}'" for name, layout in _LUA_FORMATS.items()},
         "FAILURE": f"'{_LUA_FAILURE}'",
+        "UNCOUNTED": str(UNCOUNTED),
         "NO_PRIORITY": NO_PRIORITY,
         "PLACED": PLACED,
         "READ": READ,

@@ -49,6 +49,7 @@ from weir.model.message import (
     Enqueue,
     Enqueued,
     Failure,
+    Kept,
     LeaseRef,
     NewMessage,
     QueueState,
@@ -205,9 +206,11 @@ class Observed:
             )
         return deliveries
 
-    async def ack(self, leases: Sequence[LeaseRef]) -> list[Settlement]:
+    async def ack(
+        self, leases: Sequence[LeaseRef], *, results: Sequence[bytes | None] = ()
+    ) -> list[Settlement]:
         with self._heard("ack", len(leases)):
-            answers = await self.inner.ack(leases)
+            answers = await self.inner.ack(leases, results=results)
         if self._activity is not None:
             self._activity.count_acks(answers.count(Settlement.DONE))
         return answers
@@ -306,6 +309,14 @@ class Observed:
     async def find_message(self, environment: EnvironmentRef, message_id: MessageId) -> QueueRef | None:
         with self._heard("find_message", 1):
             return await self.inner.find_message(environment, message_id)
+
+    async def keep_progress(self, lease: LeaseRef, progress: bytes) -> bool:
+        with self._heard("keep_progress", 1):
+            return await self.inner.keep_progress(lease, progress)
+
+    async def kept(self, environment: EnvironmentRef, message_id: MessageId) -> Kept | None:
+        with self._heard("kept", 1):
+            return await self.inner.kept(environment, message_id)
 
     async def find_idempotency_key(self, queue: QueueRef, idempotency_key: str) -> MessageId | None:
         with self._heard("find_idempotency_key", 1):

@@ -29,7 +29,7 @@ from weir.broker.waiting import LoopWakeups, Wakeups
 from weir.model.clock import Clock
 from weir.model.durations import DAY_MS
 from weir.model.ids import MessageId
-from weir.model.limits import MAX_BATCH, MAX_PAYLOAD_BYTES
+from weir.model.limits import MAX_BATCH, MAX_PAYLOAD_BYTES, RESULT_KEPT_MS
 from weir.model.message import (
     DeadMessage,
     Delivery,
@@ -305,10 +305,16 @@ class RedisBroker(RedisMessages):
         checks.check_shard(source.number, shards=self._shards)
         return b"shard", b"", source.number
 
-    async def ack(self, leases: Sequence[LeaseRef]) -> list[Settlement]:
+    async def ack(
+        self, leases: Sequence[LeaseRef], *, results: Sequence[bytes | None] = ()
+    ) -> list[Settlement]:
         checks.check_leases(leases)
+        checks.check_results(results, leases=len(leases))
         groups = grouping.Groups([lease.queue for lease in leases], shard_of_queue=self._shard_of_queue)
-        return await self._settle(groups, "ack", lambda group: grouping.ack_arguments(leases, group))
+        kept = str(RESULT_KEPT_MS).encode()
+        return await self._settle(
+            groups, "ack", lambda group: [kept, *grouping.ack_arguments(leases, results, group)]
+        )
 
     async def extend(self, leases: Sequence[LeaseRef], *, lease_ms: int) -> list[Settlement]:
         checks.check_leases(leases)

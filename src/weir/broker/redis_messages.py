@@ -21,12 +21,14 @@ from weir.model.inspection import (
     check_filter,
     check_page,
 )
-from weir.model.message import LeaseRef, check_message_id
+from weir.model.limits import RESULT_KEPT_MS
+from weir.model.message import Kept, KeptKind, LeaseRef, check_message_id
 from weir.model.names import EnvironmentRef, QueueRef, check_name
 from weir.model.shards import shard_of
 
 _QUEUES_STEP = 500
 """How many queues one script looks into at most."""
+_KEPT = {b"r": KeptKind.RESULT, b"p": KeptKind.PROGRESS, b"c": KeptKind.CANCELLED}
 
 
 class RedisMessages:
@@ -89,6 +91,21 @@ class RedisMessages:
         reply = await self._look(queue, "find_idempotency_key", idempotency_key.encode())
         return MessageId(layout.id_text(reply[1])) if reply[1] else None
 
+    async def keep_progress(self, lease: LeaseRef, progress: bytes) -> bool:
+        checks.check_leases([lease])
+        checks.check_kept(progress)
+        ident, token = keys.queue_ident(lease.queue), grouping.token_bytes(lease.token)
+        named = layout.id_bytes(lease.message_id) + token
+        shard = self._shard_of_queue(lease.queue)
+        reply = await self._runner.run("keep_progress", shard, RESULT_KEPT_MS, ident, named, progress)
+        return bool(replies.check(reply, queue=lease.queue.queue)[1] == b"1")
+
+    async def kept(self, environment: EnvironmentRef, message_id: MessageId) -> Kept | None:
+        check_message_id(message_id)
+        shard, ident = shard_of(environment, shards=self._shards), keys.environment_ident(environment)
+        _, found = await self._runner.run("kept", shard, ident, layout.id_bytes(message_id))
+        return Kept(kind=_KEPT[found[:1]], data=found[1:]) if found else None
+
     async def revoked(self, leases: Sequence[LeaseRef]) -> list[bool]:
         checks.check_leases(leases)
         groups = grouping.Groups([lease.queue for lease in leases], shard_of_queue=self._shard_of_queue)
@@ -132,7 +149,7 @@ class RedisMessages:
         return await self._touch(queue, "change_priority", message_ids, priority)
 
     async def cancel(self, queue: QueueRef, message_ids: Sequence[MessageId]) -> list[Touched]:
-        return await self._touch(queue, "cancel", message_ids)
+        return await self._touch(queue, "cancel", message_ids, RESULT_KEPT_MS)
 
     async def _touch(
         self, queue: QueueRef, verb: str, message_ids: Sequence[MessageId], *args: int

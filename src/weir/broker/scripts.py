@@ -63,6 +63,8 @@ VERBS = (
     "open_gates",
     "pause",
     "peek",
+    "keep_progress",
+    "kept",
     "last_errors",
     "list_messages",
     "reschedule",

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from weir.cli.api import ApiScope, RefusedByApi, about_environment, ask_api
 from weir.cli.options import JsonOption
 from weir.cli.output import Columns, print_items, print_json, print_result, shown_time
+from weir.cli.plans import plan_of
+from weir.cli.running import import_from_here
 from weir.cli.tables import number_column
 from weir.errors import InvalidInput, SpecInvalid
+from weir.spec.dump import dumped
 from weir.spec.fmt import formatted
 from weir.spec.ir import AppSpec
 from weir.spec.language import read_spec
 from weir.spec.parse import parse
-from weir.spec.plan import Effect, Plan, PlannedChange, rendered_plan
+from weir.spec.plan import rendered_plan
 
 app = typer.Typer(no_args_is_help=True, help="Specs: what queues, webhooks, channels and alerts are.")
 
@@ -79,12 +82,30 @@ def fmt(
 
 
 @app.command()
+def export(
+    target: Annotated[str, typer.Argument(help="App of tasks, as `module:app`.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Write the queues and schedules that an app of tasks declares as a spec, in YAML."""
+    import yaml
+
+    from weir.tasks.load import load_app
+
+    import_from_here()
+    document = dumped(load_app(target).spec())
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
+
+
+@app.command()
 @about_environment
 def plan(scope: ApiScope, file: File, as_json: JsonOption = False) -> None:
     """Show what applying would change; exit status 1 if it would be refused."""
     body = _body(file)
     found = ask_api(scope, lambda api: api.post("spec", "plan", body=body))
-    print_result(found, rendered_plan(_plan(found)), as_json=as_json)
+    print_result(found, rendered_plan(plan_of(found)), as_json=as_json)
     raise typer.Exit(0 if found["allowed"] else 1)
 
 
@@ -105,7 +126,7 @@ def apply(scope: ApiScope, file: File, as_json: JsonOption = False) -> None:
     if as_json:
         print_json(applied)
         return
-    typer.echo(rendered_plan(_plan(applied["plan"])))
+    typer.echo(rendered_plan(plan_of(applied["plan"])))
     typer.echo(f"applied as revision {applied['revision']}")
     for name, address in applied["hooks"].items():
         typer.echo(f"webhook {name} receives at {address}")
@@ -135,19 +156,6 @@ def _body(path: Path) -> dict[str, str]:
     source = _text(path)
     read_spec(source, file=_name(path))
     return {"source": source, "file": _name(path)}
-
-
-def _plan(document: dict[str, Any]) -> Plan:
-    """A plan as the API answers with it."""
-    changes = (
-        {**change, "effect": Effect(change["effect"]), "path": tuple(change["path"])}
-        for change in document["changes"]
-    )
-    return Plan(
-        changes=tuple(PlannedChange(**change) for change in changes),
-        refusals=tuple(document["refusals"]),
-        warnings=tuple(document["warnings"]),
-    )
 
 
 def _read(path: Path) -> AppSpec:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -16,11 +16,25 @@ import typer
 
 from weir.api.logs import configure_logs
 from weir.broker.observed import Observed
+from weir.cli.alive_file import keep_fresh
+from weir.cli.declaring import declare_in_stores
 from weir.cli.options import DataDirOption, settings_with
 from weir.cli.running import import_from_here, run_until_done
 from weir.cli.service_manager import tell_ready
+from weir.cli.task_worker import (
+    TaskTarget,
+    chosen_queues,
+    environment_of,
+    find_tasks,
+    open_tasks,
+    show_plan,
+    show_task_logs,
+    uses_http,
+    work_over_http,
+)
+from weir.cli.watching import watch_worker
 from weir.control.database import Database
-from weir.errors import InvalidInput
+from weir.errors import InvalidInput, Misconfigured
 from weir.model.names import EnvironmentRef
 from weir.serve.collector import calm_collector
 from weir.serve.hooks import open_worker
@@ -39,13 +53,15 @@ from weir.workers.worker import WorkerOptions
 
 app = typer.Typer()
 log = structlog.get_logger("weir.worker")
-_TOUCH_S = 5.0
 
 
 @app.command()
 def worker(
+    target: Annotated[
+        str | None, typer.Argument(help="App of tasks or of commands, as `module:app`.", metavar="[APP]")
+    ] = None,
     app_target: Annotated[
-        str | None, typer.Option("--app", help="Commands to run, as `module:app`; else WEIR_WORKER__APP.")
+        str | None, typer.Option("--app", help="The same as an option; else WEIR_WORKER__APP.")
     ] = None,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Work on so many messages at once.")] = None,
     prefetch: Annotated[
@@ -61,17 +77,39 @@ def worker(
         tuple[str, str, str] | None,
         typer.Option("--only", help="Work only for this environment: organization, project, environment."),
     ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Answer /metrics, /livez and /readyz here (tasks).")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Start again when a Python file below this folder changes.")
+    ] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only show what declaring the app of tasks would change.")
+    ] = False,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Work on every queue that has a command, an endpoint or a next queue. SIGTERM drains."""
+    """Work on the tasks of an app, or on every queue that a spec gives something to do. SIGTERM drains."""
     settings = settings_with(data_dir)
-    given = {"app": app_target, "concurrency": concurrency, "prefetch": prefetch, "processes": processes}
+    given = {
+        "app": target or app_target,
+        "concurrency": concurrency,
+        "prefetch": prefetch,
+        "processes": processes,
+        "port": port,
+    }
     chosen = {name: value for name, value in given.items() if value is not None}
     settings = settings.model_copy(update={"worker": settings.worker.model_copy(update=chosen)})
     import_from_here()
     configure_logs(level=settings.api.log_level)
+    arguments = _arguments(given, queue or (), scope, data_dir)
+    if watch:
+        run_until_done(watch_worker(arguments, drain_s=settings.worker.drain_s))
+        return
+    tasks = find_tasks(settings.worker.app)
+    if plan:
+        _show_plan(tasks)
     if settings.worker.processes > 1:
-        _supervise(settings, _arguments(given, queue or (), scope, data_dir))
+        _supervise(settings, arguments)
     options = WorkerOptions(
         name=f"{socket.gethostname()}:{os.getpid()}",
         concurrency=settings.worker.concurrency,
@@ -80,7 +118,26 @@ def worker(
         environment=_environment(scope),
         queues=frozenset(queue or ()),
     )
-    run_until_done(work(settings, resolve_urls(settings), options), fast=True)
+    if tasks is None:
+        run_until_done(work(settings, resolve_urls(settings), options), fast=True)
+        return
+    show_task_logs(settings.api.log_level)
+    if uses_http(settings):
+        run_until_done(work_over_http(tasks, settings, name=options.name, queues=options.queues), fast=True)
+        return
+    options = replace(
+        options,
+        environment=environment_of(tasks.app, options.environment),
+        queues=chosen_queues(tasks.app, options.queues),
+        tasks=True,
+    )
+    run_until_done(work(settings, resolve_urls(settings), options, tasks=tasks), fast=True)
+
+
+def _show_plan(tasks: TaskTarget | None) -> NoReturn:
+    if tasks is None:
+        raise Misconfigured("`--plan` is for an app of tasks; name one as `module:app`")
+    raise typer.Exit(0 if run_until_done(show_plan(tasks.app)) else 1)
 
 
 def _supervise(settings: Settings, arguments: list[str]) -> NoReturn:
@@ -105,7 +162,9 @@ def _arguments(
     return [*arguments, "--only", *scope] if scope else arguments
 
 
-async def work(settings: Settings, urls: StoreUrls, options: WorkerOptions) -> None:
+async def work(
+    settings: Settings, urls: StoreUrls, options: WorkerOptions, *, tasks: TaskTarget | None = None
+) -> None:
     """Work until cancelled, with everything that a worker needs around it."""
     async with AsyncExitStack() as stack:
         tracer = await stack.enter_async_context(
@@ -126,6 +185,10 @@ async def work(settings: Settings, urls: StoreUrls, options: WorkerOptions) -> N
             internal_queue=lambda: running.fetched_ahead,
         )
         sampler = ProcessSampler(identity, emitter, counts, probes=probes)
+        handler = None
+        if tasks is not None and options.environment is not None:
+            await declare_in_stores(database, broker, settings, options.environment, tasks.app)
+            handler = await open_tasks(stack, tasks, broker, options.environment, settings)
         running, loops = await open_worker(
             stack,
             database,
@@ -135,6 +198,7 @@ async def work(settings: Settings, urls: StoreUrls, options: WorkerOptions) -> N
             presence=presence,
             count_job=counts.count_job,
             tracer=tracer,
+            tasks=handler,
         )
         alive = AliveSignal(stores.redis, worker_id=identity.worker_id, look=running.described)
         reporting: dict[str, Callable[[], Awaitable[None]]] = {
@@ -151,16 +215,6 @@ async def work(settings: Settings, urls: StoreUrls, options: WorkerOptions) -> N
             typer.echo(f"working as {options.name}; Ctrl-C drains and stops it", err=True)
             tell_ready()
             await running.run()
-
-
-async def keep_fresh(file: Path) -> None:
-    """Touch a file while the event loop turns, and remove it at the end."""
-    try:
-        while True:
-            await asyncio.to_thread(file.touch)
-            await asyncio.sleep(_TOUCH_S)
-    finally:
-        await asyncio.to_thread(file.unlink, missing_ok=True)
 
 
 def _environment(scope: tuple[str, str, str] | None) -> EnvironmentRef | None:

@@ -12,7 +12,7 @@ from weir.client.cancellations import CancelledMessages
 from weir.client.core import AsyncWeir
 from weir.client.errors import ApiError, ClientError
 from weir.client.telemetry import TraceModeName
-from weir.client.values import ReceivedMessage
+from weir.client.values import Payload, ReceivedMessage
 from weir.model.asyncio_tasks import cancel_and_wait, run_to_end
 from weir.model.durations import Duration, to_seconds
 from weir.model.handling import Reject, Retry, describe_failure
@@ -26,12 +26,15 @@ RENEWALS_PER_LEASE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Failure:
-    """Why a message is nacked."""
+class Handled:
+    """How the handler of a message ended."""
 
-    error: str
+    error: str | None = None
+    """None: it is acked, with `result` if there is one."""
     delay_ms: int | None = None
     dead_letter: bool = False
+    uncounted: bool = False
+    result: Payload = None
 
 
 class Consumer:
@@ -148,7 +151,7 @@ class Consumer:
             await cancel_and_wait([take, stop])
 
     async def _work(self, message: ReceivedMessage) -> None:
-        handling = asyncio.create_task(self._handle(message))
+        handling = asyncio.create_task(self.handle(message))
         keeping = asyncio.create_task(self._keep_lease(message))
         self._cancelled.watch(message, stop=keeping.cancel)
         try:
@@ -158,14 +161,19 @@ class Consumer:
         except asyncio.CancelledError:
             await cancel_and_wait([handling])
             # Without a delay: another consumer can take it now.
-            await self._settle(message, _Failure(error="the consumer stopped", delay_ms=0))
+            await self._settle(message, Handled(error="the consumer stopped", delay_ms=0))
             raise
         finally:
             self._cancelled.forget(message)
             await cancel_and_wait([handling, keeping])
 
-    async def _handle(self, message: ReceivedMessage) -> _Failure | None:
-        """Run the handler; None if it returned, else why it failed."""
+    async def handle(self, message: ReceivedMessage) -> Handled:
+        """Run the handler of one message.
+
+        ```python
+        handled = await consumer.handle(message)
+        ```
+        """
         WORKING_ON.set(message.id)
         try:
             with self._weir.telemetry.operation(
@@ -173,12 +181,12 @@ class Consumer:
             ):
                 await self._handler(message)
         except Reject as error:
-            return _Failure(error=describe_failure(error), dead_letter=True)
+            return Handled(error=describe_failure(error), dead_letter=True)
         except Retry as error:
-            return _Failure(error=describe_failure(error), delay_ms=error.delay_ms)
+            return Handled(error=describe_failure(error), delay_ms=error.delay_ms)
         except (Exception, SystemExit) as error:  # a poison message must not end the consumer
-            return _Failure(error=describe_failure(error))
-        return None
+            return Handled(error=describe_failure(error))
+        return Handled()
 
     async def _keep_lease(self, message: ReceivedMessage) -> None:
         """Renew the lease until it is lost."""
@@ -192,15 +200,16 @@ class Consumer:
             except ClientError:
                 continue
 
-    async def _settle(self, message: ReceivedMessage, failure: _Failure | None) -> None:
+    async def _settle(self, message: ReceivedMessage, handled: Handled) -> None:
         """Ack or nack the message. If that fails its lease lapses, and the message is delivered again."""
         with suppress(ClientError):
-            if failure is None:
-                await self._weir.ack(message)
+            if handled.error is None:
+                await self._weir.ack(message, result=handled.result)
                 return
             await self._weir.nack(
                 message,
-                error=failure.error,
-                delay=None if failure.delay_ms is None else failure.delay_ms / 1_000,
-                dead_letter=failure.dead_letter,
+                error=handled.error,
+                delay=None if handled.delay_ms is None else handled.delay_ms / 1_000,
+                dead_letter=handled.dead_letter,
+                uncounted=handled.uncounted,
             )

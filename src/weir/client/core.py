@@ -17,6 +17,7 @@ from weir.client.errors import ApiError, OperationFailed, OperationTimeout
 from weir.client.http1 import MAX_ANSWER_BYTES, Connections
 from weir.client.httpx_connections import HttpClient
 from weir.client.options import DEFAULTS, ClientOptions, QueuedOperationBehavior
+from weir.client.outcomes import MessageOutcome
 from weir.client.sharing import LoneRequests, SharedRequests
 from weir.client.telemetry import telemetry as reporter
 from weir.client.transport import Transport, loop_connections
@@ -294,19 +295,25 @@ class AsyncWeir:
         )
         return [ReceivedMessage.of(message) for message in answer["messages"]]
 
-    async def ack(self, message: ReceivedMessage) -> SettleStatus:
+    async def ack(self, message: ReceivedMessage, *, result: Payload = None) -> SettleStatus:
         """Mark the message as done. Returns `acked`, or `queued` while the broker is away.
 
         ```python
         (message,) = await weir.pop("orders")
-        await weir.ack(message)
+        await weir.ack(message, result={"shipped": True})
         ```
+
+        - `result`: a value of JSON, at most 16 kB. `outcome` tells it for a day; None is not kept.
         """
+        item: dict[str, Any] = dict(message.reference())
+        if result is not None:
+            item["result"] = result
         with self.telemetry.operation("ack", queue=message.queue, origin=message.headers):
             if self._direct is not None:
+                kept = None if result is None else encode(result)
                 with suppress(self._direct.away):
-                    return await self._direct.deliveries.settle(Verb.ACK, message)
-            answer = await self._acks.ask(encode(message.reference()))
+                    return await self._direct.deliveries.settle(Verb.ACK, message, result=kept)
+            answer = await self._acks.ask(encode(item))
             return _settled(answer)
 
     async def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
@@ -337,6 +344,7 @@ class AsyncWeir:
         error: str = "",
         delay: Duration | None = None,
         dead_letter: bool = False,
+        uncounted: bool = False,
     ) -> SettleStatus:
         """Mark the message as failed: it is tried again after `delay`, or is dead with `dead_letter`.
 
@@ -346,8 +354,11 @@ class AsyncWeir:
         ```
 
         Without `delay` the back-off of its queue decides. Returns `nacked`, or `dead` after its last attempt.
+        With `uncounted` it was not tried at all, and does not die of this attempt.
         """
         body: dict[str, Any] = {**message.reference(), "dead_letter": dead_letter}
+        if uncounted:
+            body["uncounted"] = True
         if error:
             body["error"] = error
         delay_ms = None if delay is None else to_ms(delay)
@@ -357,7 +368,9 @@ class AsyncWeir:
             if self._direct is not None:
                 verb = Verb.DEAD_LETTER if dead_letter else Verb.NACK
                 with suppress(self._direct.away):
-                    return await self._direct.deliveries.settle(verb, message, error=error, delay_ms=delay_ms)
+                    return await self._direct.deliveries.settle(
+                        verb, message, error=error, delay_ms=delay_ms, uncounted=uncounted
+                    )
             answer = await self._transport.send("POST", "/api/v1/nack", body=body)
         status: SettleStatus = answer["status"]
         return status
@@ -393,6 +406,46 @@ class AsyncWeir:
             body = {"leases": [one.reference() for one in messages[at : at + MAX_BATCH]]}
             found.update((await self._transport.send("POST", "/api/v1/revoked", body=body))["revoked"])
         return [message.id in found for message in messages]
+
+    async def progress(self, message: ReceivedMessage, value: Payload) -> None:
+        """Tell how far the handler of a message is: a value of JSON, at most 16 kB, which `outcome` tells.
+
+        ```python
+        (message,) = await weir.pop("orders")
+        await weir.progress(message, {"done": 3, "of": 10})
+        ```
+        """
+        body = {**message.reference(), "progress": value}
+        await self._transport.send("POST", "/api/v1/progress", body=body)
+
+    async def outcome(self, message_id: str, *, wait: Duration = 0) -> MessageOutcome:
+        """How a message ended, and its result; with `wait`, wait so long for its end.
+
+        ```python
+        outcome = await weir.outcome(message_id, wait=10)
+        ```
+        """
+        answer = await self._transport.send(
+            "GET",
+            f"{_message_path(message_id)}/outcome?wait_ms={to_ms(wait)}",
+            timeout_s=to_seconds(wait) + self.options.timeout_s,
+        )
+        return MessageOutcome.of(answer)
+
+    async def cancel(self, message_id: str) -> bool:
+        """Cancel a message that waits or is worked on. False if it has ended.
+
+        ```python
+        await weir.cancel(message_id)
+        ```
+        """
+        try:
+            await self._transport.send("POST", f"{_message_path(message_id)}/cancel")
+        except ApiError as error:
+            if error.status in (404, 409):
+                return False
+            raise
+        return True
 
     async def operation(self, operation_id: str) -> Operation:
         """A queued operation as it is now.
@@ -479,6 +532,10 @@ def _settled(answer: Mapping[str, Any]) -> SettleStatus:
         raise ApiError(int(problem.get("status", 0)), problem)
     status: SettleStatus = answer["status"]
     return status
+
+
+def _message_path(message_id: str) -> str:
+    return f"/api/v1/messages/{quote(message_id, safe='')}"
 
 
 def _operation_path(operation_id: str) -> str:

@@ -47,17 +47,24 @@ class DirectDeliveries:
         return ["lapsed" if one is Settlement.LAPSED else "acked" for one in done]
 
     async def settle(
-        self, verb: Verb, message: ReceivedMessage, *, error: str = "", delay_ms: int | None = None
+        self,
+        verb: Verb,
+        message: ReceivedMessage,
+        *,
+        error: str = "",
+        delay_ms: int | None = None,
+        uncounted: bool = False,
+        result: bytes | None = None,
     ) -> SettleStatus:
-        """Settle one message; ApiError if its lease is lost."""
+        """Settle one message; ApiError if its lease is lost. A result is kept with an ack."""
         opened = await self._redis.usable()
         with _translated(opened):
             if len(error.encode(errors="replace")) > MAX_ERROR_BYTES:
                 raise InvalidInput(f"the error has more than {MAX_ERROR_BYTES} bytes; shorten it")
             lease = _lease(opened, message)
-            failure = Failure(lease=lease, error=error, delay_ms=delay_ms)
+            failure = Failure(lease=lease, error=error, delay_ms=delay_ms, uncounted=uncounted)
             if verb is Verb.ACK:
-                (done,) = await opened.broker.ack([lease])
+                (done,) = await opened.broker.ack([lease], results=[] if result is None else [result])
             elif verb is Verb.NACK:
                 (done,) = await opened.broker.nack([failure])
             else:

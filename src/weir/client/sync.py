@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, ClassVar, Self, TypeVar
@@ -16,6 +16,7 @@ from weir.client.core import AsyncWeir
 from weir.client.http1 import Connections
 from weir.client.httpx_connections import HttpClient
 from weir.client.options import DEFAULTS, QueuedOperationBehavior
+from weir.client.outcomes import MessageOutcome
 from weir.client.sharing import LoneRequests
 from weir.client.transport import common_headers
 from weir.client.values import (
@@ -44,7 +45,7 @@ class _BlockingWeir(AsyncWeir):
         return BlockingConnections(lean, common_headers(self.options))
 
 
-class _LoopThread:
+class LoopThread:
     """A thread with an event loop, for HTTP clients that need one."""
 
     def __init__(self) -> None:
@@ -117,7 +118,7 @@ class Weir:
             telemetry=telemetry,
             http=http,
         )
-        self._thread = None if blocks else _LoopThread()
+        self._thread = None if blocks else LoopThread()
         self._closed = False
         if blocks and urls.redis is not None:
             # One that is never closed leaves no names of calls behind in Redis either.
@@ -204,15 +205,15 @@ class Weir:
         """
         return self._run(self._client.pop(queue, limit=limit, wait=wait, lease=lease, consumer=consumer))
 
-    def ack(self, message: ReceivedMessage) -> SettleStatus:
+    def ack(self, message: ReceivedMessage, *, result: Payload = None) -> SettleStatus:
         """Mark the message as done; see `AsyncWeir.ack`.
 
         ```python
         (message,) = weir.pop("orders")
-        weir.ack(message)
+        weir.ack(message, result={"shipped": True})
         ```
         """
-        return self._run(self._client.ack(message))
+        return self._run(self._client.ack(message, result=result))
 
     def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
         """Mark messages as done; see `AsyncWeir.ack_many`.
@@ -230,6 +231,7 @@ class Weir:
         error: str = "",
         delay: Duration | None = None,
         dead_letter: bool = False,
+        uncounted: bool = False,
     ) -> SettleStatus:
         """Mark the message as failed; see `AsyncWeir.nack`.
 
@@ -238,7 +240,9 @@ class Weir:
         weir.nack(message, error="the bank is closed", delay=60)
         ```
         """
-        return self._run(self._client.nack(message, error=error, delay=delay, dead_letter=dead_letter))
+        return self._run(
+            self._client.nack(message, error=error, delay=delay, dead_letter=dead_letter, uncounted=uncounted)
+        )
 
     def extend(self, message: ReceivedMessage, *, lease: Duration) -> ReceivedMessage:
         """Keep the message for longer; see `AsyncWeir.extend`.
@@ -259,6 +263,34 @@ class Weir:
         ```
         """
         return self._run(self._client.revoked(messages))
+
+    def progress(self, message: ReceivedMessage, value: Payload) -> None:
+        """Tell how far the handler of a message is; see `AsyncWeir.progress`.
+
+        ```python
+        (message,) = weir.pop("orders")
+        weir.progress(message, {"done": 3, "of": 10})
+        ```
+        """
+        return self._run(self._client.progress(message, value))
+
+    def outcome(self, message_id: str, *, wait: Duration = 0) -> MessageOutcome:
+        """How a message ended, and its result; see `AsyncWeir.outcome`.
+
+        ```python
+        outcome = weir.outcome(message_id, wait=10)
+        ```
+        """
+        return self._run(self._client.outcome(message_id, wait=wait))
+
+    def cancel(self, message_id: str) -> bool:
+        """Cancel a message that waits or is worked on; see `AsyncWeir.cancel`.
+
+        ```python
+        weir.cancel(message_id)
+        ```
+        """
+        return self._run(self._client.cancel(message_id))
 
     def operation(self, operation_id: str) -> Operation:
         """A queued operation as it is now; see `AsyncWeir.operation`.
@@ -315,4 +347,10 @@ class Weir:
         return self._run(self._client.queue(name))
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Wait for work of the client."""
         return run_blocking(coroutine) if self._thread is None else self._thread.run(coroutine)
+
+
+def run_with(weir: Weir, work: Callable[[AsyncWeir], Coroutine[Any, Any, T]]) -> T:
+    """Wait for work that is written for `AsyncWeir`, with the connections of a client that blocks."""
+    return weir._run(work(weir._client))

@@ -128,10 +128,14 @@ class SpecRegister:
     async def plan(self, environment: EnvironmentRef, app: AppSpec) -> Plan:
         """The changes that applying `app` would make, and the reasons to refuse them."""
         before = await self._before(environment, app)
-        found = await self._in_thread(plan, before, app, await self._holdings(environment))
+        found = await self._in_thread(plan, before, app, await self.holdings(environment))
         return replace(
             found,
-            refusals=(*found.refusals, *self._unreachable(app)),
+            refusals=(
+                *found.refusals,
+                *self._unreachable(app),
+                *await self._find_owned_by_apps(environment, app),
+            ),
             warnings=(*found.warnings, *await self._find_unheard_alerts(environment, app)),
         )
 
@@ -179,6 +183,20 @@ class SpecRegister:
                 refusals.append(f"queue `{queue.name}` delivers to `{queue.action.url:.200}`: {refused}")
         return refusals
 
+    async def _find_owned_by_apps(self, environment: EnvironmentRef, app: AppSpec) -> list[str]:
+        """Refusals for queues and schedules that an app declares in its code."""
+        rows = await self._database.fetch(SQL["owned_by_apps"], **scope_names(environment))
+        owned = {(row["kind"], row["name"]): row["app"] for row in rows}
+        wanted = [
+            *(("queue", one.name) for one in app.queues),
+            *(("schedule", one.name) for one in app.schedules),
+        ]
+        return [
+            f"{kind} `{name}` belongs to the app `{owned[kind, name]}`; use another name, or remove it there"
+            for kind, name in wanted
+            if (kind, name) in owned
+        ]
+
     async def _find_unheard_alerts(self, environment: EnvironmentRef, app: AppSpec) -> list[str]:
         """Warnings for alert channels that do not exist: their secrets are not part of the spec."""
         rows = await self._database.fetch(SQL["alert_channels"], **scope_names(environment))
@@ -191,7 +209,8 @@ class SpecRegister:
             if channel not in known
         ]
 
-    async def _holdings(self, environment: EnvironmentRef) -> dict[str, Holding]:
+    async def holdings(self, environment: EnvironmentRef) -> dict[str, Holding]:
+        """What each queue of an environment holds now."""
         rows = await self._database.fetch(SQL["dead_counts"], **scope_names(environment))
         dead = {row["queue"]: int(row["dead_count"]) for row in rows}
         states = {state.queue.queue: state for state in await self._queues.states(environment)}
@@ -269,22 +288,37 @@ class SpecRegister:
         removed: Sequence[str],
     ) -> None:
         """Define the queues in the broker; if it refuses one, restore the queues before it."""
-        old = {queue.name: queue for queue in before.queues} if before else {}
-        told: list[QueueSpec] = []
+        await self.define_in_broker(environment, app.queues, before=before)
         try:
-            for queue in app.queues:
-                await self._queues.define(environment.queue(queue.name), queue)
-                told.append(queue)
             for name in removed:
                 await self._queues.forget(environment.queue(name))
             await self._queues.limit(environment, app.concurrency)
         except WeirError:
-            for queue in told:
-                with suppress(WeirError):
-                    ref = environment.queue(queue.name)
-                    earlier = old.get(queue.name)
-                    await (self._queues.define(ref, earlier) if earlier else self._queues.forget(ref))
+            await self._restore(environment, app.queues, before=before)
             raise
+
+    async def define_in_broker(
+        self, environment: EnvironmentRef, queues: Sequence[QueueSpec], *, before: AppSpec | None
+    ) -> None:
+        """Define queues in the broker; if it refuses one, restore those before it."""
+        told: list[QueueSpec] = []
+        try:
+            for queue in queues:
+                await self._queues.define(environment.queue(queue.name), queue)
+                told.append(queue)
+        except WeirError:
+            await self._restore(environment, told, before=before)
+            raise
+
+    async def _restore(
+        self, environment: EnvironmentRef, told: Sequence[QueueSpec], *, before: AppSpec | None
+    ) -> None:
+        old = {queue.name: queue for queue in before.queues} if before else {}
+        for queue in told:
+            with suppress(WeirError):
+                ref = environment.queue(queue.name)
+                earlier = old.get(queue.name)
+                await (self._queues.define(ref, earlier) if earlier else self._queues.forget(ref))
 
 
 def _removed(found: Plan) -> list[str]:

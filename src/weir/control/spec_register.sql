@@ -48,6 +48,16 @@ SELECT name
 FROM weir.alert_channels
 WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
 
+-- name: owned_by_apps
+-- The queues and schedules that apps of an environment declare in their code.
+SELECT app, 'queue' AS kind, json_object_keys(coalesce(spec -> 'queues', '{}')) AS name
+FROM weir.declared_apps
+WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+UNION ALL
+SELECT app, 'schedule', json_object_keys(coalesce(spec -> 'schedules', '{}'))
+FROM weir.declared_apps
+WHERE organization = %(organization)s AND project = %(project)s AND environment = %(environment)s
+
 -- name: claim_hook_names
 -- Claim the short addresses of webhooks that are free.
 INSERT INTO weir.hook_names (name, organization, project, environment)

@@ -51,6 +51,9 @@ class SettleItem:
     verb: Verb
     error: str = ""
     delay_ms: int | None = None
+    uncounted: bool = False
+    result: bytes | None = None
+    """Of an ack: what to keep, as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,4 +102,10 @@ class Settlements(DirectSettler):
 
 
 def _failure(item: SettleItem) -> Failure:
-    return Failure(lease=item.lease, error=item.error, delay_ms=item.delay_ms)
+    return Failure(
+        lease=item.lease,
+        error=item.error,
+        delay_ms=item.delay_ms,
+        uncounted=item.uncounted,
+        result=item.result,
+    )

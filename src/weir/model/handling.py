@@ -49,6 +49,22 @@ def describe_failure(error: BaseException) -> str:
     return error_text(text + where)
 
 
+# Dead letters look at so many characters to find their group.
+MAX_TRACEBACK = 4_000
+
+
+def describe_with_traceback(error: BaseException, *, skip: int = 0) -> str:
+    """An error as a traceback, whose last line says what happened, without its first `skip` frames.
+
+    Of a long one the first frames are left out.
+    """
+    shown = traceback.TracebackException.from_exception(error, compact=True)
+    del shown.stack[:skip]
+    while len(text := "".join(shown.format(chain=False)).rstrip()) > MAX_TRACEBACK and shown.stack:
+        del shown.stack[0]
+    return error_text(text) if len(text) <= MAX_TRACEBACK else describe_failure(error)
+
+
 def error_text(error: str) -> str:
     """An error as it is stored: valid text, cut to `MAX_ERROR_BYTES`."""
     data = error.encode(errors="replace")

@@ -12,6 +12,9 @@ MAX_NAME_BYTES = 255
 MAX_PAYLOAD_BYTES = 1 << 20
 MAX_HEADER_BYTES = 64 << 10
 MAX_ERROR_BYTES = 16 << 10
+MAX_RESULT_BYTES = 16 << 10
+"""Of a result or a progress that is kept."""
+RESULT_KEPT_MS = DAY_MS
 MAX_TIME_MS = 4_102_444_800_000
 """The year 2100: the latest time that a message may wait for."""
 MAX_LEASE_MS = 7 * DAY_MS

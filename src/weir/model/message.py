@@ -102,6 +102,28 @@ class Failure:
     error: str = ""
     delay_ms: int | None = None
     """Overrides the queue's back-off, as Retry-After does; ignored by dead_letter."""
+    uncounted: bool = False
+    """It was not tried at all, so it does not die of it; ignored by dead_letter."""
+    result: bytes | None = None
+    """For an ack that was queued: the result to keep, as JSON."""
+
+
+class KeptKind(StrEnum):
+    """What is kept of a message beside the message itself."""
+
+    RESULT = "result"
+    PROGRESS = "progress"
+    """What its handler told last; a result replaces it."""
+    CANCELLED = "cancelled"
+    """It was cancelled, and nothing else is left of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """The result or the progress of a message, as JSON. It is kept for a day."""
+
+    kind: KeptKind
+    data: bytes = b""
 
 
 class Enqueue(StrEnum):

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from uuid import UUID
 
-CHAINED_FROM = "weir-chained-from"
+from weir.model.message_headers import CHAINED_FROM
+
 WORKING_ON: ContextVar[str | None] = ContextVar("weir_working_on", default=None)
 """The id of the message whose handler runs now. What it pushes is chained from that message."""
 

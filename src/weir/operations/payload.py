@@ -85,6 +85,8 @@ def encode_settle(settle: Settle) -> bytes:
             lease.token,
             failure.error,
             failure.delay_ms,
+            # Written only where there is something, so that programs of before can read the others.
+            *_rest(failure),
         ]
         for failure in settle.failures
         for lease in (failure.lease,)
@@ -128,10 +130,18 @@ def _message(head: dict[str, Any], payload: bytes) -> NewMessage:
 
 
 def _failure(row: Sequence[Any]) -> Failure:
-    organization, project, environment, queue, message_id, token, error, delay_ms = row
+    organization, project, environment, queue, message_id, token, error, delay_ms, *rest = row
     ref = QueueRef(organization=organization, project=project, environment=environment, queue=queue)
     lease = LeaseRef(queue=ref, message_id=MessageId(message_id), token=token)
-    return Failure(lease=lease, error=error, delay_ms=delay_ms)
+    result, uncounted = rest or (None, False)
+    kept = None if result is None else result.encode()
+    return Failure(lease=lease, error=error, delay_ms=delay_ms, uncounted=uncounted, result=kept)
+
+
+def _rest(failure: Failure) -> tuple[str | None, bool] | tuple[()]:
+    if failure.result is None and not failure.uncounted:
+        return ()
+    return (None if failure.result is None else failure.result.decode(), failure.uncounted)
 
 
 def _frame(head: dict[str, Any], bodies: Sequence[bytes]) -> bytes:

@@ -26,8 +26,11 @@ from weir.spec.language import MAX_PARTS
 from weir.spec.payloads import check_payload
 from weir.spec.timing import check_timing, next_ticks
 
+Owner = tuple[ScheduleOrigin, str | None]
+"""Who declares a schedule, and the name of the app if it is one."""
 SHOWN_TICKS = 10
 SHOWN_RUNS = 20
+_API: Owner = (ScheduleOrigin.API, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,7 @@ class Schedules:
             row = await fetch_one(connection, SQL["count_schedules"], **scope_names(environment))
             if row is not None and row["schedules"] >= MAX_PARTS:
                 raise Conflict(f"the environment has {MAX_PARTS:,} schedules, which is the most; delete some")
-            return await _begin(connection, environment, spec, ScheduleOrigin.API, now_ms=now_ms)
+            return await _begin(connection, environment, spec, _API, now_ms=now_ms)
 
     async def change(self, environment: EnvironmentRef, spec: ScheduleSpec) -> Schedule:
         """Replace what a schedule says. With another timing it begins anew; otherwise no tick is lost."""
@@ -79,7 +82,7 @@ class Schedules:
         async with self._database.transaction() as connection:
             before = await _lock(connection, environment, spec.name)
             _refuse_spec(before)
-            return await _change(connection, before, spec, ScheduleOrigin.API, now_ms=self._clock.now_ms())
+            return await _change(connection, before, spec, _API, now_ms=self._clock.now_ms())
 
     async def delete(self, environment: EnvironmentRef, name: str) -> None:
         """Delete a schedule; messages that it pushed stay."""
@@ -165,33 +168,66 @@ async def follow_spec(
     A schedule that stays keeps its id, its pause and how far it is. Schedules of the API are left alone,
     unless the spec has one of the same name, which takes them over.
     """
-    row = await fetch_one(connection, STORE_CLOCK["store_time"])
-    now_ms = SystemClock().now_ms() if row is None else int(row["now_ms"])
+    now_ms = await _store_time(connection)
     await declare_schedules(connection, environment, app.schedules, now_ms=now_ms)
 
 
+async def follow_app(connection: Connection, environment: EnvironmentRef, app: AppSpec) -> None:
+    """Make the schedules of an app those that it declares, in the transaction that declares it."""
+    for spec in app.schedules:
+        check_schedule(spec)
+    now_ms = await _store_time(connection)
+    await declare_schedules(connection, environment, app.schedules, now_ms=now_ms, app=app.name)
+
+
+async def _store_time(connection: Connection) -> int:
+    row = await fetch_one(connection, STORE_CLOCK["store_time"])
+    return SystemClock().now_ms() if row is None else int(row["now_ms"])
+
+
 async def declare_schedules(
-    connection: Connection, environment: EnvironmentRef, specs: Sequence[ScheduleSpec], *, now_ms: int
+    connection: Connection,
+    environment: EnvironmentRef,
+    specs: Sequence[ScheduleSpec],
+    *,
+    now_ms: int,
+    app: str | None = None,
 ) -> None:
-    """Make these the schedules of the environment's spec, inside the caller's transaction."""
+    """Make these the schedules of the environment's spec, or of an app, inside the caller's transaction."""
+    owner = (ScheduleOrigin.SPEC, None) if app is None else (ScheduleOrigin.APP, app)
     rows = await fetch(connection, SQL["lock_schedules"], **scope_names(environment))
     known = {row["name"]: schedule_of(row) for row in rows}
     wanted = {spec.name for spec in specs}
     for name, schedule in known.items():
-        if schedule.origin is ScheduleOrigin.SPEC and name not in wanted:
+        if (schedule.origin, schedule.app) == owner and name not in wanted:
             await execute(connection, SQL["delete_schedule"], id=schedule.id)
     for spec in specs:
         before = known.get(spec.name)
         if before is None:
-            await _begin(connection, environment, spec, ScheduleOrigin.SPEC, now_ms=now_ms)
-        elif (before.spec, before.origin) != (spec, ScheduleOrigin.SPEC):
-            await _change(connection, before, spec, ScheduleOrigin.SPEC, now_ms=now_ms)
+            await _begin(connection, environment, spec, owner, now_ms=now_ms)
+            continue
+        _refuse_other_owner(before, owner)
+        if (before.spec, before.origin, before.app) != (spec, *owner):
+            await _change(connection, before, spec, owner, now_ms=now_ms)
 
 
 def _refuse_spec(schedule: Schedule) -> None:
     if schedule.origin is ScheduleOrigin.SPEC:
         raise Conflict(
             f"the schedule `{schedule.spec.name}` belongs to the spec; change it there and apply the spec"
+        )
+    if schedule.origin is ScheduleOrigin.APP:
+        raise Conflict(
+            f"the schedule `{schedule.spec.name}` belongs to the app `{schedule.app}`; change it in its code"
+        )
+
+
+def _refuse_other_owner(schedule: Schedule, owner: Owner) -> None:
+    """A schedule of the API is taken over; one of a spec or an app has its owner."""
+    if schedule.origin is not ScheduleOrigin.API and (schedule.origin, schedule.app) != owner:
+        whose = "the spec" if schedule.app is None else f"the app `{schedule.app}`"
+        raise Conflict(
+            f"the schedule `{schedule.spec.name}` belongs to {whose}; use another name, or take it out there"
         )
 
 
@@ -215,7 +251,7 @@ async def _begin(
     connection: Connection,
     environment: EnvironmentRef,
     spec: ScheduleSpec,
-    origin: ScheduleOrigin,
+    owner: Owner,
     *,
     now_ms: int,
 ) -> Schedule:
@@ -223,7 +259,8 @@ async def _begin(
         id=new_id(),
         environment=environment,
         spec=spec,
-        origin=origin,
+        origin=owner[0],
+        app=owner[1],
         paused=False,
         created_at_ms=now_ms,
         updated_at_ms=now_ms,
@@ -234,9 +271,9 @@ async def _begin(
 
 
 async def _change(
-    connection: Connection, before: Schedule, spec: ScheduleSpec, origin: ScheduleOrigin, *, now_ms: int
+    connection: Connection, before: Schedule, spec: ScheduleSpec, owner: Owner, *, now_ms: int
 ) -> Schedule:
-    after = replace(before, spec=spec, origin=origin)
+    after = replace(before, spec=spec, origin=owner[0], app=owner[1])
     if spec.timing != before.spec.timing:
         after = _from_now(replace(after, refused_ms=None), now_ms=now_ms)
     return await _write(connection, after, now_ms=now_ms)
@@ -270,6 +307,7 @@ async def _write(connection: Connection, schedule: Schedule, *, now_ms: int) -> 
         missed=spec.missed.value,
         overlap=spec.overlap.value,
         origin=schedule.origin.value,
+        app=schedule.app,
         paused=schedule.paused,
         now_ms=now_ms,
         last_tick_ms=schedule.last_tick_ms,

@@ -15,10 +15,12 @@ from weir.spec.ir import MissedTicks, Overlap, ScheduleSpec, Timing
 
 
 class ScheduleOrigin(StrEnum):
-    """Who owns a schedule: what a spec says cannot be changed through the API."""
+    """Who owns a schedule: what a spec or an app says cannot be changed through the API."""
 
     API = "api"
     SPEC = "spec"
+    APP = "app"
+    """It is declared in the code of an app."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,8 @@ class Schedule:
     """A tick that its queue did not take. It is tried again, however late it becomes."""
     refusals: int = 0
     problem: str | None = None
+    app: str | None = None
+    """The app that owns it, if one does."""
 
     @property
     def queue(self) -> QueueRef:
@@ -105,6 +109,7 @@ def schedule_of(row: Row) -> Schedule:
         refused_ms=row["refused_ms"],
         refusals=row["refusals"],
         problem=row["problem"],
+        app=row["app"],
     )
 
 

@@ -2,17 +2,17 @@
 -- Create a schedule, or change the one of that id. What it says and how far it is are given together.
 INSERT INTO weir.schedules (
     id, organization, project, environment, name, queue, cron, every_ms, timezone, payload, missed, overlap, origin,
-    paused, created_at_ms, updated_at_ms, last_tick_ms, next_tick_ms, due_ms
+    app, paused, created_at_ms, updated_at_ms, last_tick_ms, next_tick_ms, due_ms
 )
 VALUES (
     %(id)s, %(organization)s, %(project)s, %(environment)s, %(name)s, %(queue)s, %(cron)s, %(every_ms)s,
-    %(timezone)s, %(payload)s, %(missed)s, %(overlap)s, %(origin)s, %(paused)s, %(now_ms)s, %(now_ms)s,
+    %(timezone)s, %(payload)s, %(missed)s, %(overlap)s, %(origin)s, %(app)s, %(paused)s, %(now_ms)s, %(now_ms)s,
     %(last_tick_ms)s, %(next_tick_ms)s, %(due_ms)s
 )
 ON CONFLICT (id) DO UPDATE SET
     queue = EXCLUDED.queue, cron = EXCLUDED.cron, every_ms = EXCLUDED.every_ms, timezone = EXCLUDED.timezone,
     payload = EXCLUDED.payload, missed = EXCLUDED.missed, overlap = EXCLUDED.overlap, origin = EXCLUDED.origin,
-    paused = EXCLUDED.paused, updated_at_ms = EXCLUDED.updated_at_ms, last_tick_ms = EXCLUDED.last_tick_ms,
+    app = EXCLUDED.app, paused = EXCLUDED.paused, updated_at_ms = EXCLUDED.updated_at_ms, last_tick_ms = EXCLUDED.last_tick_ms,
     next_tick_ms = EXCLUDED.next_tick_ms, due_ms = EXCLUDED.due_ms, refused_ms = %(refused_ms)s,
     retry_at_ms = 0, refusals = 0, problem = NULL;
 

@@ -12,10 +12,10 @@ from weir.exchange.seam import PushItem
 from weir.model.durations import SECOND_MS
 from weir.model.ids import MessageId, derived_id
 from weir.model.message import NewMessage
+from weir.model.message_headers import SCHEDULE
 from weir.schedules.schedule import Schedule
 from weir.spec.payloads import payload_bytes
 
-SCHEDULE_HEADER = "weir-schedule"
 TICK_HEADER = "weir-tick"
 _PURPOSE = b"weir tick"
 
@@ -25,7 +25,7 @@ def tick_item(schedule: Schedule, tick_ms: int) -> PushItem:
     message = NewMessage(
         id=MessageId(derived_id(schedule.id, time_ms=tick_ms, purpose=_PURPOSE + tick_ms.to_bytes(7))),
         payload=payload_bytes(schedule.spec.payload),
-        headers={SCHEDULE_HEADER: schedule.spec.name, TICK_HEADER: tick_text(tick_ms)},
+        headers={SCHEDULE: schedule.spec.name, TICK_HEADER: tick_text(tick_ms)},
         idempotency_key=f"schedule:{schedule.id}:{tick_ms}",
     )
     return PushItem(queue=schedule.queue, message=message)

@@ -219,6 +219,7 @@ async def open_process(
             clock=clock,
             receiver=hooks.receiver,
             specs=hooks.specs,
+            apps=hooks.apps,
             timelines=Timelines(database, broker),
             presence=presence,
             servers=ServingProcesses(redis),

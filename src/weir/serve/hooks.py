@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from weir.alerts.rules import follow_spec
 from weir.broker.broker import Broker
 from weir.channels.channels import Channels
+from weir.control.app_register import AppRegister
 from weir.control.current_specs import CurrentSpecs
 from weir.control.database import Database
 from weir.control.spec_register import SpecRegister
@@ -24,6 +25,7 @@ from weir.model.clock import Clock
 from weir.outbound.address_guard import GuardPolicy, check_url, guarded_client
 from weir.outbound.addresses import parse_networks
 from weir.outbound.delivery_log import PostgresDeliveryLog
+from weir.schedules.register import follow_app
 from weir.schedules.register import follow_spec as follow_schedules
 from weir.serve.loops import Loop
 from weir.settings import WorkerSettings, secret
@@ -31,7 +33,7 @@ from weir.telemetry.presence import Presence
 from weir.workers.commands import Commands, load_commands
 from weir.workers.hook_keys import PostgresHookKeys
 from weir.workers.journal import PostgresJournal
-from weir.workers.run_message import Tools
+from weir.workers.run_message import TaskHandler, Tools
 from weir.workers.threads import DaemonThreads
 from weir.workers.worker import Worker, WorkerOptions
 
@@ -46,6 +48,7 @@ class Hooks:
     registry: CurrentSpecs
     receiver: Receiver
     specs: SpecRegister
+    apps: AppRegister
 
     def loops(self) -> tuple[Loop, ...]:
         return (Loop(name="spec-registry", run=self.registry.run),)
@@ -70,10 +73,12 @@ async def open_hooks(
     synchronous = SynchronousCommands(
         commands_of(settings), executor=DaemonThreads(), keys=PostgresHookKeys(database), clock=clock
     )
+    specs = open_specs(database, broker, settings)
     return Hooks(
         registry=registry,
         receiver=Receiver(registry, pusher, secrets=secret, commands=synchronous, clock=clock, tracer=tracer),
-        specs=open_specs(database, broker, settings),
+        specs=specs,
+        apps=open_apps(database, specs),
     )
 
 
@@ -85,6 +90,11 @@ def open_specs(database: Database, broker: Broker, settings: WorkerSettings) -> 
         companions=(Channels(database).follow, follow_spec, follow_schedules),
         check_target=partial(check_url, policy=guard_policy(settings)),
     )
+
+
+def open_apps(database: Database, specs: SpecRegister) -> AppRegister:
+    """The register of apps, with the schedules that follow them."""
+    return AppRegister(database, specs, follow_schedules=follow_app)
 
 
 def commands_of(settings: WorkerSettings) -> Commands:
@@ -107,6 +117,7 @@ async def open_worker(
     presence: Presence,
     count_job: Callable[[], None],
     tracer: Tracer | None = None,
+    tasks: TaskHandler | None = None,
 ) -> tuple[Worker, tuple[Loop, ...]]:
     """A worker over real stores, and the loops that it needs beside it."""
     registry = CurrentSpecs(database)
@@ -120,7 +131,8 @@ async def open_worker(
     client = await stack.enter_async_context(guarded_client(guard_policy(settings)))
     tools = Tools(
         broker=broker,
-        commands=commands_of(settings),
+        commands=Commands() if tasks is not None else commands_of(settings),
+        tasks=tasks,
         clock=clock,
         secrets=secret,
         client=client,

@@ -14,14 +14,17 @@ if TYPE_CHECKING:
     from weir.testing.conformance import BrokerConformance
     from weir.testing.ledger import Ledger
     from weir.testing.memory import MemoryBroker
+    from weir.testing.tasks import MemoryTasks, eager
 
-__all__ = ["BrokerConformance", "Ledger", "ManualClock", "MemoryBroker"]
+__all__ = ["BrokerConformance", "Ledger", "ManualClock", "MemoryBroker", "MemoryTasks", "eager"]
 
 _HOMES = {
     "BrokerConformance": "conformance",
     "Ledger": "ledger",
     "ManualClock": "clocks",
     "MemoryBroker": "memory",
+    "MemoryTasks": "tasks",
+    "eager": "tasks",
 }
 
 if not TYPE_CHECKING:

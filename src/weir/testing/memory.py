@@ -88,6 +88,7 @@ class MemoryBroker(MemoryMessages):
         self._gates = MemoryGates()
         self._turns = MemoryTurns()
         self._touched: dict[QueueRef, int] = {}
+        self._kept = defaultdict(lambda: (0, None))
         self._changed = asyncio.Event()
         self.events: list[MetricEvent] = []
         self.lives: list[Life] = []
@@ -276,11 +277,15 @@ class MemoryBroker(MemoryMessages):
             deliveries += serve(model, share)
         return deliveries
 
-    async def ack(self, leases: Sequence[LeaseRef]) -> list[Settlement]:
+    async def ack(
+        self, leases: Sequence[LeaseRef], *, results: Sequence[bytes | None] = ()
+    ) -> list[Settlement]:
         checks.check_leases(leases)
-        return self._settle(
+        checks.check_results(results, leases=len(leases))
+        answers = self._settle(
             leases, QueueOperation.ACK, lambda model, lease, now, counts: model.ack(lease, now, counts)
         )
+        return self._keep_results(leases, answers, results)
 
     async def extend(self, leases: Sequence[LeaseRef], *, lease_ms: int) -> list[Settlement]:
         checks.check_leases(leases)

@@ -29,7 +29,8 @@ from weir.model.inspection import (
     check_filter,
     check_page,
 )
-from weir.model.message import DeadMessage, LeaseRef, check_message_id
+from weir.model.limits import RESULT_KEPT_MS
+from weir.model.message import DeadMessage, Kept, KeptKind, LeaseRef, Settlement, check_message_id
 from weir.model.names import EnvironmentRef, QueueRef, check_name
 from weir.spec.ir import Ordering
 from weir.telemetry.events import QueueOperation
@@ -49,6 +50,7 @@ class MemoryMessages:
     _model: Callable[[QueueRef], QueueModel]
     _shard: Callable[[EnvironmentRef], int]
     _settle_call: Callable[..., None]
+    _kept: defaultdict[tuple[EnvironmentRef, MessageId], tuple[int, Kept | None]]
 
     # look
 
@@ -159,6 +161,31 @@ class MemoryMessages:
         check_name(idempotency_key, what="idempotency key")
         return self._model(queue).first_of(idempotency_key, self._clock.now_ms())
 
+    async def keep_progress(self, lease: LeaseRef, progress: bytes) -> bool:
+        checks.check_leases([lease])
+        checks.check_kept(progress)
+        if self._model(lease.queue).held(lease, self._clock.now_ms()) is None:
+            return False
+        self._keep(lease.queue.scope, lease.message_id, Kept(kind=KeptKind.PROGRESS, data=progress))
+        return True
+
+    async def kept(self, environment: EnvironmentRef, message_id: MessageId) -> Kept | None:
+        check_message_id(message_id)
+        until_ms, found = self._kept[environment, message_id]
+        return found if until_ms > self._clock.now_ms() else None
+
+    def _keep_results(
+        self, leases: Sequence[LeaseRef], answers: list[Settlement], results: Sequence[bytes | None]
+    ) -> list[Settlement]:
+        """Keep the results of what is done; the answers."""
+        for lease, answer, result in zip(leases, answers, results, strict=False):
+            if answer is Settlement.DONE and result is not None:
+                self._keep(lease.queue.scope, lease.message_id, Kept(kind=KeptKind.RESULT, data=result))
+        return answers
+
+    def _keep(self, environment: EnvironmentRef, message_id: MessageId, kept: Kept) -> None:
+        self._kept[environment, message_id] = (self._clock.now_ms() + RESULT_KEPT_MS, kept)
+
     async def revoked(self, leases: Sequence[LeaseRef]) -> list[bool]:
         checks.check_leases(leases)
         now = self._clock.now_ms()
@@ -206,6 +233,9 @@ class MemoryMessages:
         checks.check_message_ids(message_ids)
         model, counts, now = self._model(queue), MemoryCounts(), self._clock.now_ms()
         answers = [model.cancel(message_id, now, counts) for message_id in message_ids]
+        for message_id, answer in zip(message_ids, answers, strict=True):
+            if answer is Touched.DONE or answer is Touched.REVOKED:
+                self._keep(queue.scope, message_id, Kept(kind=KeptKind.CANCELLED))
         self._settle_call(model, QueueOperation.CANCEL, counts)
         return answers
 

@@ -327,7 +327,9 @@ class QueueModel:
         if entry is None:
             return Settlement.LAPSED
         entry.error = error_text(failure.error) or entry.error
-        if entry.attempts >= self.spec.delivery.max_attempts:
+        if failure.uncounted:
+            entry.attempts = max(entry.attempts - 1, 1)
+        elif entry.attempts >= self.spec.delivery.max_attempts:
             self._die(entry, now, DeathReason.ATTEMPTS, AttemptEnd.FAILED, failure.lease.handler_ms)
             self.count(counts, "dead")
             return Settlement.DEAD

@@ -113,6 +113,14 @@ def _is_async(handler: Handler) -> bool:
 
 def load_commands(target: str) -> Commands:
     """The registry that `module:name` points at."""
+    found = load_target(target)
+    if not isinstance(found, Commands):
+        raise Misconfigured(f"`{target}` is not a `Commands` registry; create one with `Commands()`")
+    return found
+
+
+def load_target(target: str) -> Any:
+    """Whatever `module:name` points at; None if the module has no such name."""
     module_name, colon, attribute = target.partition(":")
     if not module_name or not colon or not attribute:
         raise Misconfigured(f"`{target}` does not name an app; write `module:app`")
@@ -120,7 +128,4 @@ def load_commands(target: str) -> Commands:
         module = import_module(module_name)
     except ImportError as error:
         raise Misconfigured(f"`{module_name}` cannot be imported ({error}); is it on the path?") from error
-    found = getattr(module, attribute, None)
-    if not isinstance(found, Commands):
-        raise Misconfigured(f"`{target}` is not a `Commands` registry; create one with `Commands()`")
-    return found
+    return getattr(module, attribute, None)

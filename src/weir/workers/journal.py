@@ -21,6 +21,7 @@ from weir.errors import ControlUnavailable
 from weir.model.clock import Clock, SystemClock
 from weir.model.durations import DAY_MS, HOUR_MS
 from weir.model.handling import error_text
+from weir.model.limits import MAX_RESULT_BYTES
 from weir.model.message import Delivery
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.receipts import receipt_of
@@ -34,7 +35,6 @@ FLUSH_S = 0.25
 CAPACITY = 50_000
 # Writing down a row takes about 3 us of the event loop, so a batch holds it for 3 ms.
 BATCH = 1_000
-MAX_RESULT_BYTES = 16_384
 ATTEMPTS_KEPT_MS = 7 * DAY_MS
 KEYS_KEPT_MS = DAY_MS
 # A verdict looks back for the usual by at most 105 minutes.

@@ -27,6 +27,10 @@ class HandlerOutcome:
     error: str = ""
     delay_ms: int | None = None
     result: Any = None
+    uncounted: bool = False
+    """It was not tried at all, and is tried again whatever attempts are left."""
+    kept: bytes | None = None
+    """The result of a task as JSON, to be kept in Redis with the ack."""
 
 
 def failed(error: str, *, delay_ms: int | None = None) -> HandlerOutcome:

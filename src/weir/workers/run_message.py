@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import httpx2
 import orjson
@@ -20,8 +20,9 @@ from weir.lineage.children import ChildMessage, ChildRecorder, Kinship
 from weir.model.clock import Clock
 from weir.model.handling import Reject, Retry, describe_failure
 from weir.model.message import Delivery, Enqueue, Enqueued, NewMessage, headers_fit
+from weir.model.message_headers import CHAINED_FROM
 from weir.model.names import QueueRef
-from weir.model.parents import CHAINED_FROM, WORKING_ON
+from weir.model.parents import WORKING_ON
 from weir.model.trace_context import trace_headers_of
 from weir.model.wording import duration
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict, OutboundRequest, deliver
@@ -46,6 +47,12 @@ BUSY_DELAY_MS = 1_000
 DISABLED_DELAY_MS = 300_000
 
 
+class TaskHandler(Protocol):
+    """Runs the messages of queues without an action, which call tasks of an app."""
+
+    async def run_delivery(self, delivery: Delivery) -> HandlerOutcome: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
     """Everything that running a message may need."""
@@ -61,6 +68,7 @@ class Tools:
     """Writes spans; None if this worker writes none."""
     children: ChildRecorder | None = None
     """Records the messages that `enqueue` chains from others; None if nobody asks for them."""
+    tasks: TaskHandler | None = None
 
 
 async def run(
@@ -97,6 +105,8 @@ async def _act(delivery: Delivery, spec: QueueSpec, tools: Tools) -> HandlerOutc
                 return await _deliver(delivery, action, tools)
             case EnqueueTo() as action:
                 return await _enqueue(delivery, spec, action, tools)
+            case None if tools.tasks is not None:
+                return await tools.tasks.run_delivery(delivery)
             case None:
                 return failed(f"queue `{spec.name}` has no action any more")
     except InvalidInput as error:

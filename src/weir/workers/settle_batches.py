@@ -37,7 +37,9 @@ class SettleBatches:
         self._taken = 0
         self._task: asyncio.Task[None] | None = None
         self._sends: dict[Ending, _Send] = {
-            Ending.DONE: lambda batch: broker.ack([held.delivery.lease for held, _ in batch]),
+            Ending.DONE: lambda batch: broker.ack(
+                [held.delivery.lease for held, _ in batch], results=_kept(batch)
+            ),
             Ending.FAILED: lambda batch: broker.nack([_failure(*one) for one in batch]),
             Ending.REJECTED: lambda batch: broker.dead_letter([_failure(*one) for one in batch]),
         }
@@ -130,5 +132,13 @@ class SettleBatches:
         self._on_settled(held, outcome, settlement)
 
 
+def _kept(batch: Sequence[_Item]) -> Sequence[bytes | None]:
+    """The results to keep; none at all, which costs nothing, if no task has one."""
+    kept = [outcome.kept for _, outcome in batch]
+    return kept if any(kept) else ()
+
+
 def _failure(held: HeldMessage, outcome: HandlerOutcome) -> Failure:
-    return Failure(lease=held.delivery.lease, error=outcome.error, delay_ms=outcome.delay_ms)
+    return Failure(
+        lease=held.delivery.lease, error=outcome.error, delay_ms=outcome.delay_ms, uncounted=outcome.uncounted
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -56,6 +56,8 @@ class WorkerOptions:
     """None: the queues of every environment."""
     queues: frozenset[str] = frozenset()
     """Empty: every queue that has an action."""
+    tasks: bool = False
+    """Serve `queues` although they have no action: their messages call tasks."""
 
 
 class Worker:
@@ -131,7 +133,7 @@ class Worker:
 
     def _follow_specs(self) -> None:
         """Start a claimer per queue that has an action now, and stop the claimers of other queues."""
-        wanted = {queue for queue, _ in self._specs.snapshot.served_queues() if self._serves(queue)}
+        wanted = {queue for queue in self._servable() if self._serves(queue)}
         self._prefetch.follow(wanted)
         for queue in [queue for queue in self._claims if queue not in wanted]:
             self._stop_claiming(queue)
@@ -140,6 +142,10 @@ class Worker:
                 claimer = self._claimer(queue)
                 task = asyncio.create_task(claimer.run(), name=f"claim {queue.queue}")
                 self._claims[queue] = (claimer, task)
+
+    def _servable(self) -> Iterable[QueueRef]:
+        snapshot = self._specs.snapshot
+        return snapshot.queues if self._options.tasks else (queue for queue, _ in snapshot.served_queues())
 
     def _stop_claiming(self, queue: QueueRef) -> None:
         claimer, task = self._claims.pop(queue)

@@ -14,7 +14,14 @@ from weir.control.principals import Role
 from weir.errors import LeaseLost
 from weir.exchange.seam import Queued, Refused, SettleAnswer, Settled, SettleItem
 from weir.model.ids import MessageId, check_id
-from weir.model.limits import MAX_BATCH, MAX_DELAY_MS, MAX_ERROR_BYTES, MAX_LEASE_MS, MIN_LEASE_MS
+from weir.model.limits import (
+    MAX_BATCH,
+    MAX_DELAY_MS,
+    MAX_ERROR_BYTES,
+    MAX_LEASE_MS,
+    MAX_RESULT_BYTES,
+    MIN_LEASE_MS,
+)
 from weir.model.message import LeaseRef, Settlement, Verb
 from weir.model.problem_documents import problem
 from weir.model.shards import shard_of
@@ -57,7 +64,7 @@ async def extend(call: HotRequest) -> Reply:
     access = await call.access(Role.WRITE)
     _, document = await call.json_body()
     fields = Fields(document)
-    lease = _lease(access, fields)
+    lease = lease_of(access, fields)
     lease_ms = fields.number("lease_ms", least=MIN_LEASE_MS, most=MAX_LEASE_MS)
     if lease_ms is None:
         raise fields.wrong("lease_ms", "is missing")
@@ -104,24 +111,28 @@ async def _single(call: HotRequest, read: ItemReader) -> Reply:
 
 
 def _acknowledgment(access: Access, fields: Fields) -> SettleItem:
-    lease = _lease(access, fields)
+    lease = lease_of(access, fields)
     status = fields.choice("status", ("completed", "failed"))
     error = fields.text("error", max_bytes=MAX_ERROR_BYTES)
+    result = fields.json("result", max_bytes=MAX_RESULT_BYTES)
     fields.refuse_rest()
-    verb = Verb.NACK if status == "failed" else Verb.ACK
-    return SettleItem(lease=lease, verb=verb, error=error or "")
+    if status == "failed":
+        return SettleItem(lease=lease, verb=Verb.NACK, error=error or "")
+    return SettleItem(lease=lease, verb=Verb.ACK, result=result)
 
 
 def _failure(access: Access, fields: Fields) -> SettleItem:
-    lease = _lease(access, fields)
+    lease = lease_of(access, fields)
     error = fields.text("error", max_bytes=MAX_ERROR_BYTES)
     delay_ms = fields.number("delay_ms", least=0, most=MAX_DELAY_MS)
     verb = Verb.DEAD_LETTER if fields.flag("dead_letter") else Verb.NACK
+    uncounted = fields.flag("uncounted")
     fields.refuse_rest()
-    return SettleItem(lease=lease, verb=verb, error=error or "", delay_ms=delay_ms)
+    return SettleItem(lease=lease, verb=verb, error=error or "", delay_ms=delay_ms, uncounted=uncounted)
 
 
-def _lease(access: Access, fields: Fields) -> LeaseRef:
+def lease_of(access: Access, fields: Fields) -> LeaseRef:
+    """The lease that a body names."""
     queue = queue_ref(access.environment, fields.required_text("queue"))
     message_id = check_id(fields.required_text("id"), what="message")
     return LeaseRef(queue=queue, message_id=MessageId(message_id), token=fields.required_text("lease"))

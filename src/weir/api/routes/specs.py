@@ -29,14 +29,14 @@ async def show_spec(access: Reader, services: App) -> Response:
     found = await present(services.specs, "PostgreSQL").current(access.environment)
     if found is None:
         raise NotFound("no spec is applied to this environment yet")
-    return await _write(lambda: _view(found))
+    return await write_view(lambda: _view(found))
 
 
 @router.get("/history", operation_id="list_spec_revisions", response_model=SpecHistory, responses=problems())
 async def list_revisions(access: Reader, services: App) -> Response:
     """The last revisions, newest first."""
     found = await present(services.specs, "PostgreSQL").history(access.environment)
-    return await _write(lambda: SpecHistory(items=[_view(one) for one in found]))
+    return await write_view(lambda: SpecHistory(items=[_view(one) for one in found]))
 
 
 @router.post("/plan", operation_id="plan_spec", response_model=PlanView, responses=problems())
@@ -45,7 +45,7 @@ async def plan_spec(body: SpecBody, access: Reader, services: App) -> Response:
     specs = present(services.specs, "PostgreSQL")
     app = await specs.read(body.source, file=body.file)
     found = await specs.plan(access.environment, app)
-    return await _write(lambda: _plan(found))
+    return await write_view(lambda: plan_view(found))
 
 
 @router.put("", operation_id="apply_spec", response_model=AppliedView, responses=problems(409))
@@ -59,10 +59,12 @@ async def apply_spec(body: SpecBody, access: Admin, services: App) -> Response:
         await _audit(services, access, app.name, applied.revision)
     await announce(services, SystemEventKind.SPEC_APPLIED, scope, revision=applied.revision)
     hooks = applied.addresses(scope)
-    return await _write(lambda: AppliedView(revision=applied.revision, plan=_plan(applied.plan), hooks=hooks))
+    return await write_view(
+        lambda: AppliedView(revision=applied.revision, plan=plan_view(applied.plan), hooks=hooks)
+    )
 
 
-async def _write(view: Callable[[], BaseModel]) -> Response:
+async def write_view(view: Callable[[], BaseModel]) -> Response:
     """The answer, put together away from the event loop: a plan may have thousands of lines."""
     content = await asyncio.to_thread(lambda: view().model_dump_json())
     return Response(content, media_type="application/json")
@@ -87,7 +89,8 @@ def _view(found: AppliedSpec) -> SpecView:
     )
 
 
-def _plan(found: Plan) -> PlanView:
+def plan_view(found: Plan) -> PlanView:
+    """A plan as the answer tells it."""
     return PlanView(
         allowed=found.allowed,
         changes=[

@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from weir.api.hot import HotRoute
 from weir.api.routes import (
     alerts,
+    apps,
     channels,
     compatibility,
     deadletters,
@@ -22,6 +23,7 @@ from weir.api.routes import (
     messages,
     moved,
     operations,
+    outcomes,
     overview,
     pipeline,
     pop,
@@ -36,7 +38,13 @@ from weir.api.routes import (
     workers,
 )
 
-HOT: tuple[HotRoute, ...] = (*push.ROUTES, *pop.ROUTES, *settle.ROUTES, *compatibility.ROUTES)
+HOT: tuple[HotRoute, ...] = (
+    *push.ROUTES,
+    *pop.ROUTES,
+    *settle.ROUTES,
+    *outcomes.ROUTES,
+    *compatibility.ROUTES,
+)
 """Plain endpoints; their descriptions stand in `weir.api.openapi_hot`."""
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -53,6 +61,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     channels.router,
     schedules.router,
     specs.router,
+    apps.router,
     messages.router,
     message_waits.router,
     message_touches.router,

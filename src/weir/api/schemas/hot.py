@@ -9,7 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from weir.api.routes.pop import PayloadEncoding
 from weir.api.routes.push import MAX_SLOT_BYTES
 from weir.api.schemas.shared import Name, Problem, Schema
-from weir.model.limits import MAX_BATCH, MAX_COUNT, MAX_LEASE_MS, MAX_PRIORITY, MIN_LEASE_MS
+from weir.model.limits import (
+    MAX_BATCH,
+    MAX_COUNT,
+    MAX_LEASE_MS,
+    MAX_PRIORITY,
+    MAX_RESULT_BYTES,
+    MIN_LEASE_MS,
+)
 
 EXAMPLE_ID = "0199a3c2-7c1e-7c62-9d0b-1f1f3f1b2a77"
 EXAMPLE_LEASE = "0199a3c2-7d55-7001-8a3c-6f0e9c1d2b34"
@@ -127,6 +134,11 @@ class AckBody(LeaseBody):
 
     status: Literal["completed", "failed"] | None = None
     error: str | None = None
+    result: Any = Field(
+        default=None,
+        description=f"Kept for a day, and told as the outcome: at most {MAX_RESULT_BYTES} bytes of JSON.",
+        examples=[{"sent": 3}],
+    )
 
 
 class AckBatchBody(Schema):
@@ -139,6 +151,35 @@ class NackBody(LeaseBody):
     error: str | None = Field(default=None, examples=["timeout while calling the bank"])
     delay_ms: int | None = Field(default=None, ge=0)
     dead_letter: bool | None = None
+    uncounted: bool | None = Field(
+        default=None, description="It was not tried at all, so it does not die of this attempt."
+    )
+
+
+class ProgressBody(LeaseBody):
+    """How far a handler is."""
+
+    progress: Any = Field(
+        description=f"At most {MAX_RESULT_BYTES} bytes of JSON; not null.", examples=[{"done": 3, "of": 10}]
+    )
+
+
+class ProgressKept(BaseModel):
+    id: Id
+    status: Literal["kept"]
+
+
+class OutcomeBody(BaseModel):
+    """How a message ended, or where it is."""
+
+    message_id: Id
+    status: Literal["queued", "waiting", "running", "done", "dead", "cancelled", "gone"] = Field(
+        description="gone: it ended or never was, and nothing is recorded; so ends a message that was acked "
+        "without a result, unless a worker recorded its attempt."
+    )
+    result: Any = Field(description="Given with the ack, and kept for a day; null if none was.")
+    progress: Any = Field(description="What its handler told last; null if nothing.")
+    error: str | None = Field(description="Why it died.")
 
 
 class ExtendBody(LeaseBody):

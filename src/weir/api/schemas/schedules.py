@@ -76,7 +76,10 @@ class ScheduleView(BaseModel):
     payload: Any
     missed: MissedTicks
     overlap: Overlap
-    origin: ScheduleOrigin = Field(description="`spec`: only a spec changes or deletes it.")
+    origin: ScheduleOrigin = Field(
+        description="`spec` or `app`: only a spec, or the code of an app, changes or deletes it."
+    )
+    app: str | None = Field(description="The app that owns it.")
     paused: bool
     next_tick_ms: int | None = Field(description="Null while it is paused, or if no date fits any more.")
     problem: str | None = Field(description="Why a tick that is due has not gone out yet.")
@@ -133,6 +136,7 @@ def _fields(schedule: Schedule) -> dict[str, Any]:
         "missed": spec.missed,
         "overlap": spec.overlap,
         "origin": schedule.origin,
+        "app": schedule.app,
         "paused": schedule.paused,
         "next_tick_ms": None if schedule.paused else schedule.next_tick_ms,
         "problem": schedule.problem,

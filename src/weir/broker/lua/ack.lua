@@ -1,6 +1,7 @@
--- ack: done; remove the messages for good.
--- ARGV  7… for each queue its ident, the leases, each id (16 bytes) and token (16 bytes), and the times of their handlers plus
---       1 (4 bytes each, 0: not told; '' if none is told)
+-- ack: done; remove the messages for good, and keep the results of those that have one.
+-- ARGV  7 how long a result is kept in ms, 8… for each queue its ident, the leases, each id (16 bytes) and token (16 bytes),
+--       the times of their handlers plus 1 (4 bytes each, 0: not told; '' if none is told), and the results, each the number of
+--       its lease (2 bytes), its length (4 bytes) and its bytes
 -- Reply {'ok', one letter a lease: d done, l lapsed} | {'stale'}
 --- include "call"
 --- include "clock"
@@ -18,13 +19,14 @@
 --- include "end_acked"
 --- include "tally"
 --- include "finish"
+--- include "keep_results"
 local before = recorded()
 if before == 'stale' then return {'stale'} end
 if before then return {'ok', before} end
 local now = clock()
 allow_draining()
 local answers, MEMBER_SIZE = {}, struct.size(MEMBER)
-for at = FIRST_ARGUMENT, #ARGV, 3 do
+for at = FIRST_ARGUMENT + 1, #ARGV, 4 do
   local q, items, told = load_queue(ARGV[at]), ARGV[at + 1], ARGV[at + 2]
   if not q then
     answers[#answers + 1] = string.rep('l', #items / 32)
@@ -48,6 +50,7 @@ for at = FIRST_ARGUMENT, #ARGV, 3 do
     end
     if #done > 0 then
       end_acked(q, now, done, ending, order_keys, handlers)
+      keep_results(q, leases, ids, ARGV[at + 3], ARGV[FIRST_ARGUMENT])
       let_go(q, done)
       drop_bodies(q, done)
       release(q, order_keys, now, done)

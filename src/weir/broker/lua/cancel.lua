@@ -1,6 +1,6 @@
 -- cancel: remove messages for good that wait or are leased. A lease is revoked: `revoked` remembers it until it would
--- have ended, so that its holder can be told.
--- ARGV  7 ident, 8 ids, 16 bytes each
+-- have ended, so that its holder can be told. That it was cancelled is kept for whoever waits for its result.
+-- ARGV  7 ident, 8 ids, 16 bytes each, 9 how long that is kept in ms
 -- Reply {'ok', a letter per id: d done, r done and its lease revoked, g gone, u not indexed yet; fewer letters than ids if
 --       the bodies to look at were many bytes} | {'unknown'} | {'stale'}
 --- include "call"
@@ -21,7 +21,7 @@
 --- include "end_life"
 --- include "tally"
 --- include "finish"
-local ident, blob = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1]
+local ident, blob, keep_ms = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1], ARGV[FIRST_ARGUMENT + 2]
 local MOST_BYTES = 8 * 1024 * 1024
 local before = recorded()
 if before == 'stale' then return {'stale'} end
@@ -75,6 +75,7 @@ for at = 1, #blob, 16 do
   letters[#letters + 1] = letter
 end
 if #cancelled > 0 then
+  for _, id in ipairs(cancelled) do redis.call('SET', kept_key(q.environment, id), 'c', 'PX', keep_ms) end
   let_go(q, leased)
   if #revoked > 0 then redis.call('ZADD', q.key.revoked, unpack(revoked)) end
   drop_bodies(q, cancelled)

@@ -25,11 +25,13 @@ if before then return {'ok', before} end
 local now = clock()
 allow_draining()
 local answer = {'ok', ''}
-local function step(q, lease, error, delay, chance, counts, handler)
+local function step(q, lease, error, delay, chance, counts, handler, uncounted)
   local _, _, consumer, member, handed_out, origin = open_lease(lease)
   local sequence, id, attempts, enqueued, _, expires, priority, rest = struct.unpack(MEMBER, member)
   local order_key = string.sub(member, rest)
-  if attempts >= q.max_attempts then
+  -- Not below 1: a message without an attempt would count as scheduled and not as retrying.
+  if uncounted then attempts = math.max(attempts - 1, 1) end
+  if attempts >= q.max_attempts and not uncounted then
     end_life(q, now, {
       id = id, member = member, outcome = ENDED.dead, reason = DIED.attempts + 1, handler = handler, handed_out = handed_out,
       consumer = consumer, origin = origin, at = now, how = ATTEMPT.failed,

@@ -21,6 +21,7 @@ from weir.testing.conformance.looking import Looking
 from weir.testing.conformance.order import Order
 from weir.testing.conformance.reasons import Reasons
 from weir.testing.conformance.refusals import Refusals
+from weir.testing.conformance.results import Results
 from weir.testing.conformance.touching import Touching
 from weir.testing.conformance.turns import TurnPromises
 from weir.testing.conformance.waiting import Waiting
@@ -40,5 +41,6 @@ class BrokerConformance(
     Touching,
     Reasons,
     Refusals,
+    Results,
 ):
     """All promises together."""

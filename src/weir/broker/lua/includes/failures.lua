@@ -7,6 +7,7 @@
 --- include "finish"
 -- Settle failed messages: for each queue in the arguments from `at` its ident, the failures (FAILURE)
 -- and their errors (each after two bytes with its length). `step` settles one and answers its letter.
+-- One that is uncounted was not tried at all.
 local function failures(at, now, operation, step)
   local answers, stride = {}, struct.size(FAILURE)
   for group = at, #ARGV, 3 do
@@ -28,8 +29,10 @@ local function failures(at, now, operation, step)
         letters[i] = 'l'
         if lease then
           local _, _, delay, chance, handler = struct.unpack(FAILURE, items, (i - 1) * stride + 1)
+          local uncounted = delay >= UNCOUNTED
+          if uncounted then delay = delay - UNCOUNTED end
           if error == '' then error = redis.call('HGET', q.key.errors, ids[i]) or '' end
-          letters[i] = step(q, lease, error, delay - 1, chance / 4294967296, counts, handler)
+          letters[i] = step(q, lease, error, delay - 1, chance / 4294967296, counts, handler, uncounted)
         end
       end
       if #done > 0 then finish(q, operation, counts, {}, now) end

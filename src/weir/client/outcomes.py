@@ -1,0 +1,47 @@
+"""How a message ended, as the client tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+MessageStatus: TypeAlias = Literal["queued", "waiting", "running", "done", "dead", "cancelled", "gone"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageOutcome:
+    """How a message ended, or where it is.
+
+    - `queued`: the push itself waits in an operation.
+    - `waiting`, `running`: it has not ended. `progress` is what its handler told last.
+    - `done`: `result` is what was given with the ack, None if nothing.
+    - `dead`: `error` says why. `cancelled`: somebody cancelled it.
+    - `gone`: it ended, and nothing is recorded. So ends a message that was acked without a result, unless a
+      worker recorded its attempt.
+
+    ```python
+    outcome = weir.outcome(message_id, wait=10)
+    print(outcome.status, outcome.result)
+    ```
+    """
+
+    status: MessageStatus
+    result: Any = None
+    progress: Any = None
+    error: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will happen to it any more, unless a dead one is redriven."""
+        return self.status in ("done", "dead", "cancelled", "gone")
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> MessageOutcome:
+        """The outcome that an answer describes."""
+        return cls(
+            status=document["status"],
+            result=document["result"],
+            progress=document["progress"],
+            error=document["error"],
+        )

@@ -1,0 +1,286 @@
+"""An app: the tasks of a program, the queues that they want, and the way to push them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Literal, ParamSpec, TypeVar, overload
+from weakref import WeakKeyDictionary
+
+from weir.client.core import AsyncWeir
+from weir.client.sync import Weir, run_with
+from weir.errors import Misconfigured
+from weir.model.durations import Duration, to_ms
+from weir.model.names import check_name
+from weir.spec.ir import AppSpec, MissedTicks, Ordering, Overlap, ScheduleSpec
+from weir.tasks.address import ApiAddress, find_api
+from weir.tasks.backend import HttpBackend, TaskBackend
+from weir.tasks.middleware import Middleware
+from weir.tasks.options import QueueOptions
+from weir.tasks.task import Key, Task
+from weir.tasks.timing import timing_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class App:
+    """The tasks of a program.
+
+    ```python
+    app = App("http://127.0.0.1:8420", token="weir_…")
+
+    @app.task(queue="emails", max_attempts=5, timeout=30)
+    def send_email(to: str, template: str) -> str:
+        return f"{template} to {to}"
+    ```
+
+    - `url`, `token`: the API. By default `WEIR_URL` and `WEIR_TOKEN`, or the Weir that serves the data
+      directory, which is found as the command line finds it.
+    - `name`: the name under which the app owns its queues and schedules. Two apps of one environment need
+      different names.
+    - `queue`: the queue of tasks that name none.
+    - `organization`, `project`, `environment`: which environment, for a token that reaches several.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        name: str = "tasks",
+        queue: str = "tasks",
+        organization: str | None = None,
+        project: str | None = None,
+        environment: str | None = None,
+    ) -> None:
+        self.name = check_name(name, what="app")
+        self._queue = check_name(queue, what="queue")
+        self.address = ApiAddress(
+            url=url, token=token, organization=organization, project=project, environment=environment
+        )
+        self.tasks: dict[str, Task[Any, Any]] = {}
+        self.schedules: dict[str, ScheduleSpec] = {}
+        self.scheduled: dict[str, str] = {}
+        """Schedule -> the task that its ticks call."""
+        self.middleware: list[Middleware] = []
+        self._queues: dict[str, QueueOptions] = {}
+        self._override: tuple[TaskBackend, Callable[[Coroutine[Any, Any, Any]], Any]] | None = None
+        self._blocking: Weir | None = None
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncWeir] = WeakKeyDictionary()
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        key: Key | None = None,
+        max_attempts: int | None = None,
+        timeout: Duration | None = None,
+        backoff: Duration | None = None,
+        max_backoff: Duration | None = None,
+        lease: Duration | None = None,
+        concurrency: int | None = None,
+        max_depth: int | None = None,
+        max_age: Duration | None = None,
+        ordering: Literal["unordered", "fifo", "per_key"] | None = None,
+        dead_letter_queue: str | None = None,
+        process: bool = False,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def task(
+        self,
+        function: Callable[P, R] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        key: Key | None = None,
+        max_attempts: int | None = None,
+        timeout: Duration | None = None,
+        backoff: Duration | None = None,
+        max_backoff: Duration | None = None,
+        lease: Duration | None = None,
+        concurrency: int | None = None,
+        max_depth: int | None = None,
+        max_age: Duration | None = None,
+        ordering: Literal["unordered", "fifo", "per_key"] | None = None,
+        dead_letter_queue: str | None = None,
+        process: bool = False,
+    ) -> Task[P, R] | Callable[[Callable[P, R]], Task[P, R]]:
+        """Make a function a task: `function(…)` stays a plain call, `function.push(…)` goes through a queue.
+
+        ```python
+        @app.task(queue="emails", key=lambda to, **_: to)
+        def send_email(to: str, template: str) -> None: ...
+        ```
+
+        - `name`: the name in messages; by default the function's.
+        - `key`: the ordering key of a message, from the arguments.
+        - `timeout`: how long an attempt may take.
+        - `process`: run a synchronous function in a process of its own, which `timeout` really ends.
+        - `backoff`, `max_backoff`: the first pause before a retry, and the longest. Pauses double.
+        - the others are promises of the queue, as specs have them. Tasks of one queue may not differ in
+          them.
+        """
+        options = QueueOptions(
+            max_attempts=max_attempts,
+            initial_backoff_ms=_ms(backoff),
+            max_backoff_ms=_ms(max_backoff),
+            handler_timeout_ms=_ms(timeout),
+            lease_ms=_ms(lease),
+            concurrency=concurrency,
+            max_depth=max_depth,
+            max_age_ms=_ms(max_age),
+            ordering=None if ordering is None else Ordering(ordering),
+            dead_letter_queue=dead_letter_queue,
+        )
+
+        def register(function: Callable[P, R]) -> Task[P, R]:
+            own = getattr(function, "__name__", "task") if name is None else name
+            task = Task(self, function, name=own, queue=queue or self._queue, key=key, in_process=process)
+            self._add(task, options)
+            return task
+
+        return register if function is None else register(function)
+
+    def _add(self, task: Task[Any, Any], options: QueueOptions) -> None:
+        check_name(task.name, what="task")
+        check_name(task.queue, what="queue")
+        if task.name == "<lambda>":
+            raise Misconfigured("a lambda has no name that a worker could find it by; write a function")
+        if task.name in self.tasks:
+            raise Misconfigured(f"there are two tasks `{task.name}`; give one another `name`")
+        known = self._queues.get(task.queue, QueueOptions())
+        self._queues[task.queue] = known.joined(options, queue=task.queue, task=task.name)
+        self.tasks[task.name] = task
+
+    def every(
+        self,
+        timing: str | Duration,
+        /,
+        *,
+        timezone: str = "UTC",
+        name: str | None = None,
+        missed: Literal["skip", "last", "all"] = "skip",
+        overlap: Literal["allow", "skip"] = "allow",
+        arguments: Mapping[str, object] | None = None,
+    ) -> Callable[[Task[P, R]], Task[P, R]]:
+        """Push a task on a schedule: by cron, or every so often.
+
+        ```python
+        @app.every("0 3 * * *", timezone="Europe/Berlin")
+        @app.task(queue="reports")
+        def nightly() -> None: ...
+        ```
+
+        - `timing`: cron with five fields, a span such as `"30s"`, or seconds or a `timedelta`.
+        - `timezone`: of cron.
+        - `name`: of the schedule; by default the task's.
+        - `missed`, `overlap`: what becomes of ticks while nothing ran, or while the last call is not done.
+        - `arguments`: of each call, by parameter.
+        """
+
+        def register(task: Task[P, R]) -> Task[P, R]:
+            if not isinstance(task, Task) or task.app is not self:
+                raise Misconfigured("`@app.every` stands above `@app.task` of the same app")
+            own = check_name(name or task.name, what="schedule")
+            if own in self.schedules:
+                raise Misconfigured(f"there are two schedules `{own}`; give one another `name`")
+            payload = task.arguments.pack(task.arguments.bind((), dict(arguments or {})))
+            self.schedules[own] = ScheduleSpec(
+                name=own,
+                queue=task.queue,
+                timing=timing_of(timing, timezone=timezone),
+                payload=json.loads(payload),
+                missed=MissedTicks(missed),
+                overlap=Overlap(overlap),
+            )
+            self.scheduled[own] = task.name
+            return task
+
+        return register
+
+    def spec(self) -> AppSpec:
+        """What the app declares, as a spec says it: its queues and its schedules.
+
+        ```python
+        print([queue.name for queue in app.spec().queues])
+        ```
+        """
+        return AppSpec(
+            name=self.name,
+            queues=tuple(options.spec(name) for name, options in sorted(self._queues.items())),
+            schedules=tuple(self.schedules[name] for name in sorted(self.schedules)),
+        )
+
+    def use(self, middleware: Middleware) -> Middleware:
+        """Run middleware around every attempt; `weir.tasks.middleware` says how. May be used as a decorator.
+
+        ```python
+        @app.use
+        async def timed(attempt: Attempt, run: Run) -> object:
+            return await run()
+        ```
+        """
+        self.middleware.append(middleware)
+        return middleware
+
+    def backend(self) -> TaskBackend:
+        """Where calls go from the event loop that runs here."""
+        if self._override is not None:
+            return self._override[0]
+        loop = asyncio.get_running_loop()
+        if loop not in self._by_loop:
+            self._by_loop[loop] = find_api(self.address).client()
+        return HttpBackend(self._by_loop[loop])
+
+    def wait(self, work: Callable[[TaskBackend], Coroutine[Any, Any, T]]) -> T:
+        """Do something with the backend from code without an event loop."""
+        if self._override is not None:
+            backend, run = self._override
+            result: T = run(work(backend))
+            return result
+        if self._blocking is None:
+            self._blocking = find_api(self.address).blocking_client()
+        return run_with(self._blocking, lambda weir: work(HttpBackend(weir)))
+
+    def redirect(
+        self, backend: TaskBackend | None, run: Callable[[Coroutine[Any, Any, Any]], Any] | None = None
+    ) -> None:
+        """Send calls to another backend, which `run` waits for; None goes back to the API."""
+        self._override = None if backend is None or run is None else (backend, run)
+
+    def close(self) -> None:
+        """Close the connections of `push`.
+
+        ```python
+        app.close()
+        ```
+        """
+        if self._blocking is not None:
+            self._blocking.close()
+            self._blocking = None
+
+    async def aclose(self) -> None:
+        """Close the connections of `apush` in this event loop.
+
+        ```python
+        await app.aclose()
+        ```
+        """
+        client = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.aclose()
+
+
+def _ms(duration: Duration | None) -> int | None:
+    return None if duration is None else to_ms(duration)

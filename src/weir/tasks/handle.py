@@ -1,0 +1,200 @@
+"""The handle of a call through a queue: its status, its result, and its end."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from weir.client.errors import ClientError
+from weir.client.outcomes import MessageOutcome, MessageStatus
+from weir.model.durations import Duration, to_seconds
+from weir.tasks.arguments import OMITTED
+
+if TYPE_CHECKING:
+    from weir.tasks.backend import TaskBackend
+    from weir.tasks.task import Task
+
+R = TypeVar("R")
+# How long one request waits for the end of a message; a longer wait is several requests.
+_WAIT_S = 20.0
+
+
+class TaskFailed(ClientError):
+    """A task ended without a result: it died, or was cancelled. `status` says which, `error` why.
+
+    ```python
+    try:
+        handle.result(timeout=10)
+    except TaskFailed as error:
+        print(error.status, error.error)
+    ```
+    """
+
+    def __init__(self, task: str, message_id: str, status: MessageStatus, error: str | None) -> None:
+        self.message_id = message_id
+        self.status = status
+        self.error = error
+        first = (error or "no reason given").splitlines()[0]
+        super().__init__(f"the task `{task}` of message `{message_id}` is {status}: {first}")
+
+
+class ResultTimeout(ClientError):
+    """A task did not end within the caller's timeout. It goes on.
+
+    ```python
+    try:
+        handle.result(timeout=1)
+    except ResultTimeout:
+        handle.cancel()
+    ```
+    """
+
+
+class ResultNotKept(ClientError):
+    """A task is done, and its result was not kept: it was too large, or has no JSON form.
+
+    ```python
+    try:
+        handle.result(timeout=10)
+    except ResultNotKept as error:
+        print(error)
+    ```
+    """
+
+
+class TaskHandle(Generic[R]):
+    """A call that was pushed.
+
+    ```python
+    handle = send_email.push("a@example.com", template="welcome")
+    print(handle.id, handle.status())
+    handle.result(timeout=10)
+    ```
+    """
+
+    def __init__(
+        self, task: Task[Any, R], *, message_id: str | None, operation_id: str | None, key: str
+    ) -> None:
+        self._task = task
+        self._key = key
+        self.id = message_id
+        """The id of the message; None while the push itself is queued."""
+        self.operation_id = operation_id
+
+    def __repr__(self) -> str:
+        return f"<handle of {self._task.name}: {self.id or self.operation_id}>"
+
+    def status(self) -> MessageStatus:
+        """Where the call is: queued, waiting, running, done, dead, cancelled, or gone.
+
+        ```python
+        print(handle.status())
+        ```
+
+        `gone`: it ended without a trace, as a call does that returned None to a worker over HTTP.
+        """
+        return self._task.app.wait(self._outcome).status
+
+    async def astatus(self) -> MessageStatus:
+        """The same for code with an event loop.
+
+        ```python
+        print(await handle.astatus())
+        ```
+        """
+        return (await self._outcome(self._task.app.backend())).status
+
+    def progress(self) -> Any:
+        """What the task told with `context.progress` last; None if nothing.
+
+        ```python
+        print(handle.progress())
+        ```
+        """
+        return self._task.app.wait(self._outcome).progress
+
+    async def aprogress(self) -> Any:
+        """The same for code with an event loop.
+
+        ```python
+        print(await handle.aprogress())
+        ```
+        """
+        return (await self._outcome(self._task.app.backend())).progress
+
+    def result(self, *, timeout: Duration) -> R:
+        """Wait for the result. It is kept for a day; a result over 16 kB is not kept.
+
+        ```python
+        handle.result(timeout=10)
+        ```
+
+        Raises `TaskFailed` if the message died or was cancelled, and `ResultTimeout` after `timeout`.
+        """
+        give_up = time.monotonic() + to_seconds(timeout)
+        return self._task.app.wait(lambda backend: self._result(backend, give_up))
+
+    async def aresult(self, *, timeout: Duration) -> R:
+        """The same for code with an event loop.
+
+        ```python
+        await handle.aresult(timeout=10)
+        ```
+        """
+        return await self._result(self._task.app.backend(), time.monotonic() + to_seconds(timeout))
+
+    def cancel(self) -> bool:
+        """Cancel the call, also while it runs; whether it was still there.
+
+        ```python
+        handle.cancel()
+        ```
+        """
+        return self._task.app.wait(self._cancel)
+
+    async def acancel(self) -> bool:
+        """The same for code with an event loop.
+
+        ```python
+        await handle.acancel()
+        ```
+        """
+        return await self._cancel(self._task.app.backend())
+
+    async def _outcome(self, backend: TaskBackend, wait_s: float = 0.0) -> MessageOutcome:
+        message_id = await self._find_id(backend, wait_s)
+        if message_id is None:
+            return MessageOutcome(status="queued")
+        return await backend.outcome(message_id, wait=wait_s)
+
+    async def _result(self, backend: TaskBackend, give_up: float) -> R:
+        while True:
+            left_s = give_up - time.monotonic()
+            found = await self._outcome(backend, max(0.0, min(left_s, _WAIT_S)))
+            if found.status in ("dead", "cancelled"):
+                raise TaskFailed(self._task.name, self.id or "", found.status, found.error)
+            if found.ended:
+                return self._read(found)
+            if time.monotonic() >= give_up:
+                raise ResultTimeout(
+                    f"the task `{self._task.name}` of message `{self.id}` is {found.status} and has not ended"
+                )
+
+    def _read(self, found: MessageOutcome) -> R:
+        why = found.result.get(OMITTED) if isinstance(found.result, dict) else None
+        if why is not None:
+            raise ResultNotKept(f"the result of message `{self.id}` was not kept: {why}")
+        result: R = self._task.arguments.unpack_result(found.result)
+        return result
+
+    async def _cancel(self, backend: TaskBackend) -> bool:
+        message_id = await self._find_id(backend, 0.0)
+        if message_id is None:
+            return await backend.cancel_queued(str(self.operation_id))
+        return await backend.cancel_message(message_id)
+
+    async def _find_id(self, backend: TaskBackend, wait_s: float) -> str | None:
+        """The id; of a queued push it is known when its operation has ended."""
+        if self.id is None and self.operation_id is not None:
+            self.id = await backend.id_of_queued(self.operation_id, key=self._key, wait=wait_s)
+        return self.id

@@ -1,0 +1,115 @@
+"""The worker over HTTP: one consumer per queue of the app, with nothing but a URL and a token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import cast
+
+from weir.client.consumer import Consumer, Handled
+from weir.client.core import AsyncWeir
+from weir.client.values import Payload, ReceivedMessage
+from weir.model.asyncio_tasks import cancel_and_wait
+from weir.model.wording import duration
+from weir.spec.ir import QueueSpec
+from weir.tasks.progress import ProgressSender
+from weir.tasks.run import TaskMessage, TaskRunner
+from weir.workers.outcome import Ending, HandlerOutcome, failed
+
+# How long one request waits for messages. A worker that drains does not wait for it.
+_WAIT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpWorkerOptions:
+    """The options of a worker over HTTP."""
+
+    name: str
+    concurrency: int
+    """Of each queue."""
+    drain_s: float
+
+
+class TaskConsumer(Consumer):
+    """A consumer whose messages call tasks."""
+
+    def __init__(
+        self,
+        weir: AsyncWeir,
+        queue: QueueSpec,
+        runner: TaskRunner,
+        options: HttpWorkerOptions,
+        *,
+        on_ended: Callable[[HandlerOutcome], None] = lambda outcome: None,
+    ) -> None:
+        super().__init__(
+            weir,
+            queue.name,
+            self._never,
+            concurrency=options.concurrency,
+            lease=timedelta(milliseconds=queue.delivery.lease_ms),
+            wait=_WAIT_S,
+            name=options.name,
+        )
+        self._client = weir
+        self._runner = runner
+        self._timeout_ms = queue.delivery.handler_timeout_ms
+        self._on_ended = on_ended
+
+    async def handle(self, message: ReceivedMessage) -> Handled:
+        """Run the task of one message."""
+        outcome = await self._run(message)
+        self._on_ended(outcome)
+        if outcome.ending is Ending.DONE:
+            return Handled(result=None if outcome.kept is None else json.loads(outcome.kept))
+        return Handled(
+            error=outcome.error,
+            delay_ms=outcome.delay_ms,
+            dead_letter=outcome.ending is Ending.REJECTED,
+            uncounted=outcome.uncounted,
+        )
+
+    async def _run(self, message: ReceivedMessage) -> HandlerOutcome:
+        progress = ProgressSender(
+            lambda value: self._client.progress(message, cast(Payload, value)), asyncio.get_running_loop()
+        )
+        called = TaskMessage(
+            queue=message.queue,
+            message_id=message.id,
+            attempt=message.attempt,
+            headers=message.headers,
+            payload=message.payload,
+            key=message.key,
+            note_progress=progress.note,
+        )
+        timeout_s = None if self._timeout_ms is None else self._timeout_ms / 1_000
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._runner.run(called)
+        except TimeoutError:
+            return failed(f"the handler took longer than {duration(self._timeout_ms or 0)}")
+        finally:
+            progress.stop()
+
+    @staticmethod
+    async def _never(message: ReceivedMessage) -> None:
+        raise AssertionError("tasks are run by `handle`")
+
+
+async def consume(consumers: Sequence[Consumer], *, drain_s: float) -> None:
+    """Consume until cancelled; then let running tasks end within the drain time."""
+    running = [asyncio.create_task(consumer.run()) for consumer in consumers]
+    try:
+        done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    finally:
+        for consumer in consumers:
+            consumer.stop()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait(running, timeout=drain_s)
+        await cancel_and_wait(running)

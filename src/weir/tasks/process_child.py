@@ -1,0 +1,51 @@
+"""`python -m weir.tasks.process_child FD module:app`: runs the calls that a worker sends, one by one.
+
+It ends with the worker: a thread reads the calls, and sees the end of the connection also while a task hangs.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from queue import SimpleQueue
+from typing import Any
+
+from weir.model.handling import Reject, Retry, describe_with_traceback
+from weir.tasks.app import App
+from weir.tasks.frames import pack_frame, receive_frame
+from weir.tasks.load import load_app
+
+
+def main(fd: int, target: str) -> None:
+    """Serve calls until the connection ends."""
+    connection = socket.socket(fileno=fd)
+    calls: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    threading.Thread(target=_read, args=(connection, calls), daemon=True).start()
+    app = load_app(target)
+    while True:
+        connection.sendall(_answer(app, calls.get()))
+
+
+def _read(connection: socket.socket, calls: SimpleQueue[dict[str, Any]]) -> None:
+    while (call := receive_frame(connection)) is not None:
+        calls.put(call)
+    os._exit(0)
+
+
+def _answer(app: App, call: dict[str, Any]) -> bytes:
+    try:
+        task = app.tasks[call["task"]]
+        args, kwargs = task.arguments.unpack(call["payload"].encode())
+        return pack_frame({"ending": "done", "result": task.function(*args, **kwargs)})
+    except Reject as error:
+        return pack_frame({"ending": "reject", "error": str(error)})
+    except Retry as error:
+        return pack_frame({"ending": "retry", "error": str(error), "delay_ms": error.delay_ms})
+    except (Exception, SystemExit) as error:  # a task may raise anything, and the next one is still to run
+        return pack_frame({"ending": "failed", "error": describe_with_traceback(error, skip=1)})
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

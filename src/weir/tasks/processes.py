@@ -1,0 +1,98 @@
+"""Child processes for synchronous tasks. A call that takes too long is ended by killing its process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weir.model.handling import Reject, Retry
+from weir.tasks.frames import MAX_FRAME, pack_frame, read_frame
+
+# A process whose pipe is closed ends by itself; one that does not is killed.
+_END_S = 2.0
+
+
+class TaskCrashed(Exception):
+    """The process of a task ended before the task did."""
+
+
+class RaisedInProcess(Exception):
+    """A task raised in its process; the text is its traceback there."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Child:
+    process: asyncio.subprocess.Process
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+class TaskProcesses:
+    """Calls tasks of `module:app` in child processes. Idle ones are used again."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._idle: list[_Child] = []
+        self._all: set[int] = set()
+
+    async def call(self, task: str, payload: bytes) -> Any:
+        """The result of one call. Whoever cancels it ends the process that runs it."""
+        child = self._idle.pop() if self._idle else await self._start()
+        try:
+            child.writer.write(pack_frame({"task": task, "payload": payload.decode()}))
+            answer = await read_frame(child.reader)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            await self._end(child)
+            raise TaskCrashed(
+                f"the process of the task `{task}` ended with {child.process.returncode}"
+            ) from None
+        except BaseException:
+            await asyncio.shield(self._end(child))
+            raise
+        self._idle.append(child)
+        return _told(answer)
+
+    async def aclose(self) -> None:
+        """End the idle processes."""
+        while self._idle:
+            await self._end(self._idle.pop())
+
+    async def _start(self) -> _Child:
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "weir.tasks.process_child", str(theirs.fileno()), self._target),
+                pass_fds=(theirs.fileno(),),
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+                },
+            )
+        finally:
+            theirs.close()
+        reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_FRAME)
+        return _Child(process=process, reader=reader, writer=writer)
+
+    async def _end(self, child: _Child) -> None:
+        child.writer.close()
+        if child.process.returncode is None:
+            child.process.kill()
+        await asyncio.wait_for(child.process.wait(), _END_S)
+
+
+def _told(answer: dict[str, Any]) -> Any:
+    """The result in an answer, or the exception that it tells of."""
+    match answer["ending"]:
+        case "done":
+            return answer["result"]
+        case "reject":
+            raise Reject(answer["error"])
+        case "retry":
+            delay_ms = answer["delay_ms"]
+            raise Retry(answer["error"], delay=None if delay_ms is None else delay_ms / 1_000)
+    raise RaisedInProcess(answer["error"])

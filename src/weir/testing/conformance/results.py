@@ -1,0 +1,93 @@
+"""Results: kept with the ack of their message, for a day; progress before it, and cancellation instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from weir.broker.broker import Broker
+from weir.errors import InvalidInput, TooLarge
+from weir.model.ids import new_message_id
+from weir.model.limits import MAX_RESULT_BYTES
+from weir.model.message import Failure, Kept, KeptKind, Settlement
+from weir.model.names import QueueRef
+from weir.spec.ir import DeliveryPolicy, QueueSpec
+from weir.testing.clocks import ManualClock
+from weir.testing.conformance.base import PLAIN, Promises, message
+
+
+def result(data: bytes) -> Kept:
+    return Kept(kind=KeptKind.RESULT, data=data)
+
+
+class Results(Promises):
+    async def test_the_result_of_a_message_is_kept_with_its_ack(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        await broker.enqueue(queue, [message(name) for name in ("first", "second", "third")])
+        got = await self.take(broker, queue, limit=3)
+        answers = await broker.ack([one.lease for one in got], results=[b'{"n": 1}', None, b"[3]"])
+        assert answers == [Settlement.DONE] * 3
+        found = [await broker.kept(queue.scope, one.message_id) for one in got]
+        assert found == [result(b'{"n": 1}'), None, result(b"[3]")]
+        assert await broker.kept(queue.scope, new_message_id()) is None
+
+    async def test_a_lapsed_lease_keeps_no_result(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        await broker.enqueue(queue, [message("one")])
+        (got,) = await self.take(broker, queue)
+        manual_clock.advance(PLAIN.delivery.lease_ms + 1)
+        assert await broker.ack([got.lease], results=[b"1"]) == [Settlement.LAPSED]
+        assert not await broker.keep_progress(got.lease, b"2")
+        assert await broker.kept(queue.scope, got.message_id) is None
+
+    async def test_progress_is_kept_until_the_result_replaces_it(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        await broker.enqueue(queue, [message("one")])
+        (got,) = await self.take(broker, queue)
+        for progress in (b"1", b"2"):
+            assert await broker.keep_progress(got.lease, progress)
+        assert await broker.kept(queue.scope, got.message_id) == Kept(kind=KeptKind.PROGRESS, data=b"2")
+        await broker.ack([got.lease], results=[b"true"])
+        assert await broker.kept(queue.scope, got.message_id) == result(b"true")
+
+    async def test_a_cancelled_message_is_known_as_cancelled(self, broker: Broker, queue: QueueRef) -> None:
+        await broker.define(queue, PLAIN)
+        sent = [message("leased"), message("waits")]
+        await broker.enqueue(queue, sent)
+        await self.take(broker, queue)
+        await broker.cancel(queue, [one.id for one in sent])
+        found = [await broker.kept(queue.scope, one.id) for one in sent]
+        assert found == [Kept(kind=KeptKind.CANCELLED)] * 2
+
+    async def test_results_that_are_too_large_or_too_few_are_refused(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        await broker.enqueue(queue, [message("one")])
+        (got,) = await self.take(broker, queue)
+        with pytest.raises(TooLarge, match=f"{MAX_RESULT_BYTES}"):
+            await broker.ack([got.lease], results=[b"x" * (MAX_RESULT_BYTES + 1)])
+        with pytest.raises(InvalidInput, match="2 results for 1 leases"):
+            await broker.ack([got.lease], results=[b"1", b"2"])
+        most = b"x" * MAX_RESULT_BYTES
+        await broker.ack([got.lease], results=[most])
+        assert await broker.kept(queue.scope, got.message_id) == result(most)
+
+    async def test_a_message_does_not_die_of_an_attempt_that_does_not_count(
+        self, broker: Broker, queue: QueueRef
+    ) -> None:
+        await broker.define(queue, QueueSpec(name=queue.queue, delivery=DeliveryPolicy(max_attempts=2)))
+        await broker.enqueue(queue, [message("one")])
+        for _ in range(4):
+            (got,) = await self.take(broker, queue)
+            passed = Failure(lease=got.lease, error="no such task", delay_ms=0, uncounted=True)
+            assert await broker.nack([passed]) == [Settlement.DONE]
+        (got,) = await self.take(broker, queue)
+        assert (got.attempt, got.last_error) == (2, "no such task")
+        assert (await broker.count_messages(queue)).leased == 1
+        assert await broker.nack([Failure(lease=got.lease)]) == [Settlement.DEAD]
