@@ -39,7 +39,9 @@ def _described(command: Any, parent: Any, spelled: str, *, level: int) -> Iterat
     if hasattr(command, "list_commands"):
         for name in command.list_commands(context):
             yield f"\n{'#' * level} {spelled} {name}\n"
-            yield from _described(command.get_command(context, name), context, f"{spelled} {name}", level=level + 1)
+            yield from _described(
+                command.get_command(context, name), context, f"{spelled} {name}", level=level + 1
+            )
         return
     pieces = [piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
     yield f"```text\n{' '.join([spelled, *pieces, '[OPTIONS]'])}\n```\n"

@@ -28,7 +28,9 @@ def settings_page() -> str:
 def _sections() -> Iterator[str]:
     for name, field in Settings.model_fields.items():
         if _is_section(field):
-            yield from _table(name.replace("_", " ").capitalize(), field.annotation, f"{PREFIX}{name.upper()}__")
+            yield from _table(
+                name.replace("_", " ").capitalize(), field.annotation, f"{PREFIX}{name.upper()}__"
+            )
 
 
 def _table(title: str, section: Any, prefix: str) -> Iterator[str]:

@@ -47,6 +47,7 @@ class TestRedisBroker(BrokerConformance):
     def read_lives(self, broker: RedisBroker) -> ReadLives:
         return partial(emitted_lives, broker)
 
+
 class TestDirectMode(BrokerConformance):
     @pytest.fixture
     async def broker(self, manual_clock: ManualClock, redis_url: str) -> AsyncIterator[DirectBroker]:

@@ -63,7 +63,7 @@ def ack_arguments(
     results: Sequence[bytes | None],
     groups: list[tuple[QueueRef, list[int]]],
 ) -> list[bytes]:
-    """The leases of each queue, the times of their handlers as far as they are told, and the results to keep."""
+    """The leases of each queue, the times of their handlers where they are told, the results to keep."""
     arguments: list[bytes] = []
     for queue, places in groups:
         times = [_handler_time(leases[place]) for place in places]

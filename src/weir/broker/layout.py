@@ -226,7 +226,7 @@ def lua_block() -> str:
         "PLACED": PLACED,
         "READ": READ,
         "UNKNOWN_BIAS": UNKNOWN_BIAS,
-        "PLAIN_BODY": "'" + "".join(f"\\{byte}" for byte in _PLAIN_BODY) + "'",
+        "PLAIN_BODY": "'" + "".join(f"\\{byte}" for byte in PLAIN_BODY) + "'",
         "BAND": BAND,
         "JITTER_SCALE": JITTER_SCALE,
     }

@@ -139,7 +139,7 @@ def lease_of(access: Access, fields: Fields) -> LeaseRef:
 
 
 def _whole_lease(access: Access, fields: Fields) -> LeaseRef:
-    lease = _lease(access, fields)
+    lease = lease_of(access, fields)
     fields.refuse_rest()
     return lease
 
