@@ -21,7 +21,9 @@ _QUIET = {"NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
 
 @app.command()
 def docs(
-    serve: Annotated[bool, typer.Option("--serve", help="Serve the site and build it again on each change.")] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve the site and build it again on each change.")
+    ] = False,
     port: Annotated[int, typer.Option(min=1, max=65_535, help="Port of `--serve`, on loopback.")] = 8421,
 ) -> None:
     """Build the site into `build/site`; any broken link fails it."""

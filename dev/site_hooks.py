@@ -14,7 +14,11 @@ from dev import ROOT
 from dev.reference.pages import GENERATED
 
 _DOCS = ROOT / "docs"
-_COPIED = {"architecture.md": "ARCHITECTURE.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+_COPIED = {
+    "architecture.md": "ARCHITECTURE.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+}
 """Page of the site -> page at the root of the checkout that it shows."""
 _PAGE_OF = {ROOT / source: page for page, source in _COPIED.items()}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?\)")

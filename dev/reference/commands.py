@@ -11,8 +11,8 @@ from weir.cli.main import CHECKOUT_COMMANDS, app, commands
 
 _INTRO = """# Every command
 
-Each command with its arguments and options, as `--help` prints them. [Commands](commands.md) says how a command finds the API, the
-token and the environment.
+Each command with its arguments and options, as `--help` prints them. [Commands](commands.md) says how a
+command finds the API, the token and the environment.
 
 Generated from `weir.cli`. In a checkout, type `./weir` for `weir`.
 """
@@ -39,7 +39,9 @@ def _described(command: Any, parent: Any, spelled: str, *, level: int) -> Iterat
     if hasattr(command, "list_commands"):
         for name in command.list_commands(context):
             yield f"\n{'#' * level} {spelled} {name}\n"
-            yield from _described(command.get_command(context, name), context, f"{spelled} {name}", level=level + 1)
+            yield from _described(
+                command.get_command(context, name), context, f"{spelled} {name}", level=level + 1
+            )
         return
     pieces = [piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
     yield f"```text\n{' '.join([spelled, *pieces, '[OPTIONS]'])}\n```\n"

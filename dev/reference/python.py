@@ -13,7 +13,8 @@ _WIDTH = 100
 _MODULES = ("weir", "weir.worker", "weir.outbox", "weir.metrics", "weir.testing")
 _INTRO = """# Python
 
-Every public name with its signature and an example. [The Python client](client.md) explains how they go together.
+Every public name with its signature and an example. [The Python client](client.md) explains how they go
+together.
 
 Generated from the docstrings.
 """
@@ -37,7 +38,11 @@ def _name(module: str, name: str, owner: Any) -> Iterator[str]:
     yield f"{inspect.getdoc(owner) or ''}\n"
     if inspect.isclass(owner):
         for method, function in inspect.getmembers(owner, inspect.isfunction):
-            if not method.startswith("_") and function.__doc__ and function.__qualname__.startswith(f"{name}."):
+            if (
+                not method.startswith("_")
+                and function.__doc__
+                and function.__qualname__.startswith(f"{name}.")
+            ):
                 yield f"#### {name}.{method}\n"
                 yield from _signature(f"{name}.{method}", function)
                 yield f"{inspect.getdoc(function)}\n"
@@ -49,7 +54,11 @@ def _signature(name: str, owner: Any) -> Iterator[str]:
     except ValueError:
         return
     texts = list(_parameters(found))
-    answer = "" if found.return_annotation in (found.empty, "None", None) else f" -> {_type(found.return_annotation)}"
+    answer = (
+        ""
+        if found.return_annotation in (found.empty, "None", None)
+        else f" -> {_type(found.return_annotation)}"
+    )
     line = f"{name}({', '.join(texts)}){answer}"
     if len(line) > _WIDTH:
         line = f"{name}(\n    " + ",\n    ".join(texts) + f",\n){answer}"
@@ -66,7 +75,11 @@ def _parameters(signature: inspect.Signature) -> Iterator[str]:
             yield "*"
         starred = starred or one.kind in (one.KEYWORD_ONLY, one.VAR_POSITIONAL)
         mark = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
-        typed = f"{mark}{one.name}: {_type(one.annotation)}" if one.annotation is not one.empty else f"{mark}{one.name}"
+        typed = (
+            f"{mark}{one.name}: {_type(one.annotation)}"
+            if one.annotation is not one.empty
+            else f"{mark}{one.name}"
+        )
         yield typed if one.default is one.empty else f"{typed} = {_default(one.default)}"
 
 

@@ -12,8 +12,9 @@ from weir.api.app import describe
 
 _INTRO = """# Routes
 
-Every route with its parameters, a request and the shape of its answer. [The HTTP API](http.md) says what they have in common:
-tokens, limits, idempotency and errors. The commands expect the address and a token in the shell:
+Every route with its parameters, a request and the shape of its answer. [The HTTP API](http.md) says what
+they have in common: tokens, limits, idempotency and errors. The commands expect the address and a token in
+the shell:
 
 ```sh
 export WEIR_URL=http://127.0.0.1:8420
@@ -75,7 +76,11 @@ def _type(whole: Document, schema: Document) -> str:
 
 
 def _curl(method: str, path: str, route: Document, body: object) -> str:
-    needed = {one["name"]: "…" for one in route.get("parameters", []) if one["in"] == "query" and one.get("required")}
+    needed = {
+        one["name"]: "…"
+        for one in route.get("parameters", [])
+        if one["in"] == "query" and one.get("required")
+    }
     query = f"?{urlencode(needed)}".replace("%E2%80%A6", "…") if needed else ""
     filled = path.replace("{", "").replace("}", "")
     words = ["curl", "-sS"] if method == "GET" else ["curl", "-sS", "-X", method]
@@ -91,7 +96,11 @@ def _body(whole: Document, route: Document) -> object:
     content = route.get("requestBody", {}).get("content", {}).get("application/json")
     if content is None:
         return None
-    return content["example"] if "example" in content else _sample(whole, content.get("schema", {}), required=True)
+    return (
+        content["example"]
+        if "example" in content
+        else _sample(whole, content.get("schema", {}), required=True)
+    )
 
 
 def _answer(whole: Document, route: Document) -> tuple[str, object] | None:
@@ -118,7 +127,11 @@ def _sample(whole: Document, schema: Document, *, depth: int = 0, required: bool
         return [] if depth >= _DEEPEST else [_sample(whole, found.get("items", {}), depth=depth + 1)]
     if found.get("properties"):
         names = found.get("required", []) if required else found["properties"]
-        return {name: _sample(whole, found["properties"][name], depth=depth + 1) for name in names} if depth < _DEEPEST else {}
+        return (
+            {name: _sample(whole, found["properties"][name], depth=depth + 1) for name in names}
+            if depth < _DEEPEST
+            else {}
+        )
     return _SAMPLES.get(str(found.get("type")), {})
 
 

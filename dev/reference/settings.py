@@ -13,8 +13,9 @@ from weir.settings import PREFIX, Settings
 
 _INTRO = """# Settings
 
-Every setting is an environment variable. `weir config show` prints what holds on your machine and where it comes
-from. A value that is not allowed, or a name that does not exist, ends the command with one line that says what to do.
+Every setting is an environment variable. `weir config show` prints what holds on your machine and where it
+comes from. A value that is not allowed, or a name that does not exist, ends the command with one line that
+says what to do.
 
 Generated from `weir.settings`.
 """
@@ -28,7 +29,9 @@ def settings_page() -> str:
 def _sections() -> Iterator[str]:
     for name, field in Settings.model_fields.items():
         if _is_section(field):
-            yield from _table(name.replace("_", " ").capitalize(), field.annotation, f"{PREFIX}{name.upper()}__")
+            yield from _table(
+                name.replace("_", " ").capitalize(), field.annotation, f"{PREFIX}{name.upper()}__"
+            )
 
 
 def _table(title: str, section: Any, prefix: str) -> Iterator[str]:

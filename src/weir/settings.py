@@ -92,7 +92,9 @@ class EmbeddedSettings(SettingsSection):
     )
     redis_port: Port = Field(default=0, description="port of the embedded Redis; 0 picks a free one")
     postgres_port: Port = Field(default=0, description="port of the embedded PostgreSQL; 0 picks a free one")
-    clickhouse_port: Port = Field(default=0, description="port of the embedded ClickHouse; 0 picks a free one")
+    clickhouse_port: Port = Field(
+        default=0, description="port of the embedded ClickHouse; 0 picks a free one"
+    )
 
 
 class ApiSettings(SettingsSection):

@@ -58,7 +58,10 @@ def test_ctrl_c_ends_it_with_its_summary_too(tmp_path: Path) -> None:
 def test_ctrl_c_before_it_is_ready_says_so(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     with subprocess.Popen(
-        [*DEMO, "--data-dir", str(tmp_path / "data")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*DEMO, "--data-dir", str(tmp_path / "data")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as demo:
         assert demo.stderr is not None
         wait_until(lambda: "starting" in demo.stderr.readline(), timeout_s=60, what="the first line")

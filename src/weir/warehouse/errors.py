@@ -32,7 +32,8 @@ def translated(error: Exception) -> WeirError:
         return InvalidInput(f"ClickHouse cannot store that value ({text})")
     if code is not None and int(code[1]) in _REFUSED_CODES:
         return WarehouseUnavailable(
-            f"ClickHouse refuses the user or password ({text}); correct `WEIR_CLICKHOUSE_URL`", retry_after_s=5
+            f"ClickHouse refuses the user or password ({text}); correct `WEIR_CLICKHOUSE_URL`",
+            retry_after_s=5,
         )
     if code is not None and int(code[1]) in _UNPREPARED_CODES:
         return WarehouseUnavailable(
