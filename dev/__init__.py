@@ -1,4 +1,4 @@
-"""Commands for a checkout: `weir test`, `weir check`, `weir bench`, `weir docs`. None of it is in the wheel."""
+"""Commands for a checkout: `weir test`, `weir check`, `weir bench`, `weir docs`. None is in the wheel."""
 
 from __future__ import annotations
 

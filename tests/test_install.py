@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,10 @@ import httpx2
 import pytest
 
 from dev import ROOT
+from docs.conftest import free_port
+from docs.test_tutorial import MAX_FIRST_MESSAGE_S
 from support.processes import processes_using
+from support.reader import Reader
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -158,6 +162,23 @@ def test_up_serves_api_and_pages_and_its_charts_fill(installed: Installed) -> No
         )
         assert json.loads(audit)["drift"] == 0
     assert processes_using(str(installed.folder / "data")) == []
+
+
+def test_the_tutorial_works_with_the_wheel(installed: Installed) -> None:
+    folder = installed.folder / "lessons"
+    folder.mkdir()
+    port = free_port()
+    reader = Reader(
+        folder=folder, port=port, environment={**installed.environment, "WEIR_API__PORT": str(port)}
+    )
+    started_s = time.monotonic()
+    try:
+        for lesson in ("first-message", "own-code", "retries"):
+            reader.follow(ROOT / "docs" / "tutorial" / f"{lesson}.md")
+    finally:
+        reader.close()
+    assert reader.first_match_s - started_s < MAX_FIRST_MESSAGE_S
+    assert processes_using(str(folder)) == []
 
 
 def test_the_demo_runs_and_leaves_no_process(installed: Installed) -> None:

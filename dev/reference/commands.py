@@ -11,8 +11,8 @@ from weir.cli.main import CHECKOUT_COMMANDS, app, commands
 
 _INTRO = """# Every command
 
-Each command with its arguments and options, as `--help` prints them. [Commands](commands.md) says how a command finds the API, the
-token and the environment.
+Each command with its arguments and options, as `--help` prints them. [Commands](commands.md) says how a
+command finds the API, the token and the environment.
 
 Generated from `weir.cli`. In a checkout, type `./weir` for `weir`.
 """

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterator
 
 from weir import errors
-from weir.errors import WeirError
+from weir.api.problems import problem
+from weir.errors import NotFound, WeirError
 
 _INTRO = """# Errors
 
-Over HTTP every error is an RFC 9457 problem with a stable `code`. In Python the client raises `ApiError`, whose `code` and
-`status` are those below. *Retry* says whether the same request may succeed later; the Python client then tries again by itself.
+Over HTTP every error is an RFC 9457 problem with a stable `code`. In Python the client raises `ApiError`,
+whose `code` and `status` are those below. *Retry* says whether the same request may succeed later; the
+Python client then tries again by itself.
 
 Generated from `weir.errors`.
 
 | Code | Status | Title | Retry | What it means |
 |---|---|---|---|---|"""
 _END = """
-```json
-{
-  "type": "about:blank",
-  "title": "Not found",
-  "status": 404,
-  "detail": "there is no queue `ordres`; define it with a spec or `PUT /api/v1/queues/ordres`",
-  "code": "not_found",
-  "retryable": false,
-  "instance": "urn:weir:request:0195d1f0"
-}
-```
-
-`detail` says what happened and what to do. `instance` is the `Request-Id` of the answer: the log of the server has it too.
+`detail` says what happened and what to do. `instance` is the `Request-Id` of the answer, which the server
+logs too.
 """
+_EXAMPLE = NotFound("there is no queue `ordres`; define it first")
 
 
 def errors_page() -> str:
-    return "\n".join([_INTRO, *map(_row, _tree(WeirError)), _END])
+    example = json.dumps(problem(_EXAMPLE), indent=2, ensure_ascii=False)
+    return "\n".join([_INTRO, *map(_row, _tree(WeirError)), f"\n```json\n{example}\n```", _END])
 
 
 def _tree(root: type[WeirError]) -> Iterator[type[WeirError]]:
@@ -48,7 +42,8 @@ def _tree(root: type[WeirError]) -> Iterator[type[WeirError]]:
 
 def _row(error: type[WeirError]) -> str:
     status = "exit status 2" if error.code == "misconfigured" else str(error.status)
-    return f"| `{error.code}` | {status} | {error.title} | {'yes' if error.retryable else 'no'} | {_meaning(error)} |"
+    retry = "yes" if error.retryable else "no"
+    return f"| `{error.code}` | {status} | {error.title} | {retry} | {_meaning(error)} |"
 
 
 def _meaning(error: type[WeirError]) -> str:

@@ -13,7 +13,8 @@ _WIDTH = 100
 _MODULES = ("weir", "weir.worker", "weir.outbox", "weir.metrics", "weir.testing")
 _INTRO = """# Python
 
-Every public name with its signature and an example. [The Python client](client.md) explains how they go together.
+Every public name with its signature and an example. [The Python client](client.md) explains how they go
+together.
 
 Generated from the docstrings.
 """

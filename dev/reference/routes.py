@@ -12,8 +12,9 @@ from weir.api.app import describe
 
 _INTRO = """# Routes
 
-Every route with its parameters, a request and the shape of its answer. [The HTTP API](http.md) says what they have in common:
-tokens, limits, idempotency and errors. The commands expect the address and a token in the shell:
+Every route with its parameters, a request and the shape of its answer. [The HTTP API](http.md) says what
+they have in common: tokens, limits, idempotency and errors. The commands expect the address and a token in
+the shell:
 
 ```sh
 export WEIR_URL=http://127.0.0.1:8420

@@ -1,7 +1,7 @@
 """Every block of code in the documentation is right, also where nobody runs it.
 
-Commands are checked in `tests/cli/test_docs.py`, routes in `tests/api/test_docs.py`; the tutorial and the guides are
-followed word for word.
+Commands are checked in `tests/cli/test_docs.py`, routes in `tests/api/test_docs.py`. The tutorial and the
+guides are followed word for word.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tutorial is followed word for word; from its first command to the first message that is done it is quick."""
+"""The tutorial is followed word for word, and its first message is done soon after its first command."""
 
 from __future__ import annotations
 

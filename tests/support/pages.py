@@ -1,4 +1,4 @@
-"""Code blocks of the documentation, as a reader meets them: with their line, their language and their title."""
+"""Code blocks of the documentation, as a reader meets them: each with its line, language and title."""
 
 from __future__ import annotations
 

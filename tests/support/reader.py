@@ -1,10 +1,10 @@
 """Somebody who follows a page of the documentation word for word, in a folder of their own.
 
 - A block with a file name as its title is written to that file.
-- A block of `sh` is typed into a shell. What it exports, and the folder that it goes to, hold for the next one.
-- With the title `Terminal N` it stays there and runs on. What runs in that terminal already gets Ctrl-C first.
-- A block of `text` after a command is what the command prints, and after a terminal what it shows by then. In it,
-  `…` stands for anything, also for whole lines.
+- A block of `sh` is typed into a shell. What it exports, and the folder that it goes to, hold for the next.
+- With the title `Terminal N` it stays there and runs on. What runs in that terminal gets Ctrl-C first.
+- A block of `text` after a command is what the command prints, and after a terminal what that shows by
+  then. In it, `…` stands for anything, also for whole lines.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ class Reader:
     def type(self, text: str) -> str:
         """Run lines in the shell; what they printed on standard output."""
         state = self.folder / ".shell"
-        script = f"[ -f '{state}' ] && . '{state}'\n{self._spelled(text)}\n{{ export -p; echo cd \"$PWD\"; }} >'{state}'"
+        keep = f"{{ export -p; echo cd \"$PWD\"; }} >'{state}'"
+        script = f"[ -f '{state}' ] && . '{state}'\n{self._spelled(text)}\n{keep}"
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=_PATIENCE_S,

@@ -210,8 +210,8 @@ async def work(
         if settings.worker.alive_file is not None:
             reporting["alive-file"] = partial(keep_fresh, settings.worker.alive_file)
         loops = (*loops, *(Loop(name=name, run=run) for name, run in reporting.items()))
+        calm_collector()
         async with LoopSupervisor(loops).running():
-            calm_collector()
             typer.echo(f"working as {options.name}; Ctrl-C drains and stops it", err=True)
             tell_ready()
             await running.run()

@@ -87,6 +87,7 @@ from weir.workers.timeline import Timelines
 log = structlog.get_logger("weir.serve")
 CONTROL_WAIT_S = 0.5
 """How long a request waits for a connection: it may need two, and must answer 503 within two seconds."""
+_FIRST_CONNECTIONS = 4
 OPERATION_ANSWER_S = 3.0
 """How long an answer about operations may take: a push that is queued waits for it. A group commit takes
 less than 0.1 s."""
@@ -112,6 +113,8 @@ async def open_process(
         counts = ProcessCounts()
         database = Database(
             urls.postgres,
+            # All loops ask at once when the process starts; they should not wait for connections to be made.
+            min_size=min(_FIRST_CONNECTIONS, settings.api.postgres_connections),
             max_size=settings.api.postgres_connections,
             timeout_s=CONTROL_WAIT_S,
             name="weir-api",

@@ -40,10 +40,13 @@ async def served(
             services = process.services
             if token_dir is not None and services.tokens is not None:
                 await bootstrap_tokens(services.tokens, token_dir)
+            # Both keep the event loop busy, so they are done before a loop waits for a store.
+            app = create_app(services, routes=dashboard())
+            calm_collector()
             async with (
                 process.supervisor.running(),
                 listening(
-                    create_app(services, routes=dashboard()),
+                    app,
                     listener,
                     stopping=services.stopping.set,
                     limits=services.limits,
@@ -51,7 +54,6 @@ async def served(
                     proxies=proxies,
                 ) as url,
             ):
-                calm_collector()
                 log.info("serving", url=url)
                 try:
                     with published_address(token_dir, url):
