@@ -48,7 +48,7 @@ async def test_what_is_marked_from_a_page_is_on_every_chart_and_in_the_list(
     await page.get_by_role("button", name="Pause").click()
     await page.reload()
     await expect(happened).to_contain_text("pause: orders paused, goes on")
-    log = page.get_by_role("region", name="Audit log")
+    log = page.get_by_role("region", name="Audit log", exact=True)
     await page.goto(site.link("access"))
     await expect(log).to_contain_text("annotation.create")
 
