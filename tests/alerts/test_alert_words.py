@@ -10,6 +10,8 @@ from tests.alerts.test_days import add_rule
 
 from weir.alerts.alert_metrics import CATALOGUE, Metric, condition_words, spell_value
 from weir.alerts.alert_records import AlertRecords
+from weir.alerts.notifications import NotificationKind
+from weir.alerts.templates import mail_text
 from weir.api.schemas.alerts import alert_view
 from weir.cli.alert_words import ALERT_COLUMNS, RULE_COLUMNS, SILENCE_COLUMNS
 from weir.cli.output import Columns, print_items
@@ -105,3 +107,29 @@ def test_a_rule_reads_as_a_sentence_with_units(
 def test_every_metric_has_words_of_its_own(metric: Metric) -> None:
     assert [one.words for one in CATALOGUE.values()].count(CATALOGUE[metric].words) == 1
     assert condition_words(metric, ">", 1, 60_000).startswith(CATALOGUE[metric].words)
+
+
+TOLD: dict[str, Any] = {
+    "environment": "prod",
+    "rule": {"name": "deep", "metric": "backlog", "operator": ">", "threshold": 100, "window_ms": 300_000},
+    "alerts": [
+        {
+            "queue": "orders", "state": "firing", "value": 500, "cause": "slow_handlers",
+            "verdict": {"summary": "handlers take 3.5 s, usually 0.2 s"},
+            "fired_at_ms": 1_763_337_600_000, "resolved_at_ms": None,
+        }
+    ],
+    "more": 0,
+}  # fmt: skip
+
+
+def test_a_notification_says_the_value_with_its_unit_and_why() -> None:
+    text = mail_text(TOLD, NotificationKind.FIRING, link="")
+    assert "`orders`: backlog is 500 messages (handlers take 3.5 s, usually 0.2 s)" in text
+
+
+def test_a_notification_of_an_end_says_since_when_it_is_over_and_how_long_it_lasted() -> None:
+    over = {**TOLD["alerts"][0], "state": "resolved", "resolved_at_ms": 1_763_337_960_000}
+    text = mail_text({**TOLD, "alerts": [over]}, NotificationKind.RESOLVED, link="")
+    condition = "backlog over 100 messages for 5 minutes"
+    assert f"`orders`: recovered at 2025-11-17 00:06:00 UTC, after 6 min ({condition})" in text

@@ -26,8 +26,13 @@ def test_slow_handlers_stand_beside_the_usual() -> None:
 
 def test_a_reached_limit_says_whose_it_is_and_how_full() -> None:
     found = rows(Cause.LIMIT_REACHED)
-    assert found["concurrency limit of the queue"] == ("4", None)
-    assert found["of the limit in use"] == ("100 %", None)
+    assert found["concurrency limit of the queue"] == ("4, 100 % of it in use", None)
+    assert found["with consumers"] == ("4, 8 of them in a handler", None)
+
+
+def test_workers_and_their_slots_stand_in_one_row() -> None:
+    assert rows(Cause.TOO_FEW_WORKERS)["workers"] == ("2 workers alive, 0 of 8 slots free", None)
+    assert rows(Cause.NO_WORKERS)["workers"] == ("none alive", None)
 
 
 def test_failures_say_their_share_and_their_errors() -> None:

@@ -178,3 +178,15 @@ async def test_the_navigation_of_a_phone_is_closed_until_it_is_asked_for(
         await page.get_by_role("link", name="Pipeline").click()
         await expect(page.get_by_role("heading", level=1)).to_have_text("Pipeline")
         await expect(page.get_by_role("link", name="Specs")).to_have_count(0)
+
+
+async def test_an_environment_is_made_from_the_list_of_them(page: Page, site: Site) -> None:
+    await page.get_by_role("link", name="Weir", exact=True).click()
+    await page.get_by_role("button", name="New environment…").click()
+    dialog = page.get_by_role("dialog", name="New environment")
+    await expect(dialog.get_by_label("Organization")).to_have_value(site.environment.organization)
+    await dialog.get_by_label("Environment", exact=True).fill("staging")
+    await dialog.get_by_role("button", name="Make it").click()
+    await page.wait_for_url("**/shop/staging")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("staging")
+    await expect(page.get_by_text("No queue yet. Say what one is")).to_be_visible()

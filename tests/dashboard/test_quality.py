@@ -67,6 +67,34 @@ async def test_axe_finds_no_serious_violation_on_any_page(
         assert not found
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_axe_finds_no_serious_violation_in_the_search_and_the_dialogs(
+    browser: Browser, site: Site, world: World, theme: str
+) -> None:
+    await world.define("orders")
+    openers = {
+        "alerts": ("New rule…", "New alert channel…", "New silence…"),
+        "channels": ("New channel…",),
+        "access": ("New token…",),
+        "dead-letters": ("Redrive…",),
+    }
+    async with opened(browser, bypass_csp=True, color_scheme=theme) as page:
+        await page.goto(f"{site.url}/#/sign-in?token={site.admin}")
+        await page.get_by_role("heading", name="prod").wait_for()
+        await page.keyboard.press("/")
+        await page.get_by_role("combobox", name="Search").fill("orders")
+        await page.get_by_role("option", name="queue orders").wait_for()
+        found = {"search": await serious_violations(page)}
+        await page.keyboard.press("Escape")
+        for name, buttons in openers.items():
+            await page.goto(site.link(name))
+            for button in buttons:
+                await page.get_by_role("button", name=button).click()
+                found[button] = await serious_violations(page)
+                await page.keyboard.press("Escape")
+        assert not {name: violations for name, violations in found.items() if violations}
+
+
 async def test_no_two_parts_of_a_page_have_one_name(page: Page, site: Site, world: World) -> None:
     await world.define("orders", concurrency=2)
     _, waiting = await world.push("orders", 2)

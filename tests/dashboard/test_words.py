@@ -18,7 +18,7 @@ async def test_a_queue_in_which_nothing_waits_is_not_amber(page: Page, site: Sit
     await page.goto(site.link("queue", "orders"))
     verdict = page.get_by_label("Verdict")
     await expect(verdict).to_contain_text("the queue is paused; nothing waits for `resume`")
-    await expect(verdict).not_to_have_class("warn")
+    await expect(verdict).to_have_class("panel verdict ")
     await world.push("orders", 1)
     await page.reload()
     await expect(verdict).to_contain_text("1 message waits for `resume`")

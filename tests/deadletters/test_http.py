@@ -300,6 +300,22 @@ async def test_a_wide_token_chooses_its_tenant_and_roles_are_kept(api: Api) -> N
     assert (await api.client.post("/api/v1/dlq/redrives", json=purge, headers=writer)).status_code == 202
 
 
+async def test_a_dry_run_shows_what_a_patch_does_to_its_samples(api: Api) -> None:
+    queue = await api.world.define("orders")
+    await api.world.kill(queue, {"n": 1, "unit": "kg"}, {"m": 2})
+    patch = '{"n": payload.n + 1, "unit": null}'
+    answer = await api.client.post("/api/v1/dlq/redrives", json={"dry_run": True, "patch": patch})
+    while await api.world.runner.step(answer.json()["id"]):
+        pass
+    path = f"{answer.headers['location']}/samples"
+    good, bad = (await api.client.get(path)).json()["items"]
+    assert (good["payload"], good["patched"], good["problem"]) == ({"n": 1, "unit": "kg"}, {"n": 2}, None)
+    assert (bad["payload"], bad["patched"], bad["queue"]) == ({"m": 2}, None, "orders")
+    assert bad["problem"]
+    stranger = await api.token(Role.ADMIN, environment="another")
+    assert (await api.client.get(path, headers=stranger)).status_code == 404
+
+
 async def test_redrives_and_purges_over_http(api: Api) -> None:
     queue = await api.world.define("orders")
     await api.world.kill(queue, *({"n": n} for n in range(6)))

@@ -39,21 +39,22 @@ def _waiting(figures: Figures) -> Iterator[EvidenceRow]:
 
 def _limits(figures: Figures) -> Iterator[EvidenceRow]:
     running, limit = figures.get("running"), figures.get("limit")
-    owner = figures.get("limit_of", "queue")
+    handling = figures.get("handling")
+    inside = f", {handling:,} of them in a handler" if running and handling is not None else ""
     if running:
-        yield EvidenceRow(what="with consumers", now=f"{running:,}")
+        yield EvidenceRow(what="with consumers", now=f"{running:,}{inside}")
     if limit is not None:
-        yield EvidenceRow(what=f"concurrency limit of the {owner}", now=f"{limit:,}")
-    if figures.get("utilization_pct") is not None:
-        yield EvidenceRow(what="of the limit in use", now=f"{figures['utilization_pct']:.0f} %")
+        share_used = figures.get("utilization_pct")
+        used = "" if share_used is None else f", {share_used:.0f} % of it in use"
+        owner = figures.get("limit_of", "queue")
+        yield EvidenceRow(what=f"concurrency limit of the {owner}", now=f"{limit:,}{used}")
 
 
 def _workers(figures: Figures) -> Iterator[EvidenceRow]:
     if "workers" in figures:
-        yield EvidenceRow(what="workers alive", now=f"{figures['workers']:,}")
-        free = f"{figures.get('free_slots', 0):,} of {figures.get('slots', 0):,}"
-        yield EvidenceRow(what="slots free", now=free)
-        yield EvidenceRow(what="in a handler", now=f"{figures.get('handling', 0):,}")
+        free = f"{figures.get('free_slots', 0):,} of {amount(figures.get('slots', 0), 'slot')} free"
+        alive = f"{amount(figures['workers'], 'worker')} alive"
+        yield EvidenceRow(what="workers", now=f"{alive}, {free}" if figures["workers"] else "none alive")
 
 
 def _flow(name: str, what: str) -> Callable[[Figures], Iterator[EvidenceRow]]:
@@ -123,7 +124,6 @@ _ROWS = (
     _time("held", "a consumer holds a message for"),
     _failures,
     _flow("enqueued", "arrive"),
-    _flow("dequeued", "are handed out"),
     _flow("acked", "are done"),
     _limits,
     _workers,

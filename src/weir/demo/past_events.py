@@ -149,7 +149,8 @@ def _stroke(
     paused: bool,
 ) -> int:
     effect = queue.incidents.effect(story, at_ms)
-    arrived = _whole(queue, arrivals_per_second(story, at_ms) * effect.more * width_ms / 1_000)
+    per_second = arrivals_per_second(story, at_ms) * effect.more + effect.besides_per_s
+    arrived = _whole(queue, per_second * width_ms / 1_000)
     workers = 0 if paused or effect.stopped else min(story.workers, story.limit or story.workers)
     capacity = int(workers * width_ms / queue.incidents.handler_ms(story, at_ms))
     handled = min(int(queue.depth) + arrived, capacity)

@@ -59,12 +59,12 @@ _CALENDAR = (
     (3.1, IncidentKind.BAD_DEPLOY, 70),
     (5.6, IncidentKind.POISONED_IMPORT, 25),
     (8.4, IncidentKind.MAIL_WORKERS_DOWN, 20),
-    (10.2, IncidentKind.PHOTO_CAMPAIGN, 50),
+    (10.2, IncidentKind.PHOTO_CAMPAIGN, 30),
     (12.7, IncidentKind.BANK_SLOW, 35),
     (15.1, IncidentKind.POISONED_IMPORT, 40),
     (17.2, IncidentKind.BAD_DEPLOY, 45),
     (19.8, IncidentKind.BANK_SLOW, 22),
-    (22.3, IncidentKind.PHOTO_CAMPAIGN, 60),
+    (22.3, IncidentKind.PHOTO_CAMPAIGN, 30),
     (24.6, IncidentKind.MAIL_WORKERS_DOWN, 30),
     (27.1, IncidentKind.BANK_SLOW, 40),
 )
@@ -115,29 +115,33 @@ def _versions(first_ms: int) -> Iterator[tuple[int, int, str | None]]:
 
 # How each kind changes the queue that it hits.
 _SLOWER = {IncidentKind.BANK_SLOW: 25.0, IncidentKind.BAD_DEPLOY: 80.0}
-_MORE = {IncidentKind.PHOTO_CAMPAIGN: 4.0, IncidentKind.POISONED_IMPORT: 10.0}
+_MORE = {IncidentKind.POISONED_IMPORT: 10.0}
+# Two workers do 5.7 photos per second, and up to 4 arrive by themselves.
+_BESIDES_PER_S = {IncidentKind.PHOTO_CAMPAIGN: 5.0}
 _FAILURES = {IncidentKind.BANK_SLOW: 0.02, IncidentKind.BAD_DEPLOY: 0.12}
 _POISON = {IncidentKind.POISONED_IMPORT: 0.5}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
+class IncidentEffect:
     """What an incident does to a queue while it lasts."""
 
     slower: float = 1.0
     more: float = 1.0
+    besides_per_s: float = 0.0
     failures: float = 0.0
     poison: float = 0.0
     stopped: bool = False
 
 
-NO_EFFECT = Effect()
+NO_EFFECT = IncidentEffect()
 
 
-def effect_of(kind: IncidentKind) -> Effect:
-    return Effect(
+def effect_of(kind: IncidentKind) -> IncidentEffect:
+    return IncidentEffect(
         slower=_SLOWER.get(kind, 1.0),
         more=_MORE.get(kind, 1.0),
+        besides_per_s=_BESIDES_PER_S.get(kind, 0.0),
         failures=_FAILURES.get(kind, 0.0),
         poison=_POISON.get(kind, 0.0),
         stopped=kind is IncidentKind.MAIL_WORKERS_DOWN,

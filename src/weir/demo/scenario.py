@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from weir.demo.past_incidents import NO_EFFECT, Effect, PastIncident, effect_of
+from weir.demo.past_incidents import NO_EFFECT, IncidentEffect, PastIncident, effect_of
 from weir.model.durations import DAY_MS, MINUTE_MS
 from weir.model.names import EnvironmentRef
 from weir.model.shards import text_key
@@ -107,7 +107,7 @@ class Incidents:
         since_ms = at_ms - self.first_ms
         return story.incident and since_ms >= 0 and since_ms % INCIDENT_EVERY_MS < INCIDENT_LASTS_MS
 
-    def effect(self, story: QueueStory, at_ms: int) -> Effect:
+    def effect(self, story: QueueStory, at_ms: int) -> IncidentEffect:
         """What an incident of the past does to a queue at a moment."""
         found = next((one for one in self.past if one.hits(story.name, at_ms)), None)
         return NO_EFFECT if found is None else effect_of(found.kind)

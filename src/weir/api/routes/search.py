@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Annotated
@@ -64,21 +64,19 @@ async def _find_by_key(
     The emptiest queues come first: most queues are done before a full one takes the rest of the time.
     """
     found: list[FoundMessageView] = []
+    until = time.monotonic() + KEY_SEARCH_S
     queues = sorted((state for state in states if state.depth + state.running), key=lambda one: one.depth)
-    try:
-        async with asyncio.timeout(KEY_SEARCH_S):
-            for state in queues:
-                async for message in _with_key(services, state.queue, key):
-                    found.append(message)
-                    if len(found) == MAX_FOUND:
-                        return found, False
-    except TimeoutError:
-        return found, False
+    for state in queues:
+        async for page in _with_key(services, state.queue, key):
+            found += page
+            # Between two pages: a call of Redis is short, and cancelling it would cost a connection.
+            if len(found) >= MAX_FOUND or time.monotonic() >= until:
+                return found[:MAX_FOUND], False
     return found, True
 
 
-async def _with_key(services: Services, queue: QueueRef, key: str) -> AsyncIterator[FoundMessageView]:
-    """The messages of one queue with that key, one page of each state after the other."""
+async def _with_key(services: Services, queue: QueueRef, key: str) -> AsyncIterator[list[FoundMessageView]]:
+    """The messages of one queue with that key, page by page, one state after the other."""
     for state in MessageState:
         cursor: str | None = None
         while True:
@@ -89,10 +87,12 @@ async def _with_key(services: Services, queue: QueueRef, key: str) -> AsyncItera
                 )
             except (NotFound, Conflict):
                 break
-            for one in page.messages:
-                yield FoundMessageView(
+            yield [
+                FoundMessageView(
                     message_id=one.message_id, queue=queue.queue, state=one.state.value, key=one.key
                 )
+                for one in page.messages
+            ]
             cursor = page.cursor
             if cursor is None:
                 break

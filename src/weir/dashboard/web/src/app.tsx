@@ -1,6 +1,6 @@
 // The frame around every page: who is looking, where, and whether the numbers can be trusted.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Me } from "./api/types";
 import { get } from "./api/http";
 import { ago } from "./lib/format";
@@ -64,9 +64,13 @@ function SignedIn() {
   const here = environment.value;
   const onWall = here !== null && route.value.path[4] === "wall";
   const only = me.data?.environments.length === 1 ? me.data.environments[0] : undefined;
+  // Once: whoever comes back to the list wants to see it, or to make another environment.
+  const arrived = useRef(false);
   useEffect(() => {
+    if (!me.data || arrived.current) return;
+    arrived.current = true;
     if (!here && only && !route.value.path.length) go(environmentPath(only));
-  }, [here, only]);
+  }, [here, only, me.data]);
   return (
     <>
       <a class="skip" href="#content">
@@ -132,8 +136,8 @@ function Bar({ here }: { here: Environment | null }) {
       <div class="row">
         {here && <Search here={here} pages={NAMES} />}
         {here && (
-          <a class="place" href={href([])} title="Other environments">
-            {here.project} / {here.environment}
+          <a class="place" href={href([])} title={`${here.organization} / ${here.project}: other environments`}>
+            {here.environment}
           </a>
         )}
         <button type="button" class="plain" onClick={toggleTheme} aria-label={`Switch to the ${theme.value === "dark" ? "light" : "dark"} theme`}>

@@ -9,7 +9,9 @@ export const NONE = "–";
 
 export function count(value: number | null | undefined): string {
   if (value == null) return NONE;
-  return Math.abs(value) < 10_000 ? plain.format(value) : compact.format(value);
+  if (Math.abs(value) >= 10_000) return compact.format(value);
+  // A mean has decimals; from ten on they tell nothing.
+  return Math.abs(value) < 10 ? tenths.format(value) : plain.format(Math.round(value));
 }
 
 export function exact(value: number | null | undefined): string {

@@ -217,7 +217,7 @@ function Audit() {
         </label>
       </div>
       <Failed error={found.error} />
-      {found.data && <Table caption="Audit log" rows={rows} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>{search ? "Nothing matches on this page." : "Nothing was changed here yet. Every change that somebody asks for is written down."}</p>} />}
+      {found.data && <Table caption="Changes that were asked for" rows={rows} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>{search ? "Nothing matches on this page." : "Nothing was changed here yet. Every change that somebody asks for is written down."}</p>} />}
       <p class="row">
         {before && (
           <button type="button" onClick={() => setBefore(undefined)}>

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { get, send } from "../api/http";
 import type { AlertChannel, AlertRule, Me, Notification, Silence } from "../api/types";
-import { until } from "../lib/format";
+import { amount, until } from "../lib/format";
 import { mayAdminister, mayWrite } from "../lib/rights";
 import { usePoll } from "../state/poll";
 import { act, Badge, Confirm, Dialog, Failed, When, type Tone } from "../ui/bits";
@@ -199,7 +199,7 @@ function Sent() {
   ];
   return (
     <details>
-      <summary>The newest {found.data.items.length} notifications</summary>
+      <summary>The newest {amount(found.data.items.length, "notification")}</summary>
       <Table caption="Notifications" rows={found.data.items} columns={columns} rowKey={(row) => row.id} sort="" />
     </details>
   );

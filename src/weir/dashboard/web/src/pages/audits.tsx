@@ -2,7 +2,7 @@
 
 import { get } from "../api/http";
 import type { Audit, DriftingQueue, Me, PipelineAudit } from "../api/types";
-import { count, duration, exact, moment } from "../lib/format";
+import { amount, count, duration, exact, moment } from "../lib/format";
 import { mayOperate } from "../lib/rights";
 import { usePoll } from "../state/poll";
 import { Badge, Failed } from "../ui/bits";
@@ -83,7 +83,7 @@ function Past({ audits }: { audits: Audit[] }) {
         />
       )}
       <details>
-        <summary>The newest {audits.length} audits</summary>
+        <summary>The newest {amount(audits.length, "audit")}</summary>
         <Table caption="Past audits" rows={audits} columns={columns} rowKey={(row) => String(row.number)} sort="" empty={null} />
       </details>
     </>

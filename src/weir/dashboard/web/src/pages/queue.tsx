@@ -80,8 +80,15 @@ function Why({ path }: { path: string }) {
       <div>
         <b>{summary}</b>
         {recovered && <p class="recovered">{recovered}</p>}
-        <Evidence rows={evidence_table} />
-        <p>{outlook}</p>
+        {backed_up ? (
+          <Evidence rows={evidence_table} />
+        ) : (
+          <details>
+            <summary>Figures</summary>
+            <Evidence rows={evidence_table} />
+          </details>
+        )}
+        <p class="outlook">{outlook}</p>
       </div>
     </section>
   );

@@ -36,7 +36,7 @@ export function Tasks({ me }: { me: Me }) {
     <section class="panel" aria-label="Tasks">
       <h2>Redrives, purges and cancellations</h2>
       <Failed error={tasks.error} />
-      {tasks.data && <Table caption="Redrives, purges and cancellations" rows={tasks.data.items} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>None yet.</p>} />}
+      {tasks.data && <Table caption="Redrives, purges and cancellations" rows={tasks.data.items} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>None yet. A redrive sends dead letters back to their queues, after a dry run that counts them.</p>} />}
     </section>
   );
 }

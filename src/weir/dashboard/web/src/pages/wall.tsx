@@ -76,8 +76,8 @@ function Tiles({ rows, firing }: { rows: QueueRow[]; firing: Alert[] }) {
         {worst.slice(0, TILES).map((row) => (
           <li key={row.name} class={alerted.has(row.name) ? "bad" : row.paused ? "warn" : ""}>
             <b>{row.name}</b>
-            <Sparkline values={row.spark} label={`Depth of ${row.name}`} />
             <span class="wall-depth">{count(row.depth)}</span>
+            <Sparkline values={row.spark} label={`Depth of ${row.name}`} />
             <small>{row.paused ? "paused" : row.depth ? `oldest ${duration(row.oldest_age_ms)}` : "nothing waits"}</small>
           </li>
         ))}

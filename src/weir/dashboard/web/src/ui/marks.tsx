@@ -9,7 +9,7 @@ import { act } from "./bits";
 import { useState } from "preact/hooks";
 
 const NEAR_PX = 6;
-const STRIP_PX = 4;
+const STRIP_PX = 6;
 const SHOWN = 8;
 const TONES: Record<Mark["kind"], string> = { alert: "--bad", annotation: "--accent", spec: "--good", pause: "--warn", gap: "--muted" };
 
@@ -27,11 +27,17 @@ export function drawMarks(plot: uPlot, color: (name: string) => string): void {
     const [start, end] = [mark.at_ms, isSpan(mark) ? (mark.until_ms ?? Infinity) : mark.at_ms];
     if (start > (to ?? 0) * 1000 || end < (from ?? 0) * 1000) continue;
     ctx.strokeStyle = ctx.fillStyle = color(TONES[mark.kind]);
-    if (isSpan(mark)) ctx.fillRect(left(start), bbox.top, Math.max(left(end) - left(start), 2), STRIP_PX * devicePixelRatio);
+    if (isSpan(mark)) {
+      const width = Math.max(left(end) - left(start), 2);
+      ctx.fillRect(left(start), bbox.top, width, STRIP_PX * devicePixelRatio);
+      ctx.globalAlpha = 0.08;
+      ctx.fillRect(left(start), bbox.top, width, bbox.height);
+      ctx.globalAlpha = 1;
+    }
     if (start < (from ?? 0) * 1000) continue;
     ctx.lineWidth = devicePixelRatio;
     ctx.setLineDash(isSpan(mark) ? [2, 3] : [6, 3]);
-    ctx.globalAlpha = isSpan(mark) ? 0.5 : 0.9;
+    ctx.globalAlpha = 0.45;
     ctx.beginPath();
     ctx.moveTo(left(start), bbox.top);
     ctx.lineTo(left(start), bbox.top + bbox.height);

@@ -68,14 +68,17 @@ function Results({ here, pages, close }: { here: Environment; pages: [string, st
   }, [wanted]);
   const hits = hitsOf(here, pages, wanted, found);
   const at = Math.min(chosen, hits.length - 1);
+  const follow = (hit: Hit) => {
+    location.hash = hit.href;
+    close();
+  };
   const press = (event: KeyboardEvent) => {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
       if (hits.length) setChosen((at + (event.key === "ArrowDown" ? 1 : hits.length - 1)) % hits.length);
     } else if (event.key === "Enter" && hits[at]) {
       event.preventDefault();
-      location.hash = hits[at].href;
-      close();
+      follow(hits[at]);
     }
   };
   return (
@@ -98,10 +101,8 @@ function Results({ here, pages, close }: { here: Environment; pages: [string, st
       />
       <ul id="search-hits" role="listbox" aria-label="Found">
         {hits.map((hit, i) => (
-          <li key={hit.href} id={`search-hit-${i}`} role="option" aria-selected={i === at}>
-            <a href={hit.href} tabIndex={-1} onClick={close}>
-              <small>{hit.what}</small> <span>{hit.text}</span>
-            </a>
+          <li key={hit.href} id={`search-hit-${i}`} role="option" aria-selected={i === at} onClick={() => follow(hit)}>
+            <small>{hit.what}</small> <span>{hit.text}</span>
           </li>
         ))}
       </ul>
