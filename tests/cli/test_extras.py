@@ -117,6 +117,32 @@ def test_an_extra_is_enough_for_its_role(
         assert process.wait(timeout=40) == 0
 
 
+def test_a_worker_that_cannot_export_traces_says_what_to_install_and_works(
+    tmp_path: Path, redis_url: str, database_url: str, warehouse_url: str
+) -> None:
+    installed = InstalledWith(tmp_path, "worker")
+    environment = installed.environment(
+        WEIR_REDIS_URL=redis_url, WEIR_POSTGRES_URL=database_url, WEIR_CLICKHOUSE_URL=warehouse_url,
+        OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:4318",
+    )  # fmt: skip
+    with subprocess.Popen(
+        installed.command("worker"), env=environment, cwd=tmp_path, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        seen = []
+        for line in process.stdout:
+            seen.append(line)
+            if "working as" in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        assert process.wait(timeout=40) == 0
+    (warning,) = [line for line in seen if "no traces" in line]
+    assert "pip install 'weir-queue[otlp]'" in warning
+    assert "working as" in seen[-1]
+
+
 def test_the_modules_of_an_extra_are_those_that_the_project_names() -> None:
     optional = PROJECT["optional-dependencies"]
     for extra, modules in MODULES.items():

@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from ingress.house import House, open_house
 from outbound.receiver import plain, receiving
 from support.waiting import until
-from tracing.exported import Exported, is_child, is_linked, trace_id, traceparent
+from tracing.exported import Exported, context, is_child, is_linked, trace_id, traceparent
 from weir.broker.broker import GateRule
 from weir.control.database import Database
 from weir.exchange.traced import TracedPusher
@@ -310,6 +310,38 @@ async def test_a_webhook_continues_the_trace_of_its_sender(
     assert (trace_id(sent), sent.parent.span_id) == (PRODUCER_TRACE, 0xB7AD6B7169203331)
     assert is_child(handled, sent) if join == "child" else is_linked(handled, sent)
     assert (await shown(house, answer.json()["id"]))["trace_id"] == PRODUCER_TRACE
+
+
+@pytest.mark.parametrize("works", [True, False])
+async def test_a_webhook_that_runs_at_once_is_a_span_in_the_trace_of_its_sender(
+    house: House, exported: Exported, works: bool
+) -> None:
+    await house.apply(
+        """
+        app A {
+          webhook Now {
+            verify_hmac { header: "X-Sig", secret_env: "HOOK" }
+            map_to: command Order.Ship { order: payload.order }
+          }
+        }
+        """
+    )
+    seen: list[int] = []
+
+    @house.commands.command("Order.Ship")
+    async def handle(order: int) -> None:
+        seen.append(trace.get_current_span().get_span_context().span_id)
+        if not works:
+            raise RuntimeError("closed")
+
+    answer = await house.hook("Now", {"order": 1}, traceparent=PRODUCER)
+    span = exported.span("process Now")
+    assert trace_id(span) == PRODUCER_TRACE
+    assert seen == [context(span).span_id]
+    assert (answer.status_code, about(span).get("error.type")) == (
+        (200, None) if works else (503, "unavailable")
+    )
+    assert about(span)["weir.webhook"] == "Now"
 
 
 @pytest.mark.parametrize("status", [200, 500])

@@ -286,7 +286,10 @@ class Receiver:
             received_at_ms=now_ms,
             webhook=hook.webhook.name,
         )
-        return await self._commands.run(hook, events[0], variables)
+        if self._tracer is None:
+            return await self._commands.run(hook, events[0], variables)
+        with self._tracer.running_webhook(hook.webhook.name, hook.environment, request=kept):
+            return await self._commands.run(hook, events[0], variables)
 
 
 def _accepted(event: IncomingEvent, answer: PushAnswer, repeat: bool) -> ReceivedHook:

@@ -16,7 +16,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from weir.model.message import NewMessage, headers_fit
-from weir.model.names import QueueRef
+from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.trace_context import TRACE_HEADERS, TRACEPARENT
 
 SYSTEM = "weir"
@@ -101,6 +101,18 @@ def about_messages(
     else:
         attributes["messaging.batch.message_count"] = len(ids)
     return SpanAbout(name=f"{operation} {queue.queue}", kind=_KINDS[type], attributes=attributes)
+
+
+def about_webhook(name: str, environment: EnvironmentRef) -> SpanAbout:
+    """A span about a command that a webhook runs before it answers."""
+    attributes: dict[str, AttributeValue] = {
+        "messaging.system": SYSTEM,
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "weir.environment": "/".join(environment.names),
+        "weir.webhook": name,
+    }
+    return SpanAbout(name=f"process {name}", kind=SpanKind.SERVER, attributes=attributes)
 
 
 def about_request(url: str) -> SpanAbout:

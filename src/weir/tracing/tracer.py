@@ -12,11 +12,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from opentelemetry.context import Context, attach
-from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TracerProvider, set_span_in_context
+from opentelemetry.trace import (
+    Link,
+    Span,
+    SpanContext,
+    SpanKind,
+    TracerProvider,
+    set_span_in_context,
+    use_span,
+)
 
 from weir.errors import WeirError
 from weir.model.message import NO_HEADERS, Delivery, NewMessage
-from weir.model.names import QueueRef
+from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import TraceMode
 from weir.tracing.spans import (
     MAX_LINKS,
@@ -24,6 +32,7 @@ from weir.tracing.spans import (
     SpanAbout,
     about_messages,
     about_request,
+    about_webhook,
     ambient,
     context_of,
     context_with,
@@ -178,6 +187,17 @@ class Tracer:
         about = about_messages(verb, type="settle", queue=queue, ids=message_ids)
         with self._span(about, context_of(request) or ROOT) as span:
             yield span
+
+    @contextmanager
+    def running_webhook(
+        self, name: str, environment: EnvironmentRef, *, request: Mapping[str, str]
+    ) -> Iterator[None]:
+        """Write the span of a command that a webhook runs before it answers, in the trace of its sender."""
+        with (
+            self._span(about_webhook(name, environment), context_of(request) or ROOT) as span,
+            use_span(span, record_exception=False, set_status_on_exception=False),
+        ):
+            yield
 
     @contextmanager
     def requesting(self, url: str) -> Iterator[tuple[Span, Mapping[str, str]]]:
