@@ -29,6 +29,7 @@ from hypothesis.stateful import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from support.redis_cluster import RunningCluster
+from support.streams import event_bytes
 from weir.broker import keys
 from weir.broker.blocking import BlockingBroker
 from weir.broker.broker import Entry, ForOperations, Gated, GateRule, NamedCall
@@ -41,7 +42,7 @@ from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.spec.ir import DeliveryPolicy, Ordering, QueueSpec, Retention
 from weir.telemetry.codec import unpack
-from weir.telemetry.events import QUEUE, STREAM_FIELD, QueueOperation
+from weir.telemetry.events import QUEUE, QueueOperation
 from weir.telemetry.streams import stream_key
 from weir.testing.clocks import ManualClock
 from weir.testing.memory import MemoryBroker
@@ -182,6 +183,22 @@ class Brokers(RuleBasedStateMachine):
         self.same("enqueue", self.queue(name), messages, entry=entries[how])
         if how in ("call", "operations"):
             self.same("enqueue", self.queue(name), messages, entry=entries[how])
+        self.lossy.lose = 0
+
+    @rule(
+        name=st.sampled_from(["plain", "plain", *SPECS, "unknown"]),
+        lost=st.booleans(),
+        again=st.sampled_from(["no", "the call", "the message"]),
+    )
+    def enqueue_plain(self, name: str, lost: bool, again: str) -> None:
+        """One message with nothing but a payload, as a named call: the short way, wherever it will do."""
+        self.redis._unusual_until.clear()
+        self.lossy.lose = int(lost)
+        message, slot = NewMessage(payload=b"x"), "slot" + uuid4().hex
+        self.same("enqueue", self.queue(name), [message], entry=NamedCall(slot=slot, id="1"))
+        if again != "no":
+            number = "1" if again == "the call" else "2"
+            self.same("enqueue", self.queue(name), [message], entry=NamedCall(slot=slot, id=number))
         self.lossy.lose = 0
 
     @rule(
@@ -455,15 +472,10 @@ class Brokers(RuleBasedStateMachine):
                 "XRANGE", stream_key("queue", self.shard), f"({self.stream_start}", "+"
             )
         )
-        events = [unpack(QUEUE, _members(fields)[STREAM_FIELD.encode()]) for _, fields in entries]
+        events = [unpack(QUEUE, event_bytes(fields)) for _, fields in entries]
         mine = [e for e in events if e.dimensions[0] == self.environment.organization]
         ours, theirs = comparable(mine), comparable(self.model.events)
         assert ours == theirs, [pair for pair in zip_longest(ours, theirs) if pair[0] != pair[1]][:2]
-
-
-def _members(fields: Any) -> Any:
-    """The driver's client makes a dictionary of the fields of an entry; a client that blocks does not."""
-    return dict(zip(fields[::2], fields[1::2], strict=True)) if isinstance(fields, list) else fields
 
 
 def due_in(delay_ms: int | None, now_ms: int, *, as_delay: bool) -> dict[str, int]:
