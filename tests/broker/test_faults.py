@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 
 from support.servers import RunningServer, redis_server, start_server
+from support.streams import event_bytes
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.errors import BrokerUnavailable, Unavailable
@@ -21,7 +22,7 @@ from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.spec.ir import DeliveryPolicy, QueueSpec
 from weir.telemetry.codec import unpack
-from weir.telemetry.events import QUEUE, STREAM_FIELD, QueueOperation
+from weir.telemetry.events import QUEUE, QueueOperation
 from weir.telemetry.streams import stream_key, switch_key
 from weir.testing.clocks import ManualClock
 from weir.testing.ledger import Ledger
@@ -233,7 +234,7 @@ async def test_a_queue_that_nobody_touches_still_shows_its_gauges(
         beats.append(await broker.heartbeat(shard))
     assert beats == [0, 0, 1, 0, 1]
     entries = await broker._runner.client.execute_command("XRANGE", stream_key("queue", shard), "-", "+")
-    last = unpack(QUEUE, entries[-1][1][STREAM_FIELD.encode()])
+    last = unpack(QUEUE, event_bytes(entries[-1][1]))
     assert (last.values["queue_length"], last.values["oldest_age_ms"]) == (1, 10_000)
     assert list(QueueOperation)[last.values["operation"]] is QueueOperation.HEARTBEAT
     (got,) = await broker.dequeue(queue, consumer="c")

@@ -28,8 +28,8 @@ from hypothesis.stateful import (
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from support.lives import entry_members
 from support.redis_cluster import RunningCluster
+from support.streams import event_bytes
 from weir.broker import keys
 from weir.broker.blocking import BlockingBroker
 from weir.broker.broker import Entry, ForOperations, Gated, GateRule, NamedCall
@@ -43,7 +43,7 @@ from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.spec.ir import DeliveryPolicy, Ordering, QueueSpec, Retention
 from weir.telemetry.codec import MetricEvent, unpack
-from weir.telemetry.events import LIFE, QUEUE, STREAM_FIELD, EventKind, QueueOperation
+from weir.telemetry.events import LIFE, QUEUE, EventKind, QueueOperation
 from weir.telemetry.life_rows import lives_of
 from weir.telemetry.streams import stream_key
 from weir.testing.clocks import ManualClock
@@ -186,6 +186,22 @@ class Brokers(RuleBasedStateMachine):
         self.same("enqueue", self.queue(name), messages, entry=entries[how])
         if how in ("call", "operations"):
             self.same("enqueue", self.queue(name), messages, entry=entries[how])
+        self.lossy.lose = 0
+
+    @rule(
+        name=st.sampled_from(["plain", "plain", *SPECS, "unknown"]),
+        lost=st.booleans(),
+        again=st.sampled_from(["no", "the call", "the message"]),
+    )
+    def enqueue_plain(self, name: str, lost: bool, again: str) -> None:
+        """One message with nothing but a payload, as a named call: the short way, wherever it will do."""
+        self.redis._unusual_until.clear()
+        self.lossy.lose = int(lost)
+        message, slot = NewMessage(payload=b"x"), "slot" + uuid4().hex
+        self.same("enqueue", self.queue(name), [message], entry=NamedCall(slot=slot, id="1"))
+        if again != "no":
+            number = "1" if again == "the call" else "2"
+            self.same("enqueue", self.queue(name), [message], entry=NamedCall(slot=slot, id=number))
         self.lossy.lose = 0
 
     @rule(
@@ -460,7 +476,7 @@ class Brokers(RuleBasedStateMachine):
                 "XRANGE", stream_key(kind.name, self.shard), f"({after}", "+"
             )
         )
-        events = [unpack(kind, entry_members(fields)[STREAM_FIELD.encode()]) for _, fields in entries]
+        events = [unpack(kind, event_bytes(fields)) for _, fields in entries]
         return [e for e in events if e.dimensions[0] == self.environment.organization]
 
     def compare_lives(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.servers import RunningServer, redis_server, start_server
+from support.streams import event_bytes
 from weir.broker.metrics_switch import OLD_SWITCH, MetricsSwitch
 from weir.broker.redis import HEARTBEAT_MS, RedisBroker
 from weir.broker.runner import RedisConnection
@@ -18,7 +19,7 @@ from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.spec.ir import QueueSpec
 from weir.telemetry.codec import MetricEvent, unpack
-from weir.telemetry.events import QUEUE, STREAM_FIELD, QueueOperation
+from weir.telemetry.events import QUEUE, QueueOperation
 from weir.telemetry.store import StreamStore
 from weir.telemetry.streams import stream_key
 from weir.testing.clocks import ManualClock
@@ -79,7 +80,7 @@ async def on(switch: MetricsSwitch) -> None:
 async def events(broker: RedisBroker, queue: QueueRef) -> list[MetricEvent]:
     key = stream_key("queue", shard_of(queue.scope, shards=SHARDS))
     entries = await broker._runner.client.execute_command("XRANGE", key, "-", "+")
-    found = [unpack(QUEUE, fields[STREAM_FIELD.encode()]) for _, fields in entries]
+    found = [unpack(QUEUE, event_bytes(fields)) for _, fields in entries]
     return [event for event in found if event.dimensions[3] == queue.queue]
 
 
@@ -144,7 +145,7 @@ async def test_a_queue_that_an_earlier_version_dropped_is_heard_again(
         await beat(broker, clock, queue)
     key = stream_key("queue", shard)
     entries = (await broker._runner.client.execute_command("XRANGE", key, "-", "+"))[1_201:]
-    heard = {unpack(QUEUE, fields[STREAM_FIELD.encode()]).dimensions[3] for _, fields in entries}
+    heard = {unpack(QUEUE, event_bytes(fields)).dimensions[3] for _, fields in entries}
     assert len(heard) == 1_201, "in steps, and everything within two rounds"
 
 

@@ -100,7 +100,7 @@ class MetricsSwitch:
 
     async def _read(self, shard: int) -> ShardSwitch:
         with translated():
-            return switch_of(shard, await cast(Any, self._runner.client.hgetall(switch_key(shard))))
+            return switch_of(shard, await cast(Any, self._runner.client).hgetall(switch_key(shard)))
 
     async def _each(self, ask: Callable[[int], Awaitable[ShardSwitch]]) -> SwitchState:
         # One alone before the others: many first calls at once break the driver's client of a cluster.

@@ -24,7 +24,7 @@ from weir.broker.broker import (
 from weir.broker.failures import translated
 from weir.broker.layout import EntryMode
 from weir.broker.redis_messages import RedisMessages
-from weir.broker.runner import RedisConnection, ScriptRunner, connect
+from weir.broker.runner import RedisConnection, ScriptRunner, script_client
 from weir.broker.waiting import LoopWakeups, Wakeups
 from weir.model.clock import Clock
 from weir.model.durations import DAY_MS
@@ -100,7 +100,7 @@ class RedisBroker(RedisMessages):
         self, connection: RedisConnection, *, clock: Clock | None, metrics: bool, stream_length: int
     ) -> tuple[ScriptRunner, Wakeups]:
         runner = ScriptRunner(
-            connect(connection),
+            script_client(connection),
             patience_s=connection.patience_s,
             clock=clock,
             metrics=metrics,

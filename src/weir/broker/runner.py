@@ -24,6 +24,7 @@ from weir import redis_client
 from weir.broker import keys, replies
 from weir.broker.failures import RETRY_AFTER_S, is_passing, translate, translated
 from weir.broker.layout import VERSIONS
+from weir.broker.loop_redis import LoopRedis, plain_address
 from weir.broker.scripts import Script, script
 from weir.errors import BrokerUnavailable
 from weir.model.clock import Clock
@@ -36,6 +37,7 @@ KEEP_REPLY_MS = 60_000
 _RETRY_DELAYS_S = (0.02, 0.2)
 
 Client = Redis | RedisCluster
+ScriptClient = Client | LoopRedis
 SlotArguments = tuple[bytes, int, int]
 """Key of a reply slot, number of the call in it (0: not recorded), and how long its reply is kept in ms."""
 
@@ -83,6 +85,19 @@ def _new_process() -> bytes:
     return os.urandom(9).hex().encode()
 
 
+def script_client(connection: RedisConnection) -> ScriptClient:
+    """A client for scripts alone: a lean one where that is enough, else the driver's."""
+    address = plain_address(connection.url)
+    if address is None:
+        return connect(connection)
+    return LoopRedis(
+        address,
+        max_connections=connection.max_connections,
+        answer_s=connection.timeout_s,
+        connect_s=connection.connect_timeout_s,
+    )
+
+
 class ReplySlot:
     """Where the scripts keep the reply to this client's last call under a name."""
 
@@ -98,7 +113,7 @@ class ScriptRunner:
 
     def __init__(
         self,
-        client: Client,
+        client: ScriptClient,
         *,
         patience_s: float,
         clock: Clock | None = None,

@@ -12,10 +12,13 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
+
+from redis import exceptions
 
 from weir.broker import keys
-from weir.broker.runner import Client, RedisConnection, connect
+from weir.broker.loop_redis import LoopRedis
+from weir.broker.runner import Client, RedisConnection, ScriptClient, script_client
 from weir.model.asyncio_tasks import cancel_and_wait
 from weir.redis_client import DRIVER_ERRORS, node_url
 
@@ -48,10 +51,32 @@ def wakes(said: bytes, ident: bytes) -> bool:
     return ident in (b"", said, environment) or (said == environment and ident.startswith(said))
 
 
-class _EventWaiter(asyncio.Event):
+class _LoopWaiter:
+    """Sleeps in an event loop. A future and a timer cost less than an event and a task that times out."""
+
+    def __init__(self) -> None:
+        self._is_woken = False
+        self._sleeper: asyncio.Future[None] | None = None
+
+    def clear(self) -> None:
+        self._is_woken = False
+
+    def wake(self) -> None:
+        self._is_woken = True
+        if self._sleeper is not None and not self._sleeper.done():
+            self._sleeper.set_result(None)
+
     async def sleep(self, timeout_s: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.wait(), timeout_s)
+        if self._is_woken:
+            return
+        loop = asyncio.get_running_loop()
+        self._sleeper = loop.create_future()
+        timer = loop.call_later(timeout_s, self.wake)
+        try:
+            await self._sleeper
+        finally:
+            timer.cancel()
+            self._sleeper = None
 
 
 class LoopWakeups:
@@ -64,20 +89,20 @@ class LoopWakeups:
         # Publications reach every node of a cluster, so listening to one of them is enough.
         self._connection = replace(connection, url=node_url(connection.url))
         self._shard = shard
-        self._waiters: dict[bytes, set[_EventWaiter]] = {}
+        self._waiters: dict[bytes, set[_LoopWaiter]] = {}
         self._listening = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @asynccontextmanager
     async def waiter(self, shard: int, ident: bytes) -> AsyncIterator[Waiter]:
         await self._listen()
-        event = _EventWaiter()
+        waiter = _LoopWaiter()
         place = keys.shard_key(shard, "wake") + ident
-        self._waiters.setdefault(place, set()).add(event)
+        self._waiters.setdefault(place, set()).add(waiter)
         try:
-            yield event
+            yield waiter
         finally:
-            self._waiters[place].discard(event)
+            self._waiters[place].discard(waiter)
             if not self._waiters[place]:
                 del self._waiters[place]
 
@@ -97,28 +122,56 @@ class LoopWakeups:
 
     async def _run(self) -> None:
         while True:
-            client = connect(self._connection)
             try:
-                await self._serve(client)
+                await self._listen_on(script_client(self._connection))
             except DRIVER_ERRORS:
                 await asyncio.sleep(_RECONNECT_S)
             finally:
                 self._listening.clear()
-                with contextlib.suppress(*DRIVER_ERRORS):
-                    await client.aclose()
 
-    async def _serve(self, client: Client) -> None:
-        async with client.pubsub() as channel:
-            if self._shard is None:
-                await channel.psubscribe(keys.EVERY_WAKE)
+    async def _listen_on(self, client: ScriptClient) -> None:
+        try:
+            if isinstance(client, LoopRedis):
+                await self._listen_leanly(client)
             else:
-                await channel.subscribe(keys.shard_key(self._shard, "wake"))
+                await self._listen_with_driver(client)
+        finally:
+            with contextlib.suppress(*DRIVER_ERRORS):
+                await client.aclose()
+
+    async def _listen_leanly(self, client: LoopRedis) -> None:
+        connection = await client.connect(self._hear)
+        try:
+            await connection.ask(self._subscription(), timeout_s=_CONNECT_S)
+            self._begin()
+            await connection.lost
+        finally:
+            connection.close()
+        raise exceptions.ConnectionError("Redis closed the connection")
+
+    async def _listen_with_driver(self, client: Client) -> None:
+        async with client.pubsub() as channel:
+            command, name = self._subscription()
+            await (channel.psubscribe(name) if command == "PSUBSCRIBE" else channel.subscribe(name))
             async for message in channel.listen():
                 if message["type"] in ("psubscribe", "subscribe"):
-                    self._listening.set()
-                    self._wake_all()
+                    self._begin()
                 elif message["type"] in ("pmessage", "message"):
                     self._wake(message["channel"], message["data"])
+
+    def _subscription(self) -> tuple[str, bytes]:
+        if self._shard is None:
+            return "PSUBSCRIBE", keys.EVERY_WAKE
+        return "SUBSCRIBE", keys.shard_key(self._shard, "wake")
+
+    def _begin(self) -> None:
+        self._listening.set()
+        self._wake_all()
+
+    def _hear(self, said: list[Any]) -> None:
+        """A publication: its kind, the pattern if one was asked for, the channel and the ident."""
+        *_, channel, ident = said
+        self._wake(channel, ident)
 
     def _wake(self, channel: bytes, ident: bytes) -> None:
         """Wake those who wait for this queue or environment, for its environment, or for the shard."""
@@ -128,10 +181,10 @@ class LoopWakeups:
             places = [place for place in self._waiters if place.startswith(channel + ident)]
             places.append(channel)
         for place in places:
-            for event in self._waiters.get(place, ()):
-                event.set()
+            for waiter in self._waiters.get(place, ()):
+                waiter.wake()
 
     def _wake_all(self) -> None:
-        for events in self._waiters.values():
-            for event in events:
-                event.set()
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                waiter.wake()

@@ -120,9 +120,10 @@ class Weir:
         )
         self._thread = None if blocks else LoopThread()
         self._closed = False
-        if blocks and urls.redis is not None:
-            # One that is never closed leaves no names of calls behind in Redis either.
-            self._last = weakref.finalize(self, _close_blocking, self._client)
+        # In direct mode one that is never closed leaves no names of calls behind in Redis either.
+        self._finalizer = (
+            weakref.finalize(self, _close_blocking, self._client) if blocks and urls.redis else None
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -140,6 +141,8 @@ class Weir:
         if self._closed:
             return
         self._closed = True
+        if self._finalizer is not None:
+            self._finalizer.detach()
         # First the connections, which belong to the loop, and then the loop itself.
         self._run(self._client.aclose())
         if self._thread is not None:
