@@ -70,6 +70,4 @@ def keeps_life(history: int, message_id: MessageId) -> bool:
 
 def attempt(started: int, ended: int, end: AttemptEnd, consumer: str) -> LifeAttempt:
     """One attempt; it ends no earlier than it began, even if the clock went back."""
-    return LifeAttempt(
-        started_at_ms=started, ended_at_ms=max(started, ended), end=end, consumer=consumer
-    )
+    return LifeAttempt(started_at_ms=started, ended_at_ms=max(started, ended), end=end, consumer=consumer)
