@@ -1,9 +1,14 @@
-"""Reads the lives that a Redis broker appended to its stream."""
+"""Lives: those that a Redis broker appended to its stream, and rows of them in a warehouse."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import fields
+from uuid import UUID
+
 from support.streams import event_bytes
 from weir.broker.redis import RedisBroker
+from weir.model.inspection import WaitParts
 from weir.model.lives import Life
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
@@ -11,6 +16,8 @@ from weir.telemetry.codec import MetricEvent, unpack
 from weir.telemetry.events import LIFE
 from weir.telemetry.life_rows import lives_of
 from weir.telemetry.streams import stream_key
+from weir.warehouse.connection import ClickHouseConnection
+from weir.warehouse.tables import LIVES
 
 
 async def life_events(broker: RedisBroker, queue: QueueRef) -> list[MetricEvent]:
@@ -24,3 +31,52 @@ async def life_events(broker: RedisBroker, queue: QueueRef) -> list[MetricEvent]
 async def emitted_lives(broker: RedisBroker, queue: QueueRef) -> list[Life]:
     """The lives of a queue, in their order."""
     return [life for event in await life_events(broker, queue) for life in lives_of(event)]
+
+
+def land_lives(connection: ClickHouseConnection, lives: Iterable[Life]) -> None:
+    """Write lives as the pipeline would have landed them."""
+    parts = [part.name for part in fields(WaitParts)]
+    columns = (
+        "organization, project, environment, queue, bucket_start, ended_at, message_id, key, events, shard, outcome, "
+        "reason, enqueued_at, available_at, handed_out_at, priority, attempts, attempt_started_at, "
+        "attempt_ended_at, attempt_end, attempt_consumer, handler_ms, leased_ms, blocked_by_id, payload_bytes, "
+        + ", ".join(parts)
+    )
+    rows = ", ".join(f"({', '.join(_literals(life, parts))})" for life in lives)
+    connection.command(f"INSERT INTO {LIVES} ({columns}) VALUES {rows}")
+
+
+def _literals(life: Life, parts: list[str]) -> list[str]:
+    attempts = life.last_attempts
+    return [
+        *(_text(name) for name in life.queue.names),
+        str(life.ended_at_ms // 5_000 * 5),
+        _moment(life.ended_at_ms),
+        _text(life.message_id),
+        _text(life.key or ""),
+        "1",
+        "0",
+        _text(life.outcome.value),
+        _text("" if life.reason is None else life.reason.value),
+        *(_moment(at) for at in (life.enqueued_at_ms, life.available_at_ms, life.handed_out_at_ms or 0)),
+        str(life.priority),
+        str(life.attempts),
+        f"[{', '.join(_moment(one.started_at_ms) for one in attempts)}]",
+        f"[{', '.join(_moment(one.ended_at_ms) for one in attempts)}]",
+        f"[{', '.join(_text(one.end.value) for one in attempts)}]",
+        f"[{', '.join(_text(one.consumer) for one in attempts)}]",
+        "NULL" if life.handler_ms is None else str(life.handler_ms),
+        str(life.leased_ms),
+        _text(life.blocked_by_id or str(UUID(int=0))),
+        str(life.payload_bytes),
+        *(str(getattr(life.parts, name)) for name in parts),
+    ]
+
+
+def _moment(at_ms: int) -> str:
+    return f"fromUnixTimestamp64Milli(toInt64({at_ms}), 'UTC')"
+
+
+def _text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

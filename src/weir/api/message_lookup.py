@@ -1,4 +1,4 @@
-"""Finds one message of an environment: in its queue, in an operation or among the dead letters."""
+"""Finds one message of an environment: in its queue, an operation, the dead letters or among lives."""
 
 from __future__ import annotations
 
@@ -6,25 +6,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
+from weir.api.message_lives import STATES, timeline_of_life, with_lapses
 from weir.api.services import Services, present
 from weir.broker.broker import Broker
 from weir.deadletters.copies import copied_from
 from weir.deadletters.lineage import parent_of
-from weir.errors import Conflict, NotFound, WeirError
+from weir.errors import Conflict, NotFound, WarehouseUnavailable, WeirError
 from weir.lineage.children import Kinship, Lineage, Relative
 from weir.model.ids import MessageId, check_id
 from weir.model.inspection import MessageDetail
+from weir.model.lives import Life
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.parents import chained_from
 from weir.model.trace_context import trace_id_of
+from weir.model.shards import shard_of
+from weir.telemetry.events import LIFE
 from weir.workers.timeline import Timeline
 
 QUEUED = "queued"
+LANDING = "landing"
+"""Nothing is known of it, and lives that ended just now have not landed yet."""
 _ENDED = {
     "dead": "died",
     "redriven": "died and was redriven as another message",
     "done": "is done",
-    "cancelled": "was cancelled while a worker had it",
+    "cancelled": "was cancelled",
+    "landing": "ended just now or never existed; its life has not landed yet, so ask again in a second",
     "unknown": "ended, and how is not recorded",
 }
 
@@ -38,6 +45,8 @@ class FoundMessage:
     detail: MessageDetail | None
     """None unless it waits in its queue or is leased."""
     timeline: Timeline
+    life: Life | None = None
+    """None until it ended and its life has landed."""
 
     @property
     def lineage(self) -> Lineage:
@@ -80,6 +89,8 @@ class FoundMessage:
                 "that operation, or wait until it is executed",
                 see=self.see,
             )
+        if self.state == LANDING:
+            return Conflict(f"{name} {_ENDED[LANDING]}")
         advice = "; redrive its dead letter instead" if self.state == "dead" else ""
         return Conflict(f"{name} {_ENDED[self.state]}, so it does not wait{advice}", see=self.see)
 
@@ -90,15 +101,62 @@ async def look_up(services: Services, environment: EnvironmentRef, message_id: s
     detail = await find_detail(services.broker, environment, wanted)
     try:
         timeline = await present(services.timelines, "PostgreSQL").of(environment, wanted)
-    except NotFound:
+    except NotFound as unknown:
         if detail is None:
-            raise
+            return await _look_for_life(services, environment, wanted, unknown)
         # It ended between both looks, and left no record: it is told as it was at the first.
         timeline = Timeline(message_id=wanted, queue=detail.queue.queue, state="held", moments=())
     if detail is None and timeline.state == "held":
         # It may have arrived between both looks.
         detail = await find_detail(services.broker, environment, wanted)
-    return FoundMessage(message_id=wanted, state=_state(detail, timeline), detail=detail, timeline=timeline)
+    if detail is not None:
+        return FoundMessage(
+            message_id=wanted, state=detail.state.value, detail=detail, timeline=timeline, life=None
+        )
+    life = await _known_life(services, environment, wanted)
+    return FoundMessage(
+        message_id=wanted,
+        state=_state(timeline, life),
+        detail=None,
+        timeline=timeline if life is None else with_lapses(timeline, life),
+        life=life,
+    )
+
+
+async def _look_for_life(
+    services: Services, environment: EnvironmentRef, message_id: MessageId, unknown: NotFound
+) -> FoundMessage:
+    """A message that neither the broker nor PostgreSQL knows: its life, if it ended.
+
+    The broker wrote the life down when the message ended, before it was asked for here. So once everything
+    that was written until now has landed, a message without a life is unknown.
+    """
+    if services.warehouse is None:
+        raise unknown
+    lives = services.warehouse.lives
+    life = await lives.find(environment, message_id)
+    if life is None:
+        fresh = await services.warehouse.freshness.of(LIFE.name, anew=True)
+        if shard_of(environment, shards=services.warehouse.shards) in fresh.behind:
+            nothing = Timeline(message_id=message_id, queue=None, state=LANDING, moments=())
+            return FoundMessage(message_id=message_id, state=LANDING, detail=None, timeline=nothing)
+        life = await lives.find(environment, message_id)
+    if life is None:
+        raise unknown
+    timeline = timeline_of_life(life)
+    return FoundMessage(
+        message_id=message_id, state=timeline.state, detail=None, timeline=timeline, life=life
+    )
+
+
+async def _known_life(services: Services, environment: EnvironmentRef, message_id: MessageId) -> Life | None:
+    """The life of a message that PostgreSQL knows too, so it can be told if its life cannot be read."""
+    if services.warehouse is None:
+        return None
+    try:
+        return await services.warehouse.lives.find(environment, message_id)
+    except WarehouseUnavailable:
+        return None
 
 
 async def find_detail(
@@ -131,10 +189,11 @@ def _parent(message_id: MessageId, headers: Mapping[str, str]) -> Relative | Non
     return next((Relative(message_id=parent_id, kind=kind) for kind, parent_id in found), None)
 
 
-def _state(detail: MessageDetail | None, timeline: Timeline) -> str:
-    if detail is not None:
-        return detail.state.value
+def _state(timeline: Timeline, life: Life | None) -> str:
+    """The state of a message that neither waits nor is leased."""
     if timeline.state == "unknown" and timeline.waits_in is not None:
         return QUEUED
+    if timeline.state == "unknown" and life is not None:
+        return STATES[life.outcome]
     # Held, but neither waiting nor leased: it died, and is not a dead letter yet.
     return "dead" if timeline.state == "held" else timeline.state

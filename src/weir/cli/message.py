@@ -62,14 +62,15 @@ def list_messages(
 @app.command()
 @about_environment
 def show(scope: ApiScope, message_id: MessageIdArgument, as_json: JsonOption = False) -> None:
-    """Show a message: where it is now, and receipt, enqueue, attempts with errors, death and redrive."""
+    """Show a message: where it is now, and how it ended, enqueue, attempts with errors."""
     found = ask_api(scope, lambda api: api.get("messages", message_id))
     if as_json:
         print_json(found)
         return
-    if found["message"] is not None:
+    known = found["message"] or found["life"]
+    if known is not None:
         fields = OutputTable("what", "value")
-        for name, value in flat_fields(found["message"]):
+        for name, value in flat_fields(known):
             if value:
                 fields.add_row(name, value)
         fields.print()
@@ -77,6 +78,8 @@ def show(scope: ApiScope, message_id: MessageIdArgument, as_json: JsonOption = F
     _print_relatives(found)
     if found["trace_id"]:
         typer.echo(f"trace {found['trace_id']}" + (f": {found['trace_url']}" if found["trace_url"] else ""))
+    if found["state"] == "landing":
+        typer.echo("if it ended just now, its life will be here in a second or two; ask again", err=True)
     if found["see"]:
         typer.echo(f"see {found['see']}", err=True)
 
@@ -98,7 +101,7 @@ def find(
 @app.command()
 @about_environment
 def why(scope: ApiScope, message_id: MessageIdArgument, as_json: JsonOption = False) -> None:
-    """Say why a message waits, or waited until it was handed out."""
+    """Say why a message waits, or waited until it was handed out or ended."""
     found = ask_api(scope, lambda api: api.get("messages", message_id, "why"))
     if as_json:
         print_json(found)

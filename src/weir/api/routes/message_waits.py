@@ -1,43 +1,26 @@
-"""Why a message waits, or waited until it was handed out."""
+"""Why a message waits, or waited until it was handed out or ended."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from dataclasses import fields
-from typing import Any
 
 from fastapi import APIRouter
 
 from weir.api.auth import App, Reader
+from weir.api.message_lives import ended_in_attempt, part_view, part_views
 from weir.api.message_lookup import FoundMessage, look_up
 from weir.api.responses import problems
-from weir.api.schemas.messages import ShownState, WaitPartView, WhyView
+from weir.api.schemas.messages import WhyView
 from weir.api.services import Services, present
 from weir.model.ids import MessageId, check_id
-from weir.model.inspection import WaitParts, Why
+from weir.model.inspection import Why
+from weir.model.lives import Life
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.model.wording import duration
 
 router = APIRouter(tags=["messages"])
-
-_IN_WORDS = {
-    "operation_queue": "in the operation queue",
-    "scheduled": "before its time",
-    "backoff": "before its next attempt",
-    "blocked": "behind the head of its key",
-    "paused": "paused",
-    "queue_limit": "at the limit of its queue",
-    "environment_limit": "at the limit of its environment",
-    "unasked": "nobody asked",
-    "turn": "in turn behind others",
-    "unknown": "unknown",
-}
-"""The reasons of a wait, in the order in which they hold, as a person says them."""
 
 
 @router.get("/api/v1/messages/{message_id}/why", operation_id="explain_message", responses=problems(409))
 async def explain_message(message_id: str, access: Reader, services: App) -> WhyView:
-    """Why a message waits, or waited until it was handed out: the parts of its wait."""
+    """Why a message waits, or waited until it was handed out or ended: the parts of its wait."""
     wanted = MessageId(check_id(message_id, what="message"))
     queue = await services.broker.find_message(access.environment, wanted)
     why = None if queue is None else await services.broker.why(queue, wanted)
@@ -46,6 +29,8 @@ async def explain_message(message_id: str, access: Reader, services: App) -> Why
     found = await look_up(services, access.environment, wanted)
     if found.operation_id is not None:
         return await _why_queued(services, access.environment, found, found.operation_id)
+    if found.life is not None:
+        return _why_ended(found.life, found.state)
     raise found.absence()
 
 
@@ -53,25 +38,31 @@ def _why_view(message_id: MessageId, queue: QueueRef, why: Why) -> WhyView:
     return WhyView(
         message_id=message_id,
         queue=queue.queue,
-        state=ShownState(why.state.value),
+        state=why.state.value,
         enqueued_at_ms=why.enqueued_at_ms,
         until_ms=why.until_ms,
         waited_ms=why.parts.total_ms,
         leased_ms=why.leased_ms,
-        parts=list(_parts(why.parts)),
+        parts=list(part_views(why.parts)),
         behind_id=why.behind_id,
     )
 
 
-def _parts(parts: WaitParts) -> Iterator[WaitPartView]:
-    for field in fields(parts):
-        waited_ms = getattr(parts, field.name)
-        if waited_ms:
-            yield _part(field.name.removesuffix("_ms"), waited_ms)
-
-
-def _part(reason: Any, waited_ms: int) -> WaitPartView:
-    return WaitPartView(reason=reason, waited_ms=waited_ms, text=f"{_IN_WORDS[reason]} {duration(waited_ms)}")
+def _why_ended(life: Life, state: str) -> WhyView:
+    """Its wait until its last attempt began; until its end, if it ended while it waited."""
+    waited_last = not ended_in_attempt(life) or life.handed_out_at_ms is None
+    until_ms = life.ended_at_ms if waited_last else life.handed_out_at_ms or 0
+    return WhyView(
+        message_id=life.message_id,
+        queue=life.queue.queue,
+        state=state,
+        enqueued_at_ms=life.enqueued_at_ms,
+        until_ms=until_ms,
+        waited_ms=life.parts.total_ms,
+        leased_ms=life.leased_ms - (0 if waited_last else life.ended_at_ms - until_ms),
+        parts=list(part_views(life.parts)),
+        behind_id=None,
+    )
 
 
 async def _why_queued(
@@ -83,11 +74,11 @@ async def _why_queued(
     return WhyView(
         message_id=found.message_id,
         queue=row["queue"],
-        state=ShownState.QUEUED,
+        state=found.state,
         enqueued_at_ms=row["created_ms"],
         until_ms=row["created_ms"] + row["latency_ms"],
         waited_ms=row["latency_ms"],
         leased_ms=0,
-        parts=[_part("operation_queue", row["latency_ms"])],
+        parts=[part_view("operation_queue", row["latency_ms"])],
         behind_id=None,
     )

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from weir.api.auth import App, Reader
+from weir.api.message_lives import life_view
 from weir.api.message_lookup import FoundMessage, look_up
 from weir.api.responses import problems
 from weir.api.routes.operations import operation_view
@@ -187,6 +188,7 @@ def _message_view(found: FoundMessage, *, trace_url: str | None) -> MessageView:
         state=found.state,
         items=_moments(found.timeline),
         message=None if found.detail is None else _waiting_view(found.detail),
+        life=None if found.life is None else life_view(found.life),
         attempts=[
             AttemptView(**{name: row[name] for name in AttemptView.model_fields})
             for row in found.timeline.attempts

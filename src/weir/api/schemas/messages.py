@@ -138,35 +138,6 @@ class RelativeView(BaseModel):
     at_ms: int | None = Field(description="When the younger of both was made, if that is known.")
 
 
-class FoundByKeyView(BaseModel):
-    """The message that was pushed with an idempotency key."""
-
-    message_id: str
-    queue: str
-
-
-class MessageView(TimelineView):
-    """Everything about one message: where it is now, its attempts, and what happened to it."""
-
-    state: str = Field(
-        description="ready, scheduled, retrying, blocked, leased; queued: in an operation; done, dead, "
-        "redriven; cancelled: while a worker had it; unknown: it ended, and how is not recorded.",
-        examples=["ready"],
-    )
-    message: WaitingMessageView | None = Field(description="Null unless it waits in its queue or is leased.")
-    attempts: list[AttemptView] = Field(description="Attempts that workers recorded, oldest first.")
-    operation_id: str | None = Field(description="The operation that it waits in, if it is queued.")
-    see: str | None = Field(description="Where to read on: its operation or its dead letter.")
-    trace_id: str | None = Field(description="The trace that it was made in, if its headers name one.")
-    trace_url: str | None = Field(description="The page of that trace, if the server knows where it is.")
-    parent: RelativeView | None = Field(description="The message that it came from.")
-    children: list[RelativeView] = Field(
-        description=f"Messages that came from it, at most {MAX_CHILDREN} beside a redrive. They are known "
-        f"for {KEPT_MS // DAY_MS} days."
-    )
-    more_children: bool = Field(description="Whether there are more.")
-
-
 WaitReason = Literal[
     "operation_queue",
     "scheduled",
@@ -189,12 +160,78 @@ class WaitPartView(BaseModel):
     text: str = Field(examples=["paused 2.1 s"])
 
 
-class WhyView(BaseModel):
-    """Why a message waited: until now, or until it was handed out if it is leased."""
+class LifeAttemptView(BaseModel):
+    """One attempt of a message that ended, as the broker saw it."""
+
+    attempt: int
+    started_at_ms: int
+    ended_at_ms: int
+    end: str = Field(description="acked, failed, rejected, lapsed or cancelled.", examples=["acked"])
+    consumer: str
+
+
+class LifeView(BaseModel):
+    """The life of a message that ended."""
+
+    key: str | None
+    outcome: Literal["acked", "dead", "expired", "cancelled"]
+    reason: str | None = Field(description="Why it died; null if it was acked or cancelled.")
+    enqueued_at_ms: int
+    available_at_ms: int = Field(description="When it was first due.")
+    handed_out_at_ms: int | None = Field(description="When its last attempt began.")
+    ended_at_ms: int
+    priority: int
+    attempts: int = Field(description="How often it was handed out.")
+    last_attempts: list[LifeAttemptView] = Field(description="The last 20 of them.")
+    handler_ms: int | None = Field(
+        description="How long the handler of the last attempt ran, as its worker measured it."
+    )
+    leased_ms: int = Field(description="For how long it was leased, in all attempts.")
+    parts: list[WaitPartView] = Field(description="What it waited for. Parts of 0 are left out.")
+    blocked_by_id: str | None = Field(description="The message whose end made it the head of its key.")
+    payload_bytes: int
+
+
+class FoundByKeyView(BaseModel):
+    """The message that was pushed with an idempotency key."""
 
     message_id: str
     queue: str
-    state: ShownState
+
+
+class MessageView(TimelineView):
+    """Everything about one message: where it is now, its attempts, and what happened to it."""
+
+    state: str = Field(
+        description="ready, scheduled, retrying, blocked, leased; queued: in an operation; done, dead, "
+        "redriven, cancelled; unknown: it ended, and how is not recorded; landing: it is not here, and lives "
+        "of messages that ended just now have not landed yet.",
+        examples=["ready"],
+    )
+    message: WaitingMessageView | None = Field(description="Null unless it waits in its queue or is leased.")
+    life: LifeView | None = Field(
+        description="Null until it ended and its life has landed, which takes about a second. Lives are kept "
+        "for 30 days; a queue's `history` may leave messages out."
+    )
+    attempts: list[AttemptView] = Field(description="Attempts that workers recorded, oldest first.")
+    operation_id: str | None = Field(description="The operation that it waits in, if it is queued.")
+    see: str | None = Field(description="Where to read on: its operation or its dead letter.")
+    trace_id: str | None = Field(description="The trace that it was made in, if its headers name one.")
+    trace_url: str | None = Field(description="The page of that trace, if the server knows where it is.")
+    parent: RelativeView | None = Field(description="The message that it came from.")
+    children: list[RelativeView] = Field(
+        description=f"Messages that came from it, at most {MAX_CHILDREN} beside a redrive. They are known "
+        f"for {KEPT_MS // DAY_MS} days."
+    )
+    more_children: bool = Field(description="Whether there are more.")
+
+
+class WhyView(BaseModel):
+    """Why a message waited: until now, until it was handed out (last, if it ended), or until it ended."""
+
+    message_id: str
+    queue: str
+    state: str = Field(description="As for the message itself.", examples=["ready"])
     enqueued_at_ms: int = Field(description="If it is queued: when its operation was stored.")
     until_ms: int
     waited_ms: int = Field(description="All parts together.")

@@ -98,9 +98,10 @@ class FreshnessReader:
         self._max_age_ms = max_age_ms
         self._known: dict[str, Freshness] = {}
 
-    async def of(self, metric: str) -> Freshness:
+    async def of(self, metric: str, *, anew: bool = False) -> Freshness:
+        """How fresh a metric is; `anew` if an answer from before this call would be too old."""
         now_ms = self._clock.now_ms()
-        known = self._known.get(metric)
+        known = None if anew else self._known.get(metric)
         if known is not None and 0 <= now_ms - known.now_ms < self._max_age_ms:
             return known
         # Read the tails before the landed positions. In the other order a shard that wrote in between would

@@ -347,12 +347,32 @@ export type WaitingMessage = {
 
 export type Relative = { message_id: string; kind: "chained" | "redriven" | "copied"; queue: string | null; at_ms: number | null };
 
+export type LifeAttempt = { attempt: number; started_at_ms: number; ended_at_ms: number; end: string; consumer: string };
+
+export type Life = {
+  key: string | null;
+  outcome: "acked" | "dead" | "expired" | "cancelled";
+  reason: string | null;
+  enqueued_at_ms: number;
+  handed_out_at_ms: number | null;
+  ended_at_ms: number;
+  priority: number;
+  attempts: number;
+  last_attempts: LifeAttempt[];
+  handler_ms: number | null;
+  leased_ms: number;
+  parts: WaitPart[];
+  blocked_by_id: string | null;
+  payload_bytes: number;
+};
+
 export type MessageNow = {
   message_id: string;
   queue: string | null;
   state: string;
   items: Step[];
   message: WaitingMessage | null;
+  life: Life | null;
   attempts: Attempt[];
   operation_id: string | null;
   see: string | null;

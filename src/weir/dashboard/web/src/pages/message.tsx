@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { get } from "../api/http";
-import type { Attempt, Me, MessageNow, Relative, WaitingMessage, Why } from "../api/types";
+import type { Attempt, Life, Me, MessageNow, Relative, WaitingMessage, Why } from "../api/types";
 import { count, duration, moment, until } from "../lib/format";
 import { mayWrite } from "../lib/rights";
 import { usePoll } from "../state/poll";
@@ -11,11 +11,12 @@ import { environment, environmentPath } from "../state/session";
 import { Badge, Failed, Loading, Page, Stat, When, type Tone } from "../ui/bits";
 import { Steps } from "../ui/steps";
 import { Table, type Column } from "../ui/table";
+import { LifeBar } from "../ui/life-bar";
 import { WaitBar } from "../ui/wait-bar";
 import { TouchDialog, type Verb } from "./message-actions";
 import { messageLink } from "./messages";
 
-const TONES: Record<string, Tone> = { done: "good", dead: "bad", retrying: "warn", blocked: "warn", redriven: "warn" };
+const TONES: Record<string, Tone> = { done: "good", dead: "bad", retrying: "warn", blocked: "warn", redriven: "warn", cancelled: "warn" };
 
 export function Message({ me }: { me: Me }) {
   const id = route.value.path[5] ?? "";
@@ -35,6 +36,8 @@ function Shown({ id, me }: { id: string; me: Me }) {
         <>
           <Facts now={now} />
           {(now.message || now.state === "queued") && <Waited path={path} />}
+          {now.life && <Lived life={now.life} />}
+          {now.state === "landing" && <p role="status">If it ended just now, its life will be here in a second or two.</p>}
           {(now.parent || now.children.length > 0) && <Relatives now={now} />}
           {now.attempts.length > 0 && <Attempts attempts={now.attempts} />}
           {now.message && <Payload message={now.message} />}
@@ -163,6 +166,27 @@ function Relatives({ now }: { now: MessageNow }) {
       <h2>Relatives</h2>
       <Table caption="Messages that this one came from, or that came from it" rows={rows} columns={columns} rowKey={(row) => `${row.role} ${row.message_id}`} sort="" />
       {now.more_children && <p>It has more children than these.</p>}
+    </section>
+  );
+}
+
+function Lived({ life }: { life: Life }) {
+  return (
+    <section class="panel" aria-label="Its life">
+      <h2>Lived {duration(life.ended_at_ms - life.enqueued_at_ms)}</h2>
+      <LifeBar life={life} />
+      <dl class="stats">
+        <Stat label="Ended" value={life.outcome} note={life.reason ?? moment(life.ended_at_ms)} />
+        <Stat label="Key" value={life.key ?? "–"} />
+        <Stat label="Handed out" value={life.attempts === 1 ? "once" : `${count(life.attempts)} times`} />
+        <Stat label="Handler ran" value={life.handler_ms === null ? "unknown" : duration(life.handler_ms)} note={life.handler_ms === null ? `leased ${duration(life.leased_ms)}` : null} />
+        <Stat label="Payload" value={`${count(life.payload_bytes)} bytes`} />
+      </dl>
+      {life.blocked_by_id && (
+        <p>
+          It waited behind <a href={messageLink(life.blocked_by_id)}>{life.blocked_by_id}</a>.
+        </p>
+      )}
     </section>
   );
 }

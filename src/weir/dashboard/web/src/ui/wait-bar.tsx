@@ -2,16 +2,16 @@
 
 import type { WaitPart } from "../api/types";
 
-export function WaitBar({ parts }: { parts: WaitPart[] }) {
+export function WaitBar({ parts, what = "Waited" }: { parts: WaitPart[]; what?: string }) {
   if (!parts.length) return <p>It did not wait.</p>;
   return (
     <>
-      <div class="wait-bar" role="img" aria-label={`Waited: ${parts.map((part) => part.text).join(", ")}`}>
+      <div class="wait-bar" role="img" aria-label={`${what}: ${parts.map((part) => part.text).join(", ")}`}>
         {parts.map((part) => (
           <span key={part.reason} class={`part part-${part.reason}`} style={{ flexGrow: part.waited_ms }} title={part.text} />
         ))}
       </div>
-      <ul class="legend" aria-label="Parts of its wait">
+      <ul class="legend" aria-label={what === "Waited" ? "Parts of its wait" : "Parts of its life"}>
         {parts.map((part) => (
           <li key={part.reason}>
             <span class={`part-swatch part-${part.reason}`} aria-hidden="true" />
