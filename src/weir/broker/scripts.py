@@ -47,6 +47,7 @@ VERBS = (
     "extend",
     "find_idempotency_key",
     "find_message",
+    "finish_member",
     "forget",
     "forget_calls",
     "heartbeat",

@@ -13,6 +13,7 @@ from weir.api.auth import App, Reader
 from weir.api.message_lookup import FoundMessage, look_up
 from weir.api.responses import problems
 from weir.api.routes.operations import operation_view
+from weir.api.routes.outcomes import kept_members
 from weir.api.routes.pop import payload_members
 from weir.api.schemas.messages import (
     AttemptView,
@@ -91,6 +92,7 @@ async def show_message(message_id: str, access: Reader, services: App) -> Respon
     """Everything about a message: where it is now, its payload, its attempts and its timeline."""
     found = await look_up(services, access.environment, message_id)
     document = _message_view(found).model_dump(mode="json")
+    document |= kept_members(await services.broker.kept(access.environment, found.message_id))
     if found.detail is not None:
         document["message"] |= payload_members(found.detail.payload, found.detail.headers.get("content-type"))
     return Response(orjson.dumps(document), media_type="application/json")
@@ -170,6 +172,8 @@ def _message_view(found: FoundMessage) -> MessageView:
             AttemptView(**{name: row[name] for name in AttemptView.model_fields})
             for row in found.timeline.attempts
         ],
+        result=None,
+        progress=None,
         operation_id=found.operation_id,
         see=found.see,
     )

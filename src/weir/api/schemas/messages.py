@@ -134,6 +134,8 @@ class MessageView(TimelineView):
     )
     message: WaitingMessageView | None = Field(description="Null unless it waits in its queue or is leased.")
     attempts: list[AttemptView] = Field(description="Attempts that workers recorded, oldest first.")
+    result: Any = Field(description="Given with its ack, and kept for a day; null if none was.")
+    progress: Any = Field(description="What its handler told last; null if nothing, or if there is a result.")
     operation_id: str | None = Field(description="The operation that it waits in, if it is queued.")
     see: str | None = Field(description="Where to read on: its operation or its dead letter.")
 

@@ -335,6 +335,8 @@ export type MessageNow = {
   items: Step[];
   message: WaitingMessage | null;
   attempts: Attempt[];
+  result: unknown;
+  progress: unknown;
   operation_id: string | null;
   see: string | null;
 };

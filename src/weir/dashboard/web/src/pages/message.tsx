@@ -35,6 +35,8 @@ function Shown({ id, me }: { id: string; me: Me }) {
         <>
           <Facts now={now} />
           {(now.message || now.state === "queued") && <Waited path={path} />}
+          <Told title="Result" value={now.result} />
+          <Told title="Progress" value={now.progress} />
           {now.attempts.length > 0 && <Attempts attempts={now.attempts} />}
           {now.message && <Payload message={now.message} />}
           <section class="panel" aria-label="Timeline">
@@ -120,6 +122,16 @@ function Facts({ now }: { now: MessageNow }) {
           <pre>{message.last_error}</pre>
         </>
       )}
+    </section>
+  );
+}
+
+function Told({ title, value }: { title: string; value: unknown }) {
+  if (value === null || value === undefined) return null;
+  return (
+    <section class="panel" aria-label={title}>
+      <h2>{title}</h2>
+      <pre>{JSON.stringify(value, null, 2)}</pre>
     </section>
   );
 }
