@@ -117,11 +117,8 @@ async def test_the_callback_of_a_thousand_members_runs_once_whoever_dies(world: 
         assert killed == 3
         assert set(world.notes("member")) == {str(number) for number in range(MEMBERS)}
         # Everything that is left of the group is worked off; a second callback would be among it.
-        state = world.command("queue", "list", "--json").stdout
-        assert '"callbacks"' in state
-        await until(
-            lambda: world.command("queue", "show", "members", "--json").stdout.count('"depth": 0') > 0
-        )
+        for queue in ("members", "callbacks"):
+            await until(lambda queue=queue: '"depth": 0' in shown(world, queue), within_s=START_S)
     assert world.notes("all_done") == ["all"]
     assert world.notes("some_died") == []
     await shop.app.aclose()

@@ -49,6 +49,9 @@ def _call(group: str, step: dict[str, Any]) -> NewMessage:
     return NewMessage(
         payload=orjson.dumps(step["payload"]),
         key=step["key"],
-        headers={TASK: str(step["task"])},
+        headers={**step["headers"], TASK: step["task"]},
+        priority=step["priority"],
+        delay_ms=step["delay_ms"],
+        ttl_ms=step["ttl_ms"],
         idempotency_key=f"group:{group}:failed",
     )

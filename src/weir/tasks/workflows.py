@@ -14,6 +14,7 @@ from typing import Any
 from weir.client.core import raise_refused
 from weir.client.values import OutgoingMessage, PushResult
 from weir.errors import Misconfigured
+from weir.model.durations import SECOND_MS, to_ms
 from weir.model.ids import new_id
 from weir.model.message_headers import TASK, WORKFLOW
 from weir.tasks.app import App
@@ -64,11 +65,21 @@ def unwrap(payload: bytes) -> tuple[bytes, Workflow]:
 
 def step_of(call: PreparedCall[Any], *, takes_result: bool) -> dict[str, Any]:
     """A call as a later message carries it."""
-    message = call.task.message(call.options, call.args, call.kwargs, partial=takes_result)
+    options = call.options
+    if options.idempotency_key is not None or options.deliver_at is not None:
+        raise Misconfigured(
+            f"the call of `{call.task.name}` has an `idempotency_key` or a `deliver_at`; a workflow makes its "
+            "own keys, and begins when it is pushed, so leave them out"
+        )
+    message = call.task.message(options, call.args, call.kwargs, partial=takes_result)
     return {
         "task": call.task.name,
         "queue": message.queue,
         "key": message.key,
+        "headers": dict(options.headers),
+        "priority": options.priority,
+        "delay_ms": None if options.delay is None else to_ms(options.delay),
+        "ttl_ms": None if options.ttl is None else to_ms(options.ttl),
         "payload": json.loads(_bytes(message)),
         "into": call.task.arguments.first_missing(call.args, call.kwargs) if takes_result else None,
     }
@@ -87,9 +98,16 @@ def message_of(
         queue=step["queue"],
         payload=json.dumps(wrapped).encode(),
         key=step.get("key"),
-        headers={TASK: step["task"]} if plain else {TASK: step["task"], WORKFLOW: "1"},
+        headers={**step["headers"], TASK: step["task"]} | ({} if plain else {WORKFLOW: "1"}),
+        priority=step["priority"],
+        delay=_seconds(step["delay_ms"]),
+        ttl=_seconds(step["ttl_ms"]),
         idempotency_key=key,
     )
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / SECOND_MS
 
 
 async def go_on(backend: TaskBackend, workflow: Workflow, context: TaskContext, result: bytes) -> None:
@@ -135,16 +153,7 @@ class TaskChain:
         """The message of the first call."""
         first, *rest = self.calls
         steps = tuple(step_of(call, takes_result=True) for call in rest)
-        message = message_of(step_of(first, takes_result=False), Workflow(rest=steps, group=group), key=key)
-        options = first.options
-        return replace(
-            message,
-            headers={**options.headers, **message.headers},
-            priority=options.priority,
-            delay=options.delay,
-            deliver_at=options.deliver_at,
-            ttl=options.ttl,
-        )
+        return message_of(step_of(first, takes_result=False), Workflow(rest=steps, group=group), key=key)
 
     @property
     def _task(self) -> Task[Any, Any]:
