@@ -22,7 +22,7 @@ PUBLIC = {
         "ApiError", "App", "AsyncWeir", "ClientError", "Consumer", "MessageOutcome", "Operation",
         "OperationFailed", "OperationTimeout", "OutgoingMessage", "Producer", "ProducerFull", "PushResult",
         "ReceivedMessage", "Reject", "ResultNotKept", "ResultTimeout", "Retry", "TaskContext",
-        "TaskFailed", "TaskHandle", "Unreachable", "Weir",
+        "TaskFailed", "TaskHandle", "Unreachable", "Weir", "chain", "group",
     ],
     "weir.metrics": [
         "Aggregate", "EventKind", "Field", "MetricDefinition", "MetricEmitter", "MetricEvent", "TextField",

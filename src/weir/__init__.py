@@ -8,8 +8,8 @@ with Weir("http://127.0.0.1:8420", token="weir_…") as weir:
 ```
 
 The names below are those of the client and of tasks. Each is loaded when it is first asked for, so that
-importing another part of Weir loads no HTTP client. Commands for `weir worker` are written with `weir.worker`,
-tests with `weir.testing`.
+importing another part of Weir loads no HTTP client. Commands of specs are written with `weir.worker`, tests
+with `weir.testing`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from weir.tasks.app import App
     from weir.tasks.context import TaskContext
     from weir.tasks.handle import ResultNotKept, ResultTimeout, TaskFailed, TaskHandle
+    from weir.tasks.workflows import chain, group
 
 __version__ = "0.1.0"
 
@@ -64,6 +65,8 @@ __all__ = [
     "TaskHandle",
     "Unreachable",
     "Weir",
+    "chain",
+    "group",
 ]
 
 _HOMES = {
@@ -90,6 +93,8 @@ _HOMES = {
     "TaskHandle": "tasks.handle",
     "Unreachable": "client.errors",
     "Weir": "client.sync",
+    "chain": "tasks.workflows",
+    "group": "tasks.workflows",
 }
 """Public name -> the module that defines it."""
 

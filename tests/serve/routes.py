@@ -15,6 +15,7 @@ SPEC = """app Shop {
   webhook Open { queue: orders }
   schedule Known { every: 1s, queue: other }
 }"""
+_APP = "app Mine { queue mine {} }"
 _LEASE = {"queue": QUEUE, "id": str(uuid4()), "lease": str(uuid4())}
 _RULE = {"name": "late", "metric": "backlog", "operator": ">", "threshold": 5}
 _HOURLY = {"queue": QUEUE, "cron": "0 * * * *"}
@@ -101,6 +102,12 @@ REQUESTS: tuple[Asked, ...] = (
     asked("GET /api/v1/spec/history"),
     asked("GET /api/v1/webhooks"),
     asked("POST /api/v1/spec/plan", {"source": SPEC}),
+    asked("GET /api/v1/apps"),
+    asked("POST /api/v1/apps/{app}/plan", {"source": _APP}, app="Mine"),
+    asked("PUT /api/v1/apps/{app}", {"source": _APP}, app="Mine"),
+    asked("POST /api/v1/groups/{group}/members", {"member": 0, "of": 3}, group="g"),
+    asked("POST /api/v1/progress", {**_LEASE, "progress": 1}),
+    asked("GET /api/v1/messages/{message_id}/outcome"),
     asked("PUT /api/v1/spec", {"source": SPEC}),
     asked("GET /api/v1/tokens"),
     asked("POST /api/v1/tokens", {"name": "t", "role": "read"}),

@@ -97,6 +97,32 @@ async def steps(count: int, context: TaskContext) -> int:
     return count
 
 
+@app.task(queue="members", max_attempts=10, backoff=0.05, max_backoff=0.2, lease=2)
+def member(number: int, context: TaskContext) -> int:
+    """Fails at its first attempts, some members more often than others."""
+    if context.attempt <= number % 4:
+        raise ValueError(f"member {number} fails")
+    time.sleep(0.002)
+    note(f"member {number}")
+    return number
+
+
+@app.task(queue="doomed", max_attempts=1)
+def doomed(file: str) -> None:
+    if not Path(file).exists():
+        raise ValueError("not yet")
+
+
+@app.task(queue="callbacks")
+def all_done(name: str) -> None:
+    note(f"all_done {name}")
+
+
+@app.task(queue="callbacks")
+def some_died(name: str) -> None:
+    note(f"some_died {name}")
+
+
 @app.task(queue="hung", max_attempts=2, timeout=1, backoff=0.05, process=True)
 def hang(seconds: float) -> int:
     note(f"hang {os.getpid()}")

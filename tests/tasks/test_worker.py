@@ -47,7 +47,7 @@ async def test_a_failing_task_is_retried_pushes_once_and_leaves_its_traceback(
         assert await handle.aresult(timeout=START_S) == 3
         await until(lambda: world.notes("label") != [], within_s=START_S)
         refused = await shop.refuse.apush("y")
-        with pytest.raises(TaskFailed, match="is dead: .*never y"):
+        with pytest.raises(TaskFailed, match=r"is dead: .*never y"):
             await refused.aresult(timeout=START_S)
         assert await refused.astatus() == "dead"
     assert world.notes("fail_twice") == ["x 1", "x 2", "x 3"]
@@ -165,7 +165,7 @@ async def test_only_the_named_queues_are_served(world: World) -> None:
         assert await other.astatus() == "waiting"
     with world.worker("--queue", "nowhere") as worker:
         await until(lambda: worker.poll() is not None, within_s=START_S)
-    assert "has no queue `nowhere`; it has flaky, hung, parcels, slow" in world.log()
+    assert "has no queue `nowhere`; it has callbacks, doomed, flaky" in world.log()
     await shop.app.aclose()
 
 

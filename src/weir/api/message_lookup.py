@@ -18,8 +18,8 @@ from weir.model.inspection import MessageDetail
 from weir.model.lives import Life
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.parents import chained_from
-from weir.model.trace_context import trace_id_of
 from weir.model.shards import shard_of
+from weir.model.trace_context import trace_id_of
 from weir.telemetry.events import LIFE
 from weir.workers.timeline import Timeline
 

@@ -265,6 +265,9 @@ class Broker(Protocol):
     async def kept(self, environment: EnvironmentRef, message_id: MessageId) -> Kept | None:
         """The result or progress of a message, or that it was cancelled; None after a day."""
 
+    async def finish_member(self, environment: EnvironmentRef, group: str, *, member: int, of: int) -> bool:
+        """Note that a member of a group is done; whether all `of` them are. May be repeated."""
+
     async def find_idempotency_key(self, queue: QueueRef, idempotency_key: str) -> MessageId | None:
         """The first message that came with this key within its window, whether it ended since or not."""
 

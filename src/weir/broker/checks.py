@@ -9,6 +9,7 @@ from weir.model.limits import (
     MAX_BATCH,
     MAX_COUNT,
     MAX_DELAY_MS,
+    MAX_GROUP,
     MAX_LEASE_MS,
     MAX_PRIORITY,
     MAX_RESULT_BYTES,
@@ -47,6 +48,12 @@ def check_results(results: Sequence[bytes | None], *, leases: int) -> None:
     for result in results:
         if result is not None:
             check_kept(result)
+
+
+def check_member(group: str, *, member: int, of: int) -> None:
+    check_name(group, what="group")
+    check_number(of, what="of", least=1, most=MAX_GROUP)
+    check_number(member, what="member", least=0, most=of - 1)
 
 
 def check_kept(data: bytes) -> None:

@@ -19,6 +19,7 @@
     weir:{shard-3}:wake                  channel queues or environments that became servable
     weir:{shard-3}:op:SLOT               string  number and reply of the last call in a slot
     weir:{shard-3}:k:ENV ID              string  r result, p progress or c cancelled, of a message, for a day
+    weir:{shard-3}:g:ENV GROUP           set     members of a group that are done, for 30 days
     weir:{shard-3}:e:ENV                 hash    limit, depth, running of an environment; limited, asked:
                                                  when its limit was reached, and when nobody asked
     weir:{shard-3}:e:ENV:active          zset    its queues that may be served -> their turn
@@ -175,6 +176,9 @@ local function gate_key(keys, partition)
 end
 local function kept_key(environment, id)
   return PREFIX .. 'k:' .. environment .. id
+end
+local function members_key(environment, group)
+  return PREFIX .. 'g:' .. environment .. group
 end
 local function environment_keys(ident)
   return key_table(PREFIX .. 'e:' .. ident, environment_suffixes)

@@ -318,6 +318,10 @@ class Observed:
         with self._heard("kept", 1):
             return await self.inner.kept(environment, message_id)
 
+    async def finish_member(self, environment: EnvironmentRef, group: str, *, member: int, of: int) -> bool:
+        with self._heard("finish_member", 1):
+            return await self.inner.finish_member(environment, group, member=member, of=of)
+
     async def find_idempotency_key(self, queue: QueueRef, idempotency_key: str) -> MessageId | None:
         with self._heard("find_idempotency_key", 1):
             return await self.inner.find_idempotency_key(queue, idempotency_key)

@@ -21,7 +21,7 @@ from weir.model.inspection import (
     check_filter,
     check_page,
 )
-from weir.model.limits import RESULT_KEPT_MS
+from weir.model.limits import GROUP_KEPT_MS, RESULT_KEPT_MS
 from weir.model.message import Kept, KeptKind, LeaseRef, check_message_id
 from weir.model.names import EnvironmentRef, QueueRef, check_name
 from weir.model.shards import shard_of
@@ -105,6 +105,14 @@ class RedisMessages:
         shard, ident = shard_of(environment, shards=self._shards), keys.environment_ident(environment)
         _, found = await self._runner.run("kept", shard, ident, layout.id_bytes(message_id))
         return Kept(kind=_KEPT[found[:1]], data=found[1:]) if found else None
+
+    async def finish_member(self, environment: EnvironmentRef, group: str, *, member: int, of: int) -> bool:
+        checks.check_member(group, member=member, of=of)
+        shard, ident = shard_of(environment, shards=self._shards), keys.environment_ident(environment)
+        reply = await self._runner.run(
+            "finish_member", shard, GROUP_KEPT_MS, ident, group.encode(), member, of
+        )
+        return bool(reply[1] == b"1")
 
     async def revoked(self, leases: Sequence[LeaseRef]) -> list[bool]:
         checks.check_leases(leases)

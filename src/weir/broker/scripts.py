@@ -51,6 +51,7 @@ VERBS = (
     "extend",
     "find_idempotency_key",
     "find_message",
+    "finish_member",
     "forget",
     "forget_calls",
     "heartbeat",

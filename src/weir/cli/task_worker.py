@@ -16,8 +16,9 @@ from weir.broker.broker import Broker
 from weir.cli.alive_file import keep_fresh
 from weir.cli.declaring import declare_over_http, plan_over_http, session_of
 from weir.cli.service_manager import tell_ready
+from weir.client.errors import ClientError
 from weir.embedded.run_file import running_urls
-from weir.errors import InvalidInput
+from weir.errors import InvalidInput, Unavailable
 from weir.model.names import EnvironmentRef
 from weir.serve.loops import Loop, LoopSupervisor
 from weir.settings import Settings
@@ -111,7 +112,10 @@ async def work_over_http(one: TaskTarget, settings: Settings, *, name: str, queu
         ]
         ready.set()
         say_working(name, app, served, where=str(address.url))
-        await consume(consumers, drain_s=settings.worker.drain_s)
+        try:
+            await consume(consumers, drain_s=settings.worker.drain_s)
+        except ClientError as error:
+            raise Unavailable(f"the API refuses to hand out messages: {error}") from None
 
 
 async def open_port(

@@ -105,6 +105,8 @@ def worker(
     if watch:
         run_until_done(watch_worker(arguments, drain_s=settings.worker.drain_s))
         return
+    if settings.worker.port and settings.worker.processes > 1:
+        raise Misconfigured("several processes cannot answer on one port; give them `--port 0`")
     tasks = find_tasks(settings.worker.app)
     if plan:
         _show_plan(tasks)

@@ -171,6 +171,7 @@ class Consumer:
         """Run the handler of one message.
 
         ```python
+        (message,) = await weir.pop("orders")
         handled = await consumer.handle(message)
         ```
         """

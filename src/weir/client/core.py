@@ -432,6 +432,17 @@ class AsyncWeir:
         )
         return MessageOutcome.of(answer)
 
+    async def finish_member(self, group: str, *, member: int, of: int) -> bool:
+        """Note that a member of a group of messages is done; whether all `of` them are. May be repeated.
+
+        ```python
+        complete = await weir.finish_member("import-7", member=0, of=3)
+        ```
+        """
+        body = {"member": member, "of": of}
+        path = f"/api/v1/groups/{quote(group, safe='')}/members"
+        return bool((await self._transport.send("POST", path, body=body))["complete"])
+
     async def cancel(self, message_id: str) -> bool:
         """Cancel a message that waits or is worked on. False if it has ended.
 

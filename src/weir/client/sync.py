@@ -286,6 +286,15 @@ class Weir:
         """
         return self._run(self._client.outcome(message_id, wait=wait))
 
+    def finish_member(self, group: str, *, member: int, of: int) -> bool:
+        """Note that a member of a group of messages is done; see `AsyncWeir.finish_member`.
+
+        ```python
+        complete = weir.finish_member("import-7", member=0, of=3)
+        ```
+        """
+        return self._run(self._client.finish_member(group, member=member, of=of))
+
     def cancel(self, message_id: str) -> bool:
         """Cancel a message that waits or is worked on; see `AsyncWeir.cancel`.
 

@@ -17,6 +17,7 @@ from weir.channels.consumers import ConsumerKeys, ensure_consumers
 from weir.control.database import Connection, Database, execute, fetch, fetch_one
 from weir.deadletters.copies import copied_from
 from weir.deadletters.dead_letter import Position, envelope_of, storable
+from weir.deadletters.failed_groups import tell_groups
 from weir.deadletters.fingerprint import fingerprint
 from weir.deadletters.groups import Death, GroupKeys, ensure_groups, grow_groups
 from weir.deadletters.lineage import origin_of, parent_of, redrive_of
@@ -100,6 +101,7 @@ class Mover:
                 return NOTHING
             now_ms = self._clock.now_ms()
             stored = await store_deaths(connection, messages, self._known, now_ms=now_ms)
+            await tell_groups(self._broker, messages)
             ids = [message.message_id for message in messages]
             batch = await _checkpoint(connection, shard, ids, now_ms=now_ms)
         self._known = stored.known

@@ -15,6 +15,9 @@ MAX_ERROR_BYTES = 16 << 10
 MAX_RESULT_BYTES = 16 << 10
 """Of a result or a progress that is kept."""
 RESULT_KEPT_MS = DAY_MS
+GROUP_KEPT_MS = 30 * DAY_MS
+"""How long the members of a group that are done are remembered, from the last of them on."""
+MAX_GROUP = 100_000
 MAX_TIME_MS = 4_102_444_800_000
 """The year 2100: the latest time that a message may wait for."""
 MAX_LEASE_MS = 7 * DAY_MS

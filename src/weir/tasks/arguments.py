@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import BoundArguments, Parameter, Signature
 from typing import Any, Generic, TypeVar, cast
 
@@ -41,15 +41,32 @@ class TaskArguments:
         own = [one for one in found.parameters.values() if one.name != CONTEXT]
         self._signature = found.replace(parameters=own)
         self._names = {f"p{at}": one.name for at, one in enumerate(own)}
-        self._model = _model(task, self._signature)
+        self._model = _model(task, own)
         self._returns = _result_model(found, task=task)
 
-    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BoundArguments:
+    def bind(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, partial: bool = False
+    ) -> BoundArguments:
         """The arguments by parameter; TypeError says what is missing or too much, as a call would."""
         try:
+            if partial:
+                missing = self.first_missing(args, kwargs)
+                # A stand-in for what comes later, so that everything else is checked now.
+                later = {} if missing is None else {missing: None}
+                bound = self._signature.bind(*args, **kwargs, **later)
+                for name in later:
+                    del bound.arguments[name]
+                return bound
             return self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{self._task}() {error}") from None
+
+    def first_missing(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+        """The first parameter that is not given, to which the result of the call before goes."""
+        given = self._signature.bind_partial(*args, **kwargs).arguments
+        variable = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD, Parameter.POSITIONAL_ONLY)
+        names = [one.name for one in self._signature.parameters.values() if one.kind not in variable]
+        return next((name for name in names if name not in given), None)
 
     def by_name(self, bound: BoundArguments) -> dict[str, Any]:
         """Every argument under its name, with the defaults; those of `**kwargs` stand beside the others."""
@@ -61,10 +78,19 @@ class TaskArguments:
                 found |= found.pop(one.name)
         return found
 
-    def pack(self, bound: BoundArguments) -> bytes:
+    def pack(self, bound: BoundArguments, *, partial: bool = False) -> bytes:
         """The payload. A value that does not fit its annotation is a ValidationError of pydantic."""
-        checked = self._model.model_validate(dict(bound.arguments))
+        model = self._partial_model() if partial else self._model
+        checked = model.model_validate(dict(bound.arguments))
         return checked.model_dump_json(by_alias=True, exclude_unset=True).encode()
+
+    def _partial_model(self) -> type[BaseModel]:
+        """The same with every argument optional. Made anew: workflows are few."""
+        optional = [
+            one.replace(default=None) if one.default is Parameter.empty and one.kind not in _VARIABLE else one
+            for one in self._signature.parameters.values()
+        ]
+        return _model(self._task, optional)
 
     def unpack(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The positional and the keyword arguments for a call; InvalidInput if the payload does not fit."""
@@ -84,18 +110,25 @@ class TaskArguments:
         if result is None:
             return None
         try:
-            data = self._returns.model_construct(root=result).model_dump_json(warnings=False).encode()
+            data = self.dump_result(result)
         except ValueError as error:
             return _omitted(f"it has no JSON form ({str(error).splitlines()[0]})")
         if len(data) > MAX_RESULT_BYTES:
             return _omitted(f"it has {len(data)} bytes, and at most {MAX_RESULT_BYTES} are kept")
         return data
 
+    def dump_result(self, result: Any) -> bytes:
+        """A result as JSON, however large; ValueError if it has no JSON form."""
+        return self._returns.model_construct(root=result).model_dump_json(warnings=False).encode()
+
     def unpack_result(self, result: Any) -> Any:
         """A result as the function returned it, by the annotation of its return value."""
         if result is None:
             return None
         return self._returns.model_validate_json(json.dumps(result)).root
+
+
+_VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 def _signature(function: Callable[..., Any], *, task: str) -> Signature:
@@ -108,10 +141,8 @@ def _signature(function: Callable[..., Any], *, task: str) -> Signature:
         ) from None
 
 
-def _model(task: str, signature: Signature) -> type[BaseModel]:
-    fields: dict[str, Any] = {
-        f"p{at}": (_type_of(one), _field(one)) for at, one in enumerate(signature.parameters.values())
-    }
+def _model(task: str, parameters: Sequence[Parameter]) -> type[BaseModel]:
+    fields: dict[str, Any] = {f"p{at}": (_type_of(one), _field(one)) for at, one in enumerate(parameters)}
     try:
         return create_model(task, __config__=_CONFIG, **fields)
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
@@ -133,8 +164,7 @@ def _type_of(parameter: Parameter) -> Any:
 
 
 def _field(parameter: Parameter) -> Any:
-    variable = parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    if variable or parameter.default is not Parameter.empty:
+    if parameter.kind in _VARIABLE or parameter.default is not Parameter.empty:
         # Never used: what was not pushed is left to the function's own default.
         return Field(default=None, alias=parameter.name)
     return Field(alias=parameter.name)

@@ -21,6 +21,9 @@ class TaskBackend(Protocol):
 
     async def cancel_message(self, message_id: str) -> bool: ...
 
+    async def finish_member(self, group: str, *, member: int, of: int) -> bool:
+        """Note that a member of a group is done; whether all are."""
+
     async def id_of_queued(self, operation_id: str, *, key: str, wait: float) -> str | None:
         """The id of a message whose push was queued; None if it still is after `wait` seconds."""
 
@@ -62,6 +65,9 @@ class HttpBackend:
             return None
         rows: list[dict[str, Any]] = (operation.result or {}).get("messages", [])
         return next((row["id"] for row in rows if row.get("idempotency_key") == key), None)
+
+    async def finish_member(self, group: str, *, member: int, of: int) -> bool:
+        return await self._weir.finish_member(group, member=member, of=of)
 
     async def cancel_queued(self, operation_id: str) -> bool:
         try:

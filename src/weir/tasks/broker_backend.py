@@ -78,6 +78,9 @@ class BrokerBackend:
         (answer,) = await self._broker.cancel(queue, [MessageId(message_id)])
         return answer in (Touched.DONE, Touched.REVOKED)
 
+    async def finish_member(self, group: str, *, member: int, of: int) -> bool:
+        return await self._broker.finish_member(self._environment, group, member=member, of=of)
+
     async def id_of_queued(self, operation_id: str, *, key: str, wait: float) -> str | None:
         raise AssertionError("nothing is queued here")
 

@@ -100,8 +100,9 @@ class TaskContext:
 
         A retried attempt makes the same keys for the same pushes, in whatever order, so none is added twice.
         """
-        digest = hashlib.blake2b(payload, digest_size=12, person=b"weir push").hexdigest()
-        call = f"{task}:{digest}"
+        call = hashlib.blake2b(
+            task.encode() + b"\0" + payload, digest_size=16, person=b"weir push"
+        ).hexdigest()
         self._pushed[call] += 1
         return f"{self.message_id}:{call}:{self._pushed[call]}"
 

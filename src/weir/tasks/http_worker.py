@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -43,8 +43,6 @@ class TaskConsumer(Consumer):
         queue: QueueSpec,
         runner: TaskRunner,
         options: HttpWorkerOptions,
-        *,
-        on_ended: Callable[[HandlerOutcome], None] = lambda outcome: None,
     ) -> None:
         super().__init__(
             weir,
@@ -55,15 +53,12 @@ class TaskConsumer(Consumer):
             wait=_WAIT_S,
             name=options.name,
         )
-        self._client = weir
         self._runner = runner
         self._timeout_ms = queue.delivery.handler_timeout_ms
-        self._on_ended = on_ended
 
     async def handle(self, message: ReceivedMessage) -> Handled:
         """Run the task of one message."""
         outcome = await self._run(message)
-        self._on_ended(outcome)
         if outcome.ending is Ending.DONE:
             return Handled(result=None if outcome.kept is None else json.loads(outcome.kept))
         return Handled(
@@ -75,7 +70,7 @@ class TaskConsumer(Consumer):
 
     async def _run(self, message: ReceivedMessage) -> HandlerOutcome:
         progress = ProgressSender(
-            lambda value: self._client.progress(message, cast(Payload, value)), asyncio.get_running_loop()
+            lambda value: self._weir.progress(message, cast(Payload, value)), asyncio.get_running_loop()
         )
         called = TaskMessage(
             queue=message.queue,

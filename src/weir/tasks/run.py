@@ -18,13 +18,14 @@ import structlog
 
 from weir.errors import InvalidInput
 from weir.model.handling import Reject, Retry, describe_failure, describe_with_traceback
-from weir.model.message_headers import SCHEDULE, TASK
+from weir.model.message_headers import SCHEDULE, TASK, WORKFLOW
 from weir.spec.spec_problems import nearest
 from weir.tasks.app import App
 from weir.tasks.context import CURRENT, TaskContext
 from weir.tasks.middleware import Attempt, run_through
 from weir.tasks.processes import RaisedInProcess
 from weir.tasks.task import Task
+from weir.tasks.workflows import go_on, unwrap
 from weir.workers.outcome import Ending, HandlerOutcome, failed, rejected
 
 log = structlog.get_logger("weir.tasks")
@@ -116,6 +117,9 @@ class TaskRunner:
 
     async def _attempt(self, task: Task[Any, Any], context: TaskContext, payload: bytes) -> HandlerOutcome:
         try:
+            workflow = None
+            if WORKFLOW in context.headers:
+                payload, workflow = unwrap(payload)
             args, kwargs = task.arguments.unpack(payload)
             if task.arguments.takes_context:
                 kwargs["context"] = context
@@ -123,6 +127,8 @@ class TaskRunner:
             result = await run_through(
                 self._app.middleware, attempt, lambda: self._call(task, payload, args, kwargs)
             )
+            if workflow is not None:
+                await go_on(self._app.backend(), workflow, context, task.arguments.dump_result(result))
         except InvalidInput as error:
             return rejected(error.message)
         except Reject as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import update_wrapper
 from inspect import BoundArguments
@@ -96,6 +97,15 @@ class Task(Generic[P, R]):
         )
         return TaskCall(self, found)
 
+    def call(self, *args: Any, **kwargs: Any) -> PreparedCall[R]:
+        """A call that is not pushed yet, for `chain` and `group`.
+
+        ```python
+        chain(resize.call("a.png"), upload.call(bucket="images")).push()
+        ```
+        """
+        return TaskCall(self, NO_OPTIONS).call(*args, **kwargs)
+
     def push(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]:
         """Call the function through its queue, later and in a worker.
 
@@ -114,10 +124,15 @@ class Task(Generic[P, R]):
         """
         return await TaskCall(self, NO_OPTIONS).apush(*args, **kwargs)
 
-    def message(self, options: PushOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OutgoingMessage:
-        """The message of a call. Inside another task its key makes sure that a retry does not push again."""
-        bound = self.arguments.bind(args, kwargs)
-        payload = self.arguments.pack(bound)
+    def message(
+        self, options: PushOptions, args: tuple[Any, ...], kwargs: dict[str, Any], *, partial: bool = False
+    ) -> OutgoingMessage:
+        """The message of a call. Inside another task its key makes sure that a retry does not push again.
+
+        A `partial` call lacks an argument, which comes later.
+        """
+        bound = self.arguments.bind(args, kwargs, partial=partial)
+        payload = self.arguments.pack(bound, partial=partial)
         return OutgoingMessage(
             queue=self.queue,
             payload=payload,
@@ -148,12 +163,26 @@ class Task(Generic[P, R]):
         return make_key() if context is None else context.push_key(self.name, payload)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedCall(Generic[R]):
+    """A call that is not pushed yet."""
+
+    task: Task[Any, R]
+    options: PushOptions
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
 class TaskCall(Generic[P, R]):
     """A task with the options of its pushes; `Task.options` makes it."""
 
     def __init__(self, task: Task[P, R], options: PushOptions) -> None:
         self._task = task
         self._options = options
+
+    def call(self, *args: Any, **kwargs: Any) -> PreparedCall[R]:
+        """A call with these options that is not pushed yet."""
+        return PreparedCall(task=self._task, options=self._options, args=args, kwargs=kwargs)
 
     def push(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]:
         """Push a call with these options."""

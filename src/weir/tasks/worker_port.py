@@ -27,9 +27,16 @@ class TaskCounts:
             "weir_task_seconds", "How long attempts at tasks took.", ("task",), registry=self.registry
         )
 
+        # Looking a child up by its labels takes longer than counting.
+        self._children: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
+
     def note(self, task: str, ending: str, seconds: float) -> None:
-        self._attempts.labels(task, ending).inc()
-        self._seconds.labels(task).observe(seconds)
+        found = self._children.get((task, ending))
+        if found is None:
+            found = self._attempts.labels(task, ending), self._seconds.labels(task)
+            self._children[task, ending] = found
+        found[0].inc()
+        found[1].observe(seconds)
 
 
 @asynccontextmanager

@@ -89,6 +89,7 @@ class MemoryBroker(MemoryMessages):
         self._turns = MemoryTurns()
         self._touched: dict[QueueRef, int] = {}
         self._kept = defaultdict(lambda: (0, None))
+        self._members = defaultdict(set)
         self._changed = asyncio.Event()
         self.events: list[MetricEvent] = []
         self.lives: list[Life] = []

@@ -50,6 +50,7 @@ class MemoryMessages:
     _model: Callable[[QueueRef], QueueModel]
     _shard: Callable[[EnvironmentRef], int]
     _settle_call: Callable[..., None]
+    _members: defaultdict[tuple[EnvironmentRef, str], set[int]]
     _kept: defaultdict[tuple[EnvironmentRef, MessageId], tuple[int, Kept | None]]
 
     # look
@@ -185,6 +186,12 @@ class MemoryMessages:
 
     def _keep(self, environment: EnvironmentRef, message_id: MessageId, kept: Kept) -> None:
         self._kept[environment, message_id] = (self._clock.now_ms() + RESULT_KEPT_MS, kept)
+
+    async def finish_member(self, environment: EnvironmentRef, group: str, *, member: int, of: int) -> bool:
+        checks.check_member(group, member=member, of=of)
+        done = self._members[environment, group]
+        done.add(member)
+        return len(done) >= of
 
     async def revoked(self, leases: Sequence[LeaseRef]) -> list[bool]:
         checks.check_leases(leases)

@@ -20,6 +20,7 @@ from typing import Any, Self, TypeVar
 from weir.client.outcomes import MessageOutcome
 from weir.client.sync import LoopThread
 from weir.client.values import OutgoingMessage, PushResult
+from weir.deadletters.failed_groups import tell_groups
 from weir.model.durations import Duration, to_ms
 from weir.model.inspection import MessageState
 from weir.model.limits import MAX_BATCH
@@ -161,9 +162,10 @@ class MemoryTasks:
                 raise AssertionError(f"{done} attempts at once; do tasks push each other for ever?")
         shard = shard_of(self.environment, shards=self.broker.shards)
         dead = await self.broker.take_dead(shard)
+        await tell_groups(self.broker, dead)
         await self.broker.drop_dead(shard, [one.message_id for one in dead])
         self.dead += dead
-        return done
+        return done + (await self._run_ready() if dead else 0)
 
     async def settle(self, delivery: Delivery, outcome: HandlerOutcome) -> None:
         """Settle a message as a worker does."""

@@ -14,6 +14,7 @@ from weir.api.message_lives import life_view
 from weir.api.message_lookup import FoundMessage, look_up
 from weir.api.responses import problems
 from weir.api.routes.operations import operation_view
+from weir.api.routes.outcomes import kept_members
 from weir.api.routes.pop import payload_members
 from weir.api.schemas.messages import (
     AttemptView,
@@ -112,6 +113,7 @@ async def show_message(message_id: str, access: Reader, services: App) -> Respon
     """Everything about a message: where it is now, its payload, its attempts and its timeline."""
     found = await look_up(services, access.environment, message_id)
     document = _message_view(found, trace_url=services.trace_url).model_dump(mode="json")
+    document |= kept_members(await services.broker.kept(access.environment, found.message_id))
     if found.detail is not None:
         document["message"] |= payload_members(found.detail.payload, found.detail.headers.get("content-type"))
     return Response(orjson.dumps(document), media_type="application/json")
@@ -193,6 +195,8 @@ def _message_view(found: FoundMessage, *, trace_url: str | None) -> MessageView:
             AttemptView(**{name: row[name] for name in AttemptView.model_fields})
             for row in found.timeline.attempts
         ],
+        result=None,
+        progress=None,
         operation_id=found.operation_id,
         see=found.see,
         trace_id=trace_id,

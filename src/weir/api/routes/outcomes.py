@@ -123,11 +123,15 @@ def _error(found: FoundMessage) -> str | None:
 def _document(
     message_id: MessageId, status: str, *, kept: Kept | None, error: str | None = None
 ) -> dict[str, Any]:
-    fragments = {one.value: None for one in (KeptKind.RESULT, KeptKind.PROGRESS)}
-    document: dict[str, Any] = {"message_id": message_id, "status": status, **fragments, "error": error}
+    return {"message_id": message_id, "status": status, **kept_members(kept), "error": error}
+
+
+def kept_members(kept: Kept | None) -> dict[str, Any]:
+    """What is kept of a message, as members of an answer."""
+    members: dict[str, Any] = {KeptKind.RESULT.value: None, KeptKind.PROGRESS.value: None}
     if kept is not None and kept.kind is not KeptKind.CANCELLED:
-        document[kept.kind.value] = orjson.Fragment(kept.data)
-    return document
+        members[kept.kind.value] = orjson.Fragment(kept.data)
+    return members
 
 
 async def keep_progress(call: HotRequest) -> Reply:

@@ -214,6 +214,8 @@ class MessageView(TimelineView):
         "for 30 days; a queue's `history` may leave messages out."
     )
     attempts: list[AttemptView] = Field(description="Attempts that workers recorded, oldest first.")
+    result: Any = Field(description="Given with its ack, and kept for a day; null if none was.")
+    progress: Any = Field(description="What its handler told last; null if nothing, or if there is a result.")
     operation_id: str | None = Field(description="The operation that it waits in, if it is queued.")
     see: str | None = Field(description="Where to read on: its operation or its dead letter.")
     trace_id: str | None = Field(description="The trace that it was made in, if its headers name one.")

@@ -91,3 +91,13 @@ class Results(Promises):
         assert (got.attempt, got.last_error) == (2, "no such task")
         assert (await broker.count_messages(queue)).leased == 1
         assert await broker.nack([Failure(lease=got.lease)]) == [Settlement.DEAD]
+
+    async def test_each_member_of_a_group_is_counted_once(self, broker: Broker, queue: QueueRef) -> None:
+        async def finish(group: str, member: int) -> bool:
+            return await broker.finish_member(queue.scope, group, member=member, of=3)
+
+        assert [await finish("a", member) for member in (0, 0, 2, 2)] == [False] * 4
+        assert not await finish("b", 1)
+        assert [await finish("a", member) for member in (1, 1)] == [True] * 2
+        with pytest.raises(InvalidInput, match="member"):
+            await finish("a", 3)

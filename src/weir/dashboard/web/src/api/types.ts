@@ -374,6 +374,8 @@ export type MessageNow = {
   message: WaitingMessage | null;
   life: Life | null;
   attempts: Attempt[];
+  result: unknown;
+  progress: unknown;
   operation_id: string | null;
   see: string | null;
   trace_id: string | null;

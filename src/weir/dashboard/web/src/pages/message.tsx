@@ -39,6 +39,8 @@ function Shown({ id, me }: { id: string; me: Me }) {
           {now.life && <Lived life={now.life} />}
           {now.state === "landing" && <p role="status">If it ended just now, its life will be here in a second or two.</p>}
           {(now.parent || now.children.length > 0) && <Relatives now={now} />}
+          <Told title="Result" value={now.result} />
+          <Told title="Progress" value={now.progress} />
           {now.attempts.length > 0 && <Attempts attempts={now.attempts} />}
           {now.message && <Payload message={now.message} />}
           <section class="panel" aria-label="Timeline">
@@ -187,6 +189,16 @@ function Lived({ life }: { life: Life }) {
           It waited behind <a href={messageLink(life.blocked_by_id)}>{life.blocked_by_id}</a>.
         </p>
       )}
+    </section>
+  );
+}
+
+function Told({ title, value }: { title: string; value: unknown }) {
+  if (value === null || value === undefined) return null;
+  return (
+    <section class="panel" aria-label={title}>
+      <h2>{title}</h2>
+      <pre>{JSON.stringify(value, null, 2)}</pre>
     </section>
   );
 }
