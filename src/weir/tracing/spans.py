@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from opentelemetry import trace
@@ -17,7 +18,7 @@ from opentelemetry.util.types import AttributeValue
 
 from weir.model.message import NewMessage, headers_fit
 from weir.model.names import EnvironmentRef, QueueRef
-from weir.model.trace_context import TRACE_HEADERS, TRACEPARENT
+from weir.model.trace_context import TRACE_HEADERS, TRACEPARENT, TRACESTATE
 
 SYSTEM = "weir"
 MAX_LINKS = 128
@@ -37,9 +38,14 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 def context_of(headers: Mapping[str, str]) -> Context | None:
     """The context that headers carry; None if they carry none."""
-    if TRACEPARENT not in headers:
-        return None
-    found = _PROPAGATOR.extract(headers, context=ROOT)
+    traceparent = headers.get(TRACEPARENT)
+    return None if traceparent is None else _context(traceparent, headers.get(TRACESTATE, ""))
+
+
+@lru_cache(maxsize=1_024)
+def _context(traceparent: str, tracestate: str) -> Context | None:
+    """Cached, because a worker asks three times for a message, and reading it takes 10 to 20 us."""
+    found = _PROPAGATOR.extract({TRACEPARENT: traceparent, TRACESTATE: tracestate}, context=ROOT)
     return found if trace.get_current_span(found).get_span_context().is_valid else None
 
 
