@@ -196,7 +196,7 @@ def _begin(scope: ApiScope, kind: str, body: dict[str, Any], options: BulkAction
         action = await api.post("dlq", kind, body=body)
         return action if options.detach else await _follow(api, action, quiet=options.as_json)
 
-    action: BulkActionDocument | None = ask_api(scope, work)
+    action: BulkActionDocument | None = ask_api(scope, work, doing=None)
     if action is None:
         typer.echo("stopped looking; the servers go on with it, see `weir dlq task list`", err=True)
         raise typer.Exit(130)
