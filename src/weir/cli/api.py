@@ -144,7 +144,7 @@ def ask_api(
     *,
     doing: str | None = "waiting for the API",
 ) -> Result:
-    """Run a command's work with a session; Ctrl-C ends it early. `doing` is None for work that tells itself."""
+    """Run a command's work with a session; Ctrl-C ends it early. Work that tells itself has no `doing`."""
 
     async def run() -> Result:
         async with api_session(scope) as session:
