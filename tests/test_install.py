@@ -22,10 +22,10 @@ import httpx2
 import pytest
 
 from dev import ROOT
-from docs.conftest import free_port
+from docs.conftest import free_ports
 from docs.test_tutorial import MAX_FIRST_MESSAGE_S
 from support.processes import processes_using
-from support.reader import Reader
+from support.reader import PORTS, Reader
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -167,10 +167,9 @@ def test_up_serves_api_and_pages_and_its_charts_fill(installed: Installed) -> No
 def test_the_tutorial_works_with_the_wheel(installed: Installed) -> None:
     folder = installed.folder / "lessons"
     folder.mkdir()
-    port = free_port()
-    reader = Reader(
-        folder=folder, port=port, environment={**installed.environment, "WEIR_API__PORT": str(port)}
-    )
+    ports = free_ports(len(PORTS))
+    environment = {**installed.environment, "WEIR_API__PORT": str(ports[0])}
+    reader = Reader(folder=folder, ports=ports, environment=environment)
     started_s = time.monotonic()
     try:
         for lesson in ("first-message", "own-code", "retries"):

@@ -51,5 +51,5 @@ def _meaning(error: type[WeirError]) -> str:
     for line in (inspect.getdoc(errors) or "").splitlines():
         words = line.strip("│├└─ ").split()
         if words[:1] == [error.__name__]:
-            return " ".join(words[2:] if words[1].isdigit() else words[1:])
+            return " ".join(words[2:] if words[1].isdigit() else words[4:])
     raise LookupError(f"the tree in the docstring of weir.errors does not have {error.__name__}")

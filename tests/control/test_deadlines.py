@@ -254,20 +254,6 @@ async def test_a_task_that_is_started_together_has_a_connection_of_its_own(bound
     assert await bounded.fetch(NUMBERS) == [{"n": 2}]
 
 
-def test_an_answer_that_came_while_our_own_loop_was_blocked_counts(database_url: str) -> None:
-    """On uvloop, as processes run: it looks at timers first, and at sockets then."""
-
-    async def ask_and_block() -> int:
-        async with Database(database_url, max_size=1, answer_s=0.2, name="blocked") as database:
-            async with database.connection() as connection:
-                asyncio.get_running_loop().call_later(0.05, time.sleep, 0.5)
-                ((row),) = await fetch(connection, query("SELECT 7 AS seven FROM pg_sleep(0.1)"))
-            return int(row["seven"])
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        assert runner.run(ask_and_block()) == 7
-
-
 def test_a_connection_that_is_free_after_our_own_loop_was_blocked_is_taken(database_url: str) -> None:
     async def wait_and_block() -> int:
         async with Database(database_url, max_size=1, timeout_s=0.2, name="blocked") as database:

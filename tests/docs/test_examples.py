@@ -19,7 +19,7 @@ NAMES = sorted(folder.name for folder in EXAMPLES.iterdir() if (folder / "README
 def follow(name: str, reader: Reader) -> None:
     shutil.copytree(EXAMPLES / name, reader.folder, dirs_exist_ok=True)
     for program in reader.folder.glob("*.py"):
-        program.write_text(program.read_text().replace("8420", str(reader.port)))
+        program.write_text(reader.spelled(program.read_text()))
     assert reader.follow(EXAMPLES / name / "README.md") >= 5
 
 

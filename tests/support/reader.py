@@ -21,8 +21,8 @@ from pathlib import Path
 from support.pages import CodeBlock, code_blocks
 from support.waiting import wait_until
 
-PORT = "8420"
-"""The port that pages name; a reader has one of their own."""
+PORTS = ("8420", "8300", "8025", "8426")
+"""The ports that pages and examples name, that of the API first; a reader has others."""
 _PATIENCE_S = 90.0
 _TERMINAL = re.compile(r"Terminal \d+")
 _LAST_WORDS = 3_000
@@ -55,7 +55,8 @@ class Reader:
     """Follows pages in one folder, one after the other."""
 
     folder: Path
-    port: int
+    ports: tuple[int, ...]
+    """Free ports in place of those in `PORTS`."""
     environment: dict[str, str]
     terminals: dict[str, Terminal] = field(default_factory=dict)
     first_match_s: float = 0.0
@@ -96,13 +97,13 @@ class Reader:
     def _write(self, block: CodeBlock) -> None:
         file = self.folder / block.title
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(self._spelled(block.text))
+        file.write_text(self.spelled(block.text))
 
     def type(self, text: str) -> str:
         """Run lines in the shell; what they printed on standard output."""
         state = self.folder / ".shell"
         keep = f"{{ export -p; echo cd \"$PWD\"; }} >'{state}'"
-        script = f"[ -f '{state}' ] && . '{state}'\n{self._spelled(text)}\n{keep}"
+        script = f"[ -f '{state}' ] && . '{state}'\n{self.spelled(text)}\n{keep}"
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=_PATIENCE_S,
@@ -115,7 +116,7 @@ class Reader:
         if block.title in self.terminals:
             self.terminals.pop(block.title).stop()
         state, log = self.folder / ".shell", self.folder / f".{block.title.replace(' ', '-').lower()}.log"
-        script = f"[ -f '{state}' ] && . '{state}'\n{self._spelled(block.text)}"
+        script = f"[ -f '{state}' ] && . '{state}'\n{self.spelled(block.text)}"
         with log.open("wb") as output:
             process = subprocess.Popen(
                 ["bash", "-eu", "-c", script],
@@ -125,7 +126,7 @@ class Reader:
         self.terminals[block.title] = Terminal(process=process, log=log)
 
     def _compare(self, block: CodeBlock) -> None:
-        expected = self._spelled(block.text)
+        expected = self.spelled(block.text)
         last = self._last
         if last is not None and last.title in self.terminals:
             terminal = self.terminals[last.title]
@@ -146,8 +147,16 @@ class Reader:
             assert time.monotonic() < give_up_s, f"printed at last:\n{self._printed}"
             self._printed = self.type(block.text)
 
-    def _spelled(self, text: str) -> str:
-        return text.replace(PORT, str(self.port))
+    @property
+    def port(self) -> int:
+        """That of the API."""
+        return self.ports[0]
+
+    def spelled(self, text: str) -> str:
+        """The text with the ports of this reader."""
+        for named, own in zip(PORTS, self.ports, strict=True):
+            text = text.replace(named, str(own))
+        return text
 
     def _last_words(self) -> str:
         return "".join(f"\n{name}:\n{one.shown()[-_LAST_WORDS:]}" for name, one in self.terminals.items())

@@ -138,14 +138,19 @@ async def api_session(scope: ApiScope) -> AsyncIterator[ApiSession]:
         await session.aclose()
 
 
-def ask_api(scope: ApiScope, work: Callable[[ApiSession], Awaitable[Result]]) -> Result:
-    """Run a command's work with a session; Ctrl-C ends it early."""
+def ask_api(
+    scope: ApiScope,
+    work: Callable[[ApiSession], Awaitable[Result]],
+    *,
+    doing: str | None = "waiting for the API",
+) -> Result:
+    """Run a command's work with a session; Ctrl-C ends it early. Work that tells itself has no `doing`."""
 
     async def run() -> Result:
         async with api_session(scope) as session:
             return await work(session)
 
-    return cast(Result, run_until_done(run(), doing="waiting for the API"))
+    return cast(Result, run_until_done(run(), doing=doing))
 
 
 def _address(settings: Settings) -> tuple[str, str, str | None]:

@@ -28,7 +28,7 @@ def begin_action(
         action: BulkActionDocument = await api.post(*path, body=body)
         return action if detach else await _follow(api, action, quiet=as_json)
 
-    action: BulkActionDocument | None = ask_api(scope, work)
+    action: BulkActionDocument | None = ask_api(scope, work, doing=None)
     if action is None:
         typer.echo("stopped looking; the servers go on with it, see `weir dlq task list`", err=True)
         raise typer.Exit(130)

@@ -172,7 +172,9 @@ def pop(
     body = {"queue": queue, "limit": limit, "wait_ms": 0 if wait is None else duration_ms(wait)}
     if lease is not None:
         body["lease_ms"] = duration_ms(lease)
-    messages = ask_api(scope, lambda api: api.post("pop", body=body))["messages"]
+    messages = ask_api(scope, lambda api: api.post("pop", body=body), doing="waiting for messages")[
+        "messages"
+    ]
     lines = (f"{one['id']} {one['lease']} attempt {one['attempt']}: {_text(one)}" for one in messages)
     print_result(messages, "\n".join(lines), as_json=as_json)
 
