@@ -52,7 +52,7 @@ def test_the_reason_stands_beside_the_number_of_its_moment(capsys: pytest.Captur
     cells = printed(ALERT_COLUMNS, ALERT, capsys)
     assert cells == [
         "firing", "orders wait", "orders", "1 min 1 s", "3 min 10 s",
-        "age of the oldest message was 1 min 1 s on 2025-11-17 00:00:00: 480 are ready and none runs",
+        "age of the oldest message 1 min 1 s on 2025-11-17 00:00:00: 480 are ready and none runs",
         ALERT["id"],
     ]  # fmt: skip
 

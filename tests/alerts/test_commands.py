@@ -87,7 +87,7 @@ def test_a_rule_is_created_changed_by_its_name_and_deleted(weir: Weir) -> None:
     assert (changed["threshold"], changed["queue"], changed["enabled"]) == (7, None, False)
     assert (changed["metric"], changed["window_ms"]) == ("backlog", 90_000)
     assert document(weir("alert-rule", "show", rule_id, "--json"))["threshold"] == 7
-    assert "backlog > 7 for 1 min 30 s" in weir("alert-rule", "list").stdout
+    assert "backlog over 7 messages for 1 min 30 s" in weir("alert-rule", "list").stdout
     assert weir("alert-rule", "delete", "deep").exit_code == 0
     assert document(weir("alert-rule", "list", "--json")) == []
     refused = weir("alert-rule", "create", "x", "backlog", "gt", "5", "--queue", "nowhere").exception

@@ -46,9 +46,26 @@ async def queue_one(database: Database, environment: EnvironmentRef, *, status: 
 @pytest.mark.parametrize(
     ("metric", "threshold", "status", "text"),
     [
-        ("operation_age", 120_000, "pending", "`operation_age` is 3 min 20 s; the rule says > 2 min"),
-        ("operation_backlog", 1, "processing", "`operation_backlog` is 2; the rule says > 1"),
-        ("failed_operations", 1, "failed", "`failed_operations` is 2; the rule says > 1"),
+        (
+            "operation_age",
+            120_000,
+            "pending",
+            "age of the oldest operation is 3 min 20 s;"
+            " the rule says age of the oldest operation over 2 min for 5 minutes",
+        ),
+        (
+            "operation_backlog",
+            1,
+            "processing",
+            "operation backlog is 2 operations;"
+            " the rule says operation backlog over 1 operation for 5 minutes",
+        ),
+        (
+            "failed_operations",
+            1,
+            "failed",
+            "failed operations: 2 operations; the rule says failed operations over 1 operation in 5 minutes",
+        ),
     ],
 )
 async def test_a_rule_about_operations_fires_without_telemetry_and_resolves_when_they_are_done(

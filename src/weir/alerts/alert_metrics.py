@@ -160,6 +160,12 @@ _COUNTED = frozenset({Metric.DEAD_LETTERS, Metric.EXPIRIES, Metric.FAILED_OPERAT
 _COMPARISONS = {">": "over", ">=": "at least", "<": "under", "<=": "at most"}
 
 
+def value_words(metric: Metric, value: float | None) -> str:
+    """A value of the metric as a sentence: `p95 wait is 42.6 s`, `deaths: 480 messages`."""
+    joint = ":" if metric in _COUNTED else " is"
+    return f"{CATALOGUE[metric].words}{joint} {spell_value(metric, value)}"
+
+
 def condition_words(metric: Metric, operator: str, threshold: float, window_ms: int) -> str:
     """A rule's condition for people: `p95 wait over 30 s for 1 minute`."""
     limit = f"{_COMPARISONS[operator]} {spell_value(metric, threshold)}"

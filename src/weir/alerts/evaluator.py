@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import structlog
 
-from weir.alerts.alert_metrics import CATALOGUE, Metric, spell_value
+from weir.alerts.alert_metrics import Metric, value_words
 from weir.alerts.causes import explain_window
 from weir.alerts.evaluation import AlertChange, Key, StoredMemory, evaluate
 from weir.alerts.evaluation_writer import EvaluationOutcome, EvaluationWriter, load_memories
@@ -175,8 +175,7 @@ def _silent(
 def _without_situation(change: AlertChange) -> Verdict:
     """The verdict for a rule that is not about the state of a queue, and for one without evidence."""
     draft = change.rule.draft
-    now = spell_value(draft.metric, change.observation.value)
-    text = f"{CATALOGUE[draft.metric].words} is {now}; the rule says {draft.condition}"
+    text = f"{value_words(draft.metric, change.observation.value)}; the rule says {draft.condition}"
     if draft.metric is Metric.METRICS_DRIFT:
         wrong = amount(round(change.observation.value or 0), "count")
         text = (

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from weir.alerts.alert_metrics import CATALOGUE, Metric, condition_words, spell_value
+from weir.alerts.alert_metrics import Metric, condition_words, value_words
 from weir.alerts.notifications import NotificationKind
 from weir.model.wording import amount, duration, moment
 
@@ -120,7 +120,7 @@ def _line(document: Document, alert: Mapping[str, Any]) -> str:
         return one_line(f"{where}recovered{_end(alert)} ({_condition(document['rule'])})")
     why = alert["verdict"].get("summary") or alert["cause"]
     metric = Metric(document["rule"]["metric"])
-    return one_line(f"{where}{CATALOGUE[metric].words} is {spell_value(metric, alert['value'])} ({why})")
+    return one_line(f"{where}{value_words(metric, alert['value'])} ({why})")
 
 
 def _end(alert: Mapping[str, Any]) -> str:

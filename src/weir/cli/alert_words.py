@@ -20,7 +20,7 @@ def _now(alert: Document) -> str:
 def _reason(alert: Document) -> str:
     """The reason is that of the moment of firing, and so is the number in it."""
     at = shown_time(alert["fired_at_ms"])
-    return f"{alert['metric_words']} was {alert['fired_value_text']} on {at}: {alert['summary']}"
+    return f"{alert['metric_words']} {alert['fired_value_text']} on {at}: {alert['summary']}"
 
 
 ALERT_COLUMNS: Columns = {
