@@ -78,7 +78,9 @@ class PackedLives:
 
 def find_lives(records: pa.BinaryArray, counts: NDArray[np.uint32]) -> PackedLives:
     """Find the records of entries that hold so many lives each."""
-    offsets = np.frombuffer(records.buffers()[1], np.int32)[records.offset : records.offset + len(records) + 1]
+    offsets = np.frombuffer(records.buffers()[1], np.int32)[
+        records.offset : records.offset + len(records) + 1
+    ]
     raw = np.frombuffer(records.buffers()[2] or b"", np.uint8)
     begins, lengths = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
     wanted = counts.astype(np.int64)
@@ -91,7 +93,11 @@ def find_lives(records: pa.BinaryArray, counts: NDArray[np.uint32]) -> PackedLiv
     broken[found.entries[~_sound(raw, found)]] = True
     kept = ~broken[found.entries]
     return PackedLives(
-        raw=raw, entries=found.entries[kept], starts=found.starts[kept], sizes=found.sizes[kept], broken=broken
+        raw=raw,
+        entries=found.entries[kept],
+        starts=found.starts[kept],
+        sizes=found.sizes[kept],
+        broken=broken,
     )
 
 
@@ -102,7 +108,9 @@ def _located(raw: NDArray[np.uint8], begins: Numbers, counts: Numbers) -> Packed
     (sizes,) = _fields(">I2", raw, begins[entries] + 2 * within)
     before = np.cumsum(sizes) - sizes
     starts = begins[entries] + 2 * counts[entries] + before - before[firsts[entries]]
-    return PackedLives(raw=raw, entries=entries, starts=starts, sizes=sizes, broken=np.zeros(len(counts), bool))
+    return PackedLives(
+        raw=raw, entries=entries, starts=starts, sizes=sizes, broken=np.zeros(len(counts), bool)
+    )
 
 
 def _sound(raw: NDArray[np.uint8], found: PackedLives) -> NDArray[np.bool_]:
@@ -114,7 +122,8 @@ def _sound(raw: NDArray[np.uint8], found: PackedLives) -> NDArray[np.bool_]:
         starts, sizes = found.starts[mine], found.sizes[mine]
         if form == lives.FULL:
             good[mine] = [
-                _has_size(raw, start, size) for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
+                _has_size(raw, start, size)
+                for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
             ]
         else:
             tail = _FREED if form == lives.FREED else 0
