@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-
-import numpy as np
 from uuid import UUID
 
+import numpy as np
 import pytest
 
 from support.history import Moment, land_gap, land_lags, land_moments, land_worker
