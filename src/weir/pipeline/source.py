@@ -30,7 +30,7 @@ from weir.pipeline.planning import READ_TASK_EVENTS, Bounds, fallback_offset, ne
 from weir.pipeline.worker_exit import leave_if_abandoned
 from weir.pipeline.worker_gc import freeze_imports, without_collector
 from weir.telemetry.entries import Entries
-from weir.telemetry.store import StreamGap, StreamStore, Tail
+from weir.telemetry.store import CHUNK, StreamGap, StreamStore, Tail
 from weir.telemetry.stream_ids import StreamId, parse_id
 from weir.telemetry.streams import EVENT_LAYOUT, stream_key
 from weir.warehouse.connection import ClickHouseConnection
@@ -39,6 +39,8 @@ from weir.warehouse.ingest import read_landed_positions
 _log = structlog.get_logger(__name__)
 
 FORMAT = "weir-streams"
+PACKED_CHUNK = 500
+"""Entries per read of metrics whose entries hold many records: with 15 kB each, Redis answers 7.5 MB."""
 PLAN = "plan"
 """The name of the note in Redis that mirrors the newest batch in Spark's journal (0011)."""
 
@@ -199,7 +201,8 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> Iterator[tuple[IdRange, Entries | StreamGap]]:
         for piece in read_task.ranges:
             key = stream_key(piece.metric, piece.shard)
-            for content in store.read(key, after=piece.after, until=piece.until):
+            chunk = PACKED_CHUNK if self._options.definitions[piece.metric].holds_lives else CHUNK
+            for content in store.read(key, after=piece.after, until=piece.until, chunk=chunk):
                 if isinstance(content, StreamGap):
                     # The next owner may have landed and trimmed what is missing here.
                     self._require_lease(store)
