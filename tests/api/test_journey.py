@@ -21,6 +21,7 @@ from weir.broker.observed import Observed, PrometheusObserver
 from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
 from weir.exchange.attempt import CoalescingPusher
+from weir.exchange.resume import ResumingPusher
 from weir.exchange.service import OperationService
 
 from .harness import Tenant
@@ -48,7 +49,9 @@ async def operations(database: Database, broker: Broker) -> OperationService:
 @pytest.fixture
 def services(services: Services, operations: OperationService) -> Services:
     """Composed as a process is; tokens are known for a while, as they are there."""
-    pusher = operations.counted(operations.front(CoalescingPusher(operations.attempt)))
+    front = operations.front(CoalescingPusher(operations.attempt))
+    resuming = ResumingPusher(front, broker=services.broker, intake=operations.intake)
+    pusher = operations.counted(resuming)
     assert services.tokens is not None
     authenticator = CachedAuthenticator(services.tokens, fresh_s=60)
     return replace(services, pusher=pusher, operations=operations, authenticator=authenticator)
