@@ -22,6 +22,7 @@ from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
 from weir.exchange.attempt import CoalescingPusher
 from weir.exchange.lineage import LineagePusher
+from weir.exchange.resume import ResumingPusher
 from weir.exchange.service import OperationService
 from weir.lineage.children import PostgresChildren
 from weir.model.clock import SystemClock
@@ -51,7 +52,9 @@ async def operations(database: Database, broker: Broker) -> OperationService:
 @pytest.fixture
 def services(services: Services, operations: OperationService, database: Database) -> Services:
     """Composed as a process is; tokens are known for a while, as they are there."""
-    counted = operations.counted(operations.front(CoalescingPusher(operations.attempt)))
+    front = operations.front(CoalescingPusher(operations.attempt))
+    resuming = ResumingPusher(front, broker=services.broker, intake=operations.intake)
+    counted = operations.counted(resuming)
     pusher = LineagePusher(counted, PostgresChildren(database), clock=SystemClock())
     assert services.tokens is not None
     authenticator = CachedAuthenticator(services.tokens, fresh_s=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -56,8 +57,8 @@ async def test_users_come_back_after_a_restart_and_end_with_their_tokens(
     await client.execute_command("ACL", "SETUSER", "weir-direct-foreign", "on")
     await keeper.round()
     assert [await users.exists(one.id) for one in (lasting, ending)] == [True, True]
-    server.kill()
-    server.start()
+    await asyncio.to_thread(server.kill)
+    await asyncio.to_thread(server.start)
     assert not await users.exists(lasting.id)
     clock.advance(1_000)
     await keeper.round()

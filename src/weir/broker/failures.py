@@ -59,7 +59,8 @@ def is_passing(error: Exception) -> bool:
 def translate(error: Exception) -> WeirError:
     """The error of the tree for an exception of the driver."""
     if isinstance(error, _REFUSED):
-        return Misconfigured(f"Redis refused the credentials: {error}; check the Redis URL")
+        forbidden = {"forbidden": True} if isinstance(error, exceptions.NoPermissionError) else {}
+        return Misconfigured(f"Redis refused the credentials: {error}; check the Redis URL", **forbidden)
     # An error inside a script is quoted in the middle of a longer text.
     found = _ANY_WORD.search(str(error))
     word = "OOM" if isinstance(error, exceptions.OutOfMemoryError) else found[0] if found else ""

@@ -2,26 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from weir.client.encoding import encode
+from weir.client.errors import ApiError
+from weir.client.options import ClientOptions
+from weir.client.retry import pause_s
 from weir.client.sharing import MAX_SHARED_BYTES
 from weir.client.telemetry import Telemetry
 from weir.client.transport import Transport
-from weir.client.values import OutgoingMessage, PushResult
+from weir.client.values import MadeKey, OutgoingMessage, PushResult
+from weir.errors import QueueFull
+from weir.model.ids import new_id
 from weir.model.limits import MAX_BATCH
 from weir.model.message import headers_fit
 from weir.model.parents import chained_headers
 
 NO_TRACE: Mapping[str, str] = {}
+_ANSWERED = (QueueFull.code,)
+"""Refusals that are answers of the broker, and not trouble on the way there."""
+
+
+class ListNames:
+    """Names the list requests of one client, so that the server knows one that is sent again.
+
+    A name costs the server less than a key for each message. The requests of a slot are numbered, and each
+    slot carries one at a time. A slot whose request had no answer is never used again.
+    """
+
+    def __init__(self) -> None:
+        # Threads take and give back by `pop`, `append` and `next` alone, which are atomic.
+        self._process = new_id()
+        self._pid = os.getpid()
+        self._free: list[tuple[str, int]] = []
+        self._slots = itertools.count(1)
+
+    def take(self) -> tuple[str, int]:
+        """A slot that no other request uses meanwhile, and the number of this request in it."""
+        if self._pid != os.getpid():
+            # A fork: the parent goes on with these.
+            self._pid, self._process, self._free = os.getpid(), new_id(), []
+        try:
+            slot, number = self._free.pop()
+        except IndexError:
+            return f"{self._process}/{next(self._slots)}", 1
+        return slot, number + 1
+
+    def give_back(self, name: tuple[str, int]) -> None:
+        """The request was answered."""
+        self._free.append(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Batch:
     messages: Sequence[OutgoingMessage]
-    body: bytes
+    items: bytes
+    """The items of the request, encoded."""
+    is_named: bool
+    """Whether the request has a name, and its items have no made keys."""
+    first_id: str
 
     @property
     def queue(self) -> str | None:
@@ -29,16 +72,28 @@ class _Batch:
         queues = {message.queue for message in self.messages}
         return queues.pop() if len(queues) == 1 else None
 
+    def body(self, name: tuple[str, int] | None) -> bytes:
+        if name is None:
+            return b'{"items":%b}' % self.items
+        call = {"slot": name[0], "number": name[1], "first_id": self.first_id}
+        return b'{"items":%b,"call":%b}' % (self.items, encode(call))
+
 
 class BulkPush:
     """One `push_many`. Its requests go one after the other: messages with the same key keep their order."""
 
     def __init__(
-        self, messages: Sequence[OutgoingMessage], *, retry_window_ms: int, telemetry: Telemetry
+        self,
+        messages: Sequence[OutgoingMessage],
+        *,
+        options: ClientOptions,
+        telemetry: Telemetry,
+        names: ListNames | None = None,
     ) -> None:
-        self._retry_window_ms = retry_window_ms
+        self._options = options
         self._chained = chained_headers()
         self._telemetry = telemetry
+        self._names = names
         self._batches = self._cut(messages)
         self._next: _Batch | Exception | None = None
         self._answers: list[dict[str, Any]] = []
@@ -57,10 +112,36 @@ class BulkPush:
 
     async def _send_batch(self, transport: Transport, batch: _Batch) -> dict[str, Any]:
         with self._telemetry.operation("send", queue=batch.queue, messages=len(batch.messages)) as trace:
-            body = self._body(batch.messages, trace) if trace else batch.body
-            return await transport.send(
-                "POST", "/api/v1/push", content=lambda: body, meanwhile=self._use_the_wait
-            )
+            if trace:
+                batch = self._encoded(batch.messages, trace)
+            if not batch.is_named or self._names is None:
+                return await self._ask(transport, batch.body(None))
+            return await self._send_named(transport, batch, self._names)
+
+    async def _send_named(self, transport: Transport, batch: _Batch, names: ListNames) -> dict[str, Any]:
+        """Send a batch under a name, and under another one after a refusal, which the name remembers."""
+        attempt = 1
+        while True:
+            name = names.take()
+            try:
+                answer = await self._ask(transport, batch.body(name), final=_ANSWERED)
+            except ApiError as error:
+                if error.code not in _ANSWERED:
+                    raise
+                names.give_back(name)
+                if attempt == self._options.retry_attempts:
+                    raise
+                asked_s = None if error.retry_after is None else error.retry_after.total_seconds()
+            else:
+                names.give_back(name)
+                return answer
+            await transport.sleep(pause_s(attempt, self._options, asked_s=asked_s))
+            attempt += 1
+
+    async def _ask(self, transport: Transport, body: bytes, *, final: Collection[str] = ()) -> dict[str, Any]:
+        return await transport.send(
+            "POST", "/api/v1/push", content=lambda: body, meanwhile=self._use_the_wait, final=final
+        )
 
     def _use_the_wait(self) -> None:
         self._read_answers()
@@ -95,18 +176,29 @@ class BulkPush:
 
     def _batch(self, messages: Sequence[OutgoingMessage]) -> _Batch:
         """As many of the messages, from the front, as fit: all of them, half of them, and so on."""
-        body = self._body(messages, NO_TRACE)
-        while len(body) > MAX_SHARED_BYTES and len(messages) > 1:
+        batch = self._encoded(messages, NO_TRACE)
+        while len(batch.items) > MAX_SHARED_BYTES and len(messages) > 1:
             messages = messages[: len(messages) // 2]
-            body = self._body(messages, NO_TRACE)
-        return _Batch(messages=messages, body=body)
+            batch = self._encoded(messages, NO_TRACE)
+        return batch
 
-    def _body(self, messages: Sequence[OutgoingMessage], trace: Mapping[str, str]) -> bytes:
-        return encode({"items": [self._item(message, trace) for message in messages]})
+    def _encoded(self, messages: Sequence[OutgoingMessage], trace: Mapping[str, str]) -> _Batch:
+        is_named = self._names is not None and _can_be_named(messages)
+        window_ms = self._options.retry_window_ms
+        items = [
+            with_origin(message, trace=trace, chained=self._chained).document(retry_window_ms=window_ms, keyed=not is_named)
+            for message in messages
+        ]
+        first_id = messages[0].idempotency_key if is_named else ""
+        return _Batch(messages=messages, items=encode(items), is_named=is_named, first_id=first_id)
 
-    def _item(self, message: OutgoingMessage, trace: Mapping[str, str]) -> dict[str, Any]:
-        sent = with_origin(message, trace=trace, chained=self._chained)
-        return sent.document(retry_window_ms=self._retry_window_ms)
+
+def _can_be_named(messages: Sequence[OutgoingMessage]) -> bool:
+    """Whether one name can stand for the keys of all messages: they were made, and are for one queue."""
+    queue = messages[0].queue
+    return len(messages) > 1 and all(
+        message.queue == queue and message.idempotency_key.__class__ is MadeKey for message in messages
+    )
 
 
 def with_origin(

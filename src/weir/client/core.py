@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import quote
 
 from weir.client.base_url import ClientUrls
-from weir.client.bulk import BulkPush, with_origin
+from weir.client.bulk import BulkPush, ListNames, with_origin
 from weir.client.encoding import encode
 from weir.client.errors import ApiError, OperationFailed, OperationTimeout
 from weir.client.http1 import MAX_ANSWER_BYTES, Connections
@@ -123,6 +123,7 @@ class AsyncWeir:
             member="acknowledgments",
             alone_path="/api/v1/ack",
         )
+        self._names = ListNames()
         self.telemetry = reporter(telemetry)
         self._direct = None if urls.redis is None else self._open_direct(urls.redis)
 
@@ -223,7 +224,7 @@ class AsyncWeir:
                 sent = [with_origin(one, trace=trace, chained=chained) for one in messages]
                 results = await self._direct.pushes.push_many(sent)
         else:
-            bulk = BulkPush(messages, retry_window_ms=self.options.retry_window_ms, telemetry=self.telemetry)
+            bulk = BulkPush(messages, options=self.options, telemetry=self.telemetry, names=self._names)
             results = await bulk.send(self._transport)
         if self.options.queued_operation_behavior == "poll":
             return await self._wait_for_queued(messages, results)

@@ -10,8 +10,6 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from redis.exceptions import NoPermissionError
-
 from weir.broker.blocking import BlockingBroker
 from weir.broker.call_slots import CallSlots
 from weir.broker.redis import RedisBroker
@@ -170,7 +168,7 @@ async def _check_epoch(broker: RedisBroker, options: DirectOptions) -> None:
         found = await broker.epoch()
     except Misconfigured as error:
         # A user of a Redis before 7 cannot be given this key to read.
-        if isinstance(error.__cause__, NoPermissionError):
+        if error.extra.get("forbidden"):
             return
         raise
     if found != options.epoch:

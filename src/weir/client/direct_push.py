@@ -137,8 +137,7 @@ class DirectPushes:
         return [next(decided) if isinstance(answer, Undecided) else answer for answer in answers]
 
     async def _push_through_api(self, messages: Sequence[OutgoingMessage]) -> list[PushResult]:
-        window_ms = self._options.retry_window_ms
-        return await BulkPush(messages, retry_window_ms=window_ms, telemetry=Silent()).send(self._transport)
+        return await BulkPush(messages, options=self._options, telemetry=Silent()).send(self._transport)
 
 
 async def put(opened: OpenedRedis, queue: QueueRef, parcels: Sequence[Parcel]) -> list[Answer]:

@@ -38,9 +38,12 @@ class ResumedMessage(OutgoingMessage):
 
     call: Mapping[str, Any]
 
-    def document(self, *, retry_window_ms: int = DEFAULTS.retry_window_ms) -> dict[str, Any]:
+    def document(
+        self, *, retry_window_ms: int = DEFAULTS.retry_window_ms, keyed: bool = True
+    ) -> dict[str, Any]:
         """The item of a push request."""
-        return {**OutgoingMessage.document(self, retry_window_ms=retry_window_ms), "call": self.call}
+        item = OutgoingMessage.document(self, retry_window_ms=retry_window_ms, keyed=keyed)
+        return {**item, "call": self.call}
 
 
 def pack_message(message: OutgoingMessage, options: DirectOptions) -> Parcel:

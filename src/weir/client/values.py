@@ -56,11 +56,15 @@ class OutgoingMessage:
     ttl: Duration | None = None
     idempotency_key: str = field(default_factory=make_key)
 
-    def document(self, *, retry_window_ms: int = DEFAULTS.retry_window_ms) -> dict[str, Any]:
-        """The item of a push request."""
-        item: dict[str, Any] = {"queue": self.queue, "idempotency_key": self.idempotency_key}
-        if isinstance(self.idempotency_key, MadeKey):
-            item["idempotency_window_ms"] = retry_window_ms
+    def document(
+        self, *, retry_window_ms: int = DEFAULTS.retry_window_ms, keyed: bool = True
+    ) -> dict[str, Any]:
+        """The item of a push request, without its key if that is not `keyed`."""
+        item: dict[str, Any] = {"queue": self.queue}
+        if keyed:
+            item["idempotency_key"] = self.idempotency_key
+            if isinstance(self.idempotency_key, MadeKey):
+                item["idempotency_window_ms"] = retry_window_ms
         if isinstance(self.payload, bytes | bytearray | memoryview):
             item["payload_base64"] = base64.b64encode(self.payload).decode()
         else:

@@ -13,19 +13,21 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from weir.admission.admission import Admission
 from weir.admission.decide import Decision
 from weir.admission.kinds import OperationType
-from weir.broker.broker import Broker, NamedCall
-from weir.errors import Overloaded, WeirError
-from weir.exchange.attempt import Answers, Held, push_answer
+from weir.broker.broker import Broker, CallAnswer, NamedCall
+from weir.errors import BrokerUnavailable, Overloaded, WeirError
+from weir.exchange.attempt import Answers, Held, told_answer
 from weir.exchange.metrics import AnswerTally
 from weir.exchange.seam import PushAnswer, Pusher, PushItem, Queued, Refused
 from weir.model.asyncio_tasks import all_of
+from weir.model.durations import DAY_MS
 from weir.model.holders import HOLDER, Holder
 from weir.model.ids import OperationId
-from weir.model.message import Enqueued
+from weir.model.message import NewMessage
 from weir.model.names import QueueRef
 from weir.operations.estimate import UNKNOWN, Rate
 from weir.operations.gates import BROKER_ANSWER_S, Reach
@@ -37,6 +39,9 @@ Place = tuple[QueueRef, Reason, NamedCall | None]
 """Messages that may share a batch of operations."""
 Partition = list[tuple[int, PushItem, int]]
 """Messages on their way: place in the request, the item, place in a call of unknown outcome."""
+NAMED_WINDOW_MS = DAY_MS
+"""How long a message of a named call that was queued is known by its key: producers repeat it for minutes."""
+_UNKNOWN = BrokerUnavailable("the broker did not answer in time; try again", retry_after_s=1)
 REFUSALS_PER_S = 300
 """How many refusals a second a process wants to give; with more, callers are asked to stay away longer."""
 
@@ -79,12 +84,31 @@ class Intake:
 
     async def queue(self, items: Sequence[PushItem]) -> list[PushAnswer]:
         """Queue everything, because this process is busy."""
+        answers: Answers = {}
+        if (call := items[0].named) is not None:
+            # Its producer may have tried before, and got no answer.
+            told = await self._ask(items[0].queue, call)
+            if told is None:
+                reason = Reason.BROKER_UNAVAILABLE
+                held: list[PushAnswer] = [
+                    Held(error=_UNKNOWN, reason=reason, call=call, place=at) for at in range(len(items))
+                ]
+                return await self.keep(items, held)
+            _take_settled(told, list(enumerate(items)), answers)
         groups: dict[Place, Partition] = defaultdict(list)
         for at, item in enumerate(items):
-            groups[item.queue, Reason.SYSTEM_BUSY, None].append((at, item, 0))
-        answers: Answers = {}
+            if at not in answers:
+                groups[item.queue, Reason.SYSTEM_BUSY, None].append((at, item, 0))
         await self._queue_groups(groups, answers)
         return [answers[at] for at in range(len(items))]
+
+    async def _ask(self, queue: QueueRef, call: NamedCall) -> list[CallAnswer] | None:
+        """What a call did; it does nothing from now on. None if the broker does not tell."""
+        try:
+            async with asyncio.timeout(BROKER_ANSWER_S):
+                return await self._broker.settle_call(queue, call)
+        except (WeirError, TimeoutError):
+            return None
 
     async def keep(self, items: Sequence[PushItem], attempted: Sequence[PushAnswer]) -> list[PushAnswer]:
         """Queue what a direct attempt held; other answers stay as they are."""
@@ -130,21 +154,18 @@ class Intake:
     ) -> None:
         """Messages that could not be queued, after a direct attempt of unknown outcome: by now the broker may
         say what it did. What it did not put in, it never will."""
-        try:
-            async with asyncio.timeout(BROKER_ANSWER_S):
-                told = await self._broker.settle_call(queue, call)
-        except (WeirError, TimeoutError):
+        told = await self._ask(queue, call)
+        if told is None:
             return
         for at, item, place in refused:
             if place < len(told) and told[place].settled:
-                message_id = told[place].first_id or item.message.id
-                answers[at] = push_answer(queue, Enqueued(outcome=told[place].outcome, message_id=message_id))
+                answers[at] = told_answer(item, told[place])
 
     def _operation(
         self, queue: QueueRef, key: str | None, part: Partition, call: NamedCall | None
     ) -> NewOperation:
         push = Push(
-            messages=tuple(item.message for _, item, _ in part),
+            messages=tuple(_for_later(item, at) for at, item, _ in part),
             call=call,
             places=tuple(place for _, _, place in part) if call else (),
         )
@@ -258,6 +279,24 @@ class RecentCount:
         self._value = self._value * math.exp(self._at - now) + times
         self._at = now
         return self._value
+
+
+def _take_settled(
+    told: Sequence[CallAnswer], items: Sequence[tuple[int, PushItem]], answers: Answers
+) -> None:
+    """Answer for messages that a call has put in, by their places in it."""
+    for place, item in items:
+        if place < len(told) and told[place].settled:
+            answers[place] = told_answer(item, told[place])
+
+
+def _for_later(item: PushItem, at: int) -> NewMessage:
+    """The message as an operation puts it in. One of a named call may be queued twice, so it gets a key."""
+    message, call = item.message, item.named
+    if call is None or message.idempotency_key is not None:
+        return message
+    key = f"{call.slot}/{call.id}/{at}"
+    return replace(message, idempotency_key=key, idempotency_window_ms=NAMED_WINDOW_MS)
 
 
 def _calls(items: Sequence[PushItem]) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from weir.broker.broker import Broker, NamedCall
+from weir.broker.broker import Broker, CallAnswer, GateRule, NamedCall
 from weir.broker.call_slots import CallSlots
 from weir.errors import BrokerUnavailable, InvalidInput, KeyReused, Unavailable, WeirError
 from weir.exchange.seam import (
@@ -67,7 +67,7 @@ class DirectPusher:
     async def push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
         first = items[0].queue
         if all(item.queue is first for item in items):
-            return await self.push_to(first, [item.message for item in items])
+            return await self.push_to(first, [item.message for item in items], named=items[0].named)
         groups: dict[QueueRef, list[int]] = {}
         for at, item in enumerate(items):
             groups.setdefault(item.queue, []).append(at)
@@ -81,9 +81,11 @@ class DirectPusher:
         done = await self.push_to(queue, [items[at].message for at in group])
         answers.update(zip(group, done, strict=True))
 
-    async def push_to(self, queue: QueueRef, messages: list[NewMessage]) -> list[PushAnswer]:
+    async def push_to(
+        self, queue: QueueRef, messages: list[NewMessage], *, named: NamedCall | None = None
+    ) -> list[PushAnswer]:
         try:
-            enqueued = await self._broker.enqueue(queue, messages)
+            enqueued = await self._broker.enqueue(queue, messages, entry=named or GateRule.OBEY)
         except WeirError as error:
             return [Refused(error=error)] * len(messages)
         return [push_answer(queue, one) for one in enqueued]
@@ -103,21 +105,27 @@ class DirectAttempt(DirectPusher):
         self._calls = calls
         self._timeout_s = timeout_s
 
-    async def push_to(self, queue: QueueRef, messages: list[NewMessage]) -> list[PushAnswer]:
+    async def push_to(
+        self, queue: QueueRef, messages: list[NewMessage], *, named: NamedCall | None = None
+    ) -> list[PushAnswer]:
         shard = self._reach.shard(queue)
         if shard in self._reach.lost:
-            return [_UNREACHED] * len(messages)
-        call = self._calls.take()
+            return _unreached(len(messages), named)
+        call = named or self._calls.take()
         try:
             enqueued = await self._enqueue(queue, messages, call)
         except WeirError as error:
             if is_unknown(error):
                 self._reach.lose(shard)
                 return [_unknown(error, call, place) for place in range(len(messages))]
-            self._calls.give_back(call)
+            self._end(call, named)
             return [Refused(error=error)] * len(messages)
-        self._calls.give_back(call)
+        self._end(call, named)
         return [_GATED if one.outcome is Enqueue.GATED else push_answer(queue, one) for one in enqueued]
+
+    def _end(self, call: NamedCall, named: NamedCall | None) -> None:
+        if named is None:
+            self._calls.give_back(call)
 
     async def _enqueue(self, queue: QueueRef, messages: list[NewMessage], call: NamedCall) -> list[Enqueued]:
         try:
@@ -135,6 +143,13 @@ _UNREACHED = Held(
     error=BrokerUnavailable("the broker is out of reach; try again", retry_after_s=1),
     reason=Reason.BROKER_UNAVAILABLE,
 )
+
+
+def _unreached(count: int, named: NamedCall | None) -> list[PushAnswer]:
+    """Nothing was tried, unless the producer tries for the second time what it named."""
+    if named is None:
+        return [_UNREACHED] * count
+    return [_unknown(_UNREACHED.error, named, place) for place in range(count)]
 
 
 def _unknown(error: WeirError, call: NamedCall, place: int) -> Held:
@@ -155,6 +170,13 @@ def push_answer(queue: QueueRef, enqueued: Enqueued) -> PushAnswer:
         case Enqueue.GATED:
             text = f"operations of `{queue.queue}` are queued ahead of this one; try again"
             return Refused(error=Unavailable(text, retry_after_s=1))
+
+
+def told_answer(item: PushItem, told: CallAnswer) -> PushAnswer:
+    """What a named call did with one message, once the broker told."""
+    return push_answer(
+        item.queue, Enqueued(outcome=told.outcome, message_id=told.first_id or item.message.id)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +271,9 @@ class CoalescingPusher:
         )
 
     async def push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
+        if items[0].named is not None:
+            # Its name is for these messages alone.
+            return await self._inner.push(items)
         answers = await self._coalescer.submit(items)
         spoiled = [at for at, answer in enumerate(answers) if _spoiled(answer)]
         if not spoiled:

@@ -15,9 +15,8 @@ from dataclasses import replace
 from weir.broker.broker import Broker, CallAnswer, NamedCall
 from weir.errors import BrokerUnavailable, WeirError
 from weir.exchange.admit import Intake
-from weir.exchange.attempt import Answers, Held, push_answer
+from weir.exchange.attempt import Answers, Held, told_answer
 from weir.exchange.seam import PushAnswer, Pusher, PushItem
-from weir.model.message import Enqueued
 from weir.model.names import QueueRef
 from weir.operations.gates import BROKER_ANSWER_S
 from weir.operations.model import Reason
@@ -59,8 +58,7 @@ class ResumingPusher:
         for at, item in items:
             place = item.resumes.place if item.resumes else 0
             if place < len(told) and told[place].settled:
-                message_id = told[place].first_id or item.message.id
-                answers[at] = push_answer(queue, Enqueued(outcome=told[place].outcome, message_id=message_id))
+                answers[at] = told_answer(item, told[place])
         return answers
 
     async def _ask(self, queue: QueueRef, call: NamedCall) -> list[CallAnswer] | WeirError:

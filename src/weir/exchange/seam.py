@@ -33,6 +33,8 @@ class PushItem:
     queue: QueueRef
     message: NewMessage
     resumes: ResumedCall | None = None
+    named: NamedCall | None = None
+    """The call that its producer named. All items of its request have it, and are of one queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID
 
 from weir.admission.kinds import OperationType
 from weir.api.auth import Access, queue_ref
@@ -21,6 +22,7 @@ from weir.api.bodies import (
 from weir.api.hot import HotRequest, HotRoute, decoded
 from weir.api.wire import Reply
 from weir.broker.broker import NamedCall
+from weir.broker.layout import id_text
 from weir.control.principals import Role
 from weir.errors import InvalidInput, WeirError
 from weir.exchange.seam import PushAnswer, Pushed, PushItem, Queued, Refused, ResumedCall
@@ -31,6 +33,7 @@ from weir.model.nesting import check_depth, may_be_deep
 from weir.model.problem_documents import problem
 
 BINARY = "application/octet-stream"
+_LAST_ID = 1 << 128
 MAX_SLOT_BYTES = 64
 """Of the name of a call slot, which is an id and a number."""
 _NUMBERS = ("priority", "deliver_at_ms", "delay_ms", "ttl_ms", "idempotency_window_ms")
@@ -44,12 +47,16 @@ async def push(call: HotRequest) -> Reply:
     body, document = await call.json_body(or_form=True)
     fields = Fields(document)
     entries = fields.array("items", most=MAX_BATCH)
+    naming = _naming(access, fields)
     fields.refuse_rest()
     payloads = _payloads(body, entries, limit=call.services.limits.max_depth)
     items = [
-        _plain_item(access, entry, raw) or _item(access, Fields(entry, f"#/items/{index}"), raw)
+        _plain_item(access, entry, raw, naming, index)
+        or _item(access, Fields(entry, f"#/items/{index}"), raw, naming, index)
         for index, (entry, raw) in enumerate(zip(entries, payloads, strict=True))
     ]
+    if naming is not None and any(item.queue is not items[0].queue for item in items):
+        raise fields.wrong("call", "is for items of one queue")
     return await _answer(call, access, items, key=key, body=body, single=False)
 
 
@@ -86,7 +93,37 @@ def _payloads(body: bytes, entries: list[Any], *, limit: int) -> list[bytes | No
     return slices
 
 
-def _plain_item(access: Access, entry: dict[str, Any], raw: bytes | None) -> PushItem | None:
+@dataclass(frozen=True, slots=True)
+class _Naming:
+    """The call that a producer named for a whole request, and the ids of its messages."""
+
+    call: NamedCall
+    first_id: int
+
+    def id(self, place: int) -> MessageId:
+        """The ids follow each other, so that a repeated request has the same ones."""
+        return MessageId(id_text((self.first_id + place).to_bytes(16)))
+
+
+def _naming(access: Access, fields: Fields) -> _Naming | None:
+    if (document := fields.take("call")) is None:
+        return None
+    named = Fields(document, "#/call")
+    slot = named.required_text("slot", max_bytes=MAX_SLOT_BYTES)
+    number = named.number("number", least=1, most=MAX_COUNT)
+    first_id = UUID(check_id(named.required_text("first_id"), what="message")).int
+    if number is None:
+        raise named.wrong("number", "is missing")
+    if first_id >= _LAST_ID - MAX_BATCH:
+        raise named.wrong("first_id", "leaves no room for the ids behind it")
+    named.refuse_rest()
+    # Slots of different tokens are different slots, whatever their holders call them.
+    return _Naming(NamedCall(slot=f"{access.principal.token_id}/{slot}", id=str(number)), first_id)
+
+
+def _plain_item(
+    access: Access, entry: dict[str, Any], raw: bytes | None, naming: _Naming | None, place: int
+) -> PushItem | None:
     """The common case, a queue, a payload and perhaps keys, needs no further look."""
     queue, key, once = entry.get("queue"), entry.get("key"), entry.get("idempotency_key")
     window_ms = entry.get("idempotency_window_ms")
@@ -101,11 +138,20 @@ def _plain_item(access: Access, entry: dict[str, Any], raw: bytes | None) -> Pus
         return None
     if window_ms is not None and (window_ms.__class__ is not int or not 0 < window_ms <= MAX_SPAN_MS):
         return None
+    if naming is not None:
+        named = NewMessage(
+            payload=raw,
+            key=key,
+            idempotency_key=once,
+            idempotency_window_ms=window_ms,
+            id=naming.id(place),
+        )
+        return PushItem(queue=queue_ref(access.environment, queue), message=named, named=naming.call)
     message = NewMessage(payload=raw, key=key, idempotency_key=once, idempotency_window_ms=window_ms)
     return PushItem(queue=queue_ref(access.environment, queue), message=message)
 
 
-def _item(access: Access, fields: Fields, raw: bytes | None) -> PushItem:
+def _item(access: Access, fields: Fields, raw: bytes | None, naming: _Naming | None, place: int) -> PushItem:
     queue = queue_ref(access.environment, fields.required_text("queue"))
     headers: dict[str, str] = dict(fields.texts("headers") or ())
     fields.take("payload")
@@ -122,6 +168,10 @@ def _item(access: Access, fields: Fields, raw: bytes | None) -> PushItem:
         message_id, resumes = _resumed_call(Fields(call, f"{fields.pointer}/call"))
         message = replace(message, id=message_id)
     fields.refuse_rest()
+    if naming is not None:
+        if resumes is not None:
+            raise fields.wrong("call", "and the `call` of the request exclude each other")
+        return PushItem(queue=queue, message=replace(message, id=naming.id(place)), named=naming.call)
     return PushItem(queue=queue, message=message, resumes=resumes)
 
 

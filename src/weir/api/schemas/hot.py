@@ -62,8 +62,19 @@ class PushItemBody(Schema):
     )
 
 
+class NamedCallBody(Schema):
+    """A name for the whole request. Sent again under it, the request has no second effect."""
+
+    slot: str = Field(min_length=1, max_length=MAX_SLOT_BYTES, examples=[f"{EXAMPLE_ID}/1"])
+    number: int = Field(ge=1, le=MAX_COUNT, description="Of the request in its slot; it only grows.")
+    first_id: Id = Field(description="The id of the first message; the others follow it.")
+
+
 class PushBody(Schema):
     items: list[PushItemBody] = Field(min_length=1, max_length=MAX_BATCH)
+    call: NamedCallBody | None = Field(
+        default=None, description="Instead of an idempotency key for each item, if all are of one queue."
+    )
 
 
 class PushAnswerBody(BaseModel):

@@ -1,0 +1,118 @@
+"""Lists over HTTP: one name stands for the keys of all their messages, and they enter once."""
+
+from __future__ import annotations
+
+import threading
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from support.tcp_proxy import TcpProxy
+from weir import ApiError, AsyncWeir, OutgoingMessage, Weir
+from weir.broker import keys
+from weir.broker.broker import Gated
+from weir.broker.runner import RedisConnection, connect
+from weir.model.ids import new_id
+
+from .place import QUEUE, Place, make_token
+
+
+def messages(count: int, queue: str = QUEUE, **more: object) -> list[OutgoingMessage]:
+    return [OutgoingMessage(queue=queue, payload=n, **more) for n in range(count)]  # type: ignore[arg-type]
+
+
+async def stored_keys(place: Place, queue: str = QUEUE) -> int:
+    """How many idempotency keys the queue remembers."""
+    client = connect(RedisConnection(url=place.api.redis_url))
+    name = keys.prefix(place.shard) + b"q:" + keys.queue_ident(place.environment.queue(queue)) + b":seen"
+    try:
+        found: int = await client.execute_command("HLEN", name)
+        return found
+    finally:
+        await client.aclose()
+
+
+async def test_a_list_whose_answer_is_lost_enters_once(place: Place) -> None:
+    async with TcpProxy.to(place.api.url) as proxy, AsyncWeir(proxy.url, token=place.token) as weir:
+        proxy.drop_next_reply()
+        results = await weir.push_many(messages(1_500))
+        assert {result.status for result in results} == {"accepted"}
+        again = await weir.push_many(messages(3))
+        found = []
+        while batch := await weir.pop(QUEUE, limit=1_000):
+            found += batch
+        assert [message.json for message in found] == [*range(1_500), 0, 1, 2]
+        assert [message.id for message in found] == [result.id for result in (*results, *again)]
+    assert await stored_keys(place) == 0
+
+
+async def test_a_list_that_is_queued_twice_enters_once(place: Place) -> None:
+    """Its first answer, that it waits behind a gate, is lost."""
+    queue = place.environment.queue(QUEUE)
+    gate = Gated(key=None, operation=str(uuid4()), messages=1)
+    async with (
+        place.broker() as broker,
+        TcpProxy.to(place.api.url) as proxy,
+        AsyncWeir(proxy.url, token=place.token) as weir,
+    ):
+        await broker.close_gates(queue, [gate])
+        proxy.drop_next_reply()
+        results = await weir.push_many(messages(5))
+        assert {result.status for result in results} == {"queued"}
+        await broker.open_gates(queue, [gate])
+        for operation_id in {result.operation_id or "" for result in results}:
+            await weir.wait_for_operation(operation_id)
+        last = await weir.push(QUEUE, "last")
+        if last.operation_id is not None:
+            await weir.wait_for_operation(last.operation_id)
+        found = await weir.pop(QUEUE, limit=100)
+        assert [message.json for message in found] == [*range(5), "last"]
+        assert [message.id for message in found[:5]] == [result.id for result in results]
+
+
+def test_a_list_for_a_full_queue_is_tried_again_until_there_is_room(place: Place) -> None:
+    full = place.define("full", retention={"max_depth": 2})
+    with Weir(place.api.url, token=place.token, retry_delay=0.02, honor_retry_after=False) as weir:
+        weir.push_many(messages(2, full))
+        taker = threading.Timer(0.1, lambda: weir.ack_many(weir.pop(full, limit=2)))
+        taker.start()
+        assert {result.status for result in weir.push_many(messages(2, full))} == {"accepted"}
+        taker.join()
+
+
+async def test_lists_for_several_queues_and_with_keys_of_their_own_keep_their_keys(place: Place) -> None:
+    other = place.define("other")
+    async with AsyncWeir(place.api.url, token=place.token) as weir:
+        await weir.push_many([*messages(1), *messages(1, other)])
+        given = [OutgoingMessage(queue=QUEUE, payload=n, idempotency_key=f"k{n}") for n in range(2)]
+        await weir.push_many(given)
+        assert {result.status for result in await weir.push_many(given)} == {"duplicate"}
+    assert (await stored_keys(place), await stored_keys(place, other)) == (3, 1)
+
+
+def push(place: Place, token: str, body: dict[str, object]) -> httpx2.Response:
+    headers = {"authorization": f"Bearer {token}"}
+    return httpx2.post(f"{place.api.url}/api/v1/push", json=body, headers=headers)
+
+
+def test_a_name_is_for_one_queue_and_belongs_to_its_token(place: Place) -> None:
+    other = place.define("other")
+    call = {"slot": "mine", "number": 1, "first_id": new_id()}
+    item = {"queue": QUEUE, "payload": 1}
+    mixed = push(place, place.token, {"items": [item, {"queue": other, "payload": 1}], "call": call})
+    assert (mixed.status_code, mixed.json()["errors"][0]["pointer"]) == (422, "#/call")
+    first = push(place, place.token, {"items": [item, item], "call": call})
+    assert first.status_code == 201
+    assert push(place, place.token, {"items": [item, item], "call": call}).json() == first.json()
+    colleague = make_token(place.api, place.environment)["token"]
+    own = {**call, "first_id": new_id()}
+    assert push(place, colleague, {"items": [item], "call": own}).json() != first.json()
+    with Weir(place.api.url, token=place.token) as weir:
+        assert len(weir.pop(QUEUE, limit=10)) == 3
+
+
+def test_a_list_with_a_bad_item_is_refused_as_before(place: Place) -> None:
+    with Weir(place.api.url, token=place.token) as weir, pytest.raises(ApiError) as refused:
+        weir.push_many([*messages(2), OutgoingMessage(queue=QUEUE, payload=1, priority=99)])
+    assert refused.value.problem["errors"][0]["pointer"] == "#/items/2/priority"
