@@ -34,7 +34,7 @@ async def client(services: Services, tenant: Tenant, rig: WarehouseRig) -> Async
 
 
 def life_of(tenant: Tenant, **changes: object) -> Life:
-    """Enqueued 10 s before its end: waited 3 s, an attempt that lapsed after 4 s, 1 s of back-off, then 2 s."""
+    """Waited 3 s, had an attempt that lapsed after 4 s and 1 s of back-off, and was acked after 2 s."""
     began = NOW_MS - 10_000
     life = Life(
         queue=tenant.environment.queue("it's \\ q"),

@@ -21,6 +21,7 @@ from weir.spec.ir import QueueSpec
 from weir.testing.clocks import ManualClock
 
 MEBIBYTE = 1 << 20
+SLOW_US = 50_000
 
 
 @pytest.fixture
@@ -58,10 +59,51 @@ async def test_a_search_stops_after_many_messages_and_goes_on(broker: RedisBroke
     assert ([one.message_id for one in page.messages], page.scanned, page.cursor) == ([needle.id], 501, None)
 
 
+async def test_no_script_takes_long_however_much_there_is_to_look_at(
+    broker: RedisBroker, queue: QueueRef, redis_url: str
+) -> None:
+    """In one script a list of so many leases, or a search through all of these, took 50 ms and more."""
+    leased = await put(broker, queue, 20_000)
+    for _ in range(20):
+        await broker.dequeue(queue, consumer="c", limit=1_000)
+    await put(broker, queue, 6_000, payload=b"x" * 500, headers={"a": "b"})
+    await put(broker, queue, 6_000, delay_ms=60_000)
+    with Redis.from_url(redis_url) as redis:
+        before = redis.config_get("slowlog-log-slower-than")["slowlog-log-slower-than"]
+        redis.config_set("slowlog-log-slower-than", SLOW_US)
+        redis.slowlog_reset()
+        try:
+            ids = await walk(broker, queue, MessageState.LEASED, limit=200)
+            assert ids == sorted(one.id for one in leased)
+            for match in (MessageFilter(text=b"needle"), MessageFilter(header=("a", "c"))):
+                assert await walk(broker, queue, MessageState.READY, match=match) == []
+                assert await walk(broker, queue, MessageState.LEASED, match=match, most=20) == []
+            assert await walk(broker, queue, MessageState.RETRYING) == []
+            slow = [one for one in redis.slowlog_get(50) if one["command"].startswith((b"EVALSHA", b"FCALL"))]
+        finally:
+            redis.config_set("slowlog-log-slower-than", before)
+    assert slow == []
+
+
+async def walk(
+    broker: RedisBroker, queue: QueueRef, state: MessageState, *, most: int = 1_000, **asked: Any
+) -> list[str]:
+    """The ids of all pages, or of so many at most."""
+    found: list[str] = []
+    cursor = None
+    for _ in range(most):
+        page = await broker.list_messages(queue, state, cursor=cursor, **asked)
+        found += [one.message_id for one in page.messages]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    return found
+
+
 async def test_large_payloads_make_short_pages(broker: RedisBroker, queue: QueueRef) -> None:
-    sent = [one.id for _ in range(10) for one in await put(broker, queue, 1, payload=b"x" * MEBIBYTE)]
+    sent = [one.id for _ in range(18) for one in await put(broker, queue, 1, payload=b"x" * MEBIBYTE)]
     page = await broker.list_messages(queue, MessageState.READY)
-    assert len(page.messages) == 3
+    assert len(page.messages) == 16
     found = list(page.messages)
     while page.cursor is not None:
         page = await broker.list_messages(queue, MessageState.READY, cursor=page.cursor)

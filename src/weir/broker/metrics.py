@@ -67,8 +67,8 @@ _BOUND_EVERY = 64
 def lua_lives() -> str:
     """`count_lives(q)`, to be called before the queue is saved, and `emit_lives(q, ended)` after it.
 
-    What is not emitted is not counted. The stream is bounded in bytes: whenever the odometer of a queue passes
-    a multiple of 64, its size is looked at, and the oldest entries are dropped if it is too large.
+    What is not emitted is not counted. The stream is bounded in bytes: whenever the odometer of a queue
+    passes a multiple of 64, its size is looked at, and the oldest entries are dropped if it is too large.
     """
     block = emit_block(
         LIFE,

@@ -63,6 +63,7 @@ VERBS = (
     "pause",
     "peek",
     "last_errors",
+    "leased_ids",
     "list_messages",
     "reschedule",
     "resume",

@@ -56,7 +56,7 @@ class LeaseRef:
     message_id: MessageId
     token: str
     handler_ms: int | None = field(default=None, compare=False)
-    """How long the handler ran, as its worker measured it; told with the settlement, for the message's life."""
+    """How long the handler ran, as its worker measured it; told with the settlement, for its life."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

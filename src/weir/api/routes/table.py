@@ -11,6 +11,7 @@ from weir.api.routes import (
     compatibility,
     deadletters,
     endpoints,
+    fairness,
     health,
     history,
     hooks,
@@ -39,6 +40,7 @@ HOT: tuple[HotRoute, ...] = (*push.ROUTES, *pop.ROUTES, *settle.ROUTES, *compati
 ROUTERS: tuple[APIRouter, ...] = (
     queues.router,
     history.router,
+    fairness.router,
     workers.router,
     overview.router,
     alerts.router,

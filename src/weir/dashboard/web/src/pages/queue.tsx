@@ -10,6 +10,7 @@ import { href, route, setQuery } from "../state/route";
 import { environment, environmentPath } from "../state/session";
 import { act, Badge, Dialog, Failed, Page, Stat } from "../ui/bits";
 import { currentRange, PeriodPicker, shifted, type Range } from "../ui/period";
+import { Fairness } from "./fairness";
 import { Messages } from "./messages";
 import { Charts } from "./queue-charts";
 
@@ -31,6 +32,7 @@ export function Queue({ me }: { me: Me }) {
         <>
           <Why path={path} />
           <History path={path} />
+          <Fairness path={path} />
         </>
       )}
       <p>
