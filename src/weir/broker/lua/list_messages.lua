@@ -1,8 +1,8 @@
 -- list_messages: a page of the messages of a queue that are in one state. Reads only.
 -- A cursor is the place of the last message that was looked at, so a message that stays in its state while others come and
 -- go is shown once.
--- ARGV  7 ident, 8 state, 9 cursor ('' to begin; for leased ones the ids to look at, 16 bytes each), 10 how many at most, 11 how many bytes of each payload and error,
---       12 key, 13 text in the headers, 14 text in the payload ('' for any)
+-- ARGV  7 ident, 8 state, 9 cursor ('' to begin; for leased ones the ids to look at, 16 bytes each), 10 how many at most,
+--       11 how many bytes of each payload and error, 12 key, 13 text in the headers, 14 text in the payload ('' for any)
 -- Reply {'ok', cursor ('' at the end), how many were looked at, then for each message its member, the end of its lease and
 --       its holder ('' if it is not leased), the front of its body, the size of its payload and its last error}
 --       | {'unknown'}
