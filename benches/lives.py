@@ -1,4 +1,5 @@
-"""Looking at messages: how exact the parts of their waits are, and how fast a page and an answer come.
+"""Looking at messages: how exact the parts of their waits are, how fast a page and an answer come, and what lives
+cost.
 
 `parts_max_error_ms` is the largest difference of any single part between the clocks of the Redis broker and
 the full logs of the memory broker, both driven by the same history of pauses, limits, kills and retries.
@@ -9,16 +10,15 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
-import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import quantiles
 from typing import Any
 
 from redis import Redis
 
 from benches.lives_history import Compared, History
+from benches.lives_rows import find_among, p95
+from benches.lives_throughput import history_on_off
 from benches.servers import bench_redis
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
@@ -38,10 +38,14 @@ class Size:
     compared: int
     waiting: int
     asked: int
+    ended: int
+    processed: int
+    """Messages per round, with and without lives."""
 
 
-FULL = Size(compared=100_000, waiting=1_000_000, asked=1_000)
-QUICK = Size(compared=4_000, waiting=100_000, asked=200)
+FULL = Size(compared=100_000, waiting=1_000_000, asked=1_000, ended=10_000_000, processed=20_000)
+QUICK = Size(compared=4_000, waiting=100_000, asked=200, ended=1_000_000, processed=5_000)
+_ROUNDS = 9
 
 
 def run(*, quick: bool, **_: Any) -> dict[str, Any]:
@@ -58,15 +62,19 @@ async def _measure(size: Size) -> dict[str, Any]:
         )
         await server.start()
         try:
+            processed = await history_on_off(server.server.url, messages=size.processed, rounds=_ROUNDS)
             compared = await _compare(server.server.url, size.compared)
             looked = await _look(server.server.url, size)
         finally:
             await server.stop()
+        found = await find_among(size.ended, Path(folder) / "clickhouse", asked=size.asked)
     return {
         "messages_compared": compared.messages,
         "parts_max_error_ms": compared.worst_ms,
         "parts_unknown_pct": round(100 * compared.unknown_ms / max(1, compared.waited_ms), 4),
         **looked,
+        **found,
+        **processed,
     }
 
 
@@ -101,10 +109,10 @@ async def _look(url: str, size: Size) -> dict[str, Any]:
             cursor[0] = page.cursor
 
         figures = {
-            "page_p95_ms": await _p95(lambda _: turn_page(), asked),
-            "show_p95_ms": await _p95(lambda one: broker.show_message(queue, one), asked),
-            "why_p95_ms": await _p95(lambda one: broker.why(queue, one), asked),
-            "reschedule_p95_ms": await _p95(
+            "page_p95_ms": await p95(lambda _: turn_page(), asked),
+            "show_p95_ms": await p95(lambda one: broker.show_message(queue, one), asked),
+            "why_p95_ms": await p95(lambda one: broker.why(queue, one), asked),
+            "reschedule_p95_ms": await p95(
                 lambda one: broker.reschedule(queue, [one], delay_ms=9_000), asked
             ),
         }
@@ -112,12 +120,3 @@ async def _look(url: str, size: Size) -> dict[str, Any]:
         logged: Any = redis.slowlog_get(10_000)
     await broker.aclose()
     return {**figures, "slowest_script_ms": max(one["duration"] for one in logged) / 1_000}
-
-
-async def _p95(call: Callable[[Any], Awaitable[Any]], asked: list[Any]) -> float:
-    times = []
-    for one in asked:
-        started = time.perf_counter()
-        await call(one)
-        times.append(time.perf_counter() - started)
-    return round(quantiles(times, n=20)[-1] * 1_000, 2)

@@ -26,7 +26,7 @@ BENCHES: dict[str, str] = {
     "designs": "designs of a batch in turns: where events are added up, and who writes the archive",
     "alerts": "how long one evaluation of a thousand rules takes",
     "outbox": "a full outbox relayed into a queue, and what a push costs a transaction",
-    "lives": "how exact the reasons of waits are, and how fast a long queue shows its messages",
+    "lives": "how exact the reasons of waits are, how fast messages are shown and found, what lives cost",
     "query": "how fast the warehouse answers on full tiers",
 }
 """Name -> one line of what it measures. Each is a module of `benches` with `run(*, quick) -> dict`."""

@@ -17,9 +17,11 @@ from weir.broker.runner import RedisConnection
 from weir.model.lives import Life, LifeOutcome
 from weir.model.message import Delivery, Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.pipeline.drift_audit import AuditReport, PipelineAuditor
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.rebuild import rebuild
 from weir.spec.ir import DeliveryPolicy, Ordering, QueueSpec
+from weir.telemetry.store import StreamStore
 from weir.telemetry.streams import stream_key
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.reading.lives import LifeReader
@@ -138,6 +140,47 @@ async def test_lives_are_exact_after_lost_checkpoints_and_a_rebuild(
     rebuild(spark, options, **ALL_TIME, metrics=("life",))
     assert warehouse.rows(everything) == before
     assert {row["queue"]: (row["lives"], row["total"]) for row in warehouse.rows(ledger)} == accounts
+
+
+def audit(options: PipelineOptions, warehouse: ClickHouseConnection) -> AuditReport:
+    store = StreamStore(options.redis_url)
+    try:
+        auditor = PipelineAuditor(store, warehouse, metrics=["queue", "life"], shards=options.shards)
+        return auditor.audit({}, wait_s=1)
+    finally:
+        store.close()
+
+
+async def test_the_audit_compares_lives_with_their_odometer_and_explains_what_a_gap_took(
+    spark: SparkSession, options: PipelineOptions, broker: RedisBroker, warehouse: ClickHouseConnection
+) -> None:
+    await live_and_end(broker)
+    moved(spark, options)
+    report = audit(options, warehouse)
+    assert (report.drift, report.lives, report.life_drift) == (0, 43, 0)
+
+    await live_and_end(broker)
+    with Redis.from_url(options.redis_url) as redis:
+        for shard in range(2):
+            redis.xtrim(stream_key("life", shard), maxlen=0, approximate=False)
+    await live_and_end(broker)
+    moved(spark, options)
+    report = audit(options, warehouse)
+    assert (report.drift, report.lives, report.life_drift) == (0, 86, 0)
+    lost = warehouse.rows("SELECT queue, sum(lives) AS lives FROM life_losses GROUP BY queue ORDER BY queue")
+    assert lost == [{"queue": "keyed", "lives": 3}, {"queue": "plain", "lives": 40}]
+
+    await live_and_end(broker)
+    with Redis.from_url(options.redis_url) as redis:
+        for shard in range(2):
+            entries = redis.xrange(stream_key("life", shard))
+            # What is dropped at an end is a gap, and this vanishes in the middle.
+            for entry, _ in entries[2:3]:
+                redis.xdel(stream_key("life", shard), entry)
+    moved(spark, options)
+    report = audit(options, warehouse)
+    assert report.drift == report.life_drift == report.ledger_drift > 0
+    assert [row["counters"] for row in report.drifting] == [{"lives": report.life_drift}]
 
 
 async def test_an_entry_with_lives_that_cannot_be_read_is_set_aside(

@@ -88,7 +88,7 @@ local function count_lives(q)
   local ended = q.ended
   q.ended = nil
   if not ended or not ended[1] or emits() ~= '1' then return nil end
-  q.lives = q.lives + #ended
+  q.lives = q.lives + #ended / 2
   return ended
 end
 local function emit_entry(q, count, total, records)
@@ -101,19 +101,21 @@ local function bound_lives()
   redis.call('XTRIM', LIFE_STREAM, 'MAXLEN', '~', string.format('%.0f', kept))
 end
 local function emit_lives(q, ended)
-  local sizes, bytes, first, total = {{}}, 0, 1, q.lives - #ended
+  local sizes, bytes, first, count = {{}}, 0, 1, #ended / 2
+  local total = q.lives - count
   local function flush(last)
     total = total + #sizes
     emit_entry(q, #sizes, total,
-      struct.pack('>' .. string.rep('I2', #sizes), unpack(sizes)) .. table.concat(ended, '', first, last))
-    sizes, bytes, first = {{}}, 0, last + 1
+      struct.pack('>' .. string.rep('I2', #sizes), unpack(sizes)) .. table.concat(ended, '', first, 2 * last))
+    sizes, bytes, first = {{}}, 0, 2 * last + 1
   end
-  for i, life in ipairs(ended) do
-    if bytes + #life + 2 > {LIFE_BYTES} then flush(i - 1) end
-    sizes[#sizes + 1] = #life
-    bytes = bytes + #life + 2
+  for i = 1, count do
+    local size = #ended[2 * i - 1] + #ended[2 * i]
+    if bytes + size + 2 > {LIFE_BYTES} then flush(i - 1) end
+    sizes[#sizes + 1] = size
+    bytes = bytes + size + 2
   end
-  flush(#ended)
-  if q.lives % {_BOUND_EVERY} < #ended then pcall(bound_lives) end
+  flush(count)
+  if q.lives % {_BOUND_EVERY} < count then pcall(bound_lives) end
 end
 """

@@ -45,7 +45,7 @@ def _headline(report: AuditReport) -> str:
     if report.drift is None:
         return f"the audit is incomplete, so the drift is not known: {report.reason}"
     return (
-        f"drift {report.drift} over {report.queues} queues and {report.events} events; "
+        f"drift {report.drift} over {report.queues} queues, {report.events} events and {report.lives} lives; "
         f"the pipeline was held for {report.held_ms / 1_000:.2f} s"
     )
 

@@ -20,7 +20,7 @@ from weir.pipeline.gap_losses import gaps_by_shard, losses_in_gaps
 from weir.pipeline.leases import Prolong, held_lease
 from weir.pipeline.quiet import Pause, run_between_batches, wait_for_landing
 from weir.pipeline.switch_gaps import record_switch_gaps
-from weir.telemetry.events import QUEUE_COUNTERS
+from weir.telemetry.events import LIFE, QUEUE_COUNTERS
 from weir.telemetry.store import StreamStore
 from weir.warehouse.audit_history import AuditHistory, AuditRecord
 from weir.warehouse.audit_reader import AuditReader, Counts, GapReport, TierSums
@@ -67,6 +67,10 @@ class AuditReport:
     gaps: Sequence[GapReport]
     rejects: Sequence[Mapping[str, Any]]
     tiers: Sequence[TierSums]
+    lives: int = 0
+    """Lives that have landed."""
+    life_drift: int = 0
+    """How much of `ledger_drift` are lives: odometer - landed - lost in gaps, over all queues."""
 
     def as_json(self) -> str:
         return json.dumps(asdict(self))
@@ -169,6 +173,8 @@ class PipelineAuditor:
             },
             queues=totals["queues"],
             events=totals["events"],
+            lives=self._reader.lives(),
+            life_drift=self._unexplained_lives(gaps),
             tiers=self._reader.tier_sums(start_s=start_s),
         )
 
@@ -190,6 +196,18 @@ class PipelineAuditor:
         ]
         if losses:
             self._landed.attribute(losses, token=_token_of(losses))
+
+    def _unexplained_lives(self, gaps: Sequence[GapReport]) -> dict[QueueRef, int]:
+        """Lives that are missing, or too many, and that no gap explains; each gap explains once per queue."""
+        by_shard = gaps_by_shard([gap for gap in gaps if not gap.open], metric=LIFE.name)
+        accounts = self._reader.life_accounts()
+        found = losses_in_gaps(accounts, by_shard)
+        losses = [(account.queue, account.shard, gap.from_id, lost) for account, gap, lost in found]
+        if losses:
+            self._landed.attribute_lives(losses, token=_token_of(losses))
+        explained = {queue: lost[0] for queue, _, _, lost in losses}
+        left = {account.queue: account.drift[0] - explained.get(account.queue, 0) for account in accounts}
+        return {queue: drift for queue, drift in left.items() if drift}
 
     def _unexplained(self, live: Live, gaps: Sequence[GapReport]) -> dict[QueueRef, Counts]:
         """Live odometers that are ahead although everything landed, and that no later gap explains."""
@@ -224,6 +242,8 @@ class PipelineAuditor:
             gaps=gaps,
             rejects=self._landed.rejects(),
             tiers=findings.tiers,
+            lives=findings.lives,
+            life_drift=findings.missing_lives,
             **sums,
         )
 

@@ -47,17 +47,24 @@ class Findings:
     queues: int = 0
     events: int = 0
     tiers: Sequence[TierSums] = ()
+    lives: int = 0
+    life_drift: Mapping[QueueRef, int] = field(default_factory=dict)
+    """Lives that the odometers of queues count and that neither landed nor were lost in a gap."""
 
     @property
     def sums(self) -> dict[str, int]:
         """The columns of the history that say how much was compared and what differed."""
         return {
-            "ledger_drift": sum(_size(account.drift) for account in self.accounts),
+            "ledger_drift": sum(_size(account.drift) for account in self.accounts) + self.missing_lives,
             "tier_drift": sum(self.queue_tiers.values()) + sum(self.environment_tiers.values()),
             "live_drift": sum(map(_size, self.unseen.values())),
             "queues": self.queues,
             "events": self.events,
         }
+
+    @property
+    def missing_lives(self) -> int:
+        return _size(tuple(self.life_drift.values()))
 
     @property
     def drift(self) -> int:
@@ -84,6 +91,8 @@ class Findings:
         sums = dict(self.environment_tiers)
         for one in self.by_queue():
             sums[one.queue.scope] = sums.get(one.queue.scope, 0) + one.size
+        for queue, drift in self.life_drift.items():
+            sums[queue.scope] = sums.get(queue.scope, 0) + abs(drift)
         return sums
 
     def worst(self) -> list[dict[str, Any]]:
@@ -109,7 +118,11 @@ class Findings:
             }
             for scope, drift in list(self.environment_tiers.items())[:_SHOWN]
         ]
-        return queues + environments
+        lives = [
+            {**asdict(queue), "drift": abs(drift), "counters": {"lives": drift}, "tier_drift": 0, "live_drift": 0}
+            for queue, drift in list(self.life_drift.items())[:_SHOWN]
+        ]
+        return queues + lives + environments
 
 
 def _size(counts: Sequence[int]) -> int:

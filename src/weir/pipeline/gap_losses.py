@@ -12,11 +12,11 @@ from weir.telemetry.stream_ids import parse_id
 from weir.warehouse.audit_reader import Counts, GapReport, ShardQueue
 
 
-def gaps_by_shard(gaps: Sequence[GapReport]) -> dict[int, list[GapReport]]:
-    """The gaps in the events of queues."""
+def gaps_by_shard(gaps: Sequence[GapReport], *, metric: str = "queue") -> dict[int, list[GapReport]]:
+    """The gaps in the events of one metric."""
     found: dict[int, list[GapReport]] = {}
     for gap in gaps:
-        if gap.metric == "queue":
+        if gap.metric == metric:
             found.setdefault(gap.shard, []).append(gap)
     return found
 

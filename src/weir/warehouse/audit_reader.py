@@ -120,6 +120,38 @@ class AuditReader:
             for row in self._ask("queues_after_gaps", **spans)
         ]
 
+    def lives(self) -> int:
+        """How many lives have landed."""
+        return int(self._ask("lives_landed", lives=self._table(tables.LIFE_LEDGER))[0]["lives"])
+
+    def life_accounts(self) -> list[ShardQueue]:
+        """Every queue whose landed lives do not agree with its odometer; its drift is one number."""
+        rows = self._ask("life_accounts", lives=self._table(tables.LIFE_LEDGER), limit=MAX_ROWS)
+        return [
+            ShardQueue(
+                queue=QueueRef(**{name: row[name] for name in tables.QUEUES.dimensions}),
+                shard=row["shard"],
+                last_ms=row["last_ms"],
+                settled=row["settled"],
+                drift=(row["drift"],),
+                known=(0,),
+            )
+            for row in rows
+        ]
+
+    def attribute_lives(self, losses: Sequence[tuple[QueueRef, int, str, Counts]], *, token: str) -> None:
+        """Record how many lives queues lost in gaps, given as for `attribute`."""
+        rows = [
+            {
+                **{name: getattr(queue, name) for name in tables.QUEUES.dimensions},
+                "shard": shard,
+                "gap": gap,
+                "lives": lost[0],
+            }
+            for queue, shard, gap, lost in losses
+        ]
+        self._connection.insert_rows(tables.LIFE_LOSSES, rows, token=token)
+
     def environments(self) -> list[EnvironmentRef]:
         return [EnvironmentRef(**row) for row in self._ask("environments")]
 

@@ -241,3 +241,37 @@ SELECT metric, reason, action, sum(events) AS events
 FROM metric_rejects
 GROUP BY metric, reason, action
 ORDER BY metric, reason
+
+-- name: life_accounts
+-- Queues whose landed lives, odometer and known losses do not agree, worst first.
+SELECT
+    organization, project, environment, queue,
+    shard,
+    last_ms,
+    settled,
+    toInt64(total) - toInt64(counted) - toInt64(lost) AS drift
+FROM
+(
+    SELECT
+        organization, project, environment, queue,
+        max(shard) AS shard,
+        toUnixTimestamp64Milli(max(last_at)) AS last_ms,
+        sum(lives) AS counted,
+        max(lives_total) AS total
+    FROM {lives:Identifier}
+    GROUP BY organization, project, environment, queue
+) AS ledger
+LEFT JOIN
+(
+    SELECT organization, project, environment, queue, groupUniqArray(gap) AS settled, sum(lives) AS lost
+    FROM life_losses
+    GROUP BY organization, project, environment, queue
+) AS losses USING (organization, project, environment, queue)
+WHERE drift != 0
+ORDER BY abs(drift) DESC
+LIMIT {limit:UInt32}
+
+-- name: lives_landed
+-- How many lives have landed.
+SELECT sum(lives) AS lives
+FROM {lives:Identifier}

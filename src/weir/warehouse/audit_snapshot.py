@@ -1,6 +1,6 @@
 """Copies the audited tables as they are at one moment, so that the pipeline goes on while they are compared.
 
-A copy links the files of its table, so its cost depends on the number of files, not of rows: 0.2 s for all
+A copy links the files of its table, so its cost depends on the number of files, not of rows: 0.2 s for
 seven tables with 100,000 queues. Copies that a dead process left are dropped by the next audit.
 """
 
@@ -16,6 +16,7 @@ from weir.warehouse.connection import ClickHouseConnection
 
 _TABLES = (
     tables.LEDGER,
+    tables.LIFE_LEDGER,
     *(tier.table for each in (tables.QUEUES, tables.ENVIRONMENTS) for tier in each.tiers),
 )
 

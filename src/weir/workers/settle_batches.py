@@ -11,7 +11,7 @@ import structlog
 from weir.broker.broker import Broker
 from weir.errors import Unavailable, WeirError
 from weir.model.limits import MAX_BATCH
-from weir.model.message import Failure, Settlement
+from weir.model.message import Failure, LeaseRef, Settlement
 from weir.workers.held import HeldMessage
 from weir.workers.outcome import Ending, HandlerOutcome
 
@@ -37,7 +37,7 @@ class SettleBatches:
         self._taken = 0
         self._task: asyncio.Task[None] | None = None
         self._sends: dict[Ending, _Send] = {
-            Ending.DONE: lambda batch: broker.ack([held.delivery.lease for held, _ in batch]),
+            Ending.DONE: lambda batch: broker.ack([_lease(held) for held, _ in batch]),
             Ending.FAILED: lambda batch: broker.nack([_failure(*one) for one in batch]),
             Ending.REJECTED: lambda batch: broker.dead_letter([_failure(*one) for one in batch]),
         }
@@ -131,4 +131,17 @@ class SettleBatches:
 
 
 def _failure(held: HeldMessage, outcome: HandlerOutcome) -> Failure:
-    return Failure(lease=held.delivery.lease, error=outcome.error, delay_ms=outcome.delay_ms)
+    return Failure(lease=_lease(held), error=outcome.error, delay_ms=outcome.delay_ms)
+
+
+def _lease(held: HeldMessage) -> LeaseRef:
+    """The lease with the time of its handler, if that began."""
+    lease = held.delivery.lease
+    if not held.started_at_ms:
+        return lease
+    return LeaseRef(
+        queue=lease.queue,
+        message_id=lease.message_id,
+        token=lease.token,
+        handler_ms=max(0, held.finished_at_ms - held.started_at_ms),
+    )

@@ -8,26 +8,28 @@ local LEASED_NAME = struct.size(LEASE)
 -- are told.
 local function end_acked(q, now, ids, leases, order_keys, handlers)
   if q.life_rule == 1 then return end
+  local sub, byte, keeps_all = string.sub, string.byte, q.life_rule == 0
   local moved = redis.call('EXISTS', q.key.places) == 1 and redis.call('HMGET', q.key.places, unpack(ids)) or {}
   local locks = q.ordered and redis.call('HMGET', q.key.locks, unpack(order_keys)) or {}
   local ended, direct = q.ended or {}, struct.pack(LIFE_HEAD, LIFE_DIRECT, ENDED.acked, 0, now, 0)
   q.ended = ended
   for i, lease in ipairs(leases) do
     local id, handler, lock = ids[i], handlers[i], locks[i]
-    if not keeps_life(q, id) then
+    if not keeps_all and not keeps_life(q, id) then
       -- Nothing of it is kept.
-    elseif moved[i] or string.byte(lease, 2) < 2 then
+    elseif moved[i] or byte(lease, 2) < 2 then
       local _, _, consumer, member, handed_out, origin = open_lease(lease)
       end_life(q, now, {
         id = id, member = member, outcome = ENDED.acked, handler = handler, handed_out = handed_out, consumer = consumer,
         origin = origin, at = now, how = ATTEMPT.acked,
       })
-    elseif lock and #lock == 68 and string.sub(lock, 1, 16) == id then
+    elseif lock and #lock == 68 and sub(lock, 1, 16) == id then
       ended[#ended + 1] = struct.pack(LIFE_HEAD, LIFE_FREED, ENDED.acked, 0, now, handler or 0)
-        .. string.sub(lease, LEASED_NAME) .. string.sub(lock, 17)
+      ended[#ended + 1] = sub(lease, LEASED_NAME) .. sub(lock, 17)
     else
-      local head = handler and struct.pack(LIFE_HEAD, LIFE_DIRECT, ENDED.acked, 0, now, handler) or direct
-      ended[#ended + 1] = head .. string.sub(lease, LEASED_NAME)
+      local at = #ended
+      ended[at + 1] = handler and struct.pack(LIFE_HEAD, LIFE_DIRECT, ENDED.acked, 0, now, handler) or direct
+      ended[at + 2] = sub(lease, LEASED_NAME)
     end
   end
 end

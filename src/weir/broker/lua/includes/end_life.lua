@@ -6,8 +6,8 @@
 --- include "life_of_wait"
 --- include "life_of_lease"
 local NO_BODY, NOBODY, NO_LOG = string.rep('\0', 6), string.rep('\0', 16), '\0'
--- Write down the life of a message that ends now, in full; `finish` emits it. Call it before anything of the message is
--- dropped. `m` says how it ends: `id`, `member`, `outcome`, `reason` (plus 1, nil: none), `handler` (its time plus 1, nil: not
+-- Write down the life of a message that ends now, in full; `finish` emits it. `q.ended` holds a head and the rest for each
+-- life, which are joined once, when they are emitted. Call it before anything of the message is dropped. `m` says how it ends: `id`, `member`, `outcome`, `reason` (plus 1, nil: none), `handler` (its time plus 1, nil: not
 -- told); then either `where` it waits, or of its lease `handed_out`, `consumer`, `origin`, `at` (its end) and `how`; and `body`
 -- if it is at hand.
 local function end_life(q, now, m)
@@ -29,9 +29,10 @@ local function end_life(q, now, m)
   local blocker = #lock == 68 and string.sub(lock, 1, 16) == id and string.sub(lock, 53) or NOBODY
   local payload, key_size = struct.unpack(ORIGIN_END, origin, #origin - struct.size(ORIGIN_END) + 1)
   local log = w.log or NO_LOG
-  q.ended = q.ended or {}
-  q.ended[#q.ended + 1] = struct.pack(LIFE_HEAD, LIFE_IN_FULL, m.outcome, m.reason or 0, now, m.handler or 0)
-    .. struct.pack(LIFE_FULL, id, enqueued, first > 0 and first or available, began or 0, priority, attempts,
+  local ended = q.ended or {}
+  q.ended = ended
+  ended[#ended + 1] = struct.pack(LIFE_HEAD, LIFE_IN_FULL, m.outcome, m.reason or 0, now, m.handler or 0)
+  ended[#ended + 1] = struct.pack(LIFE_FULL, id, enqueued, first > 0 and first or available, began or 0, priority, attempts,
       math.max(0, waited_until - enqueued - w.leased), leased, w.scheduled, w.backoff, w.blocked, w.p, w.q, w.e, w.u, w.n,
       blocker, payload, key_size, string.byte(log))
     .. string.sub(origin, size + 1, size + key_size) .. string.sub(log, 2)

@@ -44,7 +44,7 @@ local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
   local lease = pack('>I6', deadline) .. token .. string.char(#consumer) .. consumer
   local handed_out = pack('>I6', now) .. readings(q)
   -- Plain bodies of the same size share the end of their origin.
-  local plain_size, plain_end, origin_from = nil, nil, -struct.size(ORIGIN)
+  local plain_size, plain_end, origin_from, keeps_all = nil, nil, -struct.size(ORIGIN), q.life_rule == 0
   -- As text, so that it is not written out anew for each message.
   local leases, deadlines, gone, size, ends = {}, {}, {}, 0, string.format('%.0f', deadline)
   local place_of_count = #reply + 2
@@ -56,7 +56,7 @@ local function serve(q, now, limit, lease_ms, token, consumer, reply, handed)
     local attempt = attempted[i] == 1 and FIRST_ATTEMPT or pack('>I4', attempted[i])
     local front = sub(member, 1, 24) .. attempt .. sub(member, 29, 53)
     local version, origin = WITHOUT_ORIGIN, ''
-    if q.life_rule ~= 1 and string.byte(body, 6) >= PLACED + READ and keeps_life(q, ids[i]) then
+    if (keeps_all or keeps_life(q, ids[i])) and string.byte(body, 6) >= PLACED + READ then
       if sub(body, 1, #PLAIN_BODY) == PLAIN_BODY then
         if #body ~= plain_size then
           plain_size, plain_end = #body, pack(ORIGIN_END, #body - PLAIN_EXTRA, 0)

@@ -1,0 +1,56 @@
+"""What lives cost: messages that are put in, handed out and acked per second, with all lives kept and with none."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from statistics import median
+
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import RedisConnection
+from weir.model.message import NewMessage
+from weir.model.names import EnvironmentRef, QueueRef
+from weir.spec.ir import QueueSpec
+
+ENVIRONMENT = EnvironmentRef(organization="bench", project="lives", environment="processed")
+_TOGETHER = 100
+_CONSUMERS = 4
+
+
+async def history_on_off(url: str, *, messages: int, rounds: int) -> dict[str, float]:
+    """The rates with and without lives, and their ratio: the median of pairs of rounds that took turns."""
+    broker = RedisBroker(RedisConnection(url=url))
+    queues = {history: ENVIRONMENT.queue(f"history-{history}") for history in (0, 1)}
+    for history, queue in queues.items():
+        await broker.define(queue, QueueSpec(name=queue.queue, history=history))
+        await _process(broker, queue, messages // 10)
+    rates: dict[int, list[float]] = {0: [], 1: []}
+    for number in range(rounds):
+        for history in (0, 1) if number % 2 else (1, 0):
+            rates[history].append(await _process(broker, queues[history], messages))
+    await broker.aclose()
+    pairs = zip(rates[1], rates[0], strict=True)
+    return {
+        "history_all_per_s": round(median(rates[1])),
+        "history_none_per_s": round(median(rates[0])),
+        "history_on_off": round(median(on / off for on, off in pairs), 3),
+    }
+
+
+async def _process(broker: RedisBroker, queue: QueueRef, messages: int) -> float:
+    """Put messages in while consumers take and ack them; how many per second."""
+    started, left = time.perf_counter(), [messages]
+
+    async def produce() -> None:
+        for _ in range(messages // _TOGETHER):
+            await broker.enqueue(queue, [NewMessage(payload=b"x" * 100) for _ in range(_TOGETHER)])
+
+    async def consume(name: str) -> None:
+        while left[0] > 0:
+            found = await broker.dequeue(queue, consumer=name, limit=_TOGETHER, wait_ms=50)
+            left[0] -= len(found)
+            if found:
+                await broker.ack([one.lease for one in found])
+
+    await asyncio.gather(produce(), *(consume(f"consumer-{number}") for number in range(_CONSUMERS)))
+    return messages / (time.perf_counter() - started)
