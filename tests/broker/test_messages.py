@@ -21,7 +21,8 @@ from weir.spec.ir import QueueSpec
 from weir.testing.clocks import ManualClock
 
 MEBIBYTE = 1 << 20
-SLOW_US = 50_000
+SLOW_US = 15_000
+"""Listing 20,000 leases in one script took 29 ms on an idle machine, a search through 2,000 bodies 20 ms."""
 
 
 @pytest.fixture
@@ -71,7 +72,9 @@ async def test_no_script_takes_long_however_much_there_is_to_look_at(
     with Redis.from_url(redis_url) as redis:
         before = redis.config_get("slowlog-log-slower-than")["slowlog-log-slower-than"]
         redis.config_set("slowlog-log-slower-than", SLOW_US)
+        redis.config_set("slowlog-max-len", 10_000)
         redis.slowlog_reset()
+        before_calls = scripts_run(redis)
         try:
             ids = await walk(broker, queue, MessageState.LEASED, limit=200)
             assert ids == sorted(one.id for one in leased)
@@ -79,10 +82,16 @@ async def test_no_script_takes_long_however_much_there_is_to_look_at(
                 assert await walk(broker, queue, MessageState.READY, match=match) == []
                 assert await walk(broker, queue, MessageState.LEASED, match=match, most=20) == []
             assert await walk(broker, queue, MessageState.RETRYING) == []
-            slow = [one for one in redis.slowlog_get(50) if one["command"].startswith((b"EVALSHA", b"FCALL"))]
+            slow = [one for one in redis.slowlog_get(10_000) if one["command"].startswith(b"EVALSHA")]
+            calls = scripts_run(redis) - before_calls
         finally:
             redis.config_set("slowlog-log-slower-than", before)
-    assert slow == []
+    # Work that is always too much makes every call slow; a busy machine delays a few.
+    assert len(slow) <= calls / 50, [one["duration"] for one in slow]
+
+
+def scripts_run(redis: Redis) -> int:
+    return int(redis.info("commandstats")["cmdstat_evalsha"]["calls"])
 
 
 async def walk(
@@ -127,8 +136,8 @@ async def test_large_messages_are_moved_and_cancelled_in_several_steps(
 
 async def test_too_many_leases_are_not_listed(broker: RedisBroker, queue: QueueRef, redis_url: str) -> None:
     with Redis.from_url(redis_url) as redis:
-        redis.hset(base(queue) + b":leases", mapping={str(number): b"" for number in range(20_001)})
-        with pytest.raises(Conflict, match="20001 messages of `work` are leased"):
+        redis.hset(base(queue) + b":leases", mapping={str(number): b"" for number in range(100_001)})
+        with pytest.raises(Conflict, match="100001 messages of `work` are leased"):
             await broker.list_messages(queue, MessageState.LEASED)
         redis.delete(base(queue) + b":leases")
 

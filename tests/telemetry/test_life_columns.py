@@ -32,13 +32,17 @@ def head(form: int, outcome: int = 0, reason: int = 0, handler: int = 0) -> byte
     return bytes((form, outcome, reason)) + six(NOW_MS + 90) + handler.to_bytes(4, "big")
 
 
-def direct(*, name: bytes = b"worker", key: bytes = b"k", raw_id: bytes = bytes(16), handler: int = 0) -> bytes:
+def direct(
+    *, name: bytes = b"worker", key: bytes = b"k", raw_id: bytes = bytes(16), handler: int = 0
+) -> bytes:
     """A life that was copied from a lease."""
     member = struct.pack(">Q16sIQQQB", 7, raw_id, 1, NOW_MS, NOW_MS, NOW_MS + 10_000, 4)
     handed_out = six(NOW_MS + 50, 25, 0, 0, 20, 1 << 44)
     origin = struct.pack(">QQB", NOW_MS, NOW_MS + 10_000, 4) + six(*READINGS)
     tail = key + struct.pack(">IB", 100, len(key))
-    return head(lives.DIRECT, handler=handler) + bytes((len(name),)) + name + member + handed_out + origin + tail
+    return (
+        head(lives.DIRECT, handler=handler) + bytes((len(name),)) + name + member + handed_out + origin + tail
+    )
 
 
 def full(*, attempts: Sequence[bytes] = (b"a", b"bc"), key: bytes = b"key") -> bytes:
@@ -89,7 +93,11 @@ def test_a_broken_entry_does_not_spoil_the_others() -> None:
 
 @pytest.mark.parametrize("record", [direct(), full()], ids=["direct", "full"])
 def test_a_record_of_an_unknown_form_or_size_is_broken(record: bytes) -> None:
-    for wrong in (b"\x09" + record[1:], record + b"\0" if record[0] == lives.FULL else record[:-60], record[:12]):
+    for wrong in (
+        b"\x09" + record[1:],
+        record + b"\0" if record[0] == lives.FULL else record[:-60],
+        record[:12],
+    ):
         assert found_in((entry([wrong]), 1)).broken.tolist() == [True]
 
 

@@ -119,7 +119,13 @@ class Findings:
             for scope, drift in list(self.environment_tiers.items())[:_SHOWN]
         ]
         lives = [
-            {**asdict(queue), "drift": abs(drift), "counters": {"lives": drift}, "tier_drift": 0, "live_drift": 0}
+            {
+                **asdict(queue),
+                "drift": abs(drift),
+                "counters": {"lives": drift},
+                "tier_drift": 0,
+                "live_drift": 0,
+            }
             for queue, drift in list(self.life_drift.items())[:_SHOWN]
         ]
         return queues + lives + environments

@@ -7,8 +7,8 @@
 --- include "layout"
 --- include "load_queue"
 local ident, cursor = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1]
--- A step over 1,000 leases is far below 10 ms; a list of more leases than this would take a hundred steps.
-local STEP, MOST_LEASED = 1000, 100000
+-- A step over 500 leases takes about a millisecond; a list of more leases than this would take over 200 steps.
+local STEP, MOST_LEASED = 500, 100000
 local q = load_queue(ident)
 if not q then return {'unknown'} end
 local running = redis.call('HLEN', q.key.leases)
