@@ -21,7 +21,7 @@ from weir.warehouse.tables import LIVES
 SLOTS = 60
 """How many points the index over time has."""
 MAX_KEYS = 100
-MAX_SPAN_MS = 7 * DAY_MS
+LONGEST_PERIOD_MS = 7 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +69,9 @@ class FairnessReader:
         """How the keys of a queue were served, by the messages that ended from `from_ms` until `to_ms`."""
         if not 1 <= limit <= MAX_KEYS:
             raise InvalidInput(f"`{limit}` keys cannot be listed; ask for 1 to {MAX_KEYS}")
-        if not 0 < to_ms - from_ms <= MAX_SPAN_MS:
+        if not 0 < to_ms - from_ms <= LONGEST_PERIOD_MS:
             raise InvalidInput(
-                f"fairness is told for up to {duration(MAX_SPAN_MS)}; ask for a shorter period"
+                f"fairness is told for up to {duration(LONGEST_PERIOD_MS)}; ask for a shorter period"
             )
         step_ms = -(-(to_ms - from_ms) // SLOTS)
         asked = {"table": LIVES, "queue": queue.queue, "from_ms": from_ms, "to_ms": to_ms, "step_ms": step_ms}
