@@ -74,7 +74,13 @@ class FairnessReader:
                 f"fairness is told for up to {duration(LONGEST_PERIOD_MS)}; ask for a shorter period"
             )
         step_ms = -(-(to_ms - from_ms) // SLOTS)
-        asked = {"table": LIVES, "queue": queue.queue, "from_ms": from_ms, "to_ms": to_ms, "step_ms": step_ms}
+        asked: dict[str, Any] = {
+            "table": LIVES,
+            "queue": queue.queue,
+            "from_ms": from_ms,
+            "to_ms": to_ms,
+            "step_ms": step_ms,
+        }
         used, slots = await asyncio.gather(
             self._reader.ask(ask_tenant("keys_by_use", queue.scope, limit=limit, **asked)),
             self._reader.ask(ask_tenant("fairness_of_keys", queue.scope, **asked)),
