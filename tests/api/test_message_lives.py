@@ -34,7 +34,7 @@ async def client(services: Services, tenant: Tenant, rig: WarehouseRig) -> Async
 
 
 def life_of(tenant: Tenant, **changes: object) -> Life:
-    """Enqueued 10 s before its end: waited 3 s, an attempt that lapsed after 4 s, 1 s of back-off, then 2 s."""
+    """Waited 3 s, had an attempt that lapsed after 4 s and 1 s of back-off, and was acked after 2 s."""
     began = NOW_MS - 10_000
     life = Life(
         queue=tenant.environment.queue("it's \\ q"),
@@ -148,6 +148,13 @@ async def test_a_message_that_ended_just_now_is_landing_and_an_unknown_one_is_no
     (sent,) = await services.broker.enqueue(queue, [NewMessage(payload=b"1")])
     await services.broker.cancel(queue, [sent.message_id])
     rig.tails.by_shard = {0: (NOW_MS, 1)}
+    never = await client.get(f"/api/v1/messages/{sent.message_id}")
+    assert (never.status_code, "the pipeline is behind" in never.json()["detail"]) == (404, True)
+    landed = f"(fromUnixTimestamp64Milli(toInt64({NOW_MS - 1_000}), 'UTC'), 0)"
+    rig.connection.command(
+        "INSERT INTO ingest_offsets (metric, shard, position, events, landed_at) "
+        f"VALUES ('life', 0, {landed}, 1, now64(3))"
+    )
     found = (await client.get(f"/api/v1/messages/{sent.message_id}")).json()
     assert (found["state"], found["life"], found["items"]) == ("landing", None, [])
     why = await client.get(f"/api/v1/messages/{sent.message_id}/why")

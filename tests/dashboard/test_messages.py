@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 
 import pytest
 from playwright.async_api import Page, expect
 
+from support.lives import land_lives
 from weir.control.database import Database
 from weir.lineage.children import ChildMessage, Kinship, record_children
+from weir.model.ids import MessageId, new_id
+from weir.model.inspection import WaitParts
+from weir.model.lives import AttemptEnd, Life, LifeAttempt, LifeOutcome
 from weir.model.message import NewMessage
 from weir.spec.ir import Ordering, QueueSpec
 
@@ -153,3 +159,64 @@ async def test_a_reader_may_look_at_messages_and_not_touch_them(page: Page, site
     await page.goto(site.link("message", one))
     await expect(page.get_by_label("Timeline")).to_contain_text("enqueued")
     await expect(page.get_by_role("button", name="Cancel…")).to_have_count(0)
+
+
+async def test_a_message_that_ended_shows_its_life_as_one_bar_with_its_attempts(
+    page: Page, site: Site, world: World
+) -> None:
+    ended = lived(world, "k", turn_ms=6_000, blocked_ms=1_000)
+    await asyncio.to_thread(land_lives, world.warehouse, [ended])
+    await page.goto(site.link("message", ended.message_id))
+    life = page.get_by_role("region", name="Its life")
+    await expect(life.get_by_role("heading", name="Lived 10 s")).to_be_visible()
+    label = "Life: behind the head of its key 1 s, in turn behind others 6 s, leased 3 s"
+    await expect(life.get_by_role("img")).to_have_attribute("aria-label", label)
+    attempts = life.get_by_label("Attempts of its life").get_by_role("listitem")
+    await expect(attempts).to_have_text(
+        ["Attempt 1: lapsed after 1 s, by w1", "Attempt 2: acked after 2 s, by w2"]
+    )
+    await expect(page.get_by_role("region", name="Now", exact=True)).to_contain_text("done")
+    await expect(page.get_by_label("Timeline")).to_contain_text("attempt lapsed")
+
+
+async def test_a_queue_says_which_keys_waited_and_took_most(page: Page, site: Site, world: World) -> None:
+    await world.define("orders")
+    lives = [lived(world, key, turn_ms=wait) for key, wait in (("slow", 9_000), ("quick", 10))]
+    await asyncio.to_thread(land_lives, world.warehouse, lives)
+    await page.goto(site.link("queue", "orders"))
+    fairness = page.get_by_role("region", name="Fairness by key")
+    waited = fairness.get_by_role("table", name="Keys that waited most")
+    await expect(waited.locator("tbody tr").first).to_contain_text("slow")
+    await expect(waited.locator("tbody tr").first).to_contain_text("9 s")
+    await expect(fairness).to_contain_text("50 %")
+
+
+def lived(world: World, key: str, **parts: int) -> Life:
+    """A message of `orders` that ended a minute ago, 10 s after it was enqueued, at its second attempt."""
+    end_ms = int(time.time() * 1_000) - 60_000
+    return Life(
+        queue=world.site.environment.queue("orders"),
+        message_id=MessageId(new_id()),
+        key=key,
+        outcome=LifeOutcome.ACKED,
+        reason=None,
+        enqueued_at_ms=end_ms - 10_000,
+        available_at_ms=end_ms - 10_000,
+        handed_out_at_ms=end_ms - 2_000,
+        ended_at_ms=end_ms,
+        priority=4,
+        attempts=2,
+        last_attempts=(
+            LifeAttempt(
+                started_at_ms=end_ms - 6_000, ended_at_ms=end_ms - 5_000, end=AttemptEnd.LAPSED, consumer="w1"
+            ),
+            LifeAttempt(
+                started_at_ms=end_ms - 2_000, ended_at_ms=end_ms, end=AttemptEnd.ACKED, consumer="w2"
+            ),
+        ),
+        handler_ms=1_900,
+        leased_ms=3_000,
+        parts=WaitParts(**parts),
+        blocked_by_id=None,
+        payload_bytes=2,
+    )

@@ -72,6 +72,7 @@ REQUESTS: tuple[Asked, ...] = (
     asked("POST /api/v1/queues/{queue}/resume", queue="other"),
     asked("GET /api/v1/queues/{queue}/explain", queue=QUEUE),
     asked("GET /api/v1/queues/{queue}/metrics", queue=QUEUE),
+    asked("GET /api/v1/queues/{queue}/fairness", queue=QUEUE),
     asked("GET /api/v1/environments"),
     asked("PUT /api/v1/environments/{environment}", {}, environment="default"),
     asked("GET /api/v1/environments/{env}/queue-metrics", env="default"),

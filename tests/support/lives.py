@@ -33,15 +33,18 @@ async def emitted_lives(broker: RedisBroker, queue: QueueRef) -> list[Life]:
     return [life for event in await life_events(broker, queue) for life in lives_of(event)]
 
 
+_COLUMNS = (
+    *("organization", "project", "environment", "queue", "bucket_start", "ended_at", "message_id", "key"),
+    *("events", "shard", "outcome", "reason", "enqueued_at", "available_at", "handed_out_at", "priority"),
+    *("attempts", "attempt_started_at", "attempt_ended_at", "attempt_end", "attempt_consumer", "handler_ms"),
+    *("leased_ms", "blocked_by_id", "payload_bytes"),
+)
+
+
 def land_lives(connection: ClickHouseConnection, lives: Iterable[Life]) -> None:
     """Write lives as the pipeline would have landed them."""
     parts = [part.name for part in fields(WaitParts)]
-    columns = (
-        "organization, project, environment, queue, bucket_start, ended_at, message_id, key, events, shard, outcome, "
-        "reason, enqueued_at, available_at, handed_out_at, priority, attempts, attempt_started_at, "
-        "attempt_ended_at, attempt_end, attempt_consumer, handler_ms, leased_ms, blocked_by_id, payload_bytes, "
-        + ", ".join(parts)
-    )
+    columns = ", ".join([*_COLUMNS, *parts])
     rows = ", ".join(f"({', '.join(_literals(life, parts))})" for life in lives)
     connection.command(f"INSERT INTO {LIVES} ({columns}) VALUES {rows}")
 

@@ -137,7 +137,12 @@ async def _look_for_life(
     life = await lives.find(environment, message_id)
     if life is None:
         fresh = await services.warehouse.freshness.of(LIFE.name, anew=True)
-        if shard_of(environment, shards=services.warehouse.shards) in fresh.behind:
+        shard = shard_of(environment, shards=services.warehouse.shards)
+        if fresh.is_stale(shard):
+            raise NotFound(
+                f"{unknown.message}; the pipeline is behind, so messages that ended may be missing"
+            )
+        if shard in fresh.behind:
             nothing = Timeline(message_id=message_id, queue=None, state=LANDING, moments=())
             return FoundMessage(message_id=message_id, state=LANDING, detail=None, timeline=nothing)
         life = await lives.find(environment, message_id)

@@ -244,7 +244,7 @@ class Broker(Protocol):
         A message that stays in its state during the walk is shown exactly once. Each call does bounded work,
         so a page may hold fewer messages than asked for, or none, before the end. Ready ones come as they
         will be handed out, scheduled and retrying ones as they become available, blocked ones by key and
-        place, leased ones by id. Conflict if more than 20,000 are leased.
+        place, leased ones by id. Conflict if more than 100,000 are leased.
         """
 
     async def show_message(self, queue: QueueRef, message_id: MessageId) -> MessageDetail | None:

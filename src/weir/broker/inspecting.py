@@ -85,8 +85,13 @@ def page(reply: Sequence[Any], state: MessageState, match: MessageFilter) -> Mes
         # The script compares text; a name that ends another name matches there too.
         name, value = match.header
         found = [one for one in found if one.headers.get(name) == value]
-    cursor = urlsafe_b64encode(reply[1]).decode() if reply[1] else None
+    cursor = cursor_text(reply[1]) if reply[1] else None
     return MessagePage(messages=tuple(found), cursor=cursor, scanned=reply[2])
+
+
+def cursor_text(place: bytes) -> str:
+    """A cursor as callers keep it."""
+    return urlsafe_b64encode(place).decode()
 
 
 def _listed(row: Sequence[Any], state: MessageState) -> ListedMessage:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from weir.broker import checks, grouping, inspecting, keys, layout, replies
@@ -10,7 +12,9 @@ from weir.broker.runner import ScriptRunner
 from weir.model.ids import MessageId
 from weir.model.inspection import (
     EVERY_MESSAGE,
+    MAX_PAGE,
     PREVIEW_BYTES,
+    ListedMessage,
     MessageCounts,
     MessageDetail,
     MessageFilter,
@@ -26,6 +30,10 @@ from weir.model.message import Kept, KeptKind, LeaseRef, check_message_id
 from weir.model.names import EnvironmentRef, QueueRef, check_name
 from weir.model.shards import shard_of
 
+_SCANNED_PER_PAGE = 2_000
+"""After so many messages a search answers what it has found."""
+_STEPS_PER_PAGE = 16
+"""Scripts for one page: of large messages a script reads few."""
 _QUEUES_STEP = 500
 """How many queues one script looks into at most."""
 _KEPT = {b"r": KeptKind.RESULT, b"p": KeptKind.PROGRESS, b"c": KeptKind.CANCELLED}
@@ -52,9 +60,52 @@ class RedisMessages:
         check_filter(match)
         check_page(limit)
         place = inspecting.cursor_bytes(cursor, state)
+        if state is MessageState.LEASED:
+            return await self._list_leased(queue, match, place, limit)
+        # Each script looks at few messages, so that others are not kept waiting; a page is made by several.
+        found: list[ListedMessage] = []
+        scanned = 0
+        for step in range(1, _STEPS_PER_PAGE + 1):
+            page = await self._list_step(queue, state, match, place, limit - len(found))
+            found += page.messages
+            scanned += page.scanned
+            is_enough = len(found) >= limit or scanned >= _SCANNED_PER_PAGE or step == _STEPS_PER_PAGE
+            if page.cursor is None or is_enough:
+                break
+            place = inspecting.cursor_bytes(page.cursor, state)
+        return MessagePage(messages=tuple(found), cursor=page.cursor, scanned=scanned)
+
+    async def _list_step(
+        self, queue: QueueRef, state: MessageState, match: MessageFilter, place: bytes, limit: int
+    ) -> MessagePage:
         wanted = inspecting.filter_arguments(match)
         reply = await self._look(queue, "list_messages", state.encode(), place, limit, PREVIEW_BYTES, *wanted)
         return inspecting.page(reply, state, match)
+
+    async def _list_leased(
+        self, queue: QueueRef, match: MessageFilter, place: bytes, limit: int
+    ) -> MessagePage:
+        """A page by id: the end of a lease moves with every extension, so it is not a place to go on from."""
+        behind = await self._leased_behind(queue, place)
+        most = limit if match == EVERY_MESSAGE else MAX_PAGE
+        ids = heapq.nsmallest(most, behind)
+        if not ids:
+            return MessagePage(messages=(), cursor=None, scanned=0)
+        page = await self._list_step(queue, MessageState.LEASED, match, b"".join(ids), limit)
+        if page.cursor is None and len(behind) > most:
+            return replace(page, cursor=inspecting.cursor_text(ids[-1]))
+        return page
+
+    async def _leased_behind(self, queue: QueueRef, place: bytes) -> set[bytes]:
+        """The ids of leased messages behind a place; a scan may name one twice."""
+        found: set[bytes] = set()
+        cursor = b"0"
+        while True:
+            _, cursor, blob = await self._look(queue, "leased_ids", cursor)
+            ids = (blob[at : at + 16] for at in range(0, len(blob), 16))
+            found.update(one for one in ids if one > place)
+            if cursor == b"0":
+                return found
 
     async def show_message(self, queue: QueueRef, message_id: MessageId) -> MessageDetail | None:
         check_message_id(message_id)

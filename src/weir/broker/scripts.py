@@ -67,6 +67,7 @@ VERBS = (
     "keep_progress",
     "kept",
     "last_errors",
+    "leased_ids",
     "list_messages",
     "reschedule",
     "resume",

@@ -16,6 +16,10 @@ from weir.model.names import QueueRef
 async def cancel_batch(work: Work, action: BulkAction, selection: MessageSelection) -> Batch:
     """Do the next batch. If one was done, but not saved, the next finds its messages gone and goes on."""
     key = action.walk_keys[action.walked]
+    # A state that is walked once more was counted the first time.
+    again = WALK[key] in [WALK[before] for before in action.walk_keys[: action.walked]]
+    if again and action.dry_run:
+        return Batch(key_done=True)
     queue = action.environment.queue(selection.queue)
     page = await work.broker.list_messages(
         queue,
@@ -25,10 +29,6 @@ async def cancel_batch(work: Work, action: BulkAction, selection: MessageSelecti
         limit=MAX_PAGE if action.dry_run else pace(action, MAX_PAGE),
     )
     meant = [one.message_id for one in page.messages if one.enqueued_at_ms <= selection.enqueued_to_ms]
-    # A state that is walked once more was counted the first time.
-    again = WALK[key] in [WALK[before] for before in action.walk_keys[: action.walked]]
-    if again and action.dry_run:
-        return Batch(key_done=True)
     done = 0 if action.dry_run else await _cancel(work.broker, queue, meant)
     skipped = 0 if action.dry_run else len(meant) - done
     return Batch(

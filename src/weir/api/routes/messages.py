@@ -124,7 +124,7 @@ async def show_message(message_id: str, access: Reader, services: App) -> Respon
 )
 async def show_timeline(message_id: str, access: Reader, services: App) -> TimelineView:
     """The timeline of a message: receipt, operation, enqueue, attempts with errors, death, redrive."""
-    found = await present(services.timelines, "PostgreSQL").of(access.environment, message_id)
+    found = (await look_up(services, access.environment, message_id)).timeline
     return TimelineView(
         message_id=found.message_id, queue=found.queue, state=found.state, items=_moments(found)
     )

@@ -13,6 +13,7 @@ from weir.api.routes import (
     deadletters,
     direct,
     endpoints,
+    fairness,
     groups,
     health,
     history,
@@ -51,6 +52,7 @@ HOT: tuple[HotRoute, ...] = (
 ROUTERS: tuple[APIRouter, ...] = (
     queues.router,
     history.router,
+    fairness.router,
     workers.router,
     overview.router,
     search.router,

@@ -334,3 +334,75 @@ WHERE $TENANT AND t.queue = {queue:String}
     AND (t.ended_at, t.message_id) < (fromUnixTimestamp64Milli({before_ms:Int64}, 'UTC'), {before_id:UUID})
 ORDER BY t.ended_at DESC, t.message_id DESC
 LIMIT {limit:UInt32}
+
+-- part: KEY_WAITS
+SELECT
+    t.key AS key,
+    intDiv(toUnixTimestamp64Milli(t.ended_at) - {from_ms:Int64}, {step_ms:Int64}) AS slot,
+    count() AS messages,
+    sum(t.blocked_ms + t.paused_ms + t.queue_limit_ms + t.environment_limit_ms + t.unasked_ms + t.turn_ms + t.unknown_ms)
+        AS waited_ms,
+    sum(t.leased_ms) AS leased_ms
+FROM {table:Identifier} AS t
+WHERE $TENANT AND t.queue = {queue:String} AND t.key != ''
+    AND t.ended_at >= fromUnixTimestamp64Milli({from_ms:Int64}, 'UTC')
+    AND t.ended_at < fromUnixTimestamp64Milli({to_ms:Int64}, 'UTC')
+GROUP BY t.key, slot
+
+-- name: keys_by_use
+-- The keys of a queue whose messages waited longest, and those whose messages were leased longest.
+SELECT
+    key,
+    messages,
+    mean_wait_ms,
+    leased_ms,
+    keys,
+    leased_of_all_ms,
+    by_wait <= {limit:UInt32} AS is_waiting,
+    by_lease <= {limit:UInt32} AS is_taking
+FROM
+(
+    SELECT
+        key,
+        key_messages AS messages,
+        key_waited_ms / key_messages AS mean_wait_ms,
+        key_leased_ms AS leased_ms,
+        count() OVER () AS keys,
+        sum(key_leased_ms) OVER () AS leased_of_all_ms,
+        row_number() OVER (ORDER BY key_waited_ms / key_messages DESC, key) AS by_wait,
+        row_number() OVER (ORDER BY key_leased_ms DESC, key) AS by_lease
+    FROM
+    (
+        SELECT
+            key,
+            sum(w.messages) AS key_messages,
+            sum(w.waited_ms) AS key_waited_ms,
+            sum(w.leased_ms) AS key_leased_ms
+        FROM
+        (
+$KEY_WAITS
+        ) AS w
+        GROUP BY key
+    )
+)
+WHERE by_wait <= {limit:UInt32} OR by_lease <= {limit:UInt32}
+ORDER BY key
+
+-- name: fairness_of_keys
+-- Jain's index of the mean waits of the keys of a queue, in each slot of a span that has any.
+SELECT
+    slot,
+    count() AS keys,
+    sum(m.mean_wait_ms) AS wait_ms,
+    sum(m.mean_wait_ms * m.mean_wait_ms) AS squares,
+    if(squares = 0, 1, wait_ms * wait_ms / (keys * squares)) AS fairness
+FROM
+(
+    SELECT w.slot AS slot, w.waited_ms / w.messages AS mean_wait_ms
+    FROM
+    (
+$KEY_WAITS
+    ) AS w
+) AS m
+GROUP BY slot
+ORDER BY slot

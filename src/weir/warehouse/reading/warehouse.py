@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from weir.model.clock import Clock, SystemClock
 from weir.warehouse.reading.audits import PastAuditReader
 from weir.warehouse.reading.digests import DigestReader
+from weir.warehouse.reading.fairness import FairnessReader
 from weir.warehouse.reading.flows import FlowReader
 from weir.warehouse.reading.freshness import FreshnessReader, GapReader, Tails, TrustReader
 from weir.warehouse.reading.lives import LifeReader
@@ -40,6 +41,7 @@ class Warehouse:
     flows: FlowReader
     audits: PastAuditReader
     lives: LifeReader
+    fairness: FairnessReader
 
     async def aclose(self) -> None:
         await self.reader.aclose()
@@ -80,5 +82,6 @@ def open_warehouse(
         flows=flows,
         audits=PastAuditReader(reader),
         lives=LifeReader(reader),
+        fairness=FairnessReader(reader),
         rates=RateReader(windows, freshness, shards=shards),
     )

@@ -385,6 +385,18 @@ export type MessageNow = {
   more_children: boolean;
 };
 
+export type KeyUse = { key: string; messages: number; mean_wait_ms: number; leased_ms: number; leased_share: number };
+
+export type KeyFairness = {
+  from_ms: number;
+  to_ms: number;
+  step_ms: number;
+  keys: number;
+  waited_most: KeyUse[];
+  took_most: KeyUse[];
+  points: { time_ms: number; keys: number; fairness: number }[];
+};
+
 export type WaitPart = { reason: string; waited_ms: number; text: string };
 
 export type Why = { waited_ms: number; leased_ms: number; parts: WaitPart[]; behind_id: string | null };

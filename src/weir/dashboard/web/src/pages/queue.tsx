@@ -13,6 +13,7 @@ import { act, Badge, Dialog, Failed, Page, Stat } from "../ui/bits";
 import { Evidence } from "../ui/evidence";
 import { MarkList } from "../ui/marks";
 import { currentRange, PeriodPicker, shifted, type Range } from "../ui/period";
+import { Fairness } from "./fairness";
 import { Messages } from "./messages";
 import { Charts } from "./queue-charts";
 
@@ -34,6 +35,7 @@ export function Queue({ me }: { me: Me }) {
         <>
           <Why path={path} />
           <History path={path} name={name} me={me} />
+          <Fairness path={path} />
         </>
       )}
       <p>
