@@ -18,9 +18,10 @@ from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.control.database import Database
 from weir.control.queue_definitions import QueueDefinitions
+from weir.model.message_headers import SCHEDULE as SCHEDULE_HEADER
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.schedules.register import Schedules
-from weir.schedules.ticks import SCHEDULE_HEADER, TICK_HEADER
+from weir.schedules.ticks import TICK_HEADER
 from weir.spec.ir import MissedTicks, QueueSpec, ScheduleSpec, Timing
 from weir.spec.timing import newest_ticks
 

@@ -13,11 +13,12 @@ from weir.control.queue_definitions import QueueDefinitions
 from weir.exchange.attempt import DirectPusher
 from weir.exchange.seam import PushAnswer, Pusher, PushItem
 from weir.model.message import Delivery
+from weir.model.message_headers import SCHEDULE as SCHEDULE_HEADER
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.schedules.register import Schedules
 from weir.schedules.schedule import Schedule, ScheduleRun
 from weir.schedules.scheduler import Scheduler
-from weir.schedules.ticks import SCHEDULE_HEADER, TICK_HEADER
+from weir.schedules.ticks import TICK_HEADER
 from weir.spec.ir import QueueSpec, Retention, ScheduleSpec, Timing
 from weir.testing.clocks import ManualClock
 from weir.testing.memory import MemoryBroker

@@ -66,12 +66,13 @@ def names_of(app: App) -> dict[str, Any]:
 
 
 async def run(code: str, names: dict[str, Any]) -> None:
+    if re.search(r"^ *return$", code, re.MULTILINE) and "def " not in code:
+        # What stands inside a task.
+        code = f"def task():\n{textwrap.indent(code, '    ')}\ntask()"
     program = compile(code, "example", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     names["__name__"] = "example"
     if program.co_flags & inspect.CO_COROUTINE:
         await eval(program, names)
-    elif re.search(r"^ *return$", code, re.MULTILINE) and "def " not in code:
-        await eval(compile(f"def f():\n{textwrap.indent(code, '    ')}\nf()", "example", "exec"), names)
     else:
         await asyncio.to_thread(exec, program, names)
 

@@ -83,7 +83,7 @@ async def test_a_dead_member_fails_the_group_and_its_redrive_completes_it(world:
         key.touch()
 
         def dead() -> str:
-            return world.command("dlq", "list", "--queue", "doomed", "--json").stdout
+            return world.command("dlq", "list", "doomed", "--json").stdout
 
         await until(lambda: dead().count('"reason"') == 2, within_s=START_S)
         redriven = world.command("dlq", "redrive", "--queue", "doomed", "--yes")

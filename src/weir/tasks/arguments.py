@@ -62,11 +62,14 @@ class TaskArguments:
             raise TypeError(f"{self._task}() {error}") from None
 
     def first_missing(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-        """The first parameter that is not given, to which the result of the call before goes."""
+        """The first parameter without a default that is not given: it gets the result of the call before."""
         given = self._signature.bind_partial(*args, **kwargs).arguments
-        variable = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD, Parameter.POSITIONAL_ONLY)
-        names = [one.name for one in self._signature.parameters.values() if one.kind not in variable]
-        return next((name for name in names if name not in given), None)
+        needed = [
+            one.name
+            for one in self._signature.parameters.values()
+            if one.kind not in (*_VARIABLE, Parameter.POSITIONAL_ONLY) and one.default is Parameter.empty
+        ]
+        return next((name for name in needed if name not in given), None)
 
     def by_name(self, bound: BoundArguments) -> dict[str, Any]:
         """Every argument under its name, with the defaults; those of `**kwargs` stand beside the others."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping, MutableMapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -47,7 +46,7 @@ class TaskContext:
     key: str | None = None
     is_cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
     note_progress: Callable[[object], None] = field(default=lambda value: None, repr=False)
-    _pushed: Counter[str] = field(default_factory=Counter, repr=False)
+    _pushed: dict[str, int] = field(default_factory=dict, repr=False)
 
     @classmethod
     def current(cls) -> TaskContext:
@@ -103,8 +102,8 @@ class TaskContext:
         call = hashlib.blake2b(
             task.encode() + b"\0" + payload, digest_size=16, person=b"weir push"
         ).hexdigest()
-        self._pushed[call] += 1
-        return f"{self.message_id}:{call}:{self._pushed[call]}"
+        number = self._pushed[call] = self._pushed.get(call, 0) + 1
+        return f"{self.message_id}:{call}:{number}"
 
 
 CURRENT: ContextVar[TaskContext | None] = ContextVar("weir_task_context", default=None)

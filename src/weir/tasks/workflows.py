@@ -68,8 +68,8 @@ def step_of(call: PreparedCall[Any], *, takes_result: bool) -> dict[str, Any]:
     options = call.options
     if options.idempotency_key is not None or options.deliver_at is not None:
         raise Misconfigured(
-            f"the call of `{call.task.name}` has an `idempotency_key` or a `deliver_at`; a workflow makes its "
-            "own keys, and begins when it is pushed, so leave them out"
+            f"the call of `{call.task.name}` has an `idempotency_key` or a `deliver_at`; a workflow makes "
+            "its own keys, and begins when it is pushed, so leave them out"
         )
     message = call.task.message(options, call.args, call.kwargs, partial=takes_result)
     return {
@@ -220,7 +220,7 @@ class TaskGroup:
 
 
 def chain(*calls: PreparedCall[Any]) -> TaskChain:
-    """Calls that run one after the other. Each gets the result of the one before as its first free argument.
+    """Calls that run one after the other. The result of each is the first missing argument of the next.
 
     ```python
     chain(resize.call("a.png"), upload.call(bucket="images")).push()

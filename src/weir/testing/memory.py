@@ -88,8 +88,7 @@ class MemoryBroker(MemoryMessages):
         self._gates = MemoryGates()
         self._turns = MemoryTurns()
         self._touched: dict[QueueRef, int] = {}
-        self._kept = defaultdict(lambda: (0, None))
-        self._members = defaultdict(set)
+        self._kept, self._members = defaultdict(lambda: (0, None)), defaultdict(set)
         self._changed = asyncio.Event()
         self.events: list[MetricEvent] = []
         self.lives: list[Life] = []
@@ -283,10 +282,8 @@ class MemoryBroker(MemoryMessages):
     ) -> list[Settlement]:
         checks.check_leases(leases)
         checks.check_results(results, leases=len(leases))
-        answers = self._settle(
-            leases, QueueOperation.ACK, lambda model, lease, now, counts: model.ack(lease, now, counts)
-        )
-        return self._keep_results(leases, answers, results)
+        done = self._settle(leases, QueueOperation.ACK, lambda model, *one: model.ack(*one))
+        return self._keep_results(leases, done, results)
 
     async def extend(self, leases: Sequence[LeaseRef], *, lease_ms: int) -> list[Settlement]:
         checks.check_leases(leases)
