@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator
 
 from weir import errors
-from weir.api.problems import problem
 from weir.errors import NotFound, WeirError
+from weir.model.problem_documents import problem
 
 _INTRO = """# Errors
 

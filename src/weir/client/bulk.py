@@ -186,7 +186,9 @@ class BulkPush:
         is_named = self._names is not None and _can_be_named(messages)
         window_ms = self._options.retry_window_ms
         items = [
-            with_origin(message, trace=trace, chained=self._chained).document(retry_window_ms=window_ms, keyed=not is_named)
+            with_origin(message, trace=trace, chained=self._chained).document(
+                retry_window_ms=window_ms, keyed=not is_named
+            )
             for message in messages
         ]
         first_id = messages[0].idempotency_key if is_named else ""

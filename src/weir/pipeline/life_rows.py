@@ -25,9 +25,10 @@ def packed_lives(events: pa.Table | pa.RecordBatch) -> PackedLives:
 def unfolded(events: pa.Table, rows: pa.Table) -> pa.Table:
     """The plain rows of events as one row per life."""
     found = packed_lives(events)
-    firsts = np.append(True, found.entries[1:] != found.entries[:-1]) if len(found.entries) else []
+    entries = found.entries
+    firsts = np.append(True, entries[1:] != entries[:-1]) if len(entries) else np.zeros(0, bool)
     names = [name for name in rows.column_names if name not in (RECORDS, COUNT)]
-    of_lives = rows.select(names).take(pa.array(found.entries))
+    of_lives = rows.select(names).take(pa.array(entries))
     counted = pa.array(np.asarray(firsts, np.uint64))
     of_lives = of_lives.set_column(names.index("events"), "events", counted)
     lives = life_columns(found)

@@ -37,9 +37,7 @@ class SettleBatches:
         self._taken = 0
         self._task: asyncio.Task[None] | None = None
         self._sends: dict[Ending, _Send] = {
-            Ending.DONE: lambda batch: broker.ack(
-                [_lease(held) for held, _ in batch], results=_kept(batch)
-            ),
+            Ending.DONE: lambda batch: broker.ack([_lease(held) for held, _ in batch], results=_kept(batch)),
             Ending.FAILED: lambda batch: broker.nack([_failure(*one) for one in batch]),
             Ending.REJECTED: lambda batch: broker.dead_letter([_failure(*one) for one in batch]),
         }
