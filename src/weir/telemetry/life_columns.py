@@ -170,7 +170,7 @@ def _decode(form: int, found: PackedLives, data: bytes, where: Numbers) -> pa.Ta
     table["handler_ms"] = pa.array(
         np.maximum(handler - 1, 0).astype(np.uint32), mask=np.asarray(handler == 0)
     )
-    return pa.table(table | texts)
+    return pa.table({**table, **texts})
 
 
 def _read_leased(
@@ -279,7 +279,8 @@ def _texts(data: bytes, begins: Numbers, sizes: Numbers) -> pa.Array:
 
 def _fitting(values: NDArray[Any], kind: Any) -> NDArray[Any]:
     """Values as a column holds them; larger ones, which only a made-up record has, become its greatest."""
-    return np.clip(values, 0, np.iinfo(kind).max if kind is not np.uint64 else None).astype(kind)
+    fitting: NDArray[Any] = np.clip(values, 0, np.iinfo(kind).max if kind is not np.uint64 else None)
+    return fitting.astype(kind)
 
 
 def _fields(layout: str, raw: NDArray[np.uint8], at: Numbers) -> list[NDArray[Any]]:
