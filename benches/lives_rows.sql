@@ -1,15 +1,19 @@
 -- name: fill_lives
--- Lives of 20 queues over 20 days, each with a random id; one message in ten thousand has the same key.
+-- Lives of 20 queues over 20 days, with ids of version 7; one message in ten thousand has the same key.
 INSERT INTO message_lives
     (organization, project, environment, queue, bucket_start, ended_at, message_id, key, events, enqueued_at, available_at,
      handed_out_at, priority, attempts, attempt_started_at, attempt_ended_at, attempt_end, attempt_consumer, leased_ms, turn_ms,
      payload_bytes)
 WITH
     now64(3, 'UTC') - toIntervalMillisecond(intDiv(20 * 86400000 * ({total:UInt64} - number), {total:UInt64})) AS at,
-    concat('key-', lower(hex(toUInt16(rand(1) % 10000)))) AS key_text
+    concat('key-', lower(hex(toUInt16(rand(1) % 10000)))) AS key_text,
+    leftPad(lower(hex(toUInt64(toUnixTimestamp64Milli(at) - 1000))), 12, '0') AS stamp,
+    leftPad(lower(hex(rand64(2))), 16, '0') AS digits
 SELECT
     'bench', 'lives', 'ended', concat('q', toString(number % 20)), toStartOfInterval(at, INTERVAL 5 SECOND), at,
-    generateUUIDv4(number), key_text, 1, at - 1, at - 1, at - 0.05, 4, 1, [at - 0.05], [at], ['acked'], ['worker-1'], 50, 950, 100
+    toUUID(concat(substring(stamp, 1, 8), '-', substring(stamp, 9, 4), '-7', substring(digits, 1, 3), '-8',
+        substring(digits, 4, 3), '-', substring(digits, 7, 4), substring(stamp, 5, 8))),
+    key_text, 1, at - 1, at - 1, at - 0.05, 4, 1, [at - 0.05], [at], ['acked'], ['worker-1'], 50, 950, 100
 FROM numbers({start:UInt64}, {count:UInt64})
 
 -- name: sample_of_lives

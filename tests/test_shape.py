@@ -19,6 +19,7 @@ from weir.control.sql import parse_queries
 from weir.model import durations, limits
 from weir.settings import Settings
 from weir.spec import ir
+from weir.spec.history import read_history
 from weir.telemetry import events
 
 SOURCE = Path(weir.__file__).parent
@@ -83,8 +84,9 @@ def test_the_schemas_of_the_api_stand_together() -> None:
 
 def test_a_queue_has_the_same_defaults_over_http_as_in_a_spec() -> None:
     queue, body = ir.QueueSpec(name="orders"), QueueBody()
-    for name in set(QueueBody.model_fields) - {"retention", "delivery"}:
+    for name in set(QueueBody.model_fields) - {"retention", "delivery", "history"}:
         assert getattr(body, name) == getattr(queue, name)
+    assert read_history(body.history) == queue.history
     assert body.retention.model_dump() == asdict(queue.retention)
     assert body.delivery.model_dump() == asdict(queue.delivery)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,6 +15,7 @@ from tests.pipeline.test_spark import moved
 from support.lives import emitted_lives
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
+from weir.model.ids import MessageId
 from weir.model.lives import Life, LifeOutcome
 from weir.model.message import Delivery, Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
@@ -98,6 +100,21 @@ async def test_every_life_lands_once_and_is_found_by_id_key_and_time(
     assert [life.attempts for life in dead.lives] == [2]
     other = EnvironmentRef(organization="o", project="p", environment="other")
     assert await lives.find(other, dead.lives[0].message_id) is None
+
+
+async def test_a_life_is_found_whatever_its_id_says_of_its_time(
+    spark: SparkSession, options: PipelineOptions, broker: RedisBroker, lives: LifeReader
+) -> None:
+    latest = f"{'f' * 8}-ffff-7fff-8fff-{'f' * 12}"
+    ids = [MessageId(text) for text in (str(uuid4()), "00000000-0001-7000-8000-000000000001", latest)]
+    queue = SCOPE.queue("plain")
+    await broker.enqueue(queue, [NewMessage(payload=b"x", id=one) for one in ids])
+    await broker.ack([one.lease for one in await take(broker, queue)])
+    moved(spark, options)
+    for one in ids:
+        life = await lives.find(SCOPE, one)
+        assert life is not None
+        assert life.message_id == one
 
 
 async def test_pages_of_lives_hold_each_once(

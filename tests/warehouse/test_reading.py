@@ -326,6 +326,8 @@ async def test_every_query_can_be_explained_on_a_migrated_warehouse(
         "outcomes": ["acked"],
         "from_ms": 0,
         "to_ms": 1,
+        "from_s": 0,
+        "to_s": 1,
         "before_ms": 1,
         "before_id": str(UUID(int=1)),
     }

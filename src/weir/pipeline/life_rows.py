@@ -25,12 +25,12 @@ def packed_lives(events: pa.Table | pa.RecordBatch) -> PackedLives:
 def unfolded(events: pa.Table, rows: pa.Table) -> pa.Table:
     """The plain rows of events as one row per life."""
     found = packed_lives(events)
-    entries = found.entries
-    firsts = np.append(True, entries[1:] != entries[:-1]) if len(entries) else np.zeros(0, bool)
+    # The first life of an entry is the one that differs from the life before.
+    counted = np.diff(found.entries, prepend=-1) > 0
     names = [name for name in rows.column_names if name not in (RECORDS, COUNT)]
-    of_lives = rows.select(names).take(pa.array(entries))
-    counted = pa.array(np.asarray(firsts, np.uint64))
-    of_lives = of_lives.set_column(names.index("events"), "events", counted)
+    of_lives = rows.select(names).take(pa.array(found.entries))
+    events_column = pa.array(counted.astype(np.uint64))
+    of_lives = of_lives.set_column(names.index("events"), "events", events_column)
     lives = life_columns(found)
     for name in lives.column_names:
         of_lives = of_lives.append_column(name, lives[name])

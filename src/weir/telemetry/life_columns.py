@@ -279,8 +279,8 @@ def _texts(data: bytes, begins: Numbers, sizes: Numbers) -> pa.Array:
 
 def _fitting(values: NDArray[Any], kind: Any) -> NDArray[Any]:
     """Values as a column holds them; larger ones, which only a made-up record has, become its greatest."""
-    held: NDArray[Any] = np.clip(values, 0, np.iinfo(kind).max if kind is not np.uint64 else None)
-    return held.astype(kind)
+    fitting: NDArray[Any] = np.clip(values, 0, np.iinfo(kind).max if kind is not np.uint64 else None)
+    return fitting.astype(kind)
 
 
 def _fields(layout: str, raw: NDArray[np.uint8], at: Numbers) -> list[NDArray[Any]]:

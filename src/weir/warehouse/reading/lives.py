@@ -23,6 +23,9 @@ from weir.warehouse.tables import LIVES
 MAX_LIVES = 200
 """Lives in one page."""
 _LATEST = (MAX_TIME_MS, UUID(int=(1 << 128) - 1))
+_EVER_S = (0, (1 << 32) - 1)
+# Most messages end within a day after their id was made, and two days of the table are asked faster than 30.
+_BEFORE_S, _AFTER_S = 3_600, 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +46,15 @@ class LifeReader:
     async def find(self, environment: EnvironmentRef, message_id: MessageId) -> Life | None:
         """The life of a message; None if it has none, has not ended, or has not landed yet.
 
-        An id that was used again after its message ended has several lives; this is the newest.
+        An id that was used again after its message ended has several lives; this is the newest of those that
+        ended within a day after the id was made, or of all if there is none.
         """
         check_message_id(message_id)
-        rows = await self._ask("life_by_id", environment, message_id=message_id)
-        return _life(environment, rows[0]) if rows else None
+        for from_s, to_s in _likely_spans(message_id):
+            rows = await self._ask("life_by_id", environment, message_id=message_id, from_s=from_s, to_s=to_s)
+            if rows:
+                return _life(environment, rows[0])
+        return None
 
     async def of_key(
         self,
@@ -95,6 +102,16 @@ class LifeReader:
 
     async def _ask(self, name: str, environment: EnvironmentRef, **asked: Any) -> list[dict[str, Any]]:
         return await self._reader.ask(ask_tenant(name, environment, table=LIVES, **asked))
+
+
+def _likely_spans(message_id: MessageId) -> list[tuple[int, int]]:
+    """In which spans of seconds to look for the end of a message, in turn; the last is all time."""
+    if message_id[14] != "7":
+        return [_EVER_S]
+    # An id of version 7 begins with the milliseconds of when it was made.
+    made_s = int(message_id[:8] + message_id[9:13], 16) // 1_000
+    likely = max(made_s - _BEFORE_S, 0), min(made_s + _AFTER_S, _EVER_S[1])
+    return [likely, _EVER_S] if likely[0] < likely[1] else [_EVER_S]
 
 
 def _life(environment: EnvironmentRef, row: Mapping[str, Any]) -> Life:

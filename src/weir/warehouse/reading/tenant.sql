@@ -304,11 +304,12 @@ LIMIT {limit:UInt32}
     payload_bytes
 
 -- name: life_by_id
--- The newest life of one message. The skip index finds the few granules that may hold its id.
+-- The newest life of one message that ended in a span. The skip index finds the few granules that may hold its id.
 SELECT
 $LIFE
 FROM {table:Identifier} AS t
 WHERE $TENANT AND t.message_id = {message_id:UUID}
+    AND t.bucket_start >= toDateTime({from_s:UInt32}, 'UTC') AND t.bucket_start < toDateTime({to_s:UInt32}, 'UTC')
 ORDER BY t.ended_at DESC
 LIMIT 1
 
