@@ -1,4 +1,4 @@
-"""What lives cost: messages that are put in, handed out and acked per second, with all lives kept and with none."""
+"""What lives cost: messages that are processed per second with all lives kept, and with none."""
 
 from __future__ import annotations
 

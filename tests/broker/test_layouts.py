@@ -11,6 +11,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
+from support.lives import emitted_lives
 from support.servers import RunningServer, redis_server, start_server
 from weir.broker import keys, layout
 from weir.broker.broker import ForOperations, Gated, NamedCall
@@ -20,6 +21,7 @@ from weir.broker.runner import RedisConnection
 from weir.errors import BrokerUnavailable, Misconfigured
 from weir.model.ids import MessageId
 from weir.model.inspection import MessageState, Touched, WaitParts
+from weir.model.lives import AttemptEnd, LifeAttempt
 from weir.model.message import DeathReason, Delivery, Enqueue, Failure, LeaseRef, NewMessage, Settlement
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
@@ -30,9 +32,10 @@ from weir.testing.clocks import ManualClock
 
 STORES: dict[int, dict[str, Any]] = {
     version: json.loads((Path(__file__).parent / "golden" / f"store_v{version}.json").read_text())
-    for version in (0, 2)
+    for version in (0, 2, 4)
 }
-"""By the version of the state: before there were versions, and before bodies ended with a place."""
+"""By the version of the state: before there were versions, before bodies ended with a place, and before
+leases held what a life needs."""
 SAID, KEYS = STORES[0]["said"], STORES[0]["keys"]
 ENVIRONMENT = EnvironmentRef(organization="acme", project="shop ✓", environment="prod")
 SHARD = shard_of(ENVIRONMENT, shards=4)
@@ -399,3 +402,34 @@ def test_a_record_that_grew_reads_what_was_there_before(redis: Redis) -> None:
     assert RECORD.pack(a=7, b=513, c=0) == version_2[:-4]
     with pytest.raises(ResponseError, match="NEWER r 3"):
         redis.eval(script, 0, bytes([MARK + 3]) + version_0)
+
+
+async def test_messages_of_before_lives_have_lives_too(
+    redis: Redis, broker: RedisBroker, clock: ManualClock
+) -> None:
+    fill_with(redis, version=4)
+    now, plain = clock.now_ms(), queue("plain")
+    clock.advance(250)
+    leased = held_in(4, "plain", "leased")
+    await broker.ack([leased, held_in(4, "fifo", "f0")])
+    (life,) = await emitted_lives(broker, plain)
+    assert (life.message_id, life.key, life.payload_bytes) == (leased.message_id, "customer-1", len("leased"))
+    assert life.last_attempts == (
+        LifeAttempt(started_at_ms=now, ended_at_ms=now + 250, end=AttemptEnd.ACKED, consumer="worker-1"),
+    )
+    assert (life.parts, life.leased_ms) == (WaitParts(), 250)
+    # Its followers waited behind a head that an older program handed out.
+    (second,) = await pop(broker, "fifo", limit=1)
+    await broker.ack([second.lease])
+    assert [one.blocked_by_id for one in await emitted_lives(broker, queue("fifo"))] == [
+        None,
+        held_in(4, "fifo", "f0").message_id,
+    ]
+    clock.advance(5_000)
+    for delivery in await pop(broker, "plain"):
+        await broker.ack([delivery.lease])
+    lives = {one.payload_bytes: one for one in await emitted_lives(broker, plain)}
+    # Who had it before, and when, nobody noted; how often it was handed out is known.
+    failed = lives[len("failed-once")]
+    assert (failed.attempts, len(failed.last_attempts), failed.parts.unknown_ms) == (2, 1, 0)
+    assert redis.hget(base("plain"), "upgraded") is None

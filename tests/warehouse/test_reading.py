@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -320,8 +321,17 @@ async def test_every_query_can_be_explained_on_a_migrated_warehouse(
         "before": 1,
         "drift_table": "environment_drift",
         "environments": [("o", "p", "e")],
+        "message_id": str(UUID(int=1)),
+        "key": "k",
+        "outcomes": ["acked"],
+        "from_ms": 0,
+        "to_ms": 1,
+        "before_ms": 1,
+        "before_id": str(UUID(int=1)),
     }
     tables = {
+        "life_": "message_lives",
+        "lives_": "message_lives",
         "environment_": "environment_metrics_5s",
         "worker_lag": "worker_lag_metrics_5s",
         "worker_queue": "worker_lag_metrics_5s",

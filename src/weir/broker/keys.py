@@ -29,13 +29,15 @@
     weir:{shard-3}:q:QUEUE:ready         zset    members that are available -> priority band + time
     weir:{shard-3}:q:QUEUE:heads         zset    ordered queues: the members that may be handed out
     weir:{shard-3}:q:QUEUE:lanes         zset    ordered queues: key + member of those behind a head
-    weir:{shard-3}:q:QUEUE:locks         hash    ordered queues: keys that have a head
+    weir:{shard-3}:q:QUEUE:locks         hash    ordered queues: keys that have a head -> its id; if it waited
+                                                 behind another, when that ended, the clocks then, its id
     weir:{shard-3}:q:QUEUE:delayed       zset    members that wait for their time or a retry -> time
     weir:{shard-3}:q:QUEUE:expiry        zset    members whose expiry is out of line with `ready` -> time
     weir:{shard-3}:q:QUEUE:leases        hash    id -> packed lease and member
     weir:{shard-3}:q:QUEUE:deadlines     zset    id -> end of its lease
     weir:{shard-3}:q:QUEUE:bodies        hash    id -> packed body and first place, from enqueue to the end
-    weir:{shard-3}:q:QUEUE:places        hash    id -> packed place, of messages that moved since enqueue
+    weir:{shard-3}:q:QUEUE:places        hash    id -> packed place, wait and attempts, of messages that
+                                                 moved since enqueue
     weir:{shard-3}:q:QUEUE:revoked       zset    id + token of leases whose message was cancelled -> their end
     weir:{shard-3}:q:QUEUE:errors        hash    id -> last error
     weir:{shard-3}:q:QUEUE:seen          hash    idempotency key -> packed answer

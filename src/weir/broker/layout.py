@@ -148,6 +148,8 @@ before versions 3 and 4 of the state lack them.
 """
 PLACED, READ = 0x80, 0x40
 """These bits in the last byte of the headers' length."""
+_FREED_LOCK = 16 + lua_size(_LUA_FORMATS["HANDED_OUT"]) + 16
+"""The size of a lock whose head was freed: its id, HANDED_OUT of when, the id of the head before."""
 UNKNOWN_BIAS = 1 << 44
 """Added to what is unknown, which may be less than nothing: it may be older than the queue's clocks."""
 _PLACED_LENGTH, _READ_LENGTH = PLACED << 24, READ << 24
@@ -221,6 +223,7 @@ def lua_block() -> str:
         "PLACED": PLACED,
         "READ": READ,
         "UNKNOWN_BIAS": UNKNOWN_BIAS,
+        "FREED_LOCK": _FREED_LOCK,
         "PLAIN_BODY": "'" + "".join(f"\\{byte}" for byte in _PLAIN_BODY) + "'",
         "BAND": BAND,
         "JITTER_SCALE": JITTER_SCALE,

@@ -51,11 +51,11 @@ from weir.telemetry.codec import MetricEvent
 from weir.telemetry.events import QueueOperation
 from weir.testing.memory_events import queue_event
 from weir.testing.memory_gates import MemoryGates
-from weir.testing.memory_lives import life_of
+from weir.testing.memory_lives import take_lives
 from weir.testing.memory_messages import MemoryMessages
 from weir.testing.memory_queue import MemoryCounts, QueueModel
 from weir.testing.memory_turns import MemoryTurns
-from weir.testing.memory_waits import EnvironmentLogs, WaitLogs
+from weir.testing.memory_waits import EnvironmentLogs
 
 HEARTBEAT_MS = 5_000
 MAX_SHARE = 16
@@ -472,12 +472,9 @@ class MemoryBroker(MemoryMessages):
     ) -> None:
         """What every verb ends with: carry off the dead, update the turns, emit one event."""
         outbox = self._outboxes[self._shard(model.ref.scope)]
-        for dead in model.outbox:
-            outbox[dead.message_id] = dead
+        outbox.update({dead.message_id: dead for dead in model.outbox})
         model.outbox.clear()
-        logs = WaitLogs(queue=model.logs, environment=self._logs[model.ref.scope])
-        self.lives += (life_of(ended, logs.parts) for ended in model.ended)
-        model.ended.clear()
+        self.lives += take_lives(model.ended, self._waits(model).parts)
         self._refresh(model)
         if counts or always:
             self._touched[model.ref] = self._clock.now_ms()

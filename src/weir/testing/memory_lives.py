@@ -10,6 +10,7 @@ from weir.model.inspection import WaitParts
 from weir.model.lives import MAX_LIFE_ATTEMPTS, AttemptEnd, Life, LifeAttempt, LifeOutcome
 from weir.model.message import DeathReason, NewMessage
 from weir.model.names import QueueRef
+from weir.testing.memory_entries import WaitingEntry
 from weir.testing.memory_waits import MessagePhase
 
 Split = Callable[[Sequence[tuple[int, MessagePhase]], int], tuple[WaitParts, int]]
@@ -35,6 +36,13 @@ class EndedMessage:
     handler_ms: int | None
     phases: tuple[tuple[int, MessagePhase], ...]
     blocked_by_id: MessageId | None
+
+
+def take_lives(ended: list[EndedMessage], split: Split) -> list[Life]:
+    """The lives of messages that ended; the list is empty afterwards."""
+    lives = [life_of(one, split) for one in ended]
+    ended.clear()
+    return lives
 
 
 def life_of(ended: EndedMessage, split: Split) -> Life:
@@ -68,6 +76,47 @@ def keeps_life(history: int, message_id: MessageId) -> bool:
     return history > 0 and int(message_id[-8:], 16) % history == 0
 
 
-def attempt(started: int, ended: int, end: AttemptEnd, consumer: str) -> LifeAttempt:
-    """One attempt; it ends no earlier than it began, even if the clock went back."""
-    return LifeAttempt(started_at_ms=started, ended_at_ms=max(started, ended), end=end, consumer=consumer)
+def attempts_now(entry: WaitingEntry, now: int, end: AttemptEnd) -> list[LifeAttempt]:
+    """The attempt that ends now, if the message is leased; one whose lease is over ended with that."""
+    lease = entry.lease
+    if lease is None:
+        return []
+    over = lease.until_ms <= now
+    return [
+        LifeAttempt(
+            started_at_ms=lease.from_ms,
+            # No earlier than it began, even if the clock went back.
+            ended_at_ms=max(lease.from_ms, min(lease.until_ms, now)),
+            end=AttemptEnd.LAPSED if over else end,
+            consumer=lease.consumer,
+        )
+    ]
+
+
+def ended_message(
+    queue: QueueRef,
+    entry: WaitingEntry,
+    now: int,
+    phases: Sequence[tuple[int, MessagePhase]],
+    *,
+    outcome: LifeOutcome,
+    lease_end: AttemptEnd,
+    handler_ms: int | None,
+) -> EndedMessage:
+    """A message that ends now, with the phases that it had."""
+    return EndedMessage(
+        queue=queue,
+        message=entry.message,
+        outcome=outcome,
+        reason=None,
+        enqueued_at_ms=entry.enqueued_at_ms,
+        first_available_at_ms=entry.first_available_at_ms,
+        ended_at_ms=now,
+        priority=entry.priority,
+        attempts=entry.attempts,
+        past_attempts=tuple(entry.past_attempts),
+        last_attempt=next(iter(attempts_now(entry, now, lease_end)), None),
+        handler_ms=handler_ms,
+        phases=tuple(phases),
+        blocked_by_id=entry.blocked_by_id,
+    )

@@ -33,7 +33,8 @@ from weir.model.message import DeadMessage, LeaseRef, check_message_id
 from weir.model.names import EnvironmentRef, QueueRef, check_name
 from weir.spec.ir import Ordering
 from weir.telemetry.events import QueueOperation
-from weir.testing.memory_queue import MemoryCounts, QueueModel, WaitingEntry
+from weir.testing.memory_entries import WaitingEntry
+from weir.testing.memory_queue import MemoryCounts, QueueModel
 from weir.testing.memory_waits import EnvironmentLogs, WaitLogs
 
 _DELAYED = (MessageState.SCHEDULED, MessageState.RETRYING)
@@ -112,8 +113,7 @@ class MemoryMessages:
             return None
         state = state_of(model, entry)
         until = self._clock.now_ms() if entry.lease is None else entry.phases[-1][0]
-        logs = WaitLogs(queue=model.logs, environment=self._logs[queue.scope])
-        parts, leased_ms = logs.parts(model.phases_of(entry, until), until)
+        parts, leased_ms = self._waits(model).parts(model.phases_of(entry, until), until)
         return Why(
             state=state,
             enqueued_at_ms=entry.enqueued_at_ms,
@@ -122,6 +122,9 @@ class MemoryMessages:
             parts=parts,
             behind_id=model.head_of(entry).message.id if state is MessageState.BLOCKED else None,
         )
+
+    def _waits(self, model: QueueModel) -> WaitLogs:
+        return WaitLogs(queue=model.logs, environment=self._logs[model.ref.scope])
 
     async def count_messages(self, queue: QueueRef) -> MessageCounts:
         model = self._model(queue)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from weir.model.handling import error_text
 from weir.model.ids import MessageId
 from weir.model.inspection import Touched
-from weir.model.lives import AttemptEnd, LifeAttempt, LifeOutcome
+from weir.model.lives import AttemptEnd, LifeOutcome
 from weir.model.message import (
     DeadMessage,
     DeathReason,
@@ -29,40 +29,9 @@ from weir.model.message import (
 from weir.model.names import QueueRef
 from weir.spec.ir import Ordering, QueueSpec
 from weir.telemetry.events import QUEUE_COUNTERS
-from weir.testing.memory_lives import EndedMessage, attempt, keeps_life
+from weir.testing.memory_entries import Lease, WaitingEntry
+from weir.testing.memory_lives import EndedMessage, attempts_now, ended_message, keeps_life
 from weir.testing.memory_waits import MessagePhase, QueueLogs
-
-
-@dataclass(slots=True, kw_only=True)
-class Lease:
-    token: str
-    consumer: str
-    from_ms: int
-    until_ms: int
-
-
-@dataclass(slots=True, kw_only=True)
-class WaitingEntry:
-    """A message inside the queue. It waits while it has no lease, and is ready once it was placed."""
-
-    message: NewMessage
-    priority: int
-    """The message's own, or the queue's when it came in."""
-    enqueued_at_ms: int
-    available_at_ms: int
-    expires_at_ms: int
-    sequence: int | None = None
-    """Its place, given when it first becomes available."""
-    attempts: int = 0
-    ready: bool = False
-    lease: Lease | None = None
-    error: str = ""
-    phases: list[tuple[int, MessagePhase]] = field(default_factory=list)
-    """What it did since when."""
-    past_attempts: list[LifeAttempt] = field(default_factory=list)
-    first_available_at_ms: int = 0
-    blocked_by_id: MessageId | None = None
-    """The former head of its key, whose end made it the head."""
 
 
 @dataclass(slots=True)
@@ -332,7 +301,7 @@ class QueueModel:
             self.count(counts, "dead")
             return Settlement.DEAD
         delay = self._backoff(entry.attempts, chance) if failure.delay_ms is None else failure.delay_ms
-        entry.past_attempts += self._attempts_now(entry, now, AttemptEnd.FAILED)
+        entry.past_attempts += attempts_now(entry, now, AttemptEnd.FAILED)
         entry.lease = None
         entry.phases.append((now, MessagePhase.BACKOFF))
         entry.available_at_ms = now + delay
@@ -353,15 +322,6 @@ class QueueModel:
         self.count(counts, "dead")
         return Settlement.DONE
 
-    def _attempts_now(self, entry: WaitingEntry, now: int, end: AttemptEnd) -> list[LifeAttempt]:
-        """The attempt that ends now, if it is leased; one whose lease is over ended with that."""
-        lease = entry.lease
-        if lease is None:
-            return []
-        over = lease.until_ms <= now
-        ended = min(lease.until_ms, now)
-        return [attempt(lease.from_ms, ended, AttemptEnd.LAPSED if over else end, lease.consumer)]
-
     def _end(
         self,
         entry: WaitingEntry,
@@ -374,26 +334,12 @@ class QueueModel:
     ) -> None:
         """Remove a message for good, and note its life if the queue keeps it."""
         message = entry.message
-        last = self._attempts_now(entry, now, lease_end)
         if keeps_life(self.spec.history, message.id):
-            self.ended.append(
-                EndedMessage(
-                    queue=self.ref,
-                    message=message,
-                    outcome=outcome,
-                    reason=reason,
-                    enqueued_at_ms=entry.enqueued_at_ms,
-                    first_available_at_ms=entry.first_available_at_ms,
-                    ended_at_ms=now,
-                    priority=entry.priority,
-                    attempts=entry.attempts,
-                    past_attempts=tuple(entry.past_attempts),
-                    last_attempt=last[0] if last else None,
-                    handler_ms=handler_ms,
-                    phases=tuple(self.phases_of(entry, now)),
-                    blocked_by_id=entry.blocked_by_id,
-                )
+            phases = self.phases_of(entry, now)
+            ended = ended_message(
+                self.ref, entry, now, phases, outcome=outcome, lease_end=lease_end, handler_ms=handler_ms
             )
+            self.ended.append(replace(ended, reason=reason))
         if entry.sequence is not None and entry.phases[-1][1] is not MessagePhase.BLOCKED:
             self._former_heads[self._order_key(entry)] = message.id
         del self.entries[message.id]
@@ -527,7 +473,7 @@ class QueueModel:
             self._die(entry, now, DeathReason.LAPSED)
             self.count(counts, "dead")
             return
-        entry.past_attempts += self._attempts_now(entry, now, AttemptEnd.LAPSED)
+        entry.past_attempts += attempts_now(entry, now, AttemptEnd.LAPSED)
         entry.lease = None
         entry.available_at_ms = lease.until_ms
         self._make_ready(entry, lease.until_ms)

@@ -1,4 +1,4 @@
-"""Writes `store_v0.json` and `store_v2.json`: a Redis as programs of these layouts left it.
+"""Writes `store_v0.json`, `store_v2.json` and `store_v4.json`: a Redis as programs of these layouts left it.
 
 It ran once with the program of each layout, and stays as the record of how the fixtures came about. (The
 first program spelled a named call `call=NamedCall(lane=…)`.)

@@ -17,13 +17,14 @@ local function end_acked(q, now, ids, leases, order_keys, handlers)
     local id, handler, lock = ids[i], handlers[i], locks[i]
     if not keeps_all and not keeps_life(q, id) then
       -- Nothing of it is kept.
-    elseif moved[i] or byte(lease, 2) < 2 then
+    elseif moved[i] or byte(lease, 2) < 2 or (lock and #lock > 16 and #lock < FREED_LOCK) then
+      -- It moved, or an older program handed it out or made it the head of its key.
       local _, _, consumer, member, handed_out, origin = open_lease(lease)
       end_life(q, now, {
         id = id, member = member, outcome = ENDED.acked, handler = handler, handed_out = handed_out, consumer = consumer,
         origin = origin, at = now, how = ATTEMPT.acked,
       })
-    elseif lock and #lock == 68 and sub(lock, 1, 16) == id then
+    elseif lock and #lock == FREED_LOCK and sub(lock, 1, 16) == id then
       ended[#ended + 1] = struct.pack(LIFE_HEAD, LIFE_FREED, ENDED.acked, 0, now, handler or 0)
       ended[#ended + 1] = sub(lease, LEASED_NAME) .. sub(lock, 17)
     else

@@ -7,9 +7,9 @@
 --- include "life_of_lease"
 local NO_BODY, NOBODY, NO_LOG = string.rep('\0', 6), string.rep('\0', 16), '\0'
 -- Write down the life of a message that ends now, in full; `finish` emits it. `q.ended` holds a head and the rest for each
--- life, which are joined once, when they are emitted. Call it before anything of the message is dropped. `m` says how it ends: `id`, `member`, `outcome`, `reason` (plus 1, nil: none), `handler` (its time plus 1, nil: not
--- told); then either `where` it waits, or of its lease `handed_out`, `consumer`, `origin`, `at` (its end) and `how`; and `body`
--- if it is at hand.
+-- life, which are joined once, when they are emitted. Call it before anything of the message is dropped. `m` says how it
+-- ends: `id`, `member`, `outcome`, `reason` (plus 1, nil: none), `handler` (its time plus 1, nil: not told); then either
+-- `where` it waits, or of its lease `handed_out`, `consumer`, `origin`, `at` (its end) and `how`; and `body` if it is at hand.
 local function end_life(q, now, m)
   if not keeps_life(q, m.id) then return end
   local _, id, attempts, enqueued, available, _, priority, rest = struct.unpack(MEMBER, m.member)
@@ -26,7 +26,7 @@ local function end_life(q, now, m)
   end
   settle_wait(w, start, enqueued, waited_until)
   local lock = q.ordered and redis.call('HGET', q.key.locks, string.sub(m.member, rest)) or ''
-  local blocker = #lock == 68 and string.sub(lock, 1, 16) == id and string.sub(lock, 53) or NOBODY
+  local blocker = #lock == FREED_LOCK and string.sub(lock, 1, 16) == id and string.sub(lock, -16) or NOBODY
   local payload, key_size = struct.unpack(ORIGIN_END, origin, #origin - struct.size(ORIGIN_END) + 1)
   local log = w.log or NO_LOG
   local ended = q.ended or {}
