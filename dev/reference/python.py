@@ -74,7 +74,7 @@ def _parameters(signature: inspect.Signature) -> Iterator[str]:
         if one.kind is one.KEYWORD_ONLY and not starred:
             yield "*"
         starred = starred or one.kind in (one.KEYWORD_ONLY, one.VAR_POSITIONAL)
-        mark = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+        mark = "*" if one.kind is one.VAR_POSITIONAL else "**" if one.kind is one.VAR_KEYWORD else ""
         typed = (
             f"{mark}{one.name}: {_type(one.annotation)}"
             if one.annotation is not one.empty
