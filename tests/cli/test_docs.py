@@ -90,7 +90,8 @@ def in_markdown(text: str) -> Iterator[str]:
         if line.startswith("```"):
             fenced = not fenced
         elif fenced or line.startswith("    "):
-            yield from (found.partition(";")[0] for found in LINE.findall(line.partition(" # ")[0]))
+            # What follows in a pipe, or as the next command, is another program.
+            yield from (re.split(r" \| |;", found)[0] for found in LINE.findall(line.partition(" # ")[0]))
         else:
             yield from INLINE.findall(line)
 

@@ -11,7 +11,7 @@ from support.pages import code_blocks
 from support.reader import Reader
 
 TUTORIAL = ROOT / "docs" / "tutorial"
-LESSONS = ("first-message", "own-code", "retries", "github-webhook", "alert", "charts")
+LESSONS = ("first-message", "own-task", "own-code", "retries", "github-webhook", "alert", "charts")
 MAX_FIRST_MESSAGE_S = 60.0
 """Installing packages is not part of it."""
 

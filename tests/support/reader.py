@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from support.waiting import wait_until
 PORTS = ("8420", "8300", "8025", "8426")
 """The ports that pages and examples name, that of the API first; a reader has others."""
 _PATIENCE_S = 90.0
+_STOP_S = 60.0
 _TERMINAL = re.compile(r"Terminal \d+")
 _LAST_WORDS = 3_000
 
@@ -38,16 +40,16 @@ class Terminal:
     def shown(self) -> str:
         return self.log.read_text(errors="replace")
 
-    def stop(self) -> None:
-        """Ctrl-C, which everything that runs in the terminal gets."""
+    def stop(self) -> bool:
+        """Ctrl-C, which everything that runs in the terminal gets. Whether that ended it."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGINT)
-        try:
-            self.process.wait(timeout=60)
-        finally:
-            if self.process.poll() is None:
-                os.killpg(self.process.pid, signal.SIGKILL)
-                self.process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=_STOP_S)
+            return True
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        return False
 
 
 @dataclass(slots=True)
@@ -80,8 +82,9 @@ class Reader:
 
     def close(self) -> None:
         """Ctrl-C in every terminal, the last one first."""
-        while self.terminals:
-            self.terminals.popitem()[1].stop()
+        stubborn = [name for name in reversed(list(self.terminals)) if not self.terminals[name].stop()]
+        self.terminals.clear()
+        assert stubborn == [], "Ctrl-C did not end what ran there"
 
     def _follow(self, block: CodeBlock) -> None:
         match block.language:
@@ -114,12 +117,13 @@ class Reader:
 
     def _open_terminal(self, block: CodeBlock) -> None:
         if block.title in self.terminals:
-            self.terminals.pop(block.title).stop()
+            assert self.terminals.pop(block.title).stop(), f"Ctrl-C did not end what ran in {block.title}"
         state, log = self.folder / ".shell", self.folder / f".{block.title.replace(' ', '-').lower()}.log"
         script = f"[ -f '{state}' ] && . '{state}'\n{self.spelled(block.text)}"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                ["bash", "-eu", "-c", script],
+                # Whoever runs the tests in the background has Ctrl-C ignored, and that is inherited.
+                ["env", "--default-signal=INT", "bash", "-eu", "-c", script],
                 cwd=self.folder, env=self.environment, stdout=output, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
