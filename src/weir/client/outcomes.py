@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from weir.client.values import Payload
+
 MessageStatus: TypeAlias = Literal["queued", "waiting", "running", "done", "dead", "cancelled", "gone"]
 
 
@@ -27,8 +29,8 @@ class MessageOutcome:
     """
 
     status: MessageStatus
-    result: Any = None
-    progress: Any = None
+    result: Payload = None
+    progress: Payload = None
     error: str | None = None
 
     @property

@@ -69,8 +69,9 @@ async def settle_through(broker: Broker, verb: Verb, failures: Sequence[Failure]
     """Ack, nack or dead-letter through the broker."""
     match verb:
         case Verb.ACK:
+            leases = [failure.lease for failure in failures]
             results = [failure.result for failure in failures]
-            return await broker.ack([failure.lease for failure in failures], results=results)
+            return await (broker.ack(leases, results=results) if any(results) else broker.ack(leases))
         case Verb.NACK:
             return await broker.nack(failures)
         case Verb.DEAD_LETTER:

@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
 
 from weir.client.errors import ClientError
 from weir.client.outcomes import MessageOutcome, MessageStatus
 from weir.model.durations import Duration, to_seconds
-from weir.tasks.arguments import OMITTED
-
-if TYPE_CHECKING:
-    from weir.tasks.backend import TaskBackend
-    from weir.tasks.task import Task
+from weir.tasks.arguments import OMITTED, TaskArguments
+from weir.tasks.backend import TaskBackend
 
 R = TypeVar("R")
+T = TypeVar("T")
 # How long one request waits for the end of a message; a longer wait is several requests.
 _WAIT_S = 20.0
+
+
+class CallingApp(Protocol):
+    """The part of an app that a handle needs."""
+
+    def backend(self) -> TaskBackend: ...
+
+    def wait(self, work: Callable[[TaskBackend], Coroutine[Any, Any, T]]) -> T: ...
+
+
+class CalledTask(Protocol):
+    """The part of a task that a handle needs."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def arguments(self) -> TaskArguments: ...
+
+    @property
+    def app(self) -> CallingApp: ...
 
 
 class TaskFailed(ClientError):
@@ -73,7 +93,7 @@ class TaskHandle(Generic[R]):
     """
 
     def __init__(
-        self, task: Task[Any, R], *, message_id: str | None, operation_id: str | None, key: str
+        self, task: CalledTask, *, message_id: str | None, operation_id: str | None, key: str
     ) -> None:
         self._task = task
         self._key = key

@@ -37,7 +37,7 @@ class SettleBatches:
         self._taken = 0
         self._task: asyncio.Task[None] | None = None
         self._sends: dict[Ending, _Send] = {
-            Ending.DONE: lambda batch: broker.ack([_lease(held) for held, _ in batch], results=_kept(batch)),
+            Ending.DONE: lambda batch: _ack(broker, batch),
             Ending.FAILED: lambda batch: broker.nack([_failure(*one) for one in batch]),
             Ending.REJECTED: lambda batch: broker.dead_letter([_failure(*one) for one in batch]),
         }
@@ -130,10 +130,11 @@ class SettleBatches:
         self._on_settled(held, outcome, settlement)
 
 
-def _kept(batch: Sequence[_Item]) -> Sequence[bytes | None]:
-    """The results to keep; none at all, which costs nothing, if no task has one."""
+def _ack(broker: Broker, batch: Sequence[_Item]) -> Awaitable[list[Settlement]]:
+    """Ack messages, with the results of those that have one to keep."""
+    leases = [_lease(held) for held, _ in batch]
     kept = [outcome.kept for _, outcome in batch]
-    return kept if any(kept) else ()
+    return broker.ack(leases, results=kept) if any(kept) else broker.ack(leases)
 
 
 def _failure(held: HeldMessage, outcome: HandlerOutcome) -> Failure:
