@@ -91,6 +91,16 @@ async def test_lists_for_several_queues_and_with_keys_of_their_own_keep_their_ke
     assert (await stored_keys(place), await stored_keys(place, other)) == (3, 1)
 
 
+async def test_lists_that_begin_with_the_same_message_do_not_swallow_each_other(place: Place) -> None:
+    first = OutgoingMessage(queue=QUEUE, payload="first")
+    async with AsyncWeir(place.api.url, token=place.token) as weir:
+        for name in ("a", "b"):
+            results = await weir.push_many([first, OutgoingMessage(queue=QUEUE, payload=name)])
+            assert results[1].status == "accepted"
+        found = [message.json for message in await weir.pop(QUEUE, limit=10)]
+        assert [name for name in found if name != "first"] == ["a", "b"]
+
+
 def push(place: Place, token: str, body: dict[str, object]) -> httpx2.Response:
     headers = {"authorization": f"Bearer {token}"}
     return httpx2.post(f"{place.api.url}/api/v1/push", json=body, headers=headers)

@@ -191,8 +191,8 @@ class BulkPush:
             )
             for message in messages
         ]
-        first_id = messages[0].idempotency_key if is_named else ""
-        return _Batch(messages=messages, items=encode(items), is_named=is_named, first_id=first_id)
+        # A fresh id: a message may be in several lists, and must not lend its id to those behind it.
+        return _Batch(messages=messages, items=encode(items), is_named=is_named, first_id=new_id())
 
 
 def _can_be_named(messages: Sequence[OutgoingMessage]) -> bool:

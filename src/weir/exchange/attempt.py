@@ -65,9 +65,9 @@ class DirectPusher:
         self._broker = broker
 
     async def push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
-        first = items[0].queue
-        if all(item.queue is first for item in items):
-            return await self.push_to(first, [item.message for item in items], named=items[0].named)
+        first, named = items[0].queue, items[0].named
+        if named is not None or all(item.queue is first for item in items):
+            return await self.push_to(first, [item.message for item in items], named=named)
         groups: dict[QueueRef, list[int]] = {}
         for at, item in enumerate(items):
             groups.setdefault(item.queue, []).append(at)

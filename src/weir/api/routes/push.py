@@ -55,7 +55,7 @@ async def push(call: HotRequest) -> Reply:
         or _item(access, Fields(entry, f"#/items/{index}"), raw, naming, index)
         for index, (entry, raw) in enumerate(zip(entries, payloads, strict=True))
     ]
-    if naming is not None and any(item.queue is not items[0].queue for item in items):
+    if naming is not None and any(item.queue != items[0].queue for item in items):
         raise fields.wrong("call", "is for items of one queue")
     return await _answer(call, access, items, key=key, body=body, single=False)
 
