@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
+from functools import partial
 from uuid import uuid4
 
 import pytest
 
+from support.lives import emitted_lives
 from support.redis_cluster import RunningCluster
 from weir.broker.broker import NamedCall, Shard
 from weir.broker.metrics_switch import MetricsSwitch
@@ -23,6 +25,7 @@ from weir.spec.ir import DeliveryPolicy, Ordering, QueueSpec
 from weir.telemetry.store import StreamStore
 from weir.testing.clocks import ManualClock
 from weir.testing.conformance import BrokerConformance
+from weir.testing.conformance.lives import ReadLives
 
 SHARDS = 8
 
@@ -37,6 +40,10 @@ class TestClusterBroker(BrokerConformance):
         broker = RedisBroker(RedisConnection(url=redis_cluster.url), clock=manual_clock)
         yield broker
         await broker.aclose()
+
+    @pytest.fixture
+    def read_lives(self, broker: RedisBroker) -> ReadLives:
+        return partial(emitted_lives, broker)
 
 
 @pytest.fixture

@@ -10,18 +10,31 @@ from prometheus_client import CollectorRegistry
 from weir.broker.broker import Broker
 from weir.broker.observed import Observed, PrometheusObserver
 from weir.errors import NotFound
+from weir.model.lives import Life
 from weir.model.message import NewMessage
-from weir.model.names import EnvironmentRef
+from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import QueueSpec
 from weir.testing.clocks import ManualClock
 from weir.testing.conformance import BrokerConformance
+from weir.testing.conformance.lives import ReadLives
 from weir.testing.memory import MemoryBroker
 
 
 class TestObservedBroker(BrokerConformance):
     @pytest.fixture
-    def broker(self, manual_clock: ManualClock) -> Observed:
-        return Observed(MemoryBroker(clock=manual_clock), PrometheusObserver(CollectorRegistry()))
+    def broker(self, memory: MemoryBroker) -> Observed:
+        return Observed(memory, PrometheusObserver(CollectorRegistry()))
+
+    @pytest.fixture
+    def memory(self, manual_clock: ManualClock) -> MemoryBroker:
+        return MemoryBroker(clock=manual_clock)
+
+    @pytest.fixture
+    def read_lives(self, memory: MemoryBroker) -> ReadLives:
+        async def read(queue: QueueRef) -> list[Life]:
+            return [life for life in memory.lives if life.queue == queue]
+
+        return read
 
 
 def test_every_verb_of_the_protocol_is_passed_on() -> None:

@@ -301,6 +301,7 @@ async def test_every_query_can_be_explained_on_a_migrated_warehouse(
         "table": "queue_metrics_5s",
         "hours": "queue_metrics_1h",
         "step_s": 5,
+        "step_ms": 5_000,
         "start_s": 1,
         "end_s": 2,
         "split_s": 1,
@@ -332,6 +333,8 @@ async def test_every_query_can_be_explained_on_a_migrated_warehouse(
         "before_id": str(UUID(int=1)),
     }
     tables = {
+        "fairness": "message_lives",
+        "keys_": "message_lives",
         "life_": "message_lives",
         "lives_": "message_lives",
         "environment_": "environment_metrics_5s",
