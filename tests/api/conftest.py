@@ -30,6 +30,7 @@ from weir.deadletters.services import open_dead_letters
 from weir.exchange.attempt import DirectPusher
 from weir.exchange.resume import ResumingPusher
 from weir.exchange.settle import DirectSettler
+from weir.model.durations import HOUR_MS
 from weir.serve.server import bind, listening
 from weir.workers.timeline import Timelines
 
@@ -50,6 +51,9 @@ def database_url(postgres_url: str, migrated_template: str) -> Iterator[str]:
 @pytest.fixture
 async def broker(redis_url: str) -> AsyncIterator[Broker]:
     broker = RedisBroker(RedisConnection(url=redis_url))
+    for shard in range(broker.shards):
+        # As every serving process does again and again; other tests may have let it lapse.
+        await broker.allow_direct(shard, until_ms=await broker.now_ms(shard) + HOUR_MS)
     yield broker
     await broker.aclose()
 

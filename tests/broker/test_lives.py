@@ -44,9 +44,9 @@ async def memory_of(broker: RedisBroker, key: str) -> int:
 @pytest.fixture
 def small_stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Scripts that let the lives of a shard take little."""
-    monkeypatch.setattr(metrics, "LIFE_STREAM_BYTES", 300_000)
+    monkeypatch.setattr(metrics, "LIFE_STREAM_BYTES", 100_000)
     script.cache_clear()
-    yield 300_000
+    yield 100_000
     script.cache_clear()
 
 

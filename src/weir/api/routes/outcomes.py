@@ -12,7 +12,7 @@ import orjson
 from weir.api.auth import Access
 from weir.api.bodies import Fields, query_document
 from weir.api.hot import HotRequest, HotRoute, decoded
-from weir.api.message_lookup import QUEUED, FoundMessage, look_up
+from weir.api.message_lookup import LANDING, QUEUED, FoundMessage, look_up
 from weir.api.routes.settle import lease_of, lost
 from weir.api.wire import Reply
 from weir.control.principals import Role
@@ -27,7 +27,15 @@ _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.25
 _GROWTH = 1.5
 _ENDED = frozenset({"done", "dead", "cancelled", "gone"})
-_FROM_TIMELINE = {"done": "done", "dead": "dead", "redriven": "dead", QUEUED: "queued"}
+_FROM_TIMELINE = {
+    "done": "done",
+    "dead": "dead",
+    "redriven": "dead",
+    "cancelled": "cancelled",
+    QUEUED: "queued",
+}
+_NOWHERE = frozenset({"unknown", LANDING})
+"""States of messages that the broker no longer has, and whose end is not recorded anywhere yet."""
 
 
 async def show_outcome(call: HotRequest) -> Reply:
@@ -96,7 +104,7 @@ async def _ended(
     if found is None:
         return _document(message_id, "gone", kept=kept)
     status = _FROM_TIMELINE.get(found.state, "gone" if found.detail is None else "waiting")
-    if status == "dead" and not found.timeline.has_letter:
+    if status == "dead" and not found.timeline.has_letter and found.life is None:
         # It died just now; who waits is told when its error is known too.
         status = "running"
     return _document(message_id, status, kept=kept, error=_error(found))
@@ -107,10 +115,13 @@ async def _look_up_twice(call: HotRequest, access: Access, message_id: MessageId
 
     The first look may ask PostgreSQL before that and Redis after it.
     """
+    found = None
     for _ in range(2):
         with suppress(NotFound):
-            return await look_up(call.services, access.environment, message_id)
-    return None
+            found = await look_up(call.services, access.environment, message_id)
+            if found.state not in _NOWHERE:
+                break
+    return found
 
 
 def _error(found: FoundMessage) -> str | None:
