@@ -310,22 +310,19 @@ class MemoryBroker(MemoryMessages):
         )
 
     def _settle(self, items: Sequence[_T], operation: QueueOperation, step: _Step[_T]) -> list[Settlement]:
-        """Settle items of any queues: one step each, one event a queue."""
-        now, answers = self._clock.now_ms(), []
-        counts: dict[QueueRef, MemoryCounts] = {}
-        done: set[QueueRef] = set()
-        for item in items:
-            queue = item.queue if isinstance(item, LeaseRef) else item.lease.queue
-            model = self._queues.get(queue)
-            if model is None:
-                answers.append(Settlement.LAPSED)
+        """Settle items of any queues, queue by queue: one step each, one event a queue."""
+        now, answers = self._clock.now_ms(), [Settlement.LAPSED] * len(items)
+        places: dict[QueueRef, list[int]] = defaultdict(list)
+        for at, item in enumerate(items):
+            places[(item if isinstance(item, LeaseRef) else item.lease).queue].append(at)
+        for queue, found in places.items():
+            counts = MemoryCounts()
+            if (model := self._queues.get(queue)) is None:
                 continue
-            answer = step(model, item, now, counts.setdefault(queue, MemoryCounts()))
-            answers.append(answer)
-            if answer in (Settlement.DONE, Settlement.DEAD):
-                done.add(queue)
-        for queue in done:
-            self._settle_call(self._queues[queue], operation, counts[queue], always=True)
+            for at in found:
+                answers[at] = step(model, items[at], now, counts)
+            if {answers[at] for at in found} & {Settlement.DONE, Settlement.DEAD}:
+                self._settle_call(model, operation, counts, always=True)
         return answers
 
     # keeping order
