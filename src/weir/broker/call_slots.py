@@ -1,4 +1,4 @@
-"""Names the direct enqueue calls of one process."""
+"""Names the enqueue calls of one process: those of direct pushes, and the lists of a client over HTTP."""
 
 from __future__ import annotations
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from weir.broker.broker import NamedCall
+from weir.broker.call_slots import CallSlots
 from weir.client.encoding import encode
 from weir.client.errors import ApiError
 from weir.client.options import ClientOptions
@@ -27,36 +27,6 @@ _ANSWERED = (QueueFull.code,)
 """Refusals that are answers of the broker, and not trouble on the way there."""
 
 
-class ListNames:
-    """Names the list requests of one client, so that the server knows one that is sent again.
-
-    A name costs the server less than a key for each message. The requests of a slot are numbered, and each
-    slot carries one at a time. A slot whose request had no answer is never used again.
-    """
-
-    def __init__(self) -> None:
-        # Threads take and give back by `pop`, `append` and `next` alone, which are atomic.
-        self._process = new_id()
-        self._pid = os.getpid()
-        self._free: list[tuple[str, int]] = []
-        self._slots = itertools.count(1)
-
-    def take(self) -> tuple[str, int]:
-        """A slot that no other request uses meanwhile, and the number of this request in it."""
-        if self._pid != os.getpid():
-            # A fork: the parent goes on with these.
-            self._pid, self._process, self._free = os.getpid(), new_id(), []
-        try:
-            slot, number = self._free.pop()
-        except IndexError:
-            return f"{self._process}/{next(self._slots)}", 1
-        return slot, number + 1
-
-    def give_back(self, name: tuple[str, int]) -> None:
-        """The request was answered."""
-        self._free.append(name)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Batch:
     messages: Sequence[OutgoingMessage]
@@ -72,10 +42,10 @@ class _Batch:
         queues = {message.queue for message in self.messages}
         return queues.pop() if len(queues) == 1 else None
 
-    def body(self, name: tuple[str, int] | None) -> bytes:
+    def body(self, name: NamedCall | None) -> bytes:
         if name is None:
             return b'{"items":%b}' % self.items
-        call = {"slot": name[0], "number": name[1], "first_id": self.first_id}
+        call = {"slot": name.slot, "number": int(name.id), "first_id": self.first_id}
         return b'{"items":%b,"call":%b}' % (self.items, encode(call))
 
 
@@ -88,7 +58,7 @@ class BulkPush:
         *,
         options: ClientOptions,
         telemetry: Telemetry,
-        names: ListNames | None = None,
+        names: CallSlots | None = None,
     ) -> None:
         self._options = options
         self._chained = chained_headers()
@@ -118,7 +88,7 @@ class BulkPush:
                 return await self._ask(transport, batch.body(None))
             return await self._send_named(transport, batch, self._names)
 
-    async def _send_named(self, transport: Transport, batch: _Batch, names: ListNames) -> dict[str, Any]:
+    async def _send_named(self, transport: Transport, batch: _Batch, names: CallSlots) -> dict[str, Any]:
         """Send a batch under a name, and under another one after a refusal, which the name remembers."""
         attempt = 1
         while True:

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import quote
 
+from weir.broker.call_slots import CallSlots
 from weir.client.base_url import ClientUrls
-from weir.client.bulk import BulkPush, ListNames, with_origin
+from weir.client.bulk import BulkPush, with_origin
 from weir.client.encoding import encode
 from weir.client.errors import ApiError, OperationFailed, OperationTimeout
 from weir.client.http1 import MAX_ANSWER_BYTES, Connections
@@ -123,7 +124,7 @@ class AsyncWeir:
             member="acknowledgments",
             alone_path="/api/v1/ack",
         )
-        self._names = ListNames()
+        self._names = CallSlots()
         self.telemetry = reporter(telemetry)
         self._direct = None if urls.redis is None else self._open_direct(urls.redis)
 
