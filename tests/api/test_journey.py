@@ -20,8 +20,9 @@ from weir.broker.broker import Broker
 from weir.broker.observed import Observed, PrometheusObserver
 from weir.control.authentication import CachedAuthenticator
 from weir.control.database import Database
+from weir.exchange.admit import AnsweringPusher
 from weir.exchange.attempt import CoalescingPusher
-from weir.exchange.lineage import LineagePusher
+from weir.exchange.lineage import ChainedMessages
 from weir.exchange.resume import ResumingPusher
 from weir.exchange.service import OperationService
 from weir.lineage.children import PostgresChildren
@@ -29,6 +30,8 @@ from weir.model.clock import SystemClock
 
 from .harness import Tenant
 
+MOST_FILES = 25
+"""Whoever follows a push should be able to keep its way in mind."""
 ROOT = Path(weir.__file__).parent
 ARCHITECTURE = ROOT.parents[1] / "ARCHITECTURE.md"
 
@@ -54,8 +57,8 @@ def services(services: Services, operations: OperationService, database: Databas
     """Composed as a process is; tokens are known for a while, as they are there."""
     front = operations.front(CoalescingPusher(operations.attempt))
     resuming = ResumingPusher(front, broker=services.broker, intake=operations.intake)
-    counted = operations.counted(resuming)
-    pusher = LineagePusher(counted, PostgresChildren(database), clock=SystemClock())
+    chained = ChainedMessages(PostgresChildren(database), clock=SystemClock())
+    pusher = AnsweringPusher(front, operations.tally, resuming=resuming, chained=chained)
     assert services.tokens is not None
     authenticator = CachedAuthenticator(services.tokens, fresh_s=60)
     return replace(services, pusher=pusher, operations=operations, authenticator=authenticator)
@@ -87,4 +90,5 @@ async def test_a_push_passes_the_files_of_its_journey(base_url: str, tenant: Ten
         with passed() as files:
             assert (await client.post("/api/v1/push", json=body)).status_code == 201
     assert sorted(files) == sorted(written_journey())
+    assert len(files) <= MOST_FILES
     assert f"A push passes {len(files)} Python files" in ARCHITECTURE.read_text()

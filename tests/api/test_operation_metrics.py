@@ -14,6 +14,7 @@ from weir.api.services import Services
 from weir.broker.broker import Broker
 from weir.control.database import Database, PoolState
 from weir.errors import BrokerUnavailable, ControlUnavailable
+from weir.exchange.admit import AnsweringPusher
 from weir.exchange.metrics import operation_families
 from weir.exchange.service import OperationService
 from weir.model.holders import STRANGERS
@@ -34,7 +35,7 @@ async def operations(database: Database, broker: Broker) -> OperationService:
 def services(services: Services, operations: OperationService) -> Services:
     return replace(
         services,
-        pusher=operations.counted(operations.front()),
+        pusher=AnsweringPusher(operations.front(), operations.tally),
         settler=operations.counted_settler(operations.settlements),
         operations=operations,
         metric_sources=(operation_families(operations),),

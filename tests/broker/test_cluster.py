@@ -12,12 +12,13 @@ import pytest
 
 from support.lives import emitted_lives
 from support.redis_cluster import RunningCluster
-from weir.broker.broker import NamedCall, Shard
+from weir.broker.broker import Shard
 from weir.broker.metrics_switch import MetricsSwitch
 from weir.broker.preflight import check_redis, inspect_redis
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.errors import BrokerUnavailable, Misconfigured
+from weir.model.ids import NamedCall
 from weir.model.message import Enqueue, Failure, NewMessage, Settlement
 from weir.model.names import EnvironmentRef
 from weir.model.shards import shard_of

@@ -14,12 +14,12 @@ from redis.exceptions import ResponseError
 from support.lives import emitted_lives
 from support.servers import RunningServer, redis_server, start_server
 from weir.broker import keys, layout
-from weir.broker.broker import ForOperations, Gated, NamedCall
+from weir.broker.broker import ForOperations, Gated
 from weir.broker.records import MARK, Record
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.errors import BrokerUnavailable, Misconfigured
-from weir.model.ids import MessageId
+from weir.model.ids import MessageId, NamedCall
 from weir.model.inspection import MessageState, Touched, WaitParts
 from weir.model.lives import AttemptEnd, LifeAttempt
 from weir.model.message import DeathReason, Delivery, Enqueue, Failure, LeaseRef, NewMessage, Settlement

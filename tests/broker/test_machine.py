@@ -32,10 +32,10 @@ from support.redis_cluster import RunningCluster
 from support.streams import event_bytes
 from weir.broker import keys
 from weir.broker.blocking import BlockingBroker
-from weir.broker.broker import Entry, ForOperations, Gated, GateRule, NamedCall
+from weir.broker.broker import Entry, ForOperations, Gated, GateRule
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
-from weir.model.ids import MessageId, new_message_id
+from weir.model.ids import MessageId, NamedCall, new_message_id
 from weir.model.inspection import MessageFilter, MessageState, WaitParts
 from weir.model.lives import Life
 from weir.model.message import Delivery, Failure, NewMessage

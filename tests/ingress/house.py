@@ -32,8 +32,9 @@ from weir.control.tokens import NewToken, Tokens
 from weir.deadletters.copier import DeadLetterCopier
 from weir.deadletters.mover import Mover
 from weir.deadletters.services import open_dead_letters
+from weir.exchange.admit import AnsweringPusher, AnswerTally
 from weir.exchange.attempt import DirectPusher
-from weir.exchange.lineage import LineagePusher
+from weir.exchange.lineage import ChainedMessages
 from weir.exchange.seam import Pusher, Settler
 from weir.exchange.settle import DirectSettler
 from weir.exchange.traced import TracedPusher, TracedSettler
@@ -156,7 +157,8 @@ async def open_house(
         registry, commands, secrets = CurrentSpecs(database), Commands(), {"HOOK": SECRET}
         front = DirectPusher(broker)
         children = PostgresChildren(database)
-        pusher: Pusher = LineagePusher(front, children, clock=SystemClock())
+        chained = ChainedMessages(children, clock=SystemClock())
+        pusher: Pusher = AnsweringPusher(front, AnswerTally(), chained=chained)
         settler: Settler = DirectSettler(broker)
         if tracer is not None:
             pusher, settler = TracedPusher(pusher, tracer), TracedSettler(settler, tracer)

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from weir.admission.admission import Admission
-from weir.broker.broker import Entry, GateRule, NamedCall
+from weir.broker.broker import Entry, GateRule
 from weir.control.database import Database, execute
 from weir.control.sql import NamedQuery
 from weir.errors import BrokerUnavailable
 from weir.exchange.seam import Pushed, PushItem, Queued
 from weir.exchange.service import OperationService
+from weir.model.ids import NamedCall
 from weir.model.message import Enqueued, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import Ordering, QueueSpec

@@ -18,7 +18,7 @@ from weir.api.services import Services
 from weir.api.wire import Instruments, Reply
 from weir.control.principals import Principal, Role
 from weir.errors import Overloaded
-from weir.exchange.metrics import AnswerTally
+from weir.exchange.admit import AnswerTally
 from weir.model.holders import HOLDER, STRANGERS
 from weir.serve.protocol import LimitedProtocol
 from weir.serve.server import bind, listening

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from weir.model.ids import MessageId
+from weir.model.ids import MessageId, NamedCall
 from weir.model.inspection import (
     EVERY_MESSAGE,
     MessageCounts,
@@ -79,25 +79,6 @@ class GateRule(Enum):
     """A message is GATED while the gate of its partition is closed."""
     PASS = "pass"
     """Gates are ignored: for replays and copies of deaths. `deadletters/replay.py` says why order holds."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedCall:
-    """A producer's direct enqueue call. Its name lets it take effect at most once, however late it arrives.
-
-    It obeys gates, and is GATED also once the allowance of its shard lapsed (see `allow_direct`).
-
-    A caller uses a slot for one call at a time and takes a fresh one after a call of unknown outcome; so one
-    remembered call per slot (a field of one hash per shard) is enough, for any length of outage. A slot is
-    forgotten once nobody can ask about its call any more (see `idle_calls`).
-
-    If the slot remembers this very id, the call changes nothing and is answered as it was the first time; one
-    that `settle_call` made void is GATED. The calls of a slot are numbered, so a call that arrives behind its
-    successor is known to be late, and changes nothing. (Ids that older programs stored are not numbers.)
-    """
-
-    slot: str
-    id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,12 +26,11 @@ from weir.broker.broker import (
     Entry,
     Gated,
     GateRule,
-    NamedCall,
     Source,
     Swept,
 )
 from weir.errors import Unavailable, WeirError
-from weir.model.ids import MessageId
+from weir.model.ids import MessageId, NamedCall
 from weir.model.inspection import (
     EVERY_MESSAGE,
     MessageCounts,

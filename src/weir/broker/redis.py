@@ -17,7 +17,6 @@ from weir.broker.broker import (
     ForOperations,
     Gated,
     GateRule,
-    NamedCall,
     Source,
     Swept,
 )
@@ -28,7 +27,7 @@ from weir.broker.runner import RedisConnection, ScriptRunner, script_client
 from weir.broker.waiting import LoopWakeups, Wakeups
 from weir.model.clock import Clock
 from weir.model.durations import DAY_MS
-from weir.model.ids import MessageId
+from weir.model.ids import MessageId, NamedCall
 from weir.model.limits import MAX_BATCH, MAX_PAYLOAD_BYTES, RESULT_KEPT_MS
 from weir.model.message import (
     DeadMessage,

@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from weir.broker.broker import NamedCall
-from weir.broker.call_slots import CallSlots
 from weir.client.encoding import encode
 from weir.client.errors import ApiError
 from weir.client.options import ClientOptions
@@ -17,7 +15,7 @@ from weir.client.telemetry import Telemetry
 from weir.client.transport import Transport
 from weir.client.values import MadeKey, OutgoingMessage, PushResult
 from weir.errors import QueueFull
-from weir.model.ids import new_id
+from weir.model.ids import CallSlots, NamedCall, new_id
 from weir.model.limits import MAX_BATCH
 from weir.model.message import headers_fit
 from weir.model.parents import chained_headers

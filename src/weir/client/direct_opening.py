@@ -11,13 +11,13 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from weir.broker.blocking import BlockingBroker
-from weir.broker.call_slots import CallSlots
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.client.errors import ClientError
 from weir.client.transport import Transport
 from weir.control.token_texts import secret_of
 from weir.errors import BrokerUnavailable, Misconfigured, WeirError
+from weir.model.ids import CallSlots
 from weir.model.names import EnvironmentRef
 from weir.model.shards import shard_of
 

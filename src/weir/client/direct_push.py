@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from weir.broker.blocking import BlockingBroker
-from weir.broker.broker import NamedCall
 from weir.client.bulk import BulkPush
 from weir.client.direct_opening import DirectRedis, OpenedRedis
 from weir.client.direct_values import (
@@ -29,6 +28,7 @@ from weir.client.transport import Transport
 from weir.client.values import OutgoingMessage, PushResult
 from weir.errors import WeirError
 from weir.exchange.attempt import RequestCoalescer
+from weir.model.ids import NamedCall
 from weir.model.limits import MAX_BATCH
 from weir.model.names import QueueRef
 from weir.model.problem_documents import problem

@@ -16,9 +16,16 @@ from weir.client.values import MadeKey, OutgoingMessage, PushResult, ReceivedMes
 from weir.errors import BrokerUnavailable, Misconfigured, WeirError
 from weir.model.durations import to_ms
 from weir.model.ids import MessageId, new_message_id
-from weir.model.message import NO_HEADERS, Delivery, Enqueue, NewMessage, check_message
+from weir.model.message import (
+    NO_HEADERS,
+    Delivery,
+    Enqueue,
+    NewMessage,
+    check_depth,
+    check_message,
+    may_be_deep,
+)
 from weir.model.names import QueueRef
-from weir.model.nesting import check_depth, may_be_deep
 from weir.model.problem_documents import problem
 from weir.operations.model import key_reused, queue_full
 

@@ -51,8 +51,12 @@ class Authenticator(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    token: Token | None
+    """What a check needs of a token; the principal is None if there is no such token."""
+
     principal: Principal | None
+    # An unknown id is compared too, so that the time of the answer does not tell whether an id exists.
+    secret_sha256: bytes = bytes(32)
+    ends_at_ms: float = 0
     read_at_s: float
 
 
@@ -175,8 +179,7 @@ class CachedAuthenticator:
             return self._remember(token_id, await self._tokens.find(token_id))
 
     def _remember(self, token_id: str, token: Token | None) -> _Entry:
-        principal = None if token is None else token.principal
-        entry = _Entry(token=token, principal=principal, read_at_s=self._monotonic())
+        entry = _entry(token, read_at_s=self._monotonic())
         self._entries.pop(token_id, None)
         self._unknown.pop(token_id, None)
         entries = self._unknown if token is None else self._entries
@@ -187,14 +190,22 @@ class CachedAuthenticator:
 
     def _check(self, entry: _Entry, parts: TokenText) -> Principal:
         now_ms = self._clock.now_ms()
-        token = entry.token
-        # An unknown id is compared too, so that the time of the answer does not tell whether an id exists.
-        expected = token.secret_sha256 if token is not None else bytes(32)
-        matches = hmac.compare_digest(expected, parts.digest)
-        if token is None or entry.principal is None or not matches or not token.holds_at(now_ms):
+        matches = hmac.compare_digest(entry.secret_sha256, parts.digest)
+        if entry.principal is None or not matches or now_ms >= entry.ends_at_ms:
             raise _refusal()
         self._seen[parts.id] = now_ms
         return entry.principal
+
+
+def _entry(token: Token | None, *, read_at_s: float) -> _Entry:
+    if token is None:
+        return _Entry(principal=None, read_at_s=read_at_s)
+    return _Entry(
+        principal=token.principal,
+        secret_sha256=token.secret_sha256,
+        ends_at_ms=token.ends_at_ms,
+        read_at_s=read_at_s,
+    )
 
 
 def _refusal() -> Unauthenticated:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -60,9 +61,12 @@ class Token:
             organization=self.organization, project=self.project, environment=self.environment
         )
 
-    def holds_at(self, now_ms: int) -> bool:
-        """Neither revoked nor expired."""
-        return self.revoked_at_ms is None and (self.expires_at_ms is None or now_ms < self.expires_at_ms)
+    @property
+    def ends_at_ms(self) -> float:
+        """From when on it is not valid: 0 if it is revoked, infinity if it does not expire."""
+        if self.revoked_at_ms is not None:
+            return 0
+        return math.inf if self.expires_at_ms is None else self.expires_at_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +149,7 @@ class Tokens:
             old = None if row is None else _token(row)
             if old is None or not _inside(by, old):
                 raise NotFound(f"there is no token `{token_id}` in the scope of this token")
-            if not old.holds_at(now_ms):
+            if now_ms >= old.ends_at_ms:
                 raise Conflict(f"the token `{token_id}` has ended; create a new one instead")
             await execute(connection, SQL["expire_token"], id=token_id, expires_at_ms=now_ms + grace_ms)
             return await self._insert(connection, _successor(old), replaces=token_id)

@@ -15,8 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from weir.broker.broker import Broker, CallAnswer, GateRule, NamedCall
-from weir.broker.call_slots import CallSlots
+from weir.broker.broker import Broker, CallAnswer, GateRule
 from weir.errors import BrokerUnavailable, InvalidInput, KeyReused, Unavailable, WeirError
 from weir.exchange.seam import (
     PushAnswer,
@@ -30,6 +29,7 @@ from weir.exchange.seam import (
 )
 from weir.model.asyncio_tasks import in_turns
 from weir.model.holders import HOLDER, Holder
+from weir.model.ids import CallSlots, NamedCall
 from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
 from weir.operations.gates import BROKER_ANSWER_S, Reach, is_unknown

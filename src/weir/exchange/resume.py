@@ -12,11 +12,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from weir.broker.broker import Broker, CallAnswer, NamedCall
+from weir.broker.broker import Broker, CallAnswer
 from weir.errors import BrokerUnavailable, WeirError
-from weir.exchange.admit import Intake
 from weir.exchange.attempt import Answers, Held, told_answer
+from weir.exchange.intake import Intake
 from weir.exchange.seam import PushAnswer, Pusher, PushItem
+from weir.model.ids import NamedCall
 from weir.model.names import QueueRef
 from weir.operations.gates import BROKER_ANSWER_S
 from weir.operations.model import Reason

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from weir.broker.broker import NamedCall
 from weir.errors import WeirError
-from weir.model.ids import MessageId, OperationId
+from weir.model.ids import MessageId, NamedCall, OperationId
 from weir.model.message import LeaseRef, NewMessage, Settlement, Verb
 from weir.model.names import QueueRef
 

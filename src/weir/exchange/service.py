@@ -7,14 +7,13 @@ from collections.abc import Awaitable, Callable
 
 from weir.admission.admission import Admission
 from weir.broker.broker import Broker
-from weir.broker.call_slots import CallSlots
 from weir.control.database import Database
-from weir.exchange.admit import AdmittingPusher, Intake, Overflow
+from weir.exchange.admit import AdmittingPusher, AnswerTally, Overflow
 from weir.exchange.attempt import DirectAttempt
-from weir.exchange.metrics import AnswerTally, CountedPusher, CountedSettler
+from weir.exchange.intake import Intake
 from weir.exchange.seam import Pusher, Settler
-from weir.exchange.settle import Settlements
-from weir.model.ids import new_id
+from weir.exchange.settle import CountedSettler, Settlements
+from weir.model.ids import CallSlots, new_id
 from weir.operations.estimate import DepthSampler, LagSampler, RateMeter
 from weir.operations.gates import Gates, Known, Reach
 from weir.operations.keeper import Keeper
@@ -84,10 +83,6 @@ class OperationService:
         return AdmittingPusher(
             attempt or self.attempt, intake=self.intake, overflow=self.overflow, admission=self.admission
         )
-
-    def counted(self, pusher: Pusher) -> Pusher:
-        """The pusher, its answers counted; wrap the outermost."""
-        return CountedPusher(pusher, self.tally)
 
     def counted_settler(self, settler: Settler) -> Settler:
         return CountedSettler(settler, self.tally)

@@ -12,14 +12,27 @@ from collections.abc import Sequence
 from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker
 from weir.errors import BrokerUnavailable, WeirError
-from weir.exchange.admit import Overflow
-from weir.exchange.seam import Queued, Refused, SettleAnswer, Settled, SettleItem
+from weir.exchange.admit import AnswerTally, Overflow
+from weir.exchange.seam import Queued, Refused, SettleAnswer, Settled, SettleItem, Settler
 from weir.model.ids import new_operation_id
 from weir.model.message import Failure, Settlement, Verb
 from weir.operations.execute import settle_through
 from weir.operations.gates import BROKER_ANSWER_S, Reach, is_unknown
 from weir.operations.model import NewOperation, partition_alone
 from weir.operations.payload import Settle, encode_settle
+
+
+class CountedSettler:
+    """The outermost `Settler` of a process: it counts what consumers are answered."""
+
+    def __init__(self, inner: Settler, tally: AnswerTally) -> None:
+        self._inner = inner
+        self._tally = tally
+
+    async def settle(self, items: Sequence[SettleItem]) -> list[SettleAnswer]:
+        answers = await self._inner.settle(items)
+        self._tally.count_settlements(answers)
+        return answers
 
 
 class DirectSettler:

@@ -1,8 +1,14 @@
-"""Makes and checks ids: UUIDv7, which grow within a process, so that sorting by id is sorting by time."""
+"""Makes and checks ids, and names calls.
+
+Ids are UUIDv7, which grow within a process, so that sorting by id is sorting by time.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
+import os
+from dataclasses import dataclass
 from typing import NewType
 from uuid import UUID
 
@@ -58,3 +64,63 @@ def is_canonical_id(text: str) -> bool:
 def id_time_ms(text: str) -> int:
     """The creation time that a UUIDv7 carries."""
     return int(text.replace("-", "")[:12], 16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedCall:
+    """A producer's direct enqueue call. Its name lets it take effect at most once, however late it arrives.
+
+    It obeys gates, and is GATED also once the allowance of its shard lapsed (see `allow_direct`).
+
+    A caller uses a slot for one call at a time and takes a fresh one after a call of unknown outcome; so one
+    remembered call per slot (a field of one hash per shard) is enough, for any length of outage. A slot is
+    forgotten once nobody can ask about its call any more (see `idle_calls`).
+
+    If the slot remembers this very id, the call changes nothing and is answered as it was the first time; one
+    that `settle_call` made void is GATED. The calls of a slot are numbered, so a call that arrives behind its
+    successor is known to be late, and changes nothing. (Ids that older programs stored are not numbers.)
+    """
+
+    slot: str
+    id: str
+
+
+class CallSlots:
+    """Names the enqueue calls of one process: those of direct pushes, and lists of a client over HTTP.
+
+    Each slot carries one call at a time, so the broker need remember only its last.
+
+    The calls of a slot are numbered: bytes of an earlier one, sent twice, may arrive behind a later one. A
+    slot whose call had an unknown outcome is never given back: the call may still take effect.
+
+    Threads may share it. A process that was forked names its calls anew, because its parent goes on.
+    """
+
+    def __init__(self, process: str | None = None) -> None:
+        self._process = process or new_id()
+        self._pid = os.getpid()
+        # Threads take and give back by `pop`, `append` and `next` alone, which are atomic.
+        self._free: list[NamedCall] = []
+        """The last call of each slot that is free."""
+        self._numbers = itertools.count(1)
+
+    def take(self) -> NamedCall:
+        """A fresh call in a slot that no other call uses meanwhile."""
+        if self._pid != os.getpid():
+            self._pid, self._process, self._free = os.getpid(), new_id(), []
+        try:
+            last = self._free.pop()
+        except IndexError:
+            return NamedCall(slot=f"{self._process}/{next(self._numbers)}", id="1")
+        return NamedCall(slot=last.slot, id=str(int(last.id) + 1))
+
+    def give_back(self, call: NamedCall) -> None:
+        """The outcome of the call is known."""
+        self._free.append(call)
+
+    def take_free(self) -> list[str]:
+        """The slots that no call uses. Their names are not used again."""
+        if self._pid != os.getpid():
+            return []
+        free, self._free = self._free, []
+        return [call.slot for call in free]

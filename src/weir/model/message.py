@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any
 
 from weir.errors import InvalidInput, TooLarge
 from weir.model.ids import MessageId, new_message_id
@@ -289,3 +290,24 @@ def _check_headers(message: NewMessage) -> None:
             ) from None
     if size > MAX_HEADER_BYTES:
         raise TooLarge(f"the headers have {size} bytes; at most {MAX_HEADER_BYTES} are allowed")
+
+
+def check_depth(value: Any, limit: int) -> None:
+    """Refuse JSON values that nest deeper than `limit` levels: parsers of consumers fail on deep ones."""
+    layer = [value] if isinstance(value, dict | list) else []
+    depth = 0
+    while layer:
+        depth += 1
+        if depth > limit:
+            raise TooLarge(f"a payload nests deeper than {limit} levels; flatten it")
+        layer = [
+            child
+            for parent in layer
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(child, dict | list)
+        ]
+
+
+def may_be_deep(text: bytes, limit: int) -> bool:
+    """Whether a JSON text could nest deeper than `limit`. Most cannot, and need no further look."""
+    return text.count(b"[") + text.count(b"{") > limit

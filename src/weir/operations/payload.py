@@ -8,9 +8,8 @@ from typing import Any
 
 import orjson
 
-from weir.broker.broker import NamedCall
 from weir.errors import InvalidInput
-from weir.model.ids import MessageId
+from weir.model.ids import MessageId, NamedCall
 from weir.model.message import Failure, LeaseRef, NewMessage, Verb
 from weir.model.names import QueueRef
 

@@ -40,8 +40,9 @@ from weir.deadletters.copier import DeadLetterCopier
 from weir.deadletters.mover import Mover
 from weir.deadletters.retention import DeadLetterRetention
 from weir.deadletters.services import open_dead_letters
+from weir.exchange.admit import AnsweringPusher
 from weir.exchange.attempt import CoalescingPusher, CoalescingSettler, DirectPusher
-from weir.exchange.lineage import LineagePusher
+from weir.exchange.lineage import ChainedMessages
 from weir.exchange.metrics import operation_families
 from weir.exchange.resume import ResumingPusher
 from weir.exchange.seam import Pusher, Settler
@@ -158,10 +159,12 @@ async def open_process(
             stack, settings, urls, broker, definitions, activity=counts
         )
         children = PostgresChildren(database, clock=clock)
-        pusher, settler = _exchange(settings.load, operations, broker)
-        pusher = LineagePusher(pusher, children, clock=clock)
+        pusher, settler = _exchange(
+            settings.load, operations, broker, chained=ChainedMessages(children, clock=clock)
+        )
         # Webhooks share calls in the room that receives them, queue by queue and in order.
-        front = operations.counted(operations.front() if settings.load.admission else DirectPusher(broker))
+        front: Pusher = operations.front() if settings.load.admission else DirectPusher(broker)
+        front = AnsweringPusher(front, operations.tally)
         hooks = await open_hooks(database, broker, front, settings.worker, clock=clock, tracer=tracer)
         if tracer is not None:
             # The room that receives webhooks writes their spans itself, before they share calls.
@@ -289,15 +292,19 @@ async def _open_operations(
     return service, SystemEvents(database=reserved)
 
 
-def _exchange(load: LoadSettings, operations: OperationService, broker: Broker) -> tuple[Pusher, Settler]:
+def _exchange(
+    load: LoadSettings, operations: OperationService, broker: Broker, *, chained: ChainedMessages
+) -> tuple[Pusher, Settler]:
     """What executes pushes and settlements; without admission the broker alone, however busy it is."""
-    pusher: Pusher = ResumingPusher(CoalescingPusher(DirectPusher(broker)), broker=broker, intake=None)
+    front: Pusher = CoalescingPusher(DirectPusher(broker))
     settler: Settler = CoalescingSettler(DirectSettler(broker))
     if load.admission:
         front = operations.front(CoalescingPusher(operations.attempt))
-        pusher = ResumingPusher(front, broker=broker, intake=operations.intake)
         settler = CoalescingSettler(operations.settlements)
-    return operations.counted(pusher), operations.counted_settler(settler)
+    intake = operations.intake if load.admission else None
+    resuming = ResumingPusher(front, broker=broker, intake=intake)
+    pusher = AnsweringPusher(front, operations.tally, resuming=resuming, chained=chained)
+    return pusher, operations.counted_settler(settler)
 
 
 def _dead_letter_loops(

@@ -41,7 +41,7 @@ class DirectUserKeeper:
         now_ms = self._clock.now_ms()
         for token in await self._tokens.direct():
             exists = await self._users.exists(token.id)
-            if token.holds_at(now_ms) and token.scope is not None:
+            if now_ms < token.ends_at_ms and token.scope is not None:
                 if not exists or token.id not in self._made:
                     await self._users.allow(token.id, digest=token.secret_sha256, environment=token.scope)
                     self._made.add(token.id)

@@ -23,14 +23,13 @@ from weir.broker.broker import (
     ForOperations,
     Gated,
     GateRule,
-    NamedCall,
     Shard,
     Source,
     Swept,
 )
 from weir.errors import Conflict, NotFound
 from weir.model.clock import Clock, SystemClock
-from weir.model.ids import MessageId, new_id
+from weir.model.ids import MessageId, NamedCall, new_id
 from weir.model.limits import MAX_BATCH, MAX_PAYLOAD_BYTES
 from weir.model.lives import Life
 from weir.model.message import (

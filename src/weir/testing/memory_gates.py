@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from weir.broker.broker import CallAnswer, Gated, NamedCall
+from weir.broker.broker import CallAnswer, Gated
 from weir.errors import BrokerUnavailable
-from weir.model.ids import MessageId
+from weir.model.ids import MessageId, NamedCall
 from weir.model.message import Enqueue, Enqueued, NewMessage
 from weir.model.names import QueueRef
 

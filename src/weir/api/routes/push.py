@@ -21,15 +21,13 @@ from weir.api.bodies import (
 )
 from weir.api.hot import HotRequest, HotRoute, decoded
 from weir.api.wire import Reply
-from weir.broker.broker import NamedCall
 from weir.broker.layout import id_text
 from weir.control.principals import Role
 from weir.errors import InvalidInput, WeirError
 from weir.exchange.seam import PushAnswer, Pushed, PushItem, Queued, Refused, ResumedCall
-from weir.model.ids import MessageId, check_id
+from weir.model.ids import MessageId, NamedCall, check_id
 from weir.model.limits import MAX_BATCH, MAX_COUNT, MAX_DELAY_MS, MAX_PRIORITY, MAX_SPAN_MS, MAX_TIME_MS
-from weir.model.message import NewMessage
-from weir.model.nesting import check_depth, may_be_deep
+from weir.model.message import NewMessage, check_depth, may_be_deep
 from weir.model.problem_documents import problem
 
 BINARY = "application/octet-stream"

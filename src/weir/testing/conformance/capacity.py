@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from weir.broker.broker import Broker, CallAnswer, NamedCall
+from weir.broker.broker import Broker, CallAnswer
 from weir.errors import BrokerUnavailable
-from weir.model.ids import new_id
+from weir.model.ids import NamedCall, new_id
 from weir.model.message import DeathReason, Enqueue, Failure
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of

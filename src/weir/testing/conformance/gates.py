@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from weir.broker.broker import Broker, ForOperations, Gated, GateRule, NamedCall
-from weir.model.ids import new_id, new_message_id
+from weir.broker.broker import Broker, ForOperations, Gated, GateRule
+from weir.model.ids import NamedCall, new_id, new_message_id
 from weir.model.message import Enqueue, Failure
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
