@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import quote
 
-from weir.broker.call_slots import CallSlots
 from weir.client.base_url import ClientUrls
 from weir.client.bulk import BulkPush, with_origin
+from weir.client.deliveries import Deliveries, HttpDeliveries
 from weir.client.encoding import encode
 from weir.client.errors import ApiError, OperationFailed, OperationTimeout
-from weir.client.http1 import MAX_ANSWER_BYTES, Connections
+from weir.client.http1 import Connections
 from weir.client.httpx_connections import HttpClient
 from weir.client.options import DEFAULTS, ClientOptions, QueuedOperationBehavior
 from weir.client.outcomes import MessageOutcome
@@ -29,19 +27,17 @@ from weir.client.values import (
     PushResult,
     ReceivedMessage,
     SettleStatus,
+    after_operation,
     make_key,
 )
-from weir.errors import KeyReused
 from weir.model.durations import Duration, to_ms, to_seconds
-from weir.model.limits import MAX_BATCH, MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES
+from weir.model.ids import CallSlots
+from weir.model.limits import MAX_BATCH
 from weir.model.message import Verb
 from weir.model.parents import chained_headers
 
 if TYPE_CHECKING:
     from weir.client.direct import Direct
-
-MAX_MESSAGE_BYTES = 2 * (MAX_PAYLOAD_BYTES + MAX_HEADER_BYTES)
-"""Of a message in an answer: its payload is in base64, and its headers may be escaped."""
 
 
 class AsyncWeir:
@@ -126,16 +122,20 @@ class AsyncWeir:
         )
         self._names = CallSlots()
         self.telemetry = reporter(telemetry)
-        self._direct = None if urls.redis is None else self._open_direct(urls.redis)
+        over_http = HttpDeliveries(self._transport, acks=self._acks, timeout_s=self.options.timeout_s)
+        self._direct = None if urls.redis is None else self._open_direct(urls.redis, behind=over_http)
+        self._deliveries: Deliveries = over_http if self._direct is None else self._direct.deliveries
 
-    def _open_direct(self, url: str) -> Direct:
+    def _open_direct(self, url: str, *, behind: Deliveries) -> Direct:
         # Imported here, because it needs packages that a client over HTTP does without.
         try:
             from weir.client.direct import Direct
         except ModuleNotFoundError as error:
             text = f"direct mode needs the package `{error.name}`: pip install 'weir-queue[direct]'"
             raise ModuleNotFoundError(text, name=error.name) from error
-        return Direct.at(url, options=self.options, transport=self._transport, blocking=self._blocks)
+        return Direct.at(
+            url, options=self.options, transport=self._transport, behind=behind, blocking=self._blocks
+        )
 
     def _connections(self, http: HttpClient | None) -> Connections:
         return loop_connections(self.options, http)
@@ -238,7 +238,7 @@ class AsyncWeir:
         waiting = {result.operation_id for result in results if result.operation_id is not None}
         ended = {one: await self.wait_for_operation(one) for one in sorted(waiting)}
         return [
-            _after(result, ended[result.operation_id], key=message.idempotency_key)
+            after_operation(result, ended[result.operation_id], key=message.idempotency_key)
             if result.operation_id
             else result
             for message, result in zip(messages, results, strict=True)
@@ -266,7 +266,7 @@ class AsyncWeir:
         - `consumer`: the name of the consumer in the errors of lapsed leases; by default the token's id.
         """
         with self.telemetry.operation("receive", queue=queue):
-            messages = await self._pop(
+            messages = await self._deliveries.pop(
                 queue,
                 limit=limit,
                 wait_ms=to_ms(wait),
@@ -275,27 +275,6 @@ class AsyncWeir:
             )
             self.telemetry.note_consumed([message.headers for message in messages], queue=queue)
         return messages
-
-    async def _pop(
-        self, queue: str | None, *, limit: int, wait_ms: int, lease_ms: int | None, consumer: str | None
-    ) -> list[ReceivedMessage]:
-        if self._direct is not None:
-            with suppress(self._direct.away):
-                return await self._direct.deliveries.pop(
-                    queue, limit=limit, wait_ms=wait_ms, lease_ms=lease_ms, consumer=consumer
-                )
-        # In base64 a payload keeps its bytes: a JSON parser changes numbers, and fails on deep nesting.
-        body: dict[str, Any] = {"limit": limit, "wait_ms": wait_ms, "payload_encoding": "base64"}
-        optional = {"queue": queue, "lease_ms": lease_ms, "consumer": consumer}
-        body |= {name: value for name, value in optional.items() if value is not None}
-        answer = await self._transport.send(
-            "POST",
-            "/api/v1/pop",
-            body=body,
-            timeout_s=wait_ms / 1_000 + self.options.timeout_s,
-            most_bytes=MAX_ANSWER_BYTES + limit * MAX_MESSAGE_BYTES,
-        )
-        return [ReceivedMessage.of(message) for message in answer["messages"]]
 
     async def ack(self, message: ReceivedMessage, *, result: Payload = None) -> SettleStatus:
         """Mark the message as done. Returns `acked`, or `queued` while the broker is away.
@@ -307,16 +286,8 @@ class AsyncWeir:
 
         - `result`: a value of JSON, at most 16 kB. `outcome` tells it for a day; None is not kept.
         """
-        item: dict[str, Any] = dict(message.reference())
-        if result is not None:
-            item["result"] = result
         with self.telemetry.operation("ack", queue=message.queue, origin=message.headers):
-            if self._direct is not None:
-                kept = None if result is None else encode(result)
-                with suppress(self._direct.away):
-                    return await self._direct.deliveries.settle(Verb.ACK, message, result=kept)
-            answer = await self._acks.ask(encode(item))
-            return _settled(answer)
+            return await self._deliveries.settle(Verb.ACK, message, result=result)
 
     async def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
         """Mark messages as done. Returns a status each, in order: `acked`, `queued`, `lapsed` or `refused`.
@@ -328,16 +299,8 @@ class AsyncWeir:
         statuses: list[SettleStatus] = []
         for at in range(0, len(messages), MAX_BATCH):
             with self.telemetry.operation("ack"):
-                statuses += await self._ack_batch(messages[at : at + MAX_BATCH])
+                statuses += await self._deliveries.ack_many(messages[at : at + MAX_BATCH])
         return statuses
-
-    async def _ack_batch(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
-        if self._direct is not None:
-            with suppress(self._direct.away):
-                return await self._direct.deliveries.ack_many(messages)
-        body = {"acknowledgments": [one.reference() for one in messages]}
-        answer = await self._transport.send("POST", "/api/v1/ack/batch", body=body)
-        return [item["status"] for item in answer["items"]]
 
     async def nack(
         self,
@@ -358,24 +321,14 @@ class AsyncWeir:
         Without `delay` the back-off of its queue decides. Returns `nacked`, or `dead` after its last attempt.
         With `uncounted` it was not tried at all, and does not die of this attempt.
         """
-        body: dict[str, Any] = {**message.reference(), "dead_letter": dead_letter}
-        if uncounted:
-            body["uncounted"] = True
-        if error:
-            body["error"] = error
-        delay_ms = None if delay is None else to_ms(delay)
-        if delay_ms is not None:
-            body["delay_ms"] = delay_ms
         with self.telemetry.operation("nack", queue=message.queue, origin=message.headers):
-            if self._direct is not None:
-                verb = Verb.DEAD_LETTER if dead_letter else Verb.NACK
-                with suppress(self._direct.away):
-                    return await self._direct.deliveries.settle(
-                        verb, message, error=error, delay_ms=delay_ms, uncounted=uncounted
-                    )
-            answer = await self._transport.send("POST", "/api/v1/nack", body=body)
-        status: SettleStatus = answer["status"]
-        return status
+            return await self._deliveries.settle(
+                Verb.DEAD_LETTER if dead_letter else Verb.NACK,
+                message,
+                error=error,
+                delay_ms=None if delay is None else to_ms(delay),
+                uncounted=uncounted,
+            )
 
     async def extend(self, message: ReceivedMessage, *, lease: Duration) -> ReceivedMessage:
         """Keep the message for `lease` more, counted from now. Raises `ApiError` if the lease is lost.
@@ -385,13 +338,7 @@ class AsyncWeir:
         message = await weir.extend(message, lease=60)
         ```
         """
-        if self._direct is not None:
-            with suppress(self._direct.away):
-                return await self._direct.deliveries.extend(message, lease_ms=to_ms(lease))
-        body = {**message.reference(), "lease_ms": to_ms(lease)}
-        answer = await self._transport.send("POST", "/api/v1/extend", body=body)
-        until = datetime.fromtimestamp(answer["lease_until_ms"] / 1_000, tz=UTC)
-        return replace(message, lease_until=until)
+        return await self._deliveries.extend(message, lease_ms=to_ms(lease))
 
     async def revoked(self, messages: Sequence[ReceivedMessage]) -> list[bool]:
         """Which of these messages were cancelled since they were taken; work on them may stop.
@@ -538,41 +485,9 @@ def raise_refused(result: PushResult) -> PushResult:
     return result
 
 
-def _settled(answer: Mapping[str, Any]) -> SettleStatus:
-    """The status of a settled message; raises ApiError for one that could not be settled."""
-    problem = answer.get("problem")
-    if problem is not None:
-        raise ApiError(int(problem.get("status", 0)), problem)
-    status: SettleStatus = answer["status"]
-    return status
-
-
 def _message_path(message_id: str) -> str:
     return f"/api/v1/messages/{quote(message_id, safe='')}"
 
 
 def _operation_path(operation_id: str) -> str:
     return f"/api/v1/operations/{quote(operation_id, safe='')}"
-
-
-def _after(result: PushResult, operation: Operation, *, key: str) -> PushResult:
-    """The result of a message whose operation has ended; only the operation has its id."""
-    for row in (operation.result or {}).get("messages", []):
-        # An older server tells the id in its first answer, and has no keys in the operation's result.
-        if key == row.get("idempotency_key") or row["id"] == result.id:
-            reused = row["status"] == "key_reused"
-            return replace(
-                result,
-                status="refused" if reused else row["status"],
-                id=None if reused else row["id"],
-                problem=_KEY_REUSED if reused else None,
-            )
-    return replace(result, status="accepted")
-
-
-_KEY_REUSED = {
-    "status": KeyReused.status,
-    "code": KeyReused.code,
-    "title": KeyReused.title,
-    "detail": "the idempotency key was used with another payload; use a new one",
-}

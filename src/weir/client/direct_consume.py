@@ -1,4 +1,4 @@
-"""Pops and settlements of clients in direct mode. While Redis is away they go through the API."""
+"""Pops and settlements of clients in direct mode, while Redis is there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from weir.client.direct_opening import DirectRedis, OpenedRedis, RedisAway
 from weir.client.direct_values import is_passing, to_api_error, to_received
-from weir.client.values import ReceivedMessage, SettleStatus, time_of
+from weir.client.encoding import encode
+from weir.client.values import Payload, ReceivedMessage, SettleStatus, time_of
 from weir.errors import InvalidInput, LeaseLost, WeirError
 from weir.model.ids import MessageId
 from weir.model.limits import MAX_ERROR_BYTES, MIN_LEASE_MS
@@ -18,7 +19,7 @@ _STATUSES: dict[Verb, SettleStatus] = {Verb.ACK: "acked", Verb.NACK: "nacked", V
 
 
 class DirectDeliveries:
-    """Takes messages of one environment and settles them. Raises RedisAway where the API has to do it."""
+    """`Deliveries` of one environment. Raises RedisAway where the API has to do it."""
 
     def __init__(self, redis: DirectRedis) -> None:
         self._redis = redis
@@ -40,7 +41,6 @@ class DirectDeliveries:
         return [to_received(delivery) for delivery in deliveries]
 
     async def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
-        """Ack messages, at most as many as one call may carry."""
         opened = await self._redis.usable()
         with _translated(opened):
             done = await opened.broker.ack([_lease(opened, message) for message in messages])
@@ -54,9 +54,8 @@ class DirectDeliveries:
         error: str = "",
         delay_ms: int | None = None,
         uncounted: bool = False,
-        result: bytes | None = None,
+        result: Payload = None,
     ) -> SettleStatus:
-        """Settle one message; ApiError if its lease is lost. A result is kept with an ack."""
         opened = await self._redis.usable()
         with _translated(opened):
             if len(error.encode(errors="replace")) > MAX_ERROR_BYTES:
@@ -64,7 +63,7 @@ class DirectDeliveries:
             lease = _lease(opened, message)
             failure = Failure(lease=lease, error=error, delay_ms=delay_ms, uncounted=uncounted)
             if verb is Verb.ACK:
-                (done,) = await opened.broker.ack([lease], results=[] if result is None else [result])
+                (done,) = await opened.broker.ack([lease], results=[] if result is None else [encode(result)])
             elif verb is Verb.NACK:
                 (done,) = await opened.broker.nack([failure])
             else:
@@ -74,7 +73,6 @@ class DirectDeliveries:
         return "dead" if done is Settlement.DEAD else _STATUSES[verb]
 
     async def extend(self, message: ReceivedMessage, *, lease_ms: int) -> ReceivedMessage:
-        """Keep a message; ApiError if its lease is lost."""
         opened = await self._redis.usable()
         with _translated(opened):
             _check_lease(lease_ms)

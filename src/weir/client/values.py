@@ -6,11 +6,12 @@ import base64
 import json
 from binascii import a2b_base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 from weir.client.options import DEFAULTS
+from weir.errors import KeyReused
 from weir.model.durations import Duration, to_ms
 from weir.model.ids import new_id
 
@@ -247,3 +248,26 @@ def unix_ms(moment: datetime) -> int:
     if moment.tzinfo is None:
         raise ValueError(f"`deliver_at` is {moment!r}, a time without a zone; give it one, such as UTC")
     return round(moment.timestamp() * 1_000)
+
+
+def after_operation(result: PushResult, operation: Operation, *, key: str) -> PushResult:
+    """The result of a message whose operation has ended; only the operation has its id."""
+    for row in (operation.result or {}).get("messages", []):
+        # An older server tells the id in its first answer, and has no keys in the operation's result.
+        if key == row.get("idempotency_key") or row["id"] == result.id:
+            reused = row["status"] == "key_reused"
+            return replace(
+                result,
+                status="refused" if reused else row["status"],
+                id=None if reused else row["id"],
+                problem=_KEY_REUSED if reused else None,
+            )
+    return replace(result, status="accepted")
+
+
+_KEY_REUSED = {
+    "status": KeyReused.status,
+    "code": KeyReused.code,
+    "title": KeyReused.title,
+    "detail": "the idempotency key was used with another payload; use a new one",
+}
