@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from weir.exchange.seam import (
@@ -44,7 +45,7 @@ class TracedPusher:
                 sending = self._tracer.sending(queue, messages, request=REQUEST_TRACE.get())
                 sent[queue] = stack.enter_context(sending)
                 for at, message in zip(found, sent[queue].messages, strict=True):
-                    traced[at] = PushItem(queue=queue, message=message)
+                    traced[at] = replace(items[at], message=message)
             answers = await self._inner.push(traced)
             for item, answer in zip(items, answers, strict=True):
                 if isinstance(answer, Refused):
