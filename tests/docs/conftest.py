@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
+from dev import ROOT
+from support.pages import CodeBlock
 from support.processes import processes_using
 from support.reader import PORTS, Reader, command_folder
 
+DATA = ".weir"
+UP = CodeBlock(page=ROOT, line=0, language="sh", title="Terminal 1", text="weir up --without pipeline\n")
+READY = CodeBlock(page=ROOT, line=0, language="text", title="", text="ready\n")
 _KEPT = ("HOME", "JAVA_HOME", "LANG", "USER", "TMPDIR")
 
 
@@ -26,6 +32,23 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 def fresh_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     """Follows one page."""
     yield from open_reader(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def used_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder that `weir up` made and left: making it anew takes most of the time of a short page."""
+    with contextmanager(open_reader)(tmp_path_factory) as found:
+        found.follow_blocks([UP, READY])
+    return found.folder / DATA
+
+
+@pytest.fixture
+def returning_reader(tmp_path_factory: pytest.TempPathFactory, used_folder: Path) -> Iterator[Reader]:
+    """Follows one page where `weir up` ran before."""
+    with contextmanager(open_reader)(tmp_path_factory) as found:
+        # It keeps the owner of each file, which for PostgreSQL is another account.
+        subprocess.run(["cp", "-a", str(used_folder), str(found.folder / DATA)], check=True)
+        yield found
 
 
 def open_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
