@@ -17,7 +17,7 @@ from support.debian import SERVERS, fetched_server
 from support.order import sort_by_length
 from support.redis_cluster import RunningCluster
 from support.running_api import RunningApi, running_api
-from support.servers import RunningServer, TestServers, redis_program, start_server
+from support.servers import RunningServer, TestServers, quick_folder, redis_program, start_server
 from support.urls import with_database
 from support.warehouse_template import WarehouseTemplate
 from weir.control.database import Database
@@ -105,15 +105,22 @@ def postgres_url(servers: TestServers) -> str:
 
 
 @pytest.fixture
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def postgres(quick_path: Path) -> Iterator[RunningServer]:
     """A PostgreSQL of the test's own, with fsync on, to be killed."""
-    folder = tmp_path_factory.mktemp("postgres")
+    folder = quick_path
     server = start_server(
         lambda port: PostgresServer(folder / "pg", port=port, password=secrets.token_urlsafe(8)),
         log_folder=folder,
     )
     yield server
     server.stop()
+
+
+@pytest.fixture
+def quick_path() -> Iterator[Path]:
+    """A folder for data of servers, in memory if there is room; it goes with the test."""
+    with quick_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")
