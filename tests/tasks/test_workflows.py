@@ -125,7 +125,6 @@ async def test_a_dead_member_fails_the_group_and_its_redrive_completes_it(world:
         await until(lambda: world.notes("all_done") != [], within_s=START_S)
     assert world.notes("some_died") == ["g"], "two members died, and the group failed once"
     assert world.notes("all_done") == ["g"]
-    await shop.app.aclose()
 
 
 async def test_the_callback_of_a_thousand_members_runs_once_whoever_dies(world: World) -> None:
@@ -155,4 +154,3 @@ async def test_the_callback_of_a_thousand_members_runs_once_whoever_dies(world: 
             await until(lambda queue=queue: '"depth": 0' in shown(world, queue), within_s=START_S)
     assert world.notes("all_done") == ["all"]
     assert world.notes("some_died") == []
-    await shop.app.aclose()
