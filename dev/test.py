@@ -33,4 +33,5 @@ def _workers(arguments: list[str]) -> list[str]:
     given = any(argument.startswith(("-n", "--pdb", "-s")) for argument in arguments)
     if chosen or given or (os.cpu_count() or 1) < 2:
         return []
-    return ["-n", "2", "--dist", "loadfile"]
+    # `tests/support/order.py` sorts the files.
+    return ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]

@@ -180,3 +180,16 @@ async def test_what_is_older_than_the_last_changes_of_a_queue_is_unknown(
     known = WaitParts(scheduled_ms=100, unknown_ms=90, paused_ms=80, unasked_ms=75)
     assert why.parts.total_ms == 345
     assert why.parts == known
+
+
+async def test_a_revoked_lease_is_forgotten_when_its_time_is_over(
+    broker: RedisBroker, queue: QueueRef, redis_url: str, manual_clock: ManualClock
+) -> None:
+    await put(broker, queue, 1)
+    (delivery,) = await broker.dequeue(queue, consumer="c", limit=1, lease_ms=1_000)
+    await broker.cancel(queue, [delivery.message_id])
+    with Redis.from_url(redis_url) as redis:
+        assert redis.zcard(base(queue) + b":revoked") == 1
+        manual_clock.advance(1_001)
+        await broker.sweep(shard_of(queue.scope, shards=broker.shards))
+        assert redis.exists(base(queue) + b":revoked") == 0

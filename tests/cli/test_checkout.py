@@ -7,10 +7,12 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import weir
+from support.order import LONGEST, TESTS, sort_by_length
 
 PACKAGE = Path(weir.__file__).parent
 ROOT = PACKAGE.parents[1]
@@ -49,3 +51,11 @@ def test_the_wheel_holds_the_package_and_nothing_else() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["src/weir"]
     assert [path.name for path in (ROOT / "src").iterdir() if path.is_dir()] == ["weir"]
+
+
+def test_a_whole_run_begins_with_the_files_that_take_longest() -> None:
+    small, large, longest = TESTS / "a" / "test_a.py", TESTS / "b" / "test_b.py", TESTS / LONGEST[0]
+    items = [SimpleNamespace(path=path) for path in (small, large, large, longest)]
+    sort_by_length(items)  # type: ignore[arg-type]
+    assert [item.path for item in items] == [longest, large, large, small]
+    assert [name for name in LONGEST if not (TESTS / name).is_file()] == []

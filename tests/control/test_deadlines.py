@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -196,6 +197,28 @@ async def test_a_whole_loan_can_be_bounded(bounded: Database, servers: TestServe
     with frozen_tree(servers.postgres.pid), at_most(0.2), pytest.raises(ControlUnavailable):
         async with bounded.connection(within_s=0.2) as connection:
             await fetch(connection, ONE)
+
+
+async def test_a_connection_that_came_only_half_way_is_closed_without_the_garbage_collector() -> None:
+    closed = asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(100):
+            pass
+        closed.set()
+        writer.close()
+
+    async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        gc.disable()
+        try:
+            async with (
+                Database(f"postgresql://nobody@127.0.0.1:{port}/none", max_size=1),
+                asyncio.timeout(10),
+            ):
+                await closed.wait()
+        finally:
+            gc.enable()
 
 
 def test_the_deadline_is_never_later_than_we_wait() -> None:

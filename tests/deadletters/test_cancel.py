@@ -16,7 +16,7 @@ from weir.deadletters.bulk_action_states import BulkActionState
 from weir.deadletters.bulk_actions import BulkAction
 from weir.deadletters.message_selection import MessageSelection, NewCancellation
 from weir.errors import InvalidInput
-from weir.model.inspection import MessageState
+from weir.model.inspection import MessagePage, MessageState
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 
@@ -135,6 +135,25 @@ async def test_a_batch_that_was_done_and_not_saved_is_not_done_twice(world: Worl
     done = await world.work(action)
     assert (done.state, done.done) == (BulkActionState.COMPLETED, 300)
     assert await depths(world, queue) == (0, 0)
+
+
+async def test_messages_that_end_while_they_are_cancelled_are_skipped_and_said_to_be(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await world.define("q")
+    await put(world, queue, 5)
+    list_messages = world.broker.list_messages
+
+    async def list_and_end_some(*about: Any, **options: Any) -> MessagePage:
+        page = await list_messages(*about, **options)
+        await world.broker.cancel(queue, [one.message_id for one in page.messages[:2]])
+        return page
+
+    action = await begin(world, queue, state=MessageState.READY, everything=True)
+    monkeypatch.setattr(world.broker, "list_messages", list_and_end_some)
+    done = await world.work(action)
+    assert (done.state, done.matched, done.done, done.skipped) == (BulkActionState.COMPLETED, 5, 3, 2)
+    assert done.problem == "they ended before they could be cancelled"
 
 
 async def test_the_audit_log_says_who_cancelled_what_and_how_it_ended(world: World) -> None:

@@ -24,14 +24,14 @@ def follow(name: str, reader: Reader) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in LONG])
-def test_an_example_does_what_its_readme_says(name: str, fresh_reader: Reader) -> None:
-    follow(name, fresh_reader)
+def test_an_example_does_what_its_readme_says(name: str, returning_reader: Reader) -> None:
+    follow(name, returning_reader)
 
 
 @pytest.mark.slow
-def test_a_stuck_queue_rings_the_pager(fresh_reader: Reader) -> None:
-    follow("watch", fresh_reader)
-    pager = fresh_reader.terminals["Terminal 2"]
+def test_a_stuck_queue_rings_the_pager(returning_reader: Reader) -> None:
+    follow("watch", returning_reader)
+    pager = returning_reader.terminals["Terminal 2"]
     wait_until(lambda: "firing: Stuck" in pager.shown(), timeout_s=60, what="the alert at the pager")
 
 

@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 
 from dev import ROOT
-from docs.conftest import pages_of
+from docs.conftest import READY, UP, pages_of
 from support.pages import CodeBlock, code_blocks
 from support.reader import Reader
 
 GUIDES = pages_of(ROOT / "docs" / "how-to")
-UP = CodeBlock(page=ROOT, line=0, language="sh", title="Terminal 1", text="weir up --without pipeline\n")
-READY = CodeBlock(page=ROOT, line=0, language="text", title="", text="ready\n")
 
 
 def typed(page: Path) -> list[CodeBlock]:
@@ -25,7 +23,7 @@ def starts_itself(page: Path) -> bool:
 
 
 @pytest.mark.parametrize("page", [page for page in GUIDES if typed(page)], ids=lambda page: page.stem)
-def test_a_guide_works_as_it_is_written(page: Path, fresh_reader: Reader) -> None:
+def test_a_guide_works_as_it_is_written(page: Path, returning_reader: Reader) -> None:
     if not starts_itself(page):
-        fresh_reader.follow_blocks([UP, READY])
-    fresh_reader.follow(page)
+        returning_reader.follow_blocks([UP, READY])
+    returning_reader.follow(page)

@@ -7,7 +7,7 @@ import re
 import httpx2
 
 from dev import ROOT
-from docs.test_how_to import READY, UP
+from docs.conftest import READY, UP
 from support.reader import Reader
 
 PAGE = ROOT / "docs" / "reference" / "prometheus.md"
@@ -18,11 +18,11 @@ def on_the_page() -> set[str]:
     return set(re.findall(r"`((?:weir|dead)_[a-z_]+)`", PAGE.read_text()))
 
 
-def test_every_metric_of_a_running_system_is_on_the_page(fresh_reader: Reader) -> None:
-    fresh_reader.follow_blocks([UP, READY])
-    fresh_reader.type("weir queue create orders")
-    token = (fresh_reader.folder / ".weir" / "operator.token").read_text().strip()
-    url = f"http://127.0.0.1:{fresh_reader.port}/metrics"
+def test_every_metric_of_a_running_system_is_on_the_page(returning_reader: Reader) -> None:
+    returning_reader.follow_blocks([UP, READY])
+    returning_reader.type("weir queue create orders")
+    token = (returning_reader.folder / ".weir" / "operator.token").read_text().strip()
+    url = f"http://127.0.0.1:{returning_reader.port}/metrics"
     text = httpx2.get(url, headers={"authorization": f"Bearer {token}"}, timeout=10).text
     told = {name.removesuffix("_total") for name in re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE)}
     assert len(told) > 30

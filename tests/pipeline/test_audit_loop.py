@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
+from tests.pipeline.audits import audited
 from tests.pipeline.emission import Emission
 from tests.pipeline.flow import Flow
 
@@ -152,7 +153,7 @@ async def test_a_store_that_goes_away_in_the_hold_is_an_error_and_the_next_audit
     await until(lambda: not store.is_held(), within_s=2)
     # After an outage of Redis the lease ends by itself; this test does not wait that long.
     emission.redis.delete(f"weir:pipeline:lease:{LEASE}")
-    assert (await asyncio.to_thread(auditor.audit, {}, wait_s=1)).drift == 0
+    assert (await asyncio.to_thread(audited, auditor)).drift == 0
 
 
 def test_only_one_audit_runs_at_a_time(auditor: PipelineAuditor, store: StreamStore) -> None:
@@ -160,7 +161,7 @@ def test_only_one_audit_runs_at_a_time(auditor: PipelineAuditor, store: StreamSt
     with pytest.raises(Conflict, match="another audit"):
         auditor.audit({}, wait_s=0.1)
     store.unclaim(LEASE, holder="another")
-    assert auditor.audit({}, wait_s=1).drift == 0
+    assert audited(auditor).drift == 0
 
 
 def test_copies_of_a_dead_audit_are_replaced_and_none_stay_behind(
@@ -168,7 +169,7 @@ def test_copies_of_a_dead_audit_are_replaced_and_none_stay_behind(
 ) -> None:
     warehouse.command("CREATE TABLE audited_queue_ledger AS queue_ledger")
     warehouse.command("INSERT INTO audited_queue_ledger SELECT * FROM queue_ledger")
-    assert auditor.audit({}, wait_s=1).drift == 0
+    assert audited(auditor).drift == 0
     assert warehouse.rows("SHOW TABLES LIKE 'audited%'") == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.pipeline.audits import audited
 from tests.pipeline.emission import Emission
 from tests.pipeline.flow import Flow
 
@@ -31,9 +32,8 @@ def audit(
 ) -> AuditReport:
     store = StreamStore(options.redis_url)
     try:
-        return PipelineAuditor(store, warehouse, metrics=["queue"], shards=options.shards).audit(
-            live or {}, wait_s=1
-        )
+        auditor = PipelineAuditor(store, warehouse, metrics=["queue"], shards=options.shards)
+        return audited(auditor, live)
     finally:
         store.close()
 

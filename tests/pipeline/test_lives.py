@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import SparkSession
 from redis import Redis
+from tests.pipeline.audits import audited
 from tests.pipeline.test_spark import moved
 
 from support.lives import emitted_lives
@@ -163,7 +164,7 @@ def audit(options: PipelineOptions, warehouse: ClickHouseConnection) -> AuditRep
     store = StreamStore(options.redis_url)
     try:
         auditor = PipelineAuditor(store, warehouse, metrics=["queue", "life"], shards=options.shards)
-        return auditor.audit({}, wait_s=1)
+        return audited(auditor)
     finally:
         store.close()
 

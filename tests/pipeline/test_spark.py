@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.pipeline.audits import audited
 from tests.pipeline.emission import Emission
 
 from weir.pipeline.batches import Landed
@@ -67,7 +68,7 @@ def test_every_event_lands_once_and_survives_lost_checkpoints(
     live = {
         queue: tuple(totals[name] for name in QUEUE_COUNTERS) for queue, totals in emission.odometers.items()
     }
-    report = auditor(options, warehouse).audit(live, wait_s=1)
+    report = audited(auditor(options, warehouse), live)
     assert (report.drift, report.events, report.complete) == (0, 2_200, True)
 
 
@@ -103,7 +104,7 @@ def test_one_stream_read_by_several_tasks_lands_once(
     emission.emit(500)
     moved(spark, split)
     check(warehouse, emission)
-    report = auditor(split, warehouse).audit({}, wait_s=1)
+    report = audited(auditor(split, warehouse))
     assert (report.drift, report.events) == (0, 3_500)
     emission.redis.close()
 
@@ -134,7 +135,7 @@ def test_a_gap_over_the_cuts_of_a_stream_is_recorded_once(
     (gap,) = warehouse.rows("SELECT from_id, to_id FROM metric_gaps FINAL")
     assert gap == {"from_id": ids[0], "to_id": ids[500]}
     assert warehouse.rows("SELECT sum(events) AS n FROM queue_metrics_5s") == [{"n": 1_000 - len(lost)}]
-    assert auditor(split, warehouse).audit({}, wait_s=1).drift == 0
+    assert audited(auditor(split, warehouse)).drift == 0
     assert sum(emission.counted.values()) > sum(seen.values())
     store.close()
     emission.redis.close()
@@ -169,12 +170,12 @@ def test_what_redis_drops_before_it_is_read_is_a_gap_counted_by_odometer(
     emission.redis.xtrim(emission.stream(queue), maxlen=0, approximate=False)
     emission.emit(100)
     moved(spark, options)
-    report = auditor(options, warehouse).audit({}, wait_s=1)
+    report = audited(auditor(options, warehouse))
     (gap,) = report.gaps
     assert (gap.metric, gap.lost) == ("queue", lost)
     assert report.lost == lost
     assert (report.drift, report.events) == (0, 200)
-    assert auditor(options, warehouse).audit({}, wait_s=1).lost == lost
+    assert audited(auditor(options, warehouse)).lost == lost
     emission.redis.close()
 
 

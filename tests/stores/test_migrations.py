@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from uuid import uuid4
 
 import psycopg
@@ -30,16 +30,19 @@ async def urls(redis_url: str, postgres_url: str, clickhouse_url: str) -> AsyncI
     name = f"t_{uuid4().hex}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
-    ClickHouseConnection(clickhouse_url).command(f"CREATE DATABASE {name}")
+    with closing(ClickHouseConnection(clickhouse_url)) as warehouse:
+        warehouse.command(f"CREATE DATABASE {name}")
     found = StoreUrls(
         redis=with_database(redis_url, "7"),
         postgres=with_database(postgres_url, name),
         clickhouse=with_database(clickhouse_url, name),
     )
     earlier = [one for one in read_migrations(PACKAGE) if one.number < RELOADS_VIEWS]
-    await migrate(ClickHouseMigrations(ClickHouseConnection(found.clickhouse)), earlier)
+    with closing(ClickHouseConnection(found.clickhouse)) as warehouse:
+        await migrate(ClickHouseMigrations(warehouse), earlier)
     yield found
-    Redis.from_url(found.redis).flushdb()
+    with Redis.from_url(found.redis) as redis:
+        redis.flushdb()
     await drop_warehouse(found.clickhouse)
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
@@ -60,7 +63,8 @@ def running_elsewhere(redis_url: str) -> Iterator[None]:
 
 
 async def applied_to(url: str) -> set[int]:
-    return set(await ClickHouseMigrations(ClickHouseConnection(url)).read_applied())
+    with closing(ClickHouseConnection(url)) as warehouse:
+        return set(await ClickHouseMigrations(warehouse).read_applied())
 
 
 async def test_views_are_not_changed_while_a_pipeline_runs_and_are_when_it_has_stopped(

@@ -7,7 +7,8 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
@@ -22,6 +23,33 @@ from weir.embedded.server import EmbeddedServer
 from weir.embedded.supervised import ServerDied, Supervised
 
 _PORT_TRIES = 3
+_MEMORY = Path("/dev/shm")
+# The servers of a test process take 160 MB, and so does a data folder of `weir up`.
+_ROOM_BYTES = 1 << 30
+
+
+def memory_folder() -> Path | None:
+    """Where files are kept in memory, if there is room; None is the usual place.
+
+    Many tests have a database of their own, of 540 files. To make one takes 12 ms here, and 300 ms on a disk.
+    """
+    try:
+        about = os.statvfs(_MEMORY)
+    except OSError:
+        return None
+    free_bytes = about.f_bavail * about.f_frsize
+    return _MEMORY if os.access(_MEMORY, os.W_OK) and free_bytes >= _ROOM_BYTES else None
+
+
+@contextmanager
+def quick_folder() -> Iterator[Path]:
+    """A folder for data of servers that goes with the block."""
+    with tempfile.TemporaryDirectory(
+        prefix="weir-test-", dir=memory_folder(), ignore_cleanup_errors=True
+    ) as name:
+        # PostgreSQL may run as another account and has to pass through.
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 def redis_program() -> Path | None:
@@ -47,7 +75,7 @@ class TestServers:
     __test__ = False
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="weir-test-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="weir-test-", dir=memory_folder()))
         # PostgreSQL may run as another account and has to pass through.
         self.folder.chmod(0o711)
         self._password = secrets.token_urlsafe(16)

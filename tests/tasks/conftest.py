@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +18,8 @@ from weir.model.names import EnvironmentRef
 
 
 @pytest.fixture
-def world(api_process: RunningApi, environment: EnvironmentRef, tmp_path: Path) -> Iterator[World]:
-    admin, write = asyncio.run(_tokens(api_process.postgres_url, environment))
+async def world(api_process: RunningApi, environment: EnvironmentRef, tmp_path: Path) -> AsyncIterator[World]:
+    admin, write = await _tokens(api_process.postgres_url, environment)
     before = shop.app.address, shop.reports.address
     for app in (shop.app, shop.reports):
         app.address = replace(app.address, url=api_process.url, token=write)
@@ -28,6 +27,7 @@ def world(api_process: RunningApi, environment: EnvironmentRef, tmp_path: Path) 
         api=api_process, environment=environment, admin_token=admin, write_token=write, folder=tmp_path
     )
     for app, address in zip((shop.app, shop.reports), before, strict=True):
+        await app.aclose()
         app.close()
         app.address = address
 

@@ -34,7 +34,6 @@ async def test_tasks_are_pushed_run_and_their_results_come_back(world: World, st
         nothing = await shop.forget.apush("me")
         assert await nothing.aresult(timeout=START_S) is None
         assert stop(worker) == 0
-    await shop.app.aclose()
 
 
 @both
@@ -59,7 +58,6 @@ async def test_a_failing_task_is_retried_pushes_once_and_leaves_its_traceback(
             shown = weir._run(weir._client._transport.send("GET", f"/api/v1/messages/{handle.id}"))
         assert "in fail_twice" in shown["attempts"][0]["error"]
         assert shown["attempts"][0]["error"].endswith("ValueError: not yet x")
-    await shop.app.aclose()
 
 
 @both
@@ -71,7 +69,6 @@ async def test_progress_is_told_while_a_task_runs(world: World, stores: bool) ->
         await until(lambda: len(world.notes("label")) == 4, within_s=START_S)
         assert '"step 0"' in world.log() or "step 0" in world.log()
         assert f"message_id={handle.id}" in world.log()
-    await shop.app.aclose()
 
 
 @both
@@ -86,7 +83,6 @@ async def test_a_hanging_task_is_ended_with_its_process(world: World, stores: bo
     pids = [line for line in world.notes("hang") if line.isdigit()]
     assert len(pids) == 3, "one call and two attempts"
     assert world.notes("hang").count("ended") == 1
-    await shop.app.aclose()
 
 
 async def test_a_worker_declares_its_queues_and_a_plan_shows_it(world: World) -> None:
@@ -166,7 +162,6 @@ async def test_only_the_named_queues_are_served(world: World) -> None:
     with world.worker("--queue", "nowhere") as worker:
         await until(lambda: worker.poll() is not None, within_s=START_S)
     assert "has no queue `nowhere`; it has callbacks, doomed, flaky" in world.log()
-    await shop.app.aclose()
 
 
 @both
@@ -183,7 +178,6 @@ async def test_a_worker_tells_prometheus_and_probes_how_it_is(world: World, stor
             assert (await http.get(f"{base}/other")).status_code == 404
             metrics = (await http.get(f"{base}/metrics")).text
         assert 'weir_task_attempts_total{ending="done",task="label"} 1.0' in metrics
-    await shop.app.aclose()
 
 
 async def test_several_processes_share_the_work(world: World) -> None:
@@ -194,7 +188,6 @@ async def test_several_processes_share_the_work(world: World) -> None:
             f"n{number}" for number in range(20)
         ]
         assert stop(worker) == 0
-    await shop.app.aclose()
 
 
 async def test_a_watched_worker_runs_the_newest_code(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,11 @@ from tasks import shop
 from tasks.world import START_S, World
 from weir import App, chain, group
 from weir.errors import Misconfigured
+from weir.model.message import Delivery
+from weir.spec.ir import DeliveryPolicy
+from weir.tasks.workflows import TaskChain, TaskGroup
 from weir.testing import MemoryTasks, eager
+from weir.workers.outcome import HandlerOutcome
 
 MEMBERS = 1_000
 
@@ -72,6 +77,35 @@ def test_a_group_calls_back_once_when_all_are_done(monkeypatch: pytest.MonkeyPat
     assert "label a 2" in lines
 
 
+@pytest.mark.parametrize(
+    ("made", "after"),
+    [
+        (lambda: group([shop.member.call(0)], then=shop.all_done.call("x")), "all_done x"),
+        (lambda: chain(shop.label.call("a"), shop.label.call(copies=2)), "label a 2"),
+    ],
+    ids=["group", "chain"],
+)
+def test_what_comes_after_a_call_comes_once_if_its_worker_dies_before_the_ack(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: Callable[[], TaskGroup | TaskChain], after: str
+) -> None:
+    monkeypatch.setenv("SHOP_NOTES", str(tmp_path / "notes"))
+    with MemoryTasks(shop.app) as tasks:
+        settle, died = tasks.settle, []
+
+        async def die_first(delivery: Delivery, outcome: HandlerOutcome) -> None:
+            if died:
+                await settle(delivery, outcome)
+            else:
+                died.append(delivery.message_id)
+
+        monkeypatch.setattr(tasks, "settle", die_first)
+        made().push()
+        tasks.run()
+        tasks.advance(DeliveryPolicy().lease_ms / 1_000)
+        assert tasks.run() == 1, "the lease of the dead worker lapsed"
+    assert (tmp_path / "notes").read_text().splitlines().count(after) == 1
+
+
 async def test_a_dead_member_fails_the_group_and_its_redrive_completes_it(world: World) -> None:
     key = world.folder / "key"
     with world.worker():
@@ -91,7 +125,6 @@ async def test_a_dead_member_fails_the_group_and_its_redrive_completes_it(world:
         await until(lambda: world.notes("all_done") != [], within_s=START_S)
     assert world.notes("some_died") == ["g"], "two members died, and the group failed once"
     assert world.notes("all_done") == ["g"]
-    await shop.app.aclose()
 
 
 async def test_the_callback_of_a_thousand_members_runs_once_whoever_dies(world: World) -> None:
@@ -121,4 +154,3 @@ async def test_the_callback_of_a_thousand_members_runs_once_whoever_dies(world: 
             await until(lambda queue=queue: '"depth": 0' in shown(world, queue), within_s=START_S)
     assert world.notes("all_done") == ["all"]
     assert world.notes("some_died") == []
-    await shop.app.aclose()

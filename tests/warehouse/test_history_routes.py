@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -407,7 +407,8 @@ async def test_a_warehouse_that_was_never_migrated_is_unavailable_and_says_what_
 ) -> None:
     name = f"bare_{uuid4().hex}"
     if statement:
-        ClickHouseConnection(clickhouse_url).command(statement, {"name": name})
+        with closing(ClickHouseConnection(clickhouse_url)) as connection:
+            connection.command(statement, {"name": name})
     warehouse = open_warehouse(with_database(clickhouse_url, name), tails=FixedTails(), shards=1)
     served_by.by_environment[environment] = [ServingProcess(worker_id="w", shared=False)]
     try:

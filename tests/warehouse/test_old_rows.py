@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import closing
 from uuid import uuid4
 
 import pytest
@@ -41,9 +42,11 @@ async def rig(clickhouse_url: str, queue: QueueRef) -> AsyncIterator[Rig]:
     """Rows at `OLD_MS` and `BOTH_MS` from before the migration, at `BOTH_MS` and `NEW_MS` from after it."""
     name = f"t_{uuid4().hex}"
     url = with_database(clickhouse_url, name)
-    ClickHouseConnection(clickhouse_url).command(f"CREATE DATABASE {name}")
+    with closing(ClickHouseConnection(clickhouse_url)) as connection:
+        connection.command(f"CREATE DATABASE {name}")
     before = [one for one in read_migrations(PACKAGE) if one.number < SKETCHED]
-    await migrate(ClickHouseMigrations(ClickHouseConnection(url)), before)
+    with closing(ClickHouseConnection(url)) as connection:
+        await migrate(ClickHouseMigrations(connection), before)
     rig = Rig(url)
     old = of_earlier_release(
         landing_table([moment(queue, OLD_MS, 4, OLD_WAITS), moment(queue, BOTH_MS, 6, OLD_WAITS)])

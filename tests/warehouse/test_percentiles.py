@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 import pytest
 from hypothesis import given, settings
@@ -28,8 +29,9 @@ FROM (SELECT arrayJoin({parts:Array(Array(UInt32))}) AS waits)
 
 
 @pytest.fixture(scope="module")
-def connection(shared_url: str) -> ClickHouseConnection:
-    return ClickHouseConnection(shared_url)
+def connection(shared_url: str) -> Iterator[ClickHouseConnection]:
+    with closing(ClickHouseConnection(shared_url)) as connection:
+        yield connection
 
 
 def percentiles(

@@ -17,9 +17,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
-from psycopg import AsyncConnection, OperationalError, waiting
+from psycopg import AsyncConnection, Error, OperationalError, waiting
 from psycopg.abc import PQGen
 from psycopg.errors import _WaitTimeout
 from psycopg.pq import TransactionStatus
@@ -79,6 +79,20 @@ class BoundedConnection(AsyncConnection[DictRow]):
     until_s: float = math.inf
     """When the whole use of the connection ends, by our monotonic clock."""
     _clock: ClockReading | None = None
+
+    @classmethod
+    async def connect(cls, conninfo: str = "", **options: Any) -> Self:  # type: ignore[override]
+        """Connect. A connection that came only half way is closed before the error is raised.
+
+        PostgreSQL keeps a place for it until its authentication times out.
+        """
+        try:
+            return await super().connect(conninfo, **options)
+        except Error as error:
+            # The error holds the frames of the attempt, and these hold the error and the connection: only the
+            # garbage collector would close it.
+            error.__context__ = None
+            raise error.with_traceback(None) from None
 
     @property
     def knows_clock(self) -> bool:

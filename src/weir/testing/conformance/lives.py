@@ -96,6 +96,19 @@ class LifePromises(Promises):
         assert [one.end for one in life.last_attempts] == [AttemptEnd.LAPSED]
         assert (life.leased_ms, life.ended_at_ms - life.enqueued_at_ms) == (1_000, 3_000)
 
+    async def test_a_lease_that_lapsed_before_its_message_was_cancelled_ended_with_its_time(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock, read_lives: ReadLives
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        await self.put(broker, queue, "x")
+        began = manual_clock.now_ms()
+        (delivery,) = await self.take(broker, queue, lease_ms=1_000)
+        manual_clock.advance(3_000)
+        await broker.cancel(queue, [delivery.message_id])
+        life = await self.only_life(read_lives, queue)
+        assert (life.outcome, life.leased_ms) == (LifeOutcome.CANCELLED, 1_000)
+        assert life.last_attempts == (_attempt(began, 1_000, AttemptEnd.LAPSED),)
+
     async def test_what_is_rejected_expires_or_is_cancelled_says_so(
         self, broker: Broker, queue: QueueRef, manual_clock: ManualClock, read_lives: ReadLives
     ) -> None:

@@ -43,6 +43,19 @@ class Results(Promises):
         assert not await broker.keep_progress(got.lease, b"2")
         assert await broker.kept(queue.scope, got.message_id) is None
 
+    async def test_a_lapsed_lease_keeps_no_result_beside_one_that_is_held(
+        self, broker: Broker, queue: QueueRef, manual_clock: ManualClock
+    ) -> None:
+        await broker.define(queue, PLAIN)
+        await broker.enqueue(queue, [message("lapsed"), message("held")])
+        (lapsed,) = await self.take(broker, queue, limit=1, lease_ms=1_000)
+        (held,) = await self.take(broker, queue, limit=1)
+        manual_clock.advance(1_001)
+        answers = await broker.ack([lapsed.lease, held.lease], results=[b"1", b"2"])
+        assert answers == [Settlement.LAPSED, Settlement.DONE]
+        found = [await broker.kept(queue.scope, one.message_id) for one in (lapsed, held)]
+        assert found == [None, result(b"2")]
+
     async def test_progress_is_kept_until_the_result_replaces_it(
         self, broker: Broker, queue: QueueRef
     ) -> None:

@@ -1,6 +1,6 @@
 // Search from everywhere: pages, queues, keys and message ids; `/` or Ctrl-K opens it.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "../api/http";
 import type { Found } from "../api/types";
 import { href } from "../state/route";
@@ -28,7 +28,8 @@ export function Search({ here, pages }: { here: Environment; pages: [path: strin
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
   }, []);
-  useEffect(() => {
+  // Together with what it shows: keys that come between would find an empty dialog that is still open.
+  useLayoutEffect(() => {
     if (open && !dialog.current!.open) dialog.current!.showModal();
     if (!open && dialog.current!.open) dialog.current!.close();
   }, [open]);
@@ -37,7 +38,7 @@ export function Search({ here, pages }: { here: Environment; pages: [path: strin
       <button type="button" class="search-button" onClick={() => setOpen(true)} aria-keyshortcuts="/ Control+K">
         Search <kbd aria-hidden="true">/</kbd>
       </button>
-      <dialog ref={dialog} class="search-dialog" aria-label="Search" onClose={() => setOpen(false)}>
+      <dialog ref={dialog} class="search-dialog" aria-label="Search" onClose={() => setOpen(dialog.current!.open)}>
         {open && <Results here={here} pages={pages} close={() => setOpen(false)} />}
       </dialog>
     </>
