@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
 
+from benches.client_tasks import bench_app
 from benches.peers.yardstick import most_memory_mib
 from weir import AsyncWeir, OutgoingMessage, PushResult, Weir
 
@@ -213,6 +214,37 @@ def fill(url: str, count: int) -> Figures:
     return {}
 
 
+def tasks(_: str, count: int) -> Figures:
+    """Many loops that each call a task one at a time through one app in direct mode."""
+    return {"tasks_push_per_s": asyncio.run(_push_tasks("noop", count))}
+
+
+def sync_tasks(_: str, count: int) -> Figures:
+    """Work for the worker's synchronous task."""
+    asyncio.run(_push_tasks("sync_noop", count))
+    return {}
+
+
+async def _push_tasks(name: str, count: int) -> float:
+    app = bench_app(os.environ[REDIS])
+    task, left = app.tasks[name], count
+
+    async def push_some() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            await task.apush(last=count)
+
+    # The first push asks the API where everything is.
+    left -= 1
+    await task.apush(last=count)
+    started = time.perf_counter()
+    await asyncio.gather(*(push_some() for _ in range(CONCURRENT)))
+    took_s = time.perf_counter() - started
+    await app.aclose()
+    return (count - 1) / took_s
+
+
 def pace(url: str, count: int) -> Figures:
     """One push at a time at a steady pace; each message says when its push began."""
     with Weir(url, token=_token()) as weir:
@@ -235,8 +267,11 @@ def _token() -> str:
 
 CALLS: dict[str, Callable[[str, int], Figures]] = {
     call.__name__: call
-    for call in (single, concurrent, many, consume, fill, pace, direct_single, direct_many, direct_consume)
-}
+    for call in (
+        single, concurrent, many, consume, fill, pace, direct_single, direct_many, direct_consume, tasks,
+        sync_tasks,
+    )
+}  # fmt: skip
 
 
 def main(name: str, url: str, count: str) -> None:
