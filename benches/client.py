@@ -148,7 +148,7 @@ async def _run_tasks(house: ClientHouse, sizes: Sizes, memory: Figures) -> Figur
     async with house.task_worker(SYNC_TASKS):
         sync_note = await house.note("sync_tasks")
     found["tasks_per_s"] = _rate(note)
-    found["tasks_end_to_end_per_s"] = peers.end_to_end(found["tasks_push_per_s"], found["tasks_per_s"])
+    found["tasks_end_to_end_per_s"] = peers.end_to_end(found["tasks_push_many_per_s"], found["tasks_per_s"])
     found["sync_tasks_per_s"] = _rate(sync_note)
     return found
 

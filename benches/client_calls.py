@@ -215,33 +215,47 @@ def fill(url: str, count: int) -> Figures:
 
 
 def tasks(_: str, count: int) -> Figures:
-    """Many loops that each call a task one at a time through one app in direct mode."""
-    return {"tasks_push_per_s": asyncio.run(_push_tasks("noop", count))}
+    """Calls of a task through an app in direct mode: half of them in many loops, half of them in a list."""
+    half = count // 2
+    return {
+        "tasks_push_concurrent_per_s": asyncio.run(_push_in_loops(half, last=count)),
+        "tasks_push_many_per_s": _push_list("noop", count - half, last=count),
+    }
 
 
 def sync_tasks(_: str, count: int) -> Figures:
     """Work for the worker's synchronous task."""
-    asyncio.run(_push_tasks("sync_noop", count))
+    _push_list("sync_noop", count, last=count)
     return {}
 
 
-async def _push_tasks(name: str, count: int) -> float:
+async def _push_in_loops(count: int, *, last: int) -> float:
     app = bench_app(os.environ[REDIS])
-    task, left = app.tasks[name], count
+    task, left = app.tasks["noop"], count - 1
 
     async def push_some() -> None:
         nonlocal left
         while left > 0:
             left -= 1
-            await task.apush(last=count)
+            await task.apush(last=last)
 
     # The first push asks the API where everything is.
-    left -= 1
-    await task.apush(last=count)
+    await task.apush(last=last)
     started = time.perf_counter()
     await asyncio.gather(*(push_some() for _ in range(CONCURRENT)))
     took_s = time.perf_counter() - started
     await app.aclose()
+    return (count - 1) / took_s
+
+
+def _push_list(name: str, count: int, *, last: int) -> float:
+    app = bench_app(os.environ[REDIS])
+    task = app.tasks[name]
+    task.push(last=last)
+    started = time.perf_counter()
+    app.push_many([task.call(last=last) for _ in range(count - 1)])
+    took_s = time.perf_counter() - started
+    app.close()
     return (count - 1) / took_s
 
 
