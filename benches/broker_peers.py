@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ _VENV = _ROOT / ".venv-bench"
 _BULLMQ_HOME = _VENV / "bullmq"
 _PEER_S = 90
 PYTHON_PEERS = ("huey", "dramatiq", "arq", "saq", "rq", "celery")
+"""Those that use Redis as Weir does, and have been measured for long."""
+TASK_PEERS = (*PYTHON_PEERS, "taskiq", "streaq", "procrastinate")
+"""Those whose users decorate a function. `procrastinate` uses PostgreSQL."""
 
 Figures = dict[str, Any]
 
@@ -44,19 +48,21 @@ def measure(
     batch: int,
     flush: Callable[[], None],
     python_peers: Sequence[str] = PYTHON_PEERS,
+    postgres_url: str = "",
 ) -> dict[str, Figures]:
     """These Python peers, and BullMQ if it can run here, one after the other on an empty server."""
     prepare()
     results: dict[str, Figures] = {}
+    environment = {**os.environ, "BENCH_POSTGRES": postgres_url}
     for name in python_peers:
         flush()
         script = _HERE / "peers" / f"{name}_peer.py"
-        results[name] = _run([_VENV / "bin" / "python", script], url, jobs, batch)
+        results[name] = _run([_VENV / "bin" / "python", script], url, jobs, batch, environment)
         _say(f"{name}: {results[name]}")
     node = shutil.which("node")
     if node and _prepare_bullmq():
         flush()
-        results["bullmq"] = _run([node, _BULLMQ_HOME / "peer.mjs"], url, jobs, batch)
+        results["bullmq"] = _run([node, _BULLMQ_HOME / "peer.mjs"], url, jobs, batch, environment)
         _say(f"bullmq: {results['bullmq']}")
     return results
 
@@ -76,13 +82,14 @@ def _prepare_bullmq() -> bool:
     return subprocess.run(command, cwd=_BULLMQ_HOME, capture_output=True, check=False).returncode == 0
 
 
-def _run(command: list[Any], url: str, jobs: int, batch: int) -> Figures:
+def _run(command: list[Any], url: str, jobs: int, batch: int, environment: Mapping[str, str]) -> Figures:
     try:
         finished = subprocess.run(
             [*command, url, str(jobs), str(batch)],
             capture_output=True,
             text=True,
             timeout=_PEER_S,
+            env=environment,
             check=False,
         )
     except subprocess.TimeoutExpired:
@@ -91,7 +98,13 @@ def _run(command: list[Any], url: str, jobs: int, batch: int) -> Figures:
     if not lines:
         return {"failed": finished.stderr.strip().splitlines()[-1:] or ["no figures"]}
     figures: Figures = json.loads(lines[-1])
-    return figures
+    both = end_to_end(figures["bulk_enqueue_per_s"], figures["process_per_s"])
+    return {**figures, "end_to_end_per_s": round(both)}
+
+
+def end_to_end(pushed_per_s: float, worked_per_s: float) -> float:
+    """Jobs per second from the first push to the last handler, if all are pushed before one is worked on."""
+    return 1 / (1 / pushed_per_s + 1 / worked_per_s)
 
 
 def _say(text: str) -> None:

@@ -15,13 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
+import psycopg
 import uvloop
 
 from benches import broker_peers as peers
 from benches.broker_load import percentile_ms
 from benches.client_calls import CALLERS, CONCURRENT, NOOP, PACE_PER_S, PACED, POP
 from benches.client_house import ClientHouse, memory_mib, open_house
+from benches.client_tasks import SYNC_TASKS, TASKS
 from benches.http import batch_rates
 from benches.servers import bench_redis
 from weir.broker.runner import RedisConnection, connect
@@ -42,6 +45,7 @@ class Sizes:
     many: int
     direct_single: int
     jobs: int
+    sync_jobs: int
     paced: int
     http_s: float
     peer_jobs: int
@@ -49,12 +53,12 @@ class Sizes:
 
 
 QUICK = Sizes(
-    rounds=1, single=1_000, concurrent=12_800, many=80_000, direct_single=10_000, jobs=20_000, paced=600,
-    http_s=1.0, peer_jobs=4_000, python_peers=QUICK_PEERS,
+    rounds=1, single=1_000, concurrent=12_800, many=80_000, direct_single=10_000, jobs=20_000,
+    sync_jobs=5_000, paced=600, http_s=1.0, peer_jobs=4_000, python_peers=QUICK_PEERS,
 )  # fmt: skip
 FULL = Sizes(
-    rounds=2, single=3_000, concurrent=25_600, many=200_000, direct_single=20_000, jobs=50_000, paced=2_000,
-    http_s=2.0, peer_jobs=5_000, python_peers=peers.PYTHON_PEERS,
+    rounds=2, single=3_000, concurrent=25_600, many=200_000, direct_single=20_000, jobs=50_000,
+    sync_jobs=20_000, paced=2_000, http_s=2.0, peer_jobs=5_000, python_peers=peers.TASK_PEERS,
 )  # fmt: skip
 
 
@@ -69,7 +73,7 @@ async def measure(sizes: Sizes) -> Figures:
     async with open_house() as house:
         for _ in range(sizes.rounds):
             await _round(house, sizes, samples, memory)
-        found = await _peers(house.folder / "peers", sizes)
+        found = await _peers(house, sizes)
         for _ in range(sizes.rounds):
             await _round(house, sizes, samples, memory)
         waits = await _handler_waits(house, sizes.paced)
@@ -102,6 +106,7 @@ async def _round(house: ClientHouse, sizes: Sizes, samples: Samples, memory: Fig
     found |= await _call(house, "consume", sizes.single + sizes.concurrent + sizes.many, memory)
     found |= await _direct(house, sizes, memory)
     found |= await _work(house, sizes.jobs, memory)
+    found |= await _run_tasks(house, sizes, memory)
     found["http_push_batch_per_s"] = limit.push_per_s
     found["http_pop_and_ack_batch_per_s"] = limit.pop_and_ack_per_s
     found["ratio_many_vs_http"] = found["push_many_per_s"] / limit.push_per_s
@@ -130,7 +135,26 @@ async def _work(house: ClientHouse, jobs: int, memory: Figures) -> Figures:
     async with house.worker(NOOP) as worker:
         note = await house.note("noop")
         memory["worker"] = memory_mib(worker)
-    return {"worker_per_s": (note["count"] - 1) * 1e9 / note["took_ns"]}
+    return {"worker_per_s": _rate(note)}
+
+
+async def _run_tasks(house: ClientHouse, sizes: Sizes, memory: Figures) -> Figures:
+    """No-op tasks by function: pushed by their app, and run by one real worker."""
+    found = await _call(house, "tasks", sizes.jobs, memory)
+    async with house.task_worker(TASKS) as worker:
+        note = await house.note("tasks")
+        memory["task_worker"] = memory_mib(worker)
+    await house.call("sync_tasks", sizes.sync_jobs)
+    async with house.task_worker(SYNC_TASKS):
+        sync_note = await house.note("sync_tasks")
+    found["tasks_per_s"] = _rate(note)
+    found["tasks_end_to_end_per_s"] = peers.end_to_end(found["tasks_push_many_per_s"], found["tasks_per_s"])
+    found["sync_tasks_per_s"] = _rate(sync_note)
+    return found
+
+
+def _rate(note: Figures) -> float:
+    return float((note["count"] - 1) * 1e9 / note["took_ns"])
 
 
 async def _handler_waits(house: ClientHouse, count: int) -> list[float]:
@@ -144,14 +168,20 @@ async def _handler_waits(house: ClientHouse, count: int) -> list[float]:
     return [wait / 1e9 for wait in note["waits_ns"]]
 
 
-async def _peers(folder: Path, sizes: Sizes) -> dict[str, Figures]:
-    async with _peers_redis(folder) as url:
+async def _peers(house: ClientHouse, sizes: Sizes) -> dict[str, Figures]:
+    async with _peers_redis(house.folder / "peers") as url, _peers_postgres(house) as postgres_url:
 
         def flush() -> None:
             asyncio.run(_flush(url))
 
         return await asyncio.to_thread(
-            peers.measure, url, jobs=sizes.peer_jobs, batch=100, flush=flush, python_peers=sizes.python_peers
+            peers.measure,
+            url,
+            jobs=sizes.peer_jobs,
+            batch=100,
+            flush=flush,
+            python_peers=sizes.python_peers,
+            postgres_url=postgres_url,
         )
 
 
@@ -166,6 +196,17 @@ async def _peers_redis(folder: Path) -> AsyncIterator[str]:
         yield server.server.url
     finally:
         await server.stop()
+
+
+@asynccontextmanager
+async def _peers_postgres(house: ClientHouse) -> AsyncIterator[str]:
+    """A database for the peers alone, on the server that Weir uses: it has nothing else to do meanwhile."""
+    async with await psycopg.AsyncConnection.connect(house.postgres_url, autocommit=True) as connection:
+        await connection.execute("CREATE DATABASE peers")
+        try:
+            yield urlunsplit(urlsplit(house.postgres_url)._replace(path="/peers"))
+        finally:
+            await connection.execute("DROP DATABASE peers WITH (FORCE)")
 
 
 async def _flush(url: str) -> None:
@@ -187,6 +228,7 @@ def _rounded(value: float) -> float:
 def _against_peers(ours: Figures, found: dict[str, Figures]) -> Figures:
     ran = {name: figures for name, figures in found.items() if "failed" not in figures}
     python = [figures["process_per_s"] for name, figures in ran.items() if name != "bullmq"]
+    both = [figures["end_to_end_per_s"] for name, figures in ran.items() if name != "bullmq"]
     bullmq, dramatiq = ran.get("bullmq"), ran.get("dramatiq")
     bulk = [figures["bulk_enqueue_per_s"] for figures in ran.values()]
     return {
@@ -195,6 +237,8 @@ def _against_peers(ours: Figures, found: dict[str, Figures]) -> Figures:
         else None,
         "ratio_direct_bulk_vs_best_peer": round(ours["direct_bulk_per_s"] / max(bulk), 2) if bulk else None,
         "ratio_worker_vs_best_python": round(ours["worker_per_s"] / max(python), 2) if python else None,
+        "ratio_tasks_vs_best_python": round(ours["tasks_end_to_end_per_s"] / max(both), 2) if both else None,
+        "ratio_task_worker_vs_best_python": round(ours["tasks_per_s"] / max(python), 2) if python else None,
         "ratio_worker_vs_bullmq": round(ours["worker_per_s"] / bullmq["process_per_s"], 2)
         if bullmq
         else None,

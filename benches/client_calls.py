@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
 
+from benches.client_tasks import bench_app
 from benches.peers.yardstick import most_memory_mib
 from weir import AsyncWeir, OutgoingMessage, PushResult, Weir
 
@@ -213,6 +214,51 @@ def fill(url: str, count: int) -> Figures:
     return {}
 
 
+def tasks(_: str, count: int) -> Figures:
+    """Calls of a task through an app in direct mode: half of them in many loops, half of them in a list."""
+    half = count // 2
+    return {
+        "tasks_push_concurrent_per_s": asyncio.run(_push_in_loops(half, last=count)),
+        "tasks_push_many_per_s": _push_list("noop", count - half, last=count),
+    }
+
+
+def sync_tasks(_: str, count: int) -> Figures:
+    """Work for the worker's synchronous task."""
+    _push_list("sync_noop", count, last=count)
+    return {}
+
+
+async def _push_in_loops(count: int, *, last: int) -> float:
+    app = bench_app(os.environ[REDIS])
+    task, left = app.tasks["noop"], count - 1
+
+    async def push_some() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            await task.apush(last=last)
+
+    # The first push asks the API where everything is.
+    await task.apush(last=last)
+    started = time.perf_counter()
+    await asyncio.gather(*(push_some() for _ in range(CONCURRENT)))
+    took_s = time.perf_counter() - started
+    await app.aclose()
+    return (count - 1) / took_s
+
+
+def _push_list(name: str, count: int, *, last: int) -> float:
+    app = bench_app(os.environ[REDIS])
+    task = app.tasks[name]
+    task.push(last=last)
+    started = time.perf_counter()
+    app.push_many([task.call(last=last) for _ in range(count - 1)])
+    took_s = time.perf_counter() - started
+    app.close()
+    return (count - 1) / took_s
+
+
 def pace(url: str, count: int) -> Figures:
     """One push at a time at a steady pace; each message says when its push began."""
     with Weir(url, token=_token()) as weir:
@@ -235,8 +281,11 @@ def _token() -> str:
 
 CALLS: dict[str, Callable[[str, int], Figures]] = {
     call.__name__: call
-    for call in (single, concurrent, many, consume, fill, pace, direct_single, direct_many, direct_consume)
-}
+    for call in (
+        single, concurrent, many, consume, fill, pace, direct_single, direct_many, direct_consume, tasks,
+        sync_tasks,
+    )
+}  # fmt: skip
 
 
 def main(name: str, url: str, count: str) -> None:

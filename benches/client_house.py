@@ -18,6 +18,7 @@ from benches.answering import answering
 from benches.children import child, child_environment
 from benches.client_app import NOTES
 from benches.client_calls import NOOP, PACED, QUEUE, REDIS, TOKEN
+from benches.client_tasks import app as tasks_app
 from benches.http import QUEUE as HTTP_QUEUE
 from benches.servers import bench_stack
 from weir.broker.redis import RedisBroker
@@ -27,7 +28,7 @@ from weir.control.tokens import Tokens
 from weir.embedded.child import Child
 from weir.embedded.ports import free_port
 from weir.serve.bootstrap import ADMIN, DEFAULT, keep_token
-from weir.serve.hooks import open_specs
+from weir.serve.hooks import open_apps, open_specs
 from weir.settings import StoreUrls, WorkerSettings
 from weir.spec.language import read_spec
 from weir.stores.migrations import migrate_stores
@@ -57,6 +58,7 @@ class ClientHouse:
 
     url: str
     redis_url: str
+    postgres_url: str
     token: str
     folder: Path
     api: Child
@@ -65,7 +67,7 @@ class ClientHouse:
         """The figures of one call of `client_calls`."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "benches.client_calls", name, self.url, str(count),
-            env=child_environment() | {TOKEN: self.token, REDIS: self.redis_url},
+            env=child_environment() | self._about_api() | {TOKEN: self.token, REDIS: self.redis_url},
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         try:
@@ -82,10 +84,24 @@ class ClientHouse:
     @asynccontextmanager
     async def worker(self, queue: str) -> AsyncIterator[Child]:
         """`weir worker` for one queue, with its default settings."""
-        command = ("worker", "--app", "benches.client_app:app", "--queue", queue)
-        notes = {NOTES: str(self.folder)}
+        async with self._working("benches.client_app:app", queue) as process:
+            yield process
+
+    @asynccontextmanager
+    async def task_worker(self, queue: str) -> AsyncIterator[Child]:
+        """The same for an app of tasks."""
+        async with self._working("benches.client_tasks:app", queue) as process:
+            yield process
+
+    @asynccontextmanager
+    async def _working(self, app: str, queue: str) -> AsyncIterator[Child]:
+        command, notes = ("worker", app, "--queue", queue), {NOTES: str(self.folder)}
         async with child(*_weir(self.folder, *command), folder=self.folder, **_SETTINGS, **notes) as process:
             yield process
+
+    def _about_api(self) -> dict[str, str]:
+        """Where an app finds the API, as its user sets it."""
+        return {"WEIR_URL": self.url, "WEIR_TOKEN": self.token}
 
     async def note(self, name: str) -> dict[str, Any]:
         """The next note of a command; it is taken away."""
@@ -114,17 +130,23 @@ async def open_house() -> AsyncIterator[ClientHouse]:
             port = free_port()
             serve = _weir(folder, "serve", "--port", str(port))
             async with child(*serve, folder=folder, **_SETTINGS) as api:
-                url, redis_url = await answering(port), stack.urls.redis
-                yield ClientHouse(url=url, redis_url=redis_url, token=token, folder=folder, api=api)
+                yield ClientHouse(
+                    url=await answering(port),
+                    redis_url=stack.urls.redis,
+                    postgres_url=stack.urls.postgres,
+                    token=token,
+                    folder=folder,
+                    api=api,
+                )
 
 
 async def _prepare(urls: StoreUrls, folder: Path) -> str:
     broker = RedisBroker(RedisConnection(url=urls.redis))
     try:
         async with Database(urls.postgres, max_size=2) as database:
-            await open_specs(database, broker, WorkerSettings()).apply(
-                DEFAULT, read_spec(SPEC), source=SPEC, file="bench.weir", actor="bench"
-            )
+            specs = open_specs(database, broker, WorkerSettings())
+            await specs.apply(DEFAULT, read_spec(SPEC), source=SPEC, file="bench.weir", actor="bench")
+            await open_apps(database, specs).declare(DEFAULT, tasks_app.spec(), actor="bench")
             return await keep_token(Tokens(database), folder / "admin.token", ADMIN)
     finally:
         await broker.aclose()

@@ -6,14 +6,16 @@ INSERT INTO message_lives
      payload_bytes)
 WITH
     now64(3, 'UTC') - toIntervalMillisecond(intDiv(20 * 86400000 * ({total:UInt64} - number), {total:UInt64})) AS at,
-    concat('key-', lower(hex(toUInt16(rand(1) % 10000)))) AS key_text,
+    concat('key-', leftPad(lower(hex(toUInt16(rand(1) % 10000))), 4, '0')) AS key_text,
     leftPad(lower(hex(toUInt64(toUnixTimestamp64Milli(at) - 1000))), 12, '0') AS stamp,
-    leftPad(lower(hex(rand64(2))), 16, '0') AS digits
+    leftPad(lower(hex(rand64(2))), 16, '0') AS digits,
+    -- A fraction of a second would be cut off.
+    at - toIntervalMillisecond(50) AS handed_out
 SELECT
     'bench', 'lives', 'ended', concat('q', toString(number % 20)), toStartOfInterval(at, INTERVAL 5 SECOND), at,
     toUUID(concat(substring(stamp, 1, 8), '-', substring(stamp, 9, 4), '-7', substring(digits, 1, 3), '-8',
         substring(digits, 4, 3), '-', substring(digits, 7, 4), substring(stamp, 5, 8))),
-    key_text, 1, at - 1, at - 1, at - 0.05, 4, 1, [at - 0.05], [at], ['acked'], ['worker-1'], 50, 950, 100
+    key_text, 1, at - 1, at - 1, handed_out, 4, 1, [handed_out], [at], ['acked'], ['worker-1'], 50, 950, 100
 FROM numbers({start:UInt64}, {count:UInt64})
 
 -- name: sample_of_lives

@@ -4,6 +4,7 @@
 import asyncio
 import time
 
+import uvloop
 from arq import create_pool
 from arq.connections import RedisSettings
 from arq.worker import Worker
@@ -39,4 +40,4 @@ async def main():
     report(enqueue=enqueue, bulk=bulk, process=finished.rate())
 
 
-asyncio.run(main())
+uvloop.run(main())

@@ -5,6 +5,7 @@ import asyncio
 import os
 import time
 
+import uvloop
 from saq import Queue, Worker
 from yardstick import Finished, arguments, report
 
@@ -42,4 +43,4 @@ async def main():
     os._exit(0)
 
 
-asyncio.run(main())
+uvloop.run(main())

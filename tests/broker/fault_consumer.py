@@ -6,6 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
+from weir.broker.blocking import BlockingBroker
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.errors import Unavailable
@@ -16,8 +17,11 @@ from weir.testing.ledger import Ledger
 LEASE_MS = 700
 
 
-async def consume(url: str, organization: str, path: Path) -> None:
-    broker = RedisBroker(RedisConnection(url=url, timeout_s=1))
+BROKERS = {"served": RedisBroker, "direct": BlockingBroker}
+
+
+async def consume(url: str, organization: str, path: Path, kind: str) -> None:
+    broker = BROKERS[kind](RedisConnection(url=url, timeout_s=1))
     ledger = Ledger(path=path)
     queue = EnvironmentRef(organization=organization, project="p", environment="e").queue("work")
     while True:
@@ -35,4 +39,4 @@ async def consume(url: str, organization: str, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(consume(sys.argv[1], sys.argv[2], Path(sys.argv[3])))
+    asyncio.run(consume(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4]))

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pytest
 
+from support.direct_broker import DirectBroker
 from support.servers import RunningServer, redis_server, start_server
 from support.streams import event_bytes
 from weir.broker.redis import RedisBroker
@@ -38,9 +39,16 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
     running.stop()
 
 
+BOTH_KINDS = pytest.mark.parametrize(
+    "broker", [pytest.param(RedisBroker, id="served"), pytest.param(DirectBroker, id="direct")], indirect=True
+)
+"""The broker as the API has it, and as clients in direct mode have it; at both ends of the queue."""
+
+
 @pytest.fixture
-async def broker(server: RunningServer) -> AsyncIterator[RedisBroker]:
-    broker = RedisBroker(RedisConnection(url=server.url, timeout_s=1))
+async def broker(server: RunningServer, request: pytest.FixtureRequest) -> AsyncIterator[RedisBroker]:
+    kind: type[RedisBroker] = getattr(request, "param", RedisBroker)
+    broker = kind(RedisConnection(url=server.url, timeout_s=1))
     yield broker
     await broker.aclose()
 
@@ -71,6 +79,7 @@ async def crash_rounds(server: RunningServer, broker: RedisBroker, folder: Path,
     queue = EnvironmentRef(organization=organization, project="p", environment="e").queue("work")
     await broker.define(queue, SPEC)
     ledger, over = Ledger(), asyncio.Event()
+    kind = "direct" if isinstance(broker, DirectBroker) else "served"
     producer = asyncio.create_task(produce(broker, queue, ledger, until=over))
     files: list[Path] = []
 
@@ -78,7 +87,7 @@ async def crash_rounds(server: RunningServer, broker: RedisBroker, folder: Path,
         files.append(folder / f"consumer-{len(files)}.jsonl")
         files[-1].touch()
         return await asyncio.create_subprocess_exec(
-            sys.executable, str(CONSUMER), server.url, organization, str(files[-1])
+            sys.executable, str(CONSUMER), server.url, organization, str(files[-1]), kind
         )
 
     consumers = [await start_consumer() for _ in range(2)]
@@ -118,6 +127,7 @@ async def _drained(broker: RedisBroker, queue: QueueRef) -> None:
             await asyncio.sleep(0.05)
 
 
+@BOTH_KINDS
 async def test_two_crashes_of_server_and_consumers_lose_nothing(
     server: RunningServer, broker: RedisBroker, tmp_path: Path
 ) -> None:
@@ -127,6 +137,7 @@ async def test_two_crashes_of_server_and_consumers_lose_nothing(
 
 
 @pytest.mark.fault
+@BOTH_KINDS
 async def test_twenty_crashes_of_server_and_consumers_lose_nothing(
     server: RunningServer, broker: RedisBroker, tmp_path: Path
 ) -> None:

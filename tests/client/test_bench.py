@@ -11,6 +11,7 @@ import pytest
 from api.harness import Tenant, define
 from benches.client_app import NOTES, CallNotes
 from benches.client_calls import CALLS, CONCURRENT, NOOP, PACED, QUEUE, REDIS, TOKEN, TURNS
+from benches.client_tasks import SYNC_TASKS, TASKS
 from weir.api.services import Services
 
 
@@ -18,7 +19,9 @@ async def test_every_call_of_the_bench_does_what_it_measures(
     base_url: str, tenant: Tenant, services: Services, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TOKEN, tenant.token)
-    for name in (QUEUE, NOOP, PACED):
+    monkeypatch.setenv("WEIR_URL", base_url)
+    monkeypatch.setenv("WEIR_TOKEN", tenant.token)
+    for name in (QUEUE, NOOP, PACED, TASKS, SYNC_TASKS):
         await define(services, tenant.environment, name)
 
     async def call(name: str, count: int) -> dict[str, float]:
@@ -41,6 +44,10 @@ async def test_every_call_of_the_bench_does_what_it_measures(
     found |= await call("direct_many", 100)
     found |= await call("direct_consume", await depth(QUEUE))
     assert (await depth(QUEUE), min(found.values()) > 0) == (0, True)
+    found |= await call("tasks", 10 * CONCURRENT)
+    assert min(found.values()) > 0
+    await call("sync_tasks", 7)
+    assert (await depth(TASKS), await depth(SYNC_TASKS)) == (10 * CONCURRENT, 7)
     await call("fill", 10)
     await call("pace", 3)
     assert (await depth(NOOP), await depth(PACED)) == (10, 3)

@@ -248,6 +248,14 @@ def test_a_pop_that_waits_is_woken_by_a_push(place: Place) -> None:
         assert weir.pop(QUEUE, wait=0.05) == []
 
 
+@pytest.mark.parametrize("options", ["", "?client_name=shop"])
+def test_a_consumer_may_wait_as_often_as_it_likes(place: Place, options: str) -> None:
+    """Each wait has a connection of its own, and pools of the driver make a hundred at most."""
+    with Weir([place.api.redis_url + options, place.api.url], token=place.token) as weir:
+        for _ in range(120):
+            assert weir.pop(QUEUE, wait=0.001) == []
+
+
 async def test_concurrent_pushes_share_calls_and_a_bad_one_fails_alone(place: Place) -> None:
     async with place.client() as weir:
         pushes = [weir.push(QUEUE, n) for n in range(100)]

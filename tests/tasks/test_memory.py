@@ -186,6 +186,17 @@ def test_an_idempotency_key_is_pushed_once() -> None:
         assert tasks.run() == 1
 
 
+def test_a_list_of_calls_is_pushed_in_order_with_a_handle_for_each() -> None:
+    calls = [shop.label.call("a", copies=2), shop.label.options(idempotency_key="once").call("b")]
+    with eager(shop.app):
+        handles = shop.app.push_many([*calls, *calls[1:]])
+        assert [handle.result(timeout=5) for handle in handles[:2]] == ["aa", "b"]
+        assert handles[2].id == handles[1].id
+        assert shop.app.push_many([]) == []
+        with pytest.raises(ValidationError):
+            shop.app.push_many([calls[0], shop.label.call("a", copies="many")])
+
+
 def test_a_key_is_made_from_the_arguments() -> None:
     app = App()
     keys: list[str | None] = []
@@ -237,6 +248,8 @@ async def test_async_code_has_the_same_methods() -> None:
         assert await handle.aresult(timeout=1) == 3
         assert await handle.astatus() == "done"
         assert not await handle.acancel()
+        (listed,) = await shop.app.apush_many([shop.steps.call(2)])
+        assert await listed.aresult(timeout=1) == 2
 
 
 def test_middleware_runs_around_each_attempt_in_order() -> None:

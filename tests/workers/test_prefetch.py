@@ -9,8 +9,11 @@ from support.waiting import until
 from weir.model.message import Delivery, LeaseRef
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import QueueSpec
+from weir.testing.memory import MemoryBroker
 from weir.workers.held import HeldMessage
 from weir.workers.prefetch import MAX_AHEAD, MAX_AHEAD_BYTES, Prefetch
+
+from .rig import Rig
 
 SPEC = "app A { queue Q { map_to: command Thing.Do } }"
 
@@ -134,3 +137,31 @@ async def test_a_worker_with_short_handlers_claims_many_at_a_time(rig) -> None:
         await until(lambda: worker.processed == 2_000)
     assert limits[0] == 3, "nothing is known of its handlers yet"
     assert MAX_AHEAD // 2 <= max(limits) <= MAX_AHEAD + 2
+
+
+class AskedBroker(MemoryBroker):
+    """Notes when it is asked for messages."""
+
+    def __init__(self, notes: list[str]) -> None:
+        super().__init__()
+        self._notes = notes
+
+    async def dequeue(self, *args: Any, **options: Any) -> list[Delivery]:
+        self._notes.append("asked")
+        return await super().dequeue(*args, **options)
+
+
+async def test_a_handler_begins_before_the_queue_is_asked_again(environment: EnvironmentRef) -> None:
+    """At a slow pace a message is alone, and its handler should not wait until the next claim is sent."""
+    notes: list[str] = []
+    rig = Rig(environment, broker=AskedBroker(notes))
+
+    @rig.commands.command("Thing.Do")
+    async def do() -> None:
+        notes.append("handled")
+
+    await rig.apply(SPEC)
+    await rig.put("Q", b"{}")
+    async with rig.working():
+        await until(lambda: rig.endings() == ["done"])
+    assert notes[:3] == ["asked", "handled", "asked"]

@@ -20,6 +20,8 @@ from redis.connection import ConnectionPool
 from redis.retry import Retry
 
 from weir.broker import keys
+from weir.broker.loop_redis import plain_address
+from weir.broker.plain_connection import PlainConnection
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import Client, RedisConnection, ScriptRunner, SlotArguments
 from weir.broker.waiting import Waiter, Wakeups, wakes
@@ -28,22 +30,16 @@ from weir.redis_client import DRIVER_ERRORS
 
 _RECONNECT_S = 0.2
 Connection = Any
-"""A `redis.connection.Connection`; most of its methods have no types."""
+"""A `PlainConnection`, or one of the driver's, most of whose methods have no types."""
 
 
 class BlockingRedis:
     """Sends commands over connections of its own; each carries one command at a time."""
 
     def __init__(self, connection: RedisConnection) -> None:
-        # Only for what it knows of URLs: taking a connection from it costs more than sending a command.
-        self._pool = ConnectionPool.from_url(
-            connection.url,
-            protocol=2,
-            socket_timeout=connection.timeout_s,
-            socket_connect_timeout=connection.connect_timeout_s,
-            socket_read_size=1 << 18,
-            retry=Retry(NoBackoff(), 0),
-        )
+        self._connection = connection
+        # On Windows sockets have other timeouts.
+        self._address = plain_address(connection.url) if os.name == "posix" else None
         # Threads take and give back by `pop` and `append` alone, which are atomic.
         self._idle: list[Connection] = []
         self._thread = threading.local()
@@ -76,8 +72,13 @@ class BlockingRedis:
         return reply
 
     def connect(self) -> Connection:
-        """A connection of the caller's own."""
-        return self._pool.make_connection()
+        """A connection of the caller's own; it opens when it is first used."""
+        wanted = self._connection
+        if self._address is not None:
+            return PlainConnection(
+                self._address, answer_s=wanted.timeout_s, connect_s=wanted.connect_timeout_s
+            )
+        return _driver_connection(wanted)
 
     async def aclose(self) -> None:
         self._disconnect(self._take_all())
@@ -101,6 +102,20 @@ class BlockingRedis:
         for connection in connections:
             with suppress(*DRIVER_ERRORS):
                 connection.disconnect()
+
+
+def _driver_connection(wanted: RedisConnection) -> Connection:
+    """For TLS, Unix sockets and URLs with options."""
+    # The pool only reads the URL. Its own `make_connection` counts, and refuses the hundred and first.
+    pool = ConnectionPool.from_url(
+        wanted.url,
+        protocol=2,
+        socket_timeout=wanted.timeout_s,
+        socket_connect_timeout=wanted.connect_timeout_s,
+        socket_read_size=1 << 18,
+        retry=Retry(NoBackoff(), 0),
+    )
+    return pool.connection_class(**pool.connection_kwargs)
 
 
 class BlockingRunner(ScriptRunner):
@@ -153,6 +168,9 @@ class _BlockingWaiter:
 
 class BlockingWakeups:
     """Each consumer that waits listens for itself."""
+
+    listens = False
+    """Each waiter opens a connection."""
 
     def __init__(self, redis: BlockingRedis) -> None:
         self._redis = redis

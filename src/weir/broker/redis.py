@@ -283,9 +283,11 @@ class RedisBroker(RedisMessages):
     async def _wait(
         self, source: Source, shard: int, arguments: tuple[Any, ...], *, give_up: float
     ) -> list[Delivery]:
-        found, _ = await self._take(source, shard, arguments)
-        if found:
-            return found
+        if not self._wakeups.listens:
+            # Listening takes time to begin, and there may be messages already.
+            found, _ = await self._take(source, shard, arguments)
+            if found:
+                return found
         async with self._wakeups.waiter(shard, arguments[1]) as woken:
             while True:
                 woken.clear()

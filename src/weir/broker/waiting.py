@@ -39,6 +39,10 @@ class Waiter(Protocol):
 class Wakeups(Protocol):
     """Wakes the consumers of one process."""
 
+    @property
+    def listens(self) -> bool:
+        """Whether a waiter hears from the moment when it is made, at no cost."""
+
     def waiter(self, shard: int, ident: bytes) -> AbstractAsyncContextManager[Waiter]:
         """Waits for the queue or environment to become servable; for any of the shard if it is `b""`."""
 
@@ -92,6 +96,10 @@ class LoopWakeups:
         self._waiters: dict[bytes, set[_LoopWaiter]] = {}
         self._listening = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def listens(self) -> bool:
+        return self._listening.is_set()
 
     @asynccontextmanager
     async def waiter(self, shard: int, ident: bytes) -> AsyncIterator[Waiter]:

@@ -16,6 +16,8 @@ from weir.client.direct_opening import DirectRedis, OpenedRedis
 from weir.client.direct_values import (
     Parcel,
     ResumedMessage,
+    accepted_results,
+    is_accepted,
     is_passing,
     pack_message,
     read_letters,
@@ -93,25 +95,38 @@ class DirectPushes:
     async def push_many(self, messages: Sequence[OutgoingMessage]) -> list[PushResult]:
         """Push messages in order; there is a result for each."""
         opened = await self._redis.opened()
-        parts = _Parts(opened, messages)
-        results: list[PushResult] = []
+        parts, results = _Parts(opened, messages), _Results()
+
+        def use_wait() -> None:
+            results.make()
+            parts.prepare()
+
         while (part := parts.take()) is not None:
+            # Asked anew: a Redis that was away must be known to be the right one before it is used.
+            opened = await self._redis.opened()
             if opened.is_away:
-                results += await self._push_through_api(part.messages)
+                results.add(await self._push_through_api(part.messages))
                 continue
             if isinstance(opened.broker, BlockingBroker):
-                opened.broker.use_wait(parts.prepare)
-            answers = await self._put_all(part.items)
+                opened.broker.use_wait(use_wait)
+            if (queue := part.only_queue) is not None:
+                parcels = [parcel for _, parcel in part.items]
+                told = await _send(opened, queue, parcels)
+                if is_accepted(parcels, told):
+                    results.add_later(parcels)
+                    continue
+                answers = _read(queue, parcels, told)
+            else:
+                answers = await self._put_all(part.items)
             # What is undecided goes through the API before the next part, which must not overtake it.
-            results += await self._decide(part.messages, part.items, answers)
-        return results
+            results.add(await self._decide(part.messages, part.items, answers))
+        return results.all()
 
     async def _put_all(self, items: Sequence[Item]) -> list[Answer]:
         """One call per queue, one after the other."""
         opened = await self._redis.opened()
-        first = items[0][0]
-        if all(queue is first for queue, _ in items):
-            return await put(opened, first, [parcel for _, parcel in items])
+        if (only := _only_queue(items)) is not None:
+            return await put(opened, only, [parcel for _, parcel in items])
         places: dict[QueueRef, list[int]] = {}
         for at, (queue, _) in enumerate(items):
             places.setdefault(queue, []).append(at)
@@ -142,6 +157,11 @@ class DirectPushes:
 
 async def put(opened: OpenedRedis, queue: QueueRef, parcels: Sequence[Parcel]) -> list[Answer]:
     """Put messages into one queue, in a named call; an answer for each."""
+    return _read(queue, parcels, await _send(opened, queue, parcels))
+
+
+async def _send(opened: OpenedRedis, queue: QueueRef, parcels: Sequence[Parcel]) -> bytes | list[Answer]:
+    """The script's letters; answers if there are none."""
     call = opened.calls.take()
     packed = [part for parcel in parcels for part in parcel[1:]]
     try:
@@ -157,7 +177,19 @@ async def put(opened: OpenedRedis, queue: QueueRef, parcels: Sequence[Parcel]) -
             return [GATED] * len(parcels)
         return [PushResult(status="refused", problem=problem(error))] * len(parcels)
     opened.calls.give_back(call)
-    return [GATED if one is None else one for one in read_letters(queue, parcels, letters)]
+    return letters
+
+
+def _read(queue: QueueRef, parcels: Sequence[Parcel], told: bytes | list[Answer]) -> list[Answer]:
+    if isinstance(told, list):
+        return told
+    return [GATED if one is None else one for one in read_letters(queue, parcels, told)]
+
+
+def _only_queue(items: Sequence[Item]) -> QueueRef | None:
+    """The queue of all of them; None if they are of several."""
+    first = items[0][0]
+    return first if all(queue is first for queue, _ in items) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +198,35 @@ class _Part:
 
     messages: list[OutgoingMessage]
     items: list[Item]
+
+    @property
+    def only_queue(self) -> QueueRef | None:
+        return _only_queue(self.items)
+
+
+class _Results:
+    """The results of a long list. Those of an accepted part are made while Redis works on the next one."""
+
+    def __init__(self) -> None:
+        self._made: list[PushResult] = []
+        self._accepted: Sequence[Parcel] = ()
+
+    def add(self, results: Sequence[PushResult]) -> None:
+        self.make()
+        self._made += results
+
+    def add_later(self, accepted: Sequence[Parcel]) -> None:
+        self.make()
+        self._accepted = accepted
+
+    def make(self) -> None:
+        """Make those that were left for later."""
+        self._made += accepted_results(self._accepted)
+        self._accepted = ()
+
+    def all(self) -> list[PushResult]:
+        self.make()
+        return self._made
 
 
 class _Parts:

@@ -106,9 +106,9 @@ def _pack_any(message: OutgoingMessage, options: DirectOptions) -> Parcel:
 
 def read_letters(queue: QueueRef, parcels: Sequence[Parcel], answer: bytes) -> list[PushResult | None]:
     """What a call did with each message; None if it was gated."""
+    if is_accepted(parcels, answer):
+        return list(accepted_results(parcels))
     count = len(parcels)
-    if answer.count(_ACCEPTED, 0, count) == count:
-        return [PushResult(status="accepted", id=parcel[0]) for parcel in parcels]
     results: list[PushResult | None] = []
     firsts = iter(range(count, len(answer), 16))
     for parcel, letter in zip(parcels, answer[:count], strict=True):
@@ -125,6 +125,16 @@ def read_letters(queue: QueueRef, parcels: Sequence[Parcel], answer: bytes) -> l
         else:
             results.append(None)
     return results
+
+
+def is_accepted(parcels: Sequence[Parcel], answer: object) -> bool:
+    """Whether a call accepted every message."""
+    count = len(parcels)
+    return isinstance(answer, bytes) and answer.count(_ACCEPTED, 0, count) == count
+
+
+def accepted_results(parcels: Sequence[Parcel]) -> list[PushResult]:
+    return [PushResult(status="accepted", id=parcel[0]) for parcel in parcels]
 
 
 def _refused(error: WeirError) -> PushResult:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 from weakref import WeakKeyDictionary
 
-from weir.client.core import AsyncWeir
+from weir.client.core import AsyncWeir, raise_refused
 from weir.client.sync import Weir, run_with
+from weir.client.values import OutgoingMessage, PushResult
 from weir.errors import Misconfigured
 from weir.model.durations import Duration, to_ms
 from weir.model.names import check_name
 from weir.spec.ir import AppSpec, MissedTicks, Ordering, Overlap, ScheduleSpec
 from weir.tasks.address import ApiAddress, find_api
 from weir.tasks.backend import HttpBackend, TaskBackend
+from weir.tasks.handle import TaskHandle
 from weir.tasks.middleware import Middleware
 from weir.tasks.options import QueueOptions
-from weir.tasks.task import Key, Task
+from weir.tasks.task import Key, PreparedCall, Task
 from weir.tasks.timing import timing_of
 
 P = ParamSpec("P")
@@ -234,6 +236,28 @@ class App:
         self.middleware.append(middleware)
         return middleware
 
+    def push_many(self, calls: Sequence[PreparedCall[Any]]) -> list[TaskHandle[Any]]:
+        """Push calls in order and in few requests; there is a handle for each.
+
+        ```python
+        handles = app.push_many([resize.call(name) for name in names])
+        ```
+
+        Raises `ApiError` if one is refused; those before it are pushed, and those behind it may be.
+        """
+        messages = [call.message() for call in calls]
+        return _handles(calls, messages, self.wait(lambda backend: backend.push_messages(messages)))
+
+    async def apush_many(self, calls: Sequence[PreparedCall[Any]]) -> list[TaskHandle[Any]]:
+        """The same for code with an event loop.
+
+        ```python
+        handles = await app.apush_many([resize.call(name) for name in names])
+        ```
+        """
+        messages = [call.message() for call in calls]
+        return _handles(calls, messages, await self.backend().push_messages(messages))
+
     def backend(self) -> TaskBackend:
         """Where calls go from the event loop that runs here."""
         if self._override is not None:
@@ -280,6 +304,15 @@ class App:
         client = self._by_loop.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.aclose()
+
+
+def _handles(
+    calls: Sequence[PreparedCall[Any]], messages: Sequence[OutgoingMessage], results: Sequence[PushResult]
+) -> list[TaskHandle[Any]]:
+    return [
+        call.handle(message, raise_refused(result))
+        for call, message, result in zip(calls, messages, results, strict=True)
+    ]
 
 
 def _ms(duration: Duration | None) -> int | None:

@@ -10,7 +10,7 @@ from functools import update_wrapper
 from inspect import BoundArguments
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from weir.client.values import OutgoingMessage, make_key
+from weir.client.values import OutgoingMessage, PushResult, make_key
 from weir.errors import Misconfigured
 from weir.model.durations import Duration
 from weir.model.message_headers import CHAINED_FROM, TASK
@@ -98,7 +98,7 @@ class Task(Generic[P, R]):
         return TaskCall(self, found)
 
     def call(self, *args: Any, **kwargs: Any) -> PreparedCall[R]:
-        """A call that is not pushed yet, for `chain` and `group`.
+        """A call that is not pushed yet, for `chain`, `group` and `App.push_many`.
 
         ```python
         chain(resize.call("a.png"), upload.call(bucket="images")).push()
@@ -172,6 +172,19 @@ class PreparedCall(Generic[R]):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
+    def message(self) -> OutgoingMessage:
+        """The message that pushes it."""
+        return self.task.message(self.options, self.args, self.kwargs)
+
+    def handle(self, message: OutgoingMessage, result: PushResult) -> TaskHandle[R]:
+        """The handle, once that message was pushed."""
+        return TaskHandle(
+            self.task,
+            message_id=result.id,
+            operation_id=result.operation_id,
+            key=message.idempotency_key,
+        )
+
 
 class TaskCall(Generic[P, R]):
     """A task with the options of its pushes; `Task.options` makes it."""
@@ -186,22 +199,17 @@ class TaskCall(Generic[P, R]):
 
     def push(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]:
         """Push a call with these options."""
-        message = self._task.message(self._options, args, kwargs)
+        call = self.call(*args, **kwargs)
+        message = call.message()
         result = self._task.app.wait(lambda backend: backend.push_message(message))
-        return self._handle(message, result.id, result.operation_id)
+        return call.handle(message, result)
 
     async def apush(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]:
         """The same for code with an event loop."""
-        message = self._task.message(self._options, args, kwargs)
+        call = self.call(*args, **kwargs)
+        message = call.message()
         result = await self._task.app.backend().push_message(message)
-        return self._handle(message, result.id, result.operation_id)
-
-    def _handle(
-        self, message: OutgoingMessage, message_id: str | None, operation_id: str | None
-    ) -> TaskHandle[R]:
-        return TaskHandle(
-            self._task, message_id=message_id, operation_id=operation_id, key=message.idempotency_key
-        )
+        return call.handle(message, result)
 
 
 def _check_function(function: Callable[..., Any], *, task: str) -> None:

@@ -67,5 +67,9 @@ class Claimer:
         )
         # Many queues that wait for messages at once share one room. So a claim is large only after full ones.
         self._limit = min(self._limit * 2, MAX_BATCH) if len(found) == limit else self._first_limit
-        if found:
-            self._accept(found)
+        if not found:
+            return
+        self._accept(found)
+        if len(found) < limit:
+            # Nothing else waits in the queue, so the handlers begin before it is asked again.
+            await asyncio.sleep(0)
