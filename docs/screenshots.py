@@ -44,6 +44,24 @@ def group_is_open(page: Page) -> None:
     expect(page.get_by_role("region", name="Dead letters", exact=True)).to_contain_text("catalog")
 
 
+def message_is_open(page: Page) -> None:
+    """From the list of messages to the first of them."""
+    page.get_by_role("region", name="Messages", exact=True).locator("tbody a").first.click()
+    expect(page.get_by_label("Timeline")).to_contain_text("enqueued")
+    nothing_loads(page)
+
+
+def schedule_is_open(page: Page) -> None:
+    page.get_by_role("region", name="Schedules", exact=True).locator("tbody a").first.click()
+    expect(page.get_by_role("region", name="Next ticks", exact=True)).to_be_visible()
+    nothing_loads(page)
+
+
+def signed_out(page: Page) -> None:
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("Token")).to_be_visible()
+
+
 def nothing_loads(page: Page) -> None:
     page.get_by_role("main").get_by_role("heading", level=1).first.wait_for()
     expect(page.get_by_text("Loading…")).to_have_count(0)
@@ -56,6 +74,7 @@ class Picture:
     path: str
     height: int
     ready: Callable[[Page], None]
+    scope: str = SCOPE
     theme: str = "light"
     width: int = DESK
     whole: bool = False
@@ -68,23 +87,35 @@ README = (
     Picture(name="queue", path="/queue/payments?period=7d", height=900, ready=charts_are_drawn),
     Picture(name="dead-letters", path="/dead-letters?period=7d", height=760, ready=group_is_open),
 )
+LISTS = "environments", "sign-in"
+"""Pages that belong to no environment."""
 PAGES = {
+    "environments": "",
+    "sign-in": "",
     "overview": "",
     "wall": "/wall",
     "queue-2h": "/queue/payments?period=2h",
     "queue-7d": "/queue/thumbnails?period=7d",
     "queue-30d": "/queue/orders?period=30d",
     "messages": "/queue/exports/messages",
+    "message": "/queue/exports/messages",
     "dead-letters": "/dead-letters?period=7d",
     "workers": "/workers",
     "operations": "/operations",
     "schedules": "/schedules",
+    "schedule": "/schedules",
     "alerts": "/alerts",
     "channels": "/channels",
     "pipeline": "/pipeline",
     "specs": "/specs",
     "access": "/access",
 }
+READY: dict[str, Callable[[Page], None]] = {
+    "message": message_is_open,
+    "schedule": schedule_is_open,
+    "sign-in": signed_out,
+}
+"""Pages that take more than an address."""
 
 
 def every_page() -> Iterator[Picture]:
@@ -94,8 +125,9 @@ def every_page() -> Iterator[Picture]:
                 yield Picture(
                     name=f"{name}-{theme}-{device}",
                     path=path,
+                    scope="#/" if name in LISTS else SCOPE,
                     height=800,
-                    ready=nothing_loads,
+                    ready=READY.get(name, nothing_loads),
                     theme=theme,
                     width=width,
                     whole=True,
@@ -144,7 +176,7 @@ def take(browser: Browser, link: str, picture: Picture, folder: Path) -> None:
     page = browser.new_page(viewport=size, color_scheme=picture.theme, locale="en-GB")
     page.goto(link)
     expect(page.get_by_role("heading", name="Environments")).to_be_visible()
-    page.goto(f"{link.partition('#')[0]}{SCOPE}{picture.path}")
+    page.goto(f"{link.partition('#')[0]}{picture.scope}{picture.path}")
     picture.ready(page)
     page.mouse.move(0, 0)
     page.screenshot(path=folder / f"{picture.name}.png", animations="disabled", full_page=picture.whole)

@@ -1,6 +1,6 @@
 // Search from everywhere: pages, queues, keys and message ids; `/` or Ctrl-K opens it.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "../api/http";
 import type { Found } from "../api/types";
 import { href } from "../state/route";
@@ -28,7 +28,8 @@ export function Search({ here, pages }: { here: Environment; pages: [path: strin
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
   }, []);
-  useEffect(() => {
+  // Not after the next frame: a key that is pressed before then would find the dialog still open.
+  useLayoutEffect(() => {
     if (open && !dialog.current!.open) dialog.current!.showModal();
     if (!open && dialog.current!.open) dialog.current!.close();
   }, [open]);
