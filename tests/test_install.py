@@ -1,6 +1,6 @@
 """The wheel of a clean clone, installed into a bare environment far from the repository, does everything.
 
-Ten minutes: it builds the dashboard twice, installs every extra twice, starts Spark four times, and follows
+Seven minutes: it builds the dashboard twice, installs every extra twice, starts Spark four times, and follows
 the tutorial with the wheel and in a fresh clone. Packages come from the cache of uv, or else from the
 registry that it is configured for.
 """

