@@ -120,6 +120,7 @@ async def test_a_token_is_rotated_and_the_audit_log_is_filtered(page: Page, site
     await expect(log).to_contain_text("token.create")
     await log.get_by_label("Filter the audit log").fill("rotate")
     await expect(log).to_contain_text("token.rotate")
+    await expect(log.get_by_role("row", name="token.rotate")).to_contain_text("test")
     await expect(log).not_to_contain_text("token.create")
     await log.get_by_label("Filter the audit log").fill("no such thing")
     await expect(log).to_contain_text("Nothing matches on this page.")

@@ -185,6 +185,11 @@ async def test_the_navigation_of_a_phone_is_closed_until_it_is_asked_for(
         await page.get_by_role("link", name="Pipeline").click()
         await expect(page.get_by_role("heading", level=1)).to_have_text("Pipeline")
         await expect(page.get_by_role("link", name="Specs")).to_have_count(0)
+        await page.goto(site.link("dead-letters"))
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Dead letters")
+        header = await page.locator("header.bar").bounding_box()
+        assert header is not None
+        assert header["height"] < 60, "the name of a page makes a second line"
 
 
 async def test_an_environment_is_made_from_the_list_of_them(page: Page, site: Site) -> None:

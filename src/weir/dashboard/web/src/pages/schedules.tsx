@@ -179,6 +179,16 @@ function Detail({ me, name }: { me: Me; name: string }) {
   );
 }
 
+const MISSED: Record<Schedule["missed"], string> = {
+  skip: "Ticks that were missed while nothing ran are skipped.",
+  last: "Of the ticks that were missed while nothing ran, the last one goes out.",
+  all: "All ticks that were missed while nothing ran go out.",
+};
+const OVERLAP: Record<Schedule["overlap"], string> = {
+  allow: "A tick does not wait for the message of the one before.",
+  skip: "A tick is skipped while the message of the one before is not done.",
+};
+
 function owner(schedule: Schedule): string {
   if (schedule.origin === "spec") return "It belongs to the spec, which changes it.";
   if (schedule.origin === "app") return `It belongs to the app ${schedule.app}, whose code changes it.`;
@@ -194,7 +204,7 @@ function Said({ schedule }: { schedule: ScheduleDetail }) {
         </p>
       )}
       <p>
-        <code>{timing(schedule)}</code> pushes into <a href={here("queue", schedule.queue)}>{schedule.queue}</a>. Missed ticks: {schedule.missed}. Overlap: {schedule.overlap}.{" "}
+        <code>{timing(schedule)}</code> pushes into <a href={here("queue", schedule.queue)}>{schedule.queue}</a>. {MISSED[schedule.missed]} {OVERLAP[schedule.overlap]}{" "}
         {owner(schedule)}
         {schedule.paused && <Badge tone="warn">paused</Badge>}
       </p>
@@ -225,7 +235,7 @@ function Runs({ runs }: { runs: ScheduleRun[] }) {
     { key: "outcome", label: "Outcome", cell: (row) => <Outcome run={row} /> },
     { key: "asked", label: "", cell: (row) => row.asked && <small>asked for</small> },
     { key: "reason", label: "Reason", cell: (row) => row.reason ?? "" },
-    { key: "message", label: "Message", cell: (row) => row.message_id && <code>{row.message_id}</code> },
+    { key: "message", label: "Message", cell: (row) => row.message_id && <a href={here("message", row.message_id)}>{row.message_id}</a> },
   ];
   return (
     <section class="panel" aria-label="Last runs">
