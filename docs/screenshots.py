@@ -23,9 +23,10 @@ ROOT = Path(__file__).parent.parent
 FOLDER = Path(__file__).parent / "images"
 SCOPE = "#/e/acme/shop/production"
 DESK, PHONE = 1200, 390
-PATIENCE_MS = 120_000
+PATIENCE_MS = 300_000
+INCIDENT_MS = 22 * 60_000
 # Long enough for all pictures of a slow machine; the demo is ended when they are taken.
-DEMO_S = 900
+DEMO_S = 1_800
 
 
 def overview_is_full(page: Page) -> None:
@@ -39,9 +40,33 @@ def charts_are_drawn(page: Page) -> None:
     expect(page.get_by_label("Verdict")).not_to_contain_text("telemetry")
 
 
+def incident_shows(page: Page) -> None:
+    """The payments slow down a minute and a half after the start of a demo, and then every twenty minutes."""
+    charts_are_drawn(page)
+    expect(page.get_by_label("Verdict")).to_contain_text("handlers take", timeout=INCIDENT_MS)
+
+
 def group_is_open(page: Page) -> None:
     page.get_by_role("region", name="Groups of dead letters").get_by_role("button", name="ValueError").click()
     expect(page.get_by_role("region", name="Dead letters", exact=True)).to_contain_text("catalog")
+
+
+def message_is_open(page: Page) -> None:
+    """From the list of messages to the first of them."""
+    page.get_by_role("region", name="Messages", exact=True).locator("tbody a").first.click()
+    expect(page.get_by_label("Timeline")).to_contain_text("enqueued")
+    nothing_loads(page)
+
+
+def schedule_is_open(page: Page) -> None:
+    page.get_by_role("region", name="Schedules", exact=True).locator("tbody a").first.click()
+    expect(page.get_by_role("region", name="Next ticks", exact=True)).to_be_visible()
+    nothing_loads(page)
+
+
+def signed_out(page: Page) -> None:
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("Token")).to_be_visible()
 
 
 def nothing_loads(page: Page) -> None:
@@ -56,6 +81,7 @@ class Picture:
     path: str
     height: int
     ready: Callable[[Page], None]
+    scope: str = SCOPE
     theme: str = "light"
     width: int = DESK
     whole: bool = False
@@ -65,26 +91,43 @@ class Picture:
 README = (
     Picture(name="overview", path="", height=690, ready=overview_is_full),
     Picture(name="overview-dark", path="", height=690, ready=overview_is_full, theme="dark"),
-    Picture(name="queue", path="/queue/payments?period=7d", height=900, ready=charts_are_drawn),
+    Picture(name="queue", path="/queue/payments?period=7d", height=900, ready=incident_shows),
     Picture(name="dead-letters", path="/dead-letters?period=7d", height=760, ready=group_is_open),
 )
+LISTS = "environments", "sign-in"
+"""Pages that belong to no environment."""
 PAGES = {
+    "environments": "",
+    "sign-in": "",
     "overview": "",
     "wall": "/wall",
     "queue-2h": "/queue/payments?period=2h",
     "queue-7d": "/queue/thumbnails?period=7d",
     "queue-30d": "/queue/orders?period=30d",
     "messages": "/queue/exports/messages",
+    "message": "/queue/exports/messages",
     "dead-letters": "/dead-letters?period=7d",
     "workers": "/workers",
     "operations": "/operations",
     "schedules": "/schedules",
+    "schedule": "/schedules",
     "alerts": "/alerts",
     "channels": "/channels",
     "pipeline": "/pipeline",
     "specs": "/specs",
     "access": "/access",
 }
+READY: dict[str, Callable[[Page], None]] = {
+    "overview": overview_is_full,
+    "wall": overview_is_full,
+    "queue-2h": charts_are_drawn,
+    "queue-7d": charts_are_drawn,
+    "queue-30d": charts_are_drawn,
+    "message": message_is_open,
+    "schedule": schedule_is_open,
+    "sign-in": signed_out,
+}
+"""Pages that take more than an address."""
 
 
 def every_page() -> Iterator[Picture]:
@@ -94,8 +137,9 @@ def every_page() -> Iterator[Picture]:
                 yield Picture(
                     name=f"{name}-{theme}-{device}",
                     path=path,
+                    scope="#/" if name in LISTS else SCOPE,
                     height=800,
-                    ready=nothing_loads,
+                    ready=READY.get(name, nothing_loads),
                     theme=theme,
                     width=width,
                     whole=True,
@@ -144,7 +188,7 @@ def take(browser: Browser, link: str, picture: Picture, folder: Path) -> None:
     page = browser.new_page(viewport=size, color_scheme=picture.theme, locale="en-GB")
     page.goto(link)
     expect(page.get_by_role("heading", name="Environments")).to_be_visible()
-    page.goto(f"{link.partition('#')[0]}{SCOPE}{picture.path}")
+    page.goto(f"{link.partition('#')[0]}{picture.scope}{picture.path}")
     picture.ready(page)
     page.mouse.move(0, 0)
     page.screenshot(path=folder / f"{picture.name}.png", animations="disabled", full_page=picture.whole)

@@ -58,6 +58,12 @@ def test_a_rate_below_one_per_second_is_told_by_the_minute() -> None:
     assert table == [EvidenceRow(what="arrive", now="3/min", usual="2/min")]
 
 
+def test_both_rates_of_a_row_have_one_unit() -> None:
+    figures = {"span_ms": 20_000, "enqueued": 2, "usual_span_ms": 600_000, "usual_enqueued": 2_580}
+    table = evidence_table(figures)
+    assert table == [EvidenceRow(what="arrive", now="0.1/s", usual="4.3/s")]
+
+
 def test_what_is_none_now_and_usually_has_no_row() -> None:
     figures = {"span_ms": 20_000, "enqueued": 0, "acked": 0, "usual_span_ms": 600_000, "usual_acked": 1_200}
     assert evidence_table(figures) == [EvidenceRow(what="are done", now="none", usual="2/s")]

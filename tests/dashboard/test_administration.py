@@ -62,6 +62,10 @@ async def test_a_channel_is_made_changed_and_removed(page: Page, site: Site, wor
     await dialog.get_by_role("button", name="Save").click()
     row = page.get_by_role("region", name="Channels", exact=True).get_by_role("row", name="order-events")
     await expect(row.get_by_role("link", name="payments")).to_be_visible()
+    await row.get_by_role("button", name="Change…").click()
+    await page.get_by_role("dialog", name="Change channel").get_by_label("Name", exact=True).fill("Orders")
+    await page.get_by_role("dialog", name="Change channel").get_by_role("button", name="Save").click()
+    await expect(row).to_contain_text("Orders")
     await row.get_by_role("button", name="New token").first.click()
     await expect(page.get_by_role("dialog", name="The new token").locator("pre")).not_to_be_empty()
     await page.get_by_role("dialog", name="The new token").get_by_role("button", name="Close").click()
@@ -181,6 +185,11 @@ async def test_the_navigation_of_a_phone_is_closed_until_it_is_asked_for(
         await page.get_by_role("link", name="Pipeline").click()
         await expect(page.get_by_role("heading", level=1)).to_have_text("Pipeline")
         await expect(page.get_by_role("link", name="Specs")).to_have_count(0)
+        await page.goto(site.link("dead-letters"))
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Dead letters")
+        header = await page.locator("header.bar").bounding_box()
+        assert header is not None
+        assert header["height"] < 60, "the name of a page makes a second line"
 
 
 async def test_an_environment_is_made_from_the_list_of_them(page: Page, site: Site) -> None:

@@ -158,7 +158,7 @@ async def test_numbers_that_are_old_say_so_until_the_server_answers_again(
 
 
 @pytest.mark.parametrize(
-    "name", ["workers", "operations", "alerts", "channels", "pipeline", "specs", "dead-letters"]
+    "name", ["workers", "operations", "alerts", "channels", "schedules", "pipeline", "specs", "dead-letters"]
 )
 async def test_every_page_has_an_empty_state_that_teaches(page: Page, site: Site, name: str) -> None:
     await page.goto(site.link(name))

@@ -8,6 +8,12 @@ from datetime import UTC, datetime
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from weir.broker.redis import RedisBroker
+from weir.broker.runner import RedisConnection
+from weir.model.message import NewMessage
+from weir.settings import Settings
+from weir.testing.clocks import ManualClock
+
 from .conftest import opened
 from .world import Site, World
 
@@ -81,3 +87,51 @@ async def test_the_wall_says_in_one_look_how_it_is(
         await expect(page.get_by_role("list", name="Queues")).to_contain_text("orders")
         await expect(page.get_by_role("navigation")).to_have_count(0)
         assert await page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+async def test_a_queue_that_is_held_back_is_amber_on_the_wall_and_an_empty_one_is_not(
+    page: Page, site: Site, world: World
+) -> None:
+    for name in ("orders", "mails"):
+        await world.define(name)
+        await world.broker.pause(site.environment.queue(name))
+    await world.push("orders", 3)
+    await page.goto(site.link("wall"))
+    tiles = page.get_by_role("list", name="Queues").get_by_role("listitem")
+    await expect(tiles.filter(has_text="orders")).to_have_class("warn")
+    await expect(tiles.filter(has_text="mails")).to_have_class("good")
+
+
+async def test_only_a_queue_with_messages_drains(page: Page, site: Site, world: World) -> None:
+    for name in ("orders", "mails"):
+        await world.define(name)
+        await world.land(name, depth=0, acked=5)
+    await world.push("orders", 3)
+    await page.goto(site.link())
+    rows = page.get_by_role("row")
+    # What was measured is a minute old, and knows nothing of these three messages.
+    await expect(rows.filter(has_text="orders").get_by_role("cell").last).to_have_text("–")
+    await expect(rows.filter(has_text="mails").get_by_role("cell").last).to_have_text("empty")
+    await page.goto(site.link("queue", "mails"))
+    now = page.get_by_role("region", name="Now", exact=True)
+    await expect(now.locator(".stat", has_text="Oldest waits")).to_contain_text("–")
+
+
+async def test_a_queue_whose_oldest_message_waits_much_longer_than_usual_is_late(
+    page: Page, site: Site, world: World
+) -> None:
+    await world.define("orders")
+    await world.land("orders", depth=0, acked=5)
+    orders = site.environment.queue("orders")
+    two_minutes_ago = ManualClock(int(time.time() * 1_000) - 120_000)
+    before = RedisBroker(
+        RedisConnection(url=site.urls.redis), shards=Settings().shards, clock=two_minutes_ago
+    )
+    await before.enqueue(orders, [NewMessage(payload=b"{}") for _ in range(3)])
+    await before.aclose()
+    await world.broker.dequeue(orders, consumer="test")
+    await page.goto(site.link("wall"))
+    await expect(page.get_by_role("status").first).to_contain_text(
+        "orders is late: 2 waiting, the oldest for 2 min"
+    )
+    await expect(page.get_by_role("list", name="Queues").get_by_role("listitem")).to_have_class("warn")

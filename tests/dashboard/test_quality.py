@@ -75,6 +75,7 @@ async def test_axe_finds_no_serious_violation_in_the_search_and_the_dialogs(
     openers = {
         "alerts": ("New rule…", "New alert channel…", "New silence…"),
         "channels": ("New channel…",),
+        "schedules": ("New schedule…",),
         "access": ("New token…",),
         "dead-letters": ("Redrive…",),
     }

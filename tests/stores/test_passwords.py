@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
+from structlog.testing import capture_logs
 
+from support.waiting import until
 from weir.broker.preflight import check_redis
+from weir.control.database import Database
 from weir.errors import Misconfigured, WarehouseUnavailable
-from weir.settings import StoreUrls
+from weir.serve.run import serve
+from weir.settings import ApiSettings, EmbeddedSettings, Settings, StoreUrls
+from weir.stores.checkup import checkup
+from weir.stores.open import open_stores
 from weir.stores.ready import postgres_ready, stores_ready
 from weir.warehouse.connection import ClickHouseConnection
 
@@ -42,3 +51,42 @@ async def test_a_process_does_not_start(redis_url: str, postgres_url: str, click
     )
     with pytest.raises(Misconfigured, match="password"):
         await stores_ready(urls, say=print)
+
+
+async def test_doctor_says_it_once(redis_url: str, postgres_url: str, clickhouse_url: str) -> None:
+    settings = Settings(
+        redis_url=redis_url, postgres_url=with_password(postgres_url, "wrong"), clickhouse_url=clickhouse_url
+    )
+    report = await checkup(settings)
+    (said,) = [problem for problem in report["problems"] if "PostgreSQL" in problem]
+    assert said.startswith("postgres: PostgreSQL refuses the user or password")
+    assert "webhooks: not looked at before PostgreSQL is ready" in report["notes"]
+
+
+async def test_no_process_starts_with_a_wrong_password_of_redis(
+    redis_url: str, postgres_url: str, clickhouse_url: str
+) -> None:
+    wrong = with_password(redis_url, "wrong")
+    urls = StoreUrls(redis=wrong, postgres=postgres_url, clickhouse=clickhouse_url)
+    database = Database(postgres_url, max_size=1)
+    with pytest.raises(Misconfigured, match="Redis refuses the user or password"):
+        async with AsyncExitStack() as stack:
+            await open_stores(stack, urls, database=database, shards=4, say=print)
+
+
+async def test_serve_says_at_its_start_that_charts_cannot_be_read(
+    redis_url: str, database_url: str, clickhouse_url: str, tmp_path: Path
+) -> None:
+    wrong = with_password(clickhouse_url, "wrong")
+    urls = StoreUrls(redis=redis_url, postgres=database_url, clickhouse=wrong)
+    settings = Settings(api=ApiSettings(port=0), embedded=EmbeddedSettings(data_dir=tmp_path))
+    with capture_logs() as lines:
+        serving = asyncio.create_task(serve(settings, urls))
+        try:
+            await until(lambda: any(line["event"] == "charts cannot be read" for line in lines))
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+    (told,) = [line["error"] for line in lines if line["event"] == "charts cannot be read"]
+    assert told.startswith("ClickHouse refuses the user or password (weir: Authentication failed")
+    assert "server response" not in told

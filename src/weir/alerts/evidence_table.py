@@ -66,20 +66,24 @@ def _flow(name: str, what: str) -> Callable[[Figures], Iterator[EvidenceRow]]:
     def rows(figures: Figures) -> Iterator[EvidenceRow]:
         usual, usual_ms = figures.get(f"usual_{name}"), figures.get("usual_span_ms")
         if figures.get("span_ms") and (figures.get(name) or (usual and name in figures)):
+            now_per_s = per_second(figures[name], figures["span_ms"])
+            usual_per_s = None if usual is None or not usual_ms else per_second(usual, usual_ms)
+            # One unit for both, so that they can be compared at a glance.
+            by_minute = max(now_per_s, usual_per_s or 0) < 1
             yield EvidenceRow(
                 what=what,
-                now=_pace(per_second(figures[name], figures["span_ms"])),
-                usual=None if usual is None or not usual_ms else _pace(per_second(usual, usual_ms)),
+                now=_pace(now_per_s, by_minute=by_minute),
+                usual=None if usual_per_s is None else _pace(usual_per_s, by_minute=by_minute),
             )
 
     return rows
 
 
-def _pace(per_s: float) -> str:
+def _pace(per_s: float, *, by_minute: bool) -> str:
     """A rate by the second, or by the minute where there are few."""
     if per_s == 0:
         return "none"
-    return rate(per_s) if per_s >= 1 else f"{rate(per_s * MINUTE_MS / SECOND_MS).removesuffix('/s')}/min"
+    return f"{rate(per_s * MINUTE_MS / SECOND_MS).removesuffix('/s')}/min" if by_minute else rate(per_s)
 
 
 def _failures(figures: Figures) -> Iterator[EvidenceRow]:

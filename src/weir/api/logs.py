@@ -12,6 +12,9 @@ import structlog
 
 _SECRET = re.compile(r"(weir_[0-9A-Za-z]{1,16}_[0-9A-Za-z]{12})_[0-9A-Za-z]{32}_[0-9A-Za-z]{6}")
 
+_TOLD_OTHERWISE = ("psycopg", "psycopg.pool")
+"""They warn of each connection that one of our deadlines closed, and whoever waited is told that anyway."""
+
 
 def configure_logs(*, level: str = "INFO", json: bool = True) -> None:
     """Set up structlog for this process, and let the standard library's loggers follow its level."""
@@ -30,7 +33,18 @@ def configure_logs(*, level: str = "INFO", json: bool = True) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
-    logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr, force=True)
+    logging.basicConfig(level=max(number, logging.WARNING), handlers=[_Forwarding()], force=True)
+    for name in _TOLD_OTHERWISE:
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+class _Forwarding(logging.Handler):
+    """What other packages log, as lines of the same shape."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger().log(
+            record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info
+        )
 
 
 def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -11,6 +11,7 @@ import structlog
 
 from weir.api.app import create_app
 from weir.dashboard.site import routes as dashboard
+from weir.errors import WeirError
 from weir.serve.address import published_address
 from weir.serve.bootstrap import bootstrap_tokens
 from weir.serve.build import open_process
@@ -19,6 +20,7 @@ from weir.serve.forwarded import TrustedProxies
 from weir.serve.server import bind, listening, raise_file_limit
 from weir.serve.tls import certificate_files
 from weir.settings import Settings, StoreUrls
+from weir.warehouse.inspect import inspect_clickhouse
 
 log = structlog.get_logger("weir.serve")
 
@@ -75,4 +77,15 @@ async def serve(
     """Serve until cancelled."""
     async with served(settings, urls, accept_loss=accept_loss, token_dir=token_dir) as url:
         ready(url)
+        await _look_at_charts(urls.clickhouse)
         await asyncio.Event().wait()
+
+
+async def _look_at_charts(url: str) -> None:
+    """Say at the start why charts cannot be read, such as a wrong password; pushes do not need ClickHouse."""
+    try:
+        problems = (await inspect_clickhouse(url)).problems()
+    except WeirError as error:
+        problems = [error.message]
+    for problem in problems:
+        log.warning("charts cannot be read", error=problem)

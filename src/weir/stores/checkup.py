@@ -50,9 +50,11 @@ async def _look(urls: StoreUrls, settings: Settings) -> Section:
         "clickhouse": _store(urls.clickhouse, _clickhouse),
         "java": _look_safely(_java),
         "spark": _look_safely(_spark),
-        "webhooks": _look_safely(lambda: inspect_webhooks(urls.postgres)),
     }
     sections = dict(zip(looks, await asyncio.gather(*looks.values()), strict=True))
+    sections["webhooks"] = await _webhooks(
+        urls.postgres, ready=sections["postgres"].get("missing_migrations") == 0
+    )
     sections["disk"] = _disk(settings.embedded.data_dir)
     ok = all(part["ok"] for part in sections.values())
     return {
@@ -103,6 +105,13 @@ async def _java() -> Section:
 
 async def _spark() -> Section:
     return {**asdict(await find_spark(await find_java())), "problems": []}
+
+
+async def _webhooks(url: str, *, ready: bool) -> Section:
+    """What is wrong with PostgreSQL is said once, and not again as a problem of webhooks."""
+    if not ready:
+        return {"ok": True, "notes": ["not looked at before PostgreSQL is ready"], "problems": []}
+    return await _look_safely(lambda: inspect_webhooks(url))
 
 
 async def inspect_webhooks(url: str) -> Section:

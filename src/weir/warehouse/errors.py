@@ -21,6 +21,7 @@ _REFUSED_CODES = frozenset({192, 193, 194, 516})
 """Unknown user, wrong or missing password."""
 
 _CODE = re.compile(r"Code: (\d+)\.")
+_REASON = re.compile(r"DB::Exception: ([^(]+)\.?\s*\(")
 
 
 def translated(error: Exception) -> WeirError:
@@ -31,8 +32,10 @@ def translated(error: Exception) -> WeirError:
     if isinstance(error, ch.DataError):
         return InvalidInput(f"ClickHouse cannot store that value ({text})")
     if code is not None and int(code[1]) in _REFUSED_CODES:
+        reason = _REASON.search(str(error))
+        why = reason[1].strip().rstrip(".") if reason else text
         return WarehouseUnavailable(
-            f"ClickHouse refuses the user or password ({text}); correct `WEIR_CLICKHOUSE_URL`",
+            f"ClickHouse refuses the user or password ({why}); correct `WEIR_CLICKHOUSE_URL`",
             retry_after_s=5,
         )
     if code is not None and int(code[1]) in _UNPREPARED_CODES:

@@ -287,7 +287,8 @@ export type Schedule = {
   payload: unknown;
   missed: "skip" | "last" | "all";
   overlap: "allow" | "skip";
-  origin: "api" | "spec";
+  origin: "api" | "spec" | "app";
+  app: string | null;
   paused: boolean;
   next_tick_ms: number | null;
   problem: string | null;

@@ -193,16 +193,23 @@ function Limit({ me }: { me: Me }) {
   );
 }
 
+/** A token is called by its name, if it can be seen from here. */
+function Actor({ actor, tokens }: { actor: string; tokens: Token[] }) {
+  const known = tokens.find((token) => actor === `token:${token.id}`);
+  return known ? <span title={actor}>{known.name}</span> : <code>{actor}</code>;
+}
+
 function Audit() {
   const here = environment.value!;
   const [before, setBefore] = useState<string | undefined>(undefined);
   const [search, setSearch] = useState("");
   const found = usePoll(() => get<{ items: AuditEntry[] }>("/api/v1/audit-log", { ...here, before, limit: 100 }), [before, JSON.stringify(here)], before ? 0 : 10_000);
+  const tokens = usePoll(() => get<{ items: Token[] }>("/api/v1/tokens"), [], 60_000);
   const columns: Column<AuditEntry>[] = [
     { key: "at", label: "When", cell: (row) => <When at={row.at_ms} /> },
     { key: "action", label: "What", cell: (row) => <code>{row.action}</code> },
     { key: "target", label: "To what", cell: (row) => row.target },
-    { key: "actor", label: "By", cell: (row) => <code>{row.actor}</code> },
+    { key: "actor", label: "By", cell: (row) => <Actor actor={row.actor} tokens={tokens.data?.items ?? []} /> },
     { key: "details", label: "Details", cell: (row) => (Object.keys(row.details).length ? <code>{JSON.stringify(row.details)}</code> : "") },
   ];
   const small = search.toLowerCase();

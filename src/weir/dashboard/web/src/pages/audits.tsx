@@ -73,7 +73,7 @@ function Past({ audits }: { audits: Audit[] }) {
   ];
   return (
     <>
-      {audits.length > 1 && (
+      {audits.length > 2 && (
         <Chart
           title="Drift by audit"
           times={inOrder.map((audit) => audit.started_at_ms)}

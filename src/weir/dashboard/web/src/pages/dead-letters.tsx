@@ -70,7 +70,7 @@ function Groups({ groups, chosen }: { groups: Group[]; chosen: Chosen }) {
           aria-pressed={row.fingerprint === chosen.fingerprint}
           onClick={() => setQuery({ fingerprint: row.fingerprint === chosen.fingerprint ? undefined : row.fingerprint }, { replace: false })}
         >
-          <code>{row.template || "(no error text)"}</code>
+          <code class="words">{row.template || "(no error text)"}</code>
         </button>
       ),
     },

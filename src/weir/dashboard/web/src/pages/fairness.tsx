@@ -45,5 +45,10 @@ function Keys({ caption, rows }: { caption: string; rows: KeyUse[] }) {
     { key: "wait", label: "Mean wait", numeric: true, cell: (row) => duration(row.mean_wait_ms) },
     { key: "share", label: "Share of lease time", numeric: true, cell: (row) => percent(row.leased_share) },
   ];
-  return <Table caption={caption} rows={rows} columns={columns} rowKey={(row) => row.key} sort="" empty={<p>None.</p>} />;
+  return (
+    <div>
+      <h3>{caption}</h3>
+      <Table caption={caption} rows={rows} columns={columns} rowKey={(row) => row.key} sort="" empty={<p>None.</p>} />
+    </div>
+  );
 }

@@ -60,6 +60,11 @@ function Totals({ rows, history }: { rows: QueueRow[]; history: QueueGlance[] | 
   );
 }
 
+/** The forecast comes from landed events. An empty queue drains in no time; one that filled since is not known yet. */
+function drainMs(row: QueueRow): number | null {
+  return row.depth && row.drain_ms === 0 ? null : row.drain_ms;
+}
+
 const COLUMNS: Column<QueueRow>[] = [
   {
     key: "queue",
@@ -95,7 +100,7 @@ const COLUMNS: Column<QueueRow>[] = [
     sort: (row) => row.error_rate,
     cell: (row) => (row.error_rate && row.error_rate > 0.05 ? <Badge tone="bad">{percent(row.error_rate)}</Badge> : percent(row.error_rate)),
   },
-  { key: "drain", label: "Drains in", numeric: true, sort: (row) => row.drain_ms, cell: (row) => duration(row.drain_ms) },
+  { key: "drain", label: "Drains in", numeric: true, sort: drainMs, cell: (row) => (row.depth ? duration(drainMs(row)) : "empty") },
 ];
 
 function Utilization({ row }: { row: QueueRow }) {

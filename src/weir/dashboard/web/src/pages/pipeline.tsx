@@ -115,7 +115,7 @@ function Streams({ found }: { found: PipelineState }) {
   const columns: Column<Row>[] = [
     { key: "metric", label: "Metric", cell: (row) => row.metric },
     { key: "shard", label: "Shard", numeric: true, cell: (row) => row.shard },
-    { key: "position", label: "Landed up to", cell: (row) => <code>{row.position}</code> },
+    { key: "position", label: "Landed up to", cell: (row) => <LandedUpTo position={row.position} /> },
     { key: "events", label: "Waiting", numeric: true, cell: (row) => count(row.events) },
     { key: "seconds", label: "For", numeric: true, cell: (row) => duration(row.seconds * 1000) },
   ];
@@ -169,4 +169,10 @@ function Gaps({ found }: { found: PipelineState }) {
       {found.gaps === null ? <p class="failed">ClickHouse does not answer, so gaps cannot be shown.</p> : <Table caption="Known gaps" rows={found.gaps} columns={columns} rowKey={(row) => `${row.metric}${row.shard}${row.from_id}`} sort="" empty={<NoGaps found={found} />} />}
     </section>
   );
+}
+
+/** An id of a stream begins with its time in milliseconds. */
+function LandedUpTo({ position }: { position: string }) {
+  const at = Number.parseInt(position, 10);
+  return at > 0 ? <span title={position}>{moment(at)}</span> : <code>{position}</code>;
 }

@@ -65,7 +65,7 @@ function Now({ now }: { now: QueueNow }) {
         <Stat label="Waiting" value={count(now.depth)} note={now.delayed ? `${count(now.delayed)} not due yet` : undefined} />
         <Stat label="Running" value={count(now.running)} note={now.limit == null ? "no limit" : `limit ${count(now.limit)}`} />
         <Stat label="Utilization" value={percent(now.utilization_pct == null ? null : now.utilization_pct / 100)} />
-        <Stat label="Oldest waits" value={duration(now.oldest_age_ms)} />
+        <Stat label="Oldest waits" value={now.depth ? duration(now.oldest_age_ms) : "–"} />
         <Stat label="State" value={now.paused ? <Badge tone="warn">paused</Badge> : <Badge tone="good">open</Badge>} />
       </dl>
     </section>

@@ -1,14 +1,16 @@
-// Schedules: what is pushed when, how the last ticks ended, and pause, resume and run.
+// Schedules: what is pushed when, how the last ticks ended; made, changed, removed, paused, resumed and run.
 
+import { useState } from "preact/hooks";
 import { get, send } from "../api/http";
 import type { ListedSchedule, Me, Schedule, ScheduleDetail, ScheduleRun } from "../api/types";
 import { count, duration, moment, until } from "../lib/format";
-import { mayWrite } from "../lib/rights";
+import { mayAdminister, mayWrite } from "../lib/rights";
 import { usePoll } from "../state/poll";
-import { href, route } from "../state/route";
+import { go, href, route } from "../state/route";
 import { environment, environmentPath } from "../state/session";
-import { act, Badge, Failed, Loading, Page, When, type Tone } from "../ui/bits";
+import { act, Badge, Confirm, Failed, Loading, Page, When, type Tone } from "../ui/bits";
 import { Table, type Column } from "../ui/table";
+import { ScheduleDialog } from "./schedule-form";
 
 export function Schedules({ me }: { me: Me }) {
   const name = route.value.path[5];
@@ -73,8 +75,33 @@ function Verbs({ schedule, me, refresh }: { schedule: Schedule; me: Me; refresh:
   );
 }
 
+/** Change and remove, for a schedule that neither a spec nor an app owns. */
+function Edit({ schedule, refresh }: { schedule: Schedule; refresh: () => void }) {
+  const [changing, setChanging] = useState(false);
+  const [removing, setRemoving] = useState(false);
+  const remove = async () => {
+    setRemoving(false);
+    if (await act(`${schedule.name}: removed`, () => send("DELETE", pathOf(schedule.name)))) go(environmentPath(environment.value!, "schedules"));
+  };
+  return (
+    <span class="row">
+      <button type="button" onClick={() => setChanging(true)}>
+        Change…
+      </button>
+      <button type="button" class="danger" onClick={() => setRemoving(true)}>
+        Remove…
+      </button>
+      <ScheduleDialog schedule={changing ? schedule : null} onClose={() => setChanging(false)} onSaved={refresh} />
+      <Confirm open={removing} title={`Remove the schedule ${schedule.name}?`} verb="Remove it" onClose={() => setRemoving(false)} onSure={remove}>
+        <p>Nothing goes out any more, and its runs are forgotten. Messages that it pushed stay.</p>
+      </Confirm>
+    </span>
+  );
+}
+
 function List({ me }: { me: Me }) {
   const found = usePoll(() => get<{ items: ListedSchedule[] }>("/api/v1/schedules"), [], 5_000);
+  const [making, setMaking] = useState(false);
   const columns: Column<ListedSchedule>[] = [
     { key: "name", label: "Schedule", cell: (row) => <a href={here("schedules", row.name)}>{row.name}</a> },
     { key: "when", label: "When", cell: (row) => <code>{timing(row)}</code> },
@@ -86,7 +113,16 @@ function List({ me }: { me: Me }) {
     { key: "actions", label: "", cell: (row) => <Verbs schedule={row} me={me} refresh={found.refresh} /> },
   ];
   return (
-    <Page title="Schedules">
+    <Page
+      title="Schedules"
+      actions={
+        mayAdminister(me) && (
+          <button type="button" onClick={() => setMaking(true)}>
+            New schedule…
+          </button>
+        )
+      }
+    >
       <Failed error={found.error} />
       {!found.data && !found.error && <Loading />}
       {found.data && (
@@ -99,13 +135,14 @@ function List({ me }: { me: Me }) {
             sort=""
             empty={
               <>
-                <p>No schedule yet. Write one into the spec, or create it:</p>
+                <p>No schedule yet. Make one here, write it into the spec, or create it by command:</p>
                 <pre>weir schedule create nightly --queue reports --cron "0 3 * * *"</pre>
               </>
             }
           />
         </section>
       )}
+      <ScheduleDialog schedule={making ? "new" : null} onClose={() => setMaking(false)} onSaved={found.refresh} />
     </Page>
   );
 }
@@ -118,7 +155,17 @@ function Detail({ me, name }: { me: Me; name: string }) {
     </>
   );
   return (
-    <Page title={title} actions={found.data && <Verbs schedule={found.data} me={me} refresh={found.refresh} />}>
+    <Page
+      title={title}
+      actions={
+        found.data && (
+          <>
+            <Verbs schedule={found.data} me={me} refresh={found.refresh} />
+            {found.data.origin === "api" && mayAdminister(me) && <Edit schedule={found.data} refresh={found.refresh} />}
+          </>
+        )
+      }
+    >
       <Failed error={found.error} />
       {!found.data && !found.error && <Loading />}
       {found.data && (
@@ -132,6 +179,22 @@ function Detail({ me, name }: { me: Me; name: string }) {
   );
 }
 
+const MISSED: Record<Schedule["missed"], string> = {
+  skip: "Ticks that were missed while nothing ran are skipped.",
+  last: "Of the ticks that were missed while nothing ran, the last one goes out.",
+  all: "All ticks that were missed while nothing ran go out.",
+};
+const OVERLAP: Record<Schedule["overlap"], string> = {
+  allow: "A tick does not wait for the message of the one before.",
+  skip: "A tick is skipped while the message of the one before is not done.",
+};
+
+function owner(schedule: Schedule): string {
+  if (schedule.origin === "spec") return "It belongs to the spec, which changes it.";
+  if (schedule.origin === "app") return `It belongs to the app ${schedule.app}, whose code changes it.`;
+  return "It was made through the API.";
+}
+
 function Said({ schedule }: { schedule: ScheduleDetail }) {
   return (
     <section class="panel" aria-label="What it says">
@@ -141,8 +204,8 @@ function Said({ schedule }: { schedule: ScheduleDetail }) {
         </p>
       )}
       <p>
-        <code>{timing(schedule)}</code> pushes into <a href={here("queue", schedule.queue)}>{schedule.queue}</a>. Missed ticks: {schedule.missed}. Overlap: {schedule.overlap}.{" "}
-        {schedule.origin === "spec" ? "It belongs to the spec." : "It was made through the API."}
+        <code>{timing(schedule)}</code> pushes into <a href={here("queue", schedule.queue)}>{schedule.queue}</a>. {MISSED[schedule.missed]} {OVERLAP[schedule.overlap]}{" "}
+        {owner(schedule)}
         {schedule.paused && <Badge tone="warn">paused</Badge>}
       </p>
       <pre>{JSON.stringify(schedule.payload, null, 2)}</pre>
@@ -172,12 +235,12 @@ function Runs({ runs }: { runs: ScheduleRun[] }) {
     { key: "outcome", label: "Outcome", cell: (row) => <Outcome run={row} /> },
     { key: "asked", label: "", cell: (row) => row.asked && <small>asked for</small> },
     { key: "reason", label: "Reason", cell: (row) => row.reason ?? "" },
-    { key: "message", label: "Message", cell: (row) => row.message_id && <code>{row.message_id}</code> },
+    { key: "message", label: "Message", cell: (row) => row.message_id && <a href={here("message", row.message_id)}>{row.message_id}</a> },
   ];
   return (
     <section class="panel" aria-label="Last runs">
       <h2>Last runs</h2>
-      <Table caption="Last runs" rows={runs} columns={columns} rowKey={(row) => `${row.tick_ms} ${row.outcome}`} sort="" empty={<p>It has not run yet.</p>} />
+      <Table caption="Runs and how they ended" rows={runs} columns={columns} rowKey={(row) => `${row.tick_ms} ${row.outcome}`} sort="" empty={<p>It has not run yet.</p>} />
     </section>
   );
 }

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { get } from "../api/http";
 import type { Alert, Me, QueueRow } from "../api/types";
 import { ago, amount, count, duration, rate } from "../lib/format";
-import { healthOf } from "../lib/health";
+import { healthOf, toneOf } from "../lib/health";
 import { usePoll } from "../state/poll";
 import { useQueueRows } from "../state/queues";
 import { href } from "../state/route";
@@ -74,7 +74,7 @@ function Tiles({ rows, firing }: { rows: QueueRow[]; firing: Alert[] }) {
     <>
       <ul class="wall-tiles" aria-label="Queues">
         {worst.slice(0, TILES).map((row) => (
-          <li key={row.name} class={alerted.has(row.name) ? "bad" : row.paused ? "warn" : ""}>
+          <li key={row.name} class={alerted.has(row.name) ? "bad" : toneOf(row)}>
             <b>{row.name}</b>
             <span class="wall-depth">{count(row.depth)}</span>
             <Sparkline values={row.spark} label={`Depth of ${row.name}`} />
