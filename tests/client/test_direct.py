@@ -19,7 +19,11 @@ from support.tcp_proxy import TcpProxy
 from weir import ApiError, AsyncWeir, ClientError, Consumer, OutgoingMessage, Producer, ReceivedMessage, Weir
 from weir.broker import keys
 from weir.broker.broker import Gated
+from weir.broker.call_slots import CallSlots
 from weir.broker.runner import RedisConnection, connect
+from weir.client.direct_push import Undecided, put
+from weir.errors import BrokerUnavailable
+from weir.model.names import EnvironmentRef
 from weir.telemetry.streams import stream_key
 
 from .place import QUEUE, Place, as_operator, make_token
@@ -200,6 +204,43 @@ async def test_a_push_whose_answer_is_lost_enters_once(place: Place) -> None:
             messages = await weir.pop(QUEUE, limit=10)
         assert [message.json for message in messages] == [0, 1, 2, 3]
         assert lost.id in {message.id for message in messages}
+
+
+async def test_each_message_of_a_list_whose_answer_is_lost_is_told_its_own_id(place: Place) -> None:
+    async with TcpProxy.to(place.api.redis_url) as proxy, place.client(proxy.url, place.api.url) as weir:
+        await weir.push(QUEUE, "first")
+        proxy.drop_replies()
+        many = await weir.push_many([OutgoingMessage(queue=QUEUE, payload=n) for n in range(3)])
+        proxy.heal()
+        _, *messages = await weir.pop(QUEUE, limit=10)
+    assert [message.json for message in messages] == [0, 1, 2]
+    assert [message.id for message in messages] == [result.id for result in many]
+
+
+class SilentRedis:
+    """Where a client put messages, as it finds it; no call is answered."""
+
+    def __init__(self) -> None:
+        self.calls = CallSlots()
+        self.broker = self
+        self.left = 0
+
+    async def enqueue_packed(self, *_: object) -> str:
+        raise BrokerUnavailable("no answer")
+
+    def note_away(self) -> None:
+        self.left += 1
+
+
+async def test_the_slot_of_a_call_without_an_answer_is_not_used_again_and_redis_is_left_alone(
+    environment: EnvironmentRef,
+) -> None:
+    redis, parcel = SilentRedis(), (str(uuid4()), b"", b"")
+    answers = await put(redis, environment.queue(QUEUE), [parcel] * 2)  # type: ignore[arg-type, list-item]
+    calls = [answer.call for answer in answers if isinstance(answer, Undecided) and answer.call]
+    assert [answer.place for answer in answers if isinstance(answer, Undecided)] == [0, 1]
+    assert len({call.slot for call in calls} | {redis.calls.take().slot}) == 2
+    assert redis.left == 1
 
 
 async def test_a_push_that_never_arrived_enters_through_the_api(place: Place) -> None:

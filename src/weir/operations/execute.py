@@ -104,8 +104,9 @@ async def _prepare(broker: Broker, operation: Claimed) -> _Ready:
     done: dict[int, CallAnswer] = {}
     if push.call is not None:
         told = await broker.settle_call(operation.queue, push.call)
-        places = enumerate(push.places) if told else ()
-        done = {at: told[place] for at, place in places if told[place].settled}
+        # A client in direct mode says where its message stood: it may be wrong.
+        known = [(at, place) for at, place in enumerate(push.places) if place < len(told)]
+        done = {at: told[place] for at, place in known if told[place].settled}
     left = (message for at, message in enumerate(push.messages) if at not in done)
     messages = tuple(_waited(message, operation.age_ms) for message in left)
     return _Ready(claimed=operation, messages=messages, push=push, done=done)
