@@ -134,6 +134,17 @@ async def test_large_messages_are_moved_and_cancelled_in_several_steps(
         assert redis.exists(*(base(queue) + part for part in (b":bodies", b":places", b":ready"))) == 0
 
 
+async def test_many_messages_are_cancelled_in_several_steps(
+    broker: RedisBroker, queue: QueueRef, redis_url: str
+) -> None:
+    ids = [message.id for message in await put(broker, queue, 600)]
+    with Redis.from_url(redis_url) as redis:
+        redis.config_resetstat()
+        assert await broker.cancel(queue, [*ids, ids[0]]) == [Touched.DONE] * 600 + [Touched.GONE]
+        assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] == 3
+    assert (await broker.state(queue)).depth == 0
+
+
 async def test_too_many_leases_are_not_listed(broker: RedisBroker, queue: QueueRef, redis_url: str) -> None:
     with Redis.from_url(redis_url) as redis:
         redis.hset(base(queue) + b":leases", mapping={str(number): b"" for number in range(100_001)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx2
 import pytest
@@ -120,6 +120,15 @@ def test_a_name_is_for_one_queue_and_belongs_to_its_token(place: Place) -> None:
     assert push(place, colleague, {"items": [item], "call": own}).json() != first.json()
     with Weir(place.api.url, token=place.token) as weir:
         assert len(weir.pop(QUEUE, limit=10)) == 3
+
+
+@pytest.mark.parametrize("last_digits", ["000000000000", "fffffffffffe"])
+def test_the_ids_of_a_named_list_follow_each_other(place: Place, last_digits: str) -> None:
+    first = UUID(f"0190a0e0-0000-7000-8000-{last_digits}")
+    call = {"slot": last_digits, "number": 1, "first_id": str(first)}
+    items = [{"queue": QUEUE, "payload": n} for n in range(4)]
+    answer = push(place, place.token, {"items": items, "call": call}).json()
+    assert [item["id"] for item in answer["items"]] == [str(UUID(int=first.int + n)) for n in range(4)]
 
 
 def test_a_list_with_a_bad_item_is_refused_as_before(place: Place) -> None:

@@ -32,6 +32,8 @@ from weir.model.problem_documents import problem
 
 BINARY = "application/octet-stream"
 _LAST_ID = 1 << 128
+_LAST_DIGITS = 1 << 48
+"""What the last twelve digits of an id, those behind its last dash, can say."""
 MAX_SLOT_BYTES = 64
 """Of the name of a call slot, which is an id and a number."""
 _NUMBERS = ("priority", "deliver_at_ms", "delay_ms", "ttl_ms", "idempotency_window_ms")
@@ -48,10 +50,12 @@ async def push(call: HotRequest) -> Reply:
     naming = _naming(access, fields)
     fields.refuse_rest()
     payloads = _payloads(body, entries, limit=call.services.limits.max_depth)
+    named = None if naming is None else naming.call
+    ids = [None] * len(entries) if naming is None else naming.ids(len(entries))
     items = [
-        _plain_item(access, entry, raw, naming, index)
-        or _item(access, Fields(entry, f"#/items/{index}"), raw, naming, index)
-        for index, (entry, raw) in enumerate(zip(entries, payloads, strict=True))
+        _plain_item(access, entry, raw, named, message_id)
+        or _item(access, Fields(entry, f"#/items/{index}"), raw, named, message_id)
+        for index, (entry, raw, message_id) in enumerate(zip(entries, payloads, ids, strict=True))
     ]
     if naming is not None and any(item.queue != items[0].queue for item in items):
         raise fields.wrong("call", "is for items of one queue")
@@ -98,9 +102,14 @@ class _Naming:
     call: NamedCall
     first_id: int
 
-    def id(self, place: int) -> MessageId:
-        """The ids follow each other, so that a repeated request has the same ones."""
-        return MessageId(id_text((self.first_id + place).to_bytes(16)))
+    def ids(self, count: int) -> Sequence[MessageId]:
+        """They follow each other, so that a repeated request has the same ones."""
+        last = self.first_id % _LAST_DIGITS
+        if last + count > _LAST_DIGITS:
+            return [MessageId(id_text((self.first_id + place).to_bytes(16))) for place in range(count)]
+        # Nearly always they differ in their last twelve digits alone.
+        front = id_text(self.first_id.to_bytes(16))[:-12]
+        return [MessageId(f"{front}{number:012x}") for number in range(last, last + count)]
 
 
 def _naming(access: Access, fields: Fields) -> _Naming | None:
@@ -120,7 +129,11 @@ def _naming(access: Access, fields: Fields) -> _Naming | None:
 
 
 def _plain_item(
-    access: Access, entry: dict[str, Any], raw: bytes | None, naming: _Naming | None, place: int
+    access: Access,
+    entry: dict[str, Any],
+    raw: bytes | None,
+    named: NamedCall | None,
+    message_id: MessageId | None,
 ) -> PushItem | None:
     """The common case, a queue, a payload and perhaps keys, needs no further look."""
     queue, key, once = entry.get("queue"), entry.get("key"), entry.get("idempotency_key")
@@ -136,20 +149,26 @@ def _plain_item(
         return None
     if window_ms is not None and (window_ms.__class__ is not int or not 0 < window_ms <= MAX_SPAN_MS):
         return None
-    if naming is not None:
-        named = NewMessage(
+    if message_id is not None:
+        message = NewMessage(
             payload=raw,
             key=key,
             idempotency_key=once,
             idempotency_window_ms=window_ms,
-            id=naming.id(place),
+            id=message_id,
         )
-        return PushItem(queue=queue_ref(access.environment, queue), message=named, named=naming.call)
+        return PushItem(queue=queue_ref(access.environment, queue), message=message, named=named)
     message = NewMessage(payload=raw, key=key, idempotency_key=once, idempotency_window_ms=window_ms)
     return PushItem(queue=queue_ref(access.environment, queue), message=message)
 
 
-def _item(access: Access, fields: Fields, raw: bytes | None, naming: _Naming | None, place: int) -> PushItem:
+def _item(
+    access: Access,
+    fields: Fields,
+    raw: bytes | None,
+    named: NamedCall | None,
+    message_id: MessageId | None,
+) -> PushItem:
     queue = queue_ref(access.environment, fields.required_text("queue"))
     headers: dict[str, str] = dict(fields.texts("headers") or ())
     fields.take("payload")
@@ -163,13 +182,13 @@ def _item(access: Access, fields: Fields, raw: bytes | None, naming: _Naming | N
     message = _message(fields, payload, headers)
     resumes = None
     if (call := fields.take("call")) is not None:
-        message_id, resumes = _resumed_call(Fields(call, f"{fields.pointer}/call"))
-        message = replace(message, id=message_id)
+        resumed_id, resumes = _resumed_call(Fields(call, f"{fields.pointer}/call"))
+        message = replace(message, id=resumed_id)
     fields.refuse_rest()
-    if naming is not None:
+    if message_id is not None:
         if resumes is not None:
             raise fields.wrong("call", "and the `call` of the request exclude each other")
-        return PushItem(queue=queue, message=replace(message, id=naming.id(place)), named=naming.call)
+        return PushItem(queue=queue, message=replace(message, id=message_id), named=named)
     return PushItem(queue=queue, message=message, resumes=resumes)
 
 

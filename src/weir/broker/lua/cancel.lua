@@ -2,7 +2,7 @@
 -- have ended, so that its holder can be told. That it was cancelled is kept for whoever waits for its result.
 -- ARGV  7 ident, 8 ids, 16 bytes each, 9 how long that is kept in ms
 -- Reply {'ok', a letter per id: d done, r done and its lease revoked, g gone, u not indexed yet; fewer letters than ids if
---       the bodies to look at were many bytes} | {'unknown'} | {'stale'}
+--       there were many, or many bytes of bodies to look at} | {'unknown'} | {'stale'}
 --- include "call"
 --- include "clock"
 --- include "layout"
@@ -22,7 +22,7 @@
 --- include "tally"
 --- include "finish"
 local ident, blob, keep_ms = ARGV[FIRST_ARGUMENT], ARGV[FIRST_ARGUMENT + 1], ARGV[FIRST_ARGUMENT + 2]
-local MOST_BYTES = 8 * 1024 * 1024
+local MOST_CANCELLED, MOST_BYTES = 250, 8 * 1024 * 1024
 local before = recorded()
 if before == 'stale' then return {'stale'} end
 if before then return {'ok', before} end
@@ -33,7 +33,8 @@ allow_draining()
 advance(q, now)
 local letters, cancelled, leased, revoked, order_keys, heads, bytes = {}, {}, {}, {}, {}, {}, 0
 local done = {}
-for at = 1, #blob, 16 do
+-- A thousand at once held the server for 63 ms.
+for at = 1, math.min(#blob, 16 * MOST_CANCELLED), 16 do
   local id = string.sub(blob, at, at + 15)
   local lease = not done[id] and redis.call('HGET', q.key.leases, id)
   local letter = 'g'
