@@ -51,6 +51,11 @@ def group_is_open(page: Page) -> None:
     expect(page.get_by_role("region", name="Dead letters", exact=True)).to_contain_text("catalog")
 
 
+def deaths_are_drawn(page: Page) -> None:
+    expect(page.get_by_role("img", name="Deaths: died ")).to_be_visible()
+    nothing_loads(page)
+
+
 def message_is_open(page: Page) -> None:
     """From the list of messages to the first of them."""
     page.get_by_role("region", name="Messages", exact=True).locator("tbody a").first.click()
@@ -123,6 +128,7 @@ READY: dict[str, Callable[[Page], None]] = {
     "queue-2h": charts_are_drawn,
     "queue-7d": charts_are_drawn,
     "queue-30d": charts_are_drawn,
+    "dead-letters": deaths_are_drawn,
     "message": message_is_open,
     "schedule": schedule_is_open,
     "sign-in": signed_out,

@@ -10,6 +10,8 @@ import { Chart } from "../ui/chart";
 import { Table, type Column } from "../ui/table";
 
 const SHOWN = 100;
+/** Audits of the first minutes follow each other quickly, and a chart of them shows nothing. */
+const CHARTED_MS = 10 * 60_000;
 
 export function Audits({ me }: { me: Me }) {
   const everywhere = mayOperate(me) ? "true" : undefined;
@@ -73,7 +75,7 @@ function Past({ audits }: { audits: Audit[] }) {
   ];
   return (
     <>
-      {audits.length > 2 && (
+      {inOrder.at(-1)!.started_at_ms - inOrder[0]!.started_at_ms > CHARTED_MS && (
         <Chart
           title="Drift by audit"
           times={inOrder.map((audit) => audit.started_at_ms)}

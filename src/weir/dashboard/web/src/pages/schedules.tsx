@@ -235,7 +235,7 @@ function Runs({ runs }: { runs: ScheduleRun[] }) {
     { key: "outcome", label: "Outcome", cell: (row) => <Outcome run={row} /> },
     { key: "asked", label: "", cell: (row) => row.asked && <small>asked for</small> },
     { key: "reason", label: "Reason", cell: (row) => row.reason ?? "" },
-    { key: "message", label: "Message", cell: (row) => row.message_id && <a href={here("message", row.message_id)}>{row.message_id}</a> },
+    { key: "message", label: "Message", cell: (row) => row.message_id && <a class="id" href={here("message", row.message_id)}>{row.message_id}</a> },
   ];
   return (
     <section class="panel" aria-label="Last runs">
