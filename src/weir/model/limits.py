@@ -29,5 +29,7 @@ MAX_DELAY_MS = 365 * DAY_MS
 """How long a message may be delayed, when it is pushed or before its next attempt."""
 MAX_SPAN_MS = 10 * 365 * DAY_MS
 """The limit of every other length of time: retention, time to live, windows, back-off."""
+MIN_LOG_MS = MINUTE_MS
+"""The shortest time for which a queue's log may keep a message."""
 MAX_COUNT = 1_000_000_000
 """The limit of every number of messages or attempts in a queue's promises."""

@@ -22,6 +22,7 @@ from redis.retry import Retry
 from weir.errors import BrokerUnavailable
 from weir.redis_client import DRIVER_ERRORS, is_cluster, node_url
 from weir.telemetry.entries import Entries, entries_of
+from weir.telemetry.events import MAX_EVENT_BYTES
 from weir.telemetry.stream_ids import ORIGIN, StreamId, is_after, parse_id
 from weir.telemetry.streams import GROUP, layouts_key, metric_layouts_key, switch_key
 from weir.telemetry.switch import ShardSwitch, switch_of
@@ -89,7 +90,15 @@ class StreamStore:
                 pipeline.xinfo_stream(key)
             return [_tail(reply) for reply in pipeline.execute(raise_on_error=False)]
 
-    def read(self, key: str, *, after: str, until: str, chunk: int = CHUNK) -> Iterator[Entries | StreamGap]:
+    def read(
+        self,
+        key: str,
+        *,
+        after: str,
+        until: str,
+        chunk: int = CHUNK,
+        max_bytes: int = MAX_EVENT_BYTES,
+    ) -> Iterator[Entries | StreamGap]:
         """The entries after `after` up to `until`, in runs, with a gap wherever entries are missing.
 
         Each read begins with the last entry of the read before it. The pipeline never trims that entry, so if
@@ -106,7 +115,7 @@ class StreamStore:
             if not reply:
                 return
             position = reply[-1][0].decode()
-            yield entries_of(reply)
+            yield entries_of(reply, max_bytes=max_bytes)
 
     def last_until(self, key: str, position: str) -> str | None:
         """The last id up to and including `position`; None if there is none."""
