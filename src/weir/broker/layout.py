@@ -141,7 +141,6 @@ _LUA_FAILURE = ">c16c16I8I4I4"
 """The same as scripts read it."""
 HANDLER_TIME = Struct(">I")
 """The time of a handler plus one (0: not told), in an ack."""
-MAX_HANDLER_MS = (1 << 32) - 2
 UNCOUNTED = 1 << 52
 """Added to the delay of a failure that is not an attempt. No delay is so long."""
 _BODY = Struct("<BBI")

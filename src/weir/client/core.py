@@ -297,7 +297,9 @@ class AsyncWeir:
         )
         return [ReceivedMessage.of(message) for message in answer["messages"]]
 
-    async def ack(self, message: ReceivedMessage, *, result: Payload = None) -> SettleStatus:
+    async def ack(
+        self, message: ReceivedMessage, *, result: Payload = None, took: Duration | None = None
+    ) -> SettleStatus:
         """Mark the message as done. Returns `acked`, or `queued` while the broker is away.
 
         ```python
@@ -306,15 +308,16 @@ class AsyncWeir:
         ```
 
         - `result`: a value of JSON, at most 16 kB. `outcome` tells it for a day; None is not kept.
+        - `took`: how long the handler ran, which the life of the message tells. A `Consumer` measures it.
         """
-        item: dict[str, Any] = dict(message.reference())
+        item: dict[str, Any] = {**message.reference(), **_handler_time(took)}
         if result is not None:
             item["result"] = result
         with self.telemetry.operation("ack", queue=message.queue, origin=message.headers):
             if self._direct is not None:
                 kept = None if result is None else encode(result)
                 with suppress(self._direct.away):
-                    return await self._direct.deliveries.settle(Verb.ACK, message, result=kept)
+                    return await self._direct.deliveries.settle(Verb.ACK, message, result=kept, took=took)
             answer = await self._acks.ask(encode(item))
             return _settled(answer)
 
@@ -347,6 +350,7 @@ class AsyncWeir:
         delay: Duration | None = None,
         dead_letter: bool = False,
         uncounted: bool = False,
+        took: Duration | None = None,
     ) -> SettleStatus:
         """Mark the message as failed: it is tried again after `delay`, or is dead with `dead_letter`.
 
@@ -356,9 +360,10 @@ class AsyncWeir:
         ```
 
         Without `delay` the back-off of its queue decides. Returns `nacked`, or `dead` after its last attempt.
-        With `uncounted` it was not tried at all, and does not die of this attempt.
+        With `uncounted` it was not tried at all, and does not die of this attempt. `took` is how long the
+        handler ran.
         """
-        body: dict[str, Any] = {**message.reference(), "dead_letter": dead_letter}
+        body: dict[str, Any] = {**message.reference(), **_handler_time(took), "dead_letter": dead_letter}
         if uncounted:
             body["uncounted"] = True
         if error:
@@ -371,7 +376,7 @@ class AsyncWeir:
                 verb = Verb.DEAD_LETTER if dead_letter else Verb.NACK
                 with suppress(self._direct.away):
                     return await self._direct.deliveries.settle(
-                        verb, message, error=error, delay_ms=delay_ms, uncounted=uncounted
+                        verb, message, error=error, delay_ms=delay_ms, uncounted=uncounted, took=took
                     )
             answer = await self._transport.send("POST", "/api/v1/nack", body=body)
         status: SettleStatus = answer["status"]
@@ -536,6 +541,10 @@ def raise_refused(result: PushResult) -> PushResult:
     if result.problem is not None:
         raise ApiError(int(result.problem.get("status", 0)), result.problem)
     return result
+
+
+def _handler_time(took: Duration | None) -> dict[str, int]:
+    return {} if took is None else {"handler_ms": to_ms(took)}
 
 
 def _settled(answer: Mapping[str, Any]) -> SettleStatus:

@@ -10,6 +10,7 @@ from weir.client.direct_opening import DirectRedis, OpenedRedis, RedisAway
 from weir.client.direct_values import is_passing, to_api_error, to_received
 from weir.client.values import ReceivedMessage, SettleStatus, time_of
 from weir.errors import InvalidInput, LeaseLost, WeirError
+from weir.model.durations import Duration, to_ms
 from weir.model.ids import MessageId
 from weir.model.limits import MAX_ERROR_BYTES, MIN_LEASE_MS
 from weir.model.message import Failure, LeaseRef, Settlement, Verb
@@ -55,6 +56,7 @@ class DirectDeliveries:
         delay_ms: int | None = None,
         uncounted: bool = False,
         result: bytes | None = None,
+        took: Duration | None = None,
     ) -> SettleStatus:
         """Settle one message; ApiError if its lease is lost. A result is kept with an ack."""
         opened = await self._redis.usable()
@@ -62,6 +64,8 @@ class DirectDeliveries:
             if len(error.encode(errors="replace")) > MAX_ERROR_BYTES:
                 raise InvalidInput(f"the error has more than {MAX_ERROR_BYTES} bytes; shorten it")
             lease = _lease(opened, message)
+            if took is not None:
+                lease = replace(lease, handler_ms=to_ms(took))
             failure = Failure(lease=lease, error=error, delay_ms=delay_ms, uncounted=uncounted)
             if verb is Verb.ACK:
                 (done,) = await opened.broker.ack([lease], results=[] if result is None else [result])
