@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import fields
 from uuid import UUID
@@ -20,11 +21,10 @@ from weir.telemetry.log_bodies import logged_of
 from weir.telemetry.streams import stream_key
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.tables import LIVES
+from weir.warehouse.tables import LOG as LOG_TABLE
 
 
-async def life_events(
-    broker: RedisBroker, queue: QueueRef, *, kind: EventKind = LIFE
-) -> list[MetricEvent]:
+async def life_events(broker: RedisBroker, queue: QueueRef, *, kind: EventKind = LIFE) -> list[MetricEvent]:
     """The events with the lives of a queue, or with the messages of its log, in their order."""
     key = stream_key(kind.name, shard_of(queue.scope, shards=broker.shards))
     entries = await broker._runner.client.execute_command("XRANGE", key, "-", "+")
@@ -56,6 +56,28 @@ def land_lives(connection: ClickHouseConnection, lives: Iterable[Life]) -> None:
     columns = ", ".join([*_COLUMNS, *parts])
     rows = ", ".join(f"({', '.join(_literals(life, parts))})" for life in lives)
     connection.command(f"INSERT INTO {LIVES} ({columns}) VALUES {rows}")
+
+
+def land_log(connection: ClickHouseConnection, messages: Iterable[LoggedMessage]) -> None:
+    """Write messages into the log as the pipeline would have landed them."""
+    parts = [part.name for part in fields(WaitParts)]
+    columns = ", ".join([*_COLUMNS, *parts, *_LOG_COLUMNS])
+    rows = ", ".join(f"({', '.join((*_literals(one.life, parts), *_log_literals(one)))})" for one in messages)
+    connection.command(f"INSERT INTO {LOG_TABLE} ({columns}) VALUES {rows}")
+
+
+_LOG_COLUMNS = ("number", "kept_until", "left_out", "idempotency_key", "headers", "payload")
+
+
+def _log_literals(message: LoggedMessage) -> list[str]:
+    return [
+        str(message.number),
+        str((message.life.ended_at_ms + message.kept_ms) // 1_000),
+        str(int(message.left_out)),
+        _text(message.idempotency_key or ""),
+        _text(json.dumps(dict(message.headers)) if message.headers else ""),
+        _text(message.payload.decode()),
+    ]
 
 
 def _literals(life: Life, parts: list[str]) -> list[str]:

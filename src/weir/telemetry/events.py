@@ -26,11 +26,11 @@ STREAM_FIELD = "e"
 """The one field of a stream entry; its value is the packed event."""
 
 MAX_EVENT_BYTES = 16_384
-"""No event is longer: 1,000 samples, four names of 255 bytes and the header of a queue event take 5.2 kB. Only
-a kind whose events hold whole messages says otherwise."""
+"""No event is longer: 1,000 samples, four names of 255 bytes and the header of a queue event take 5.2 kB.
+Only a kind whose events hold whole messages says otherwise."""
 
 LOG_ENTRY_BYTES = 64 * 1024
-"""An event of the log ends before the message that would bring its bodies over this, or with its first one."""
+"""An event of the log ends before the message that would bring its bodies over this, but has one."""
 LOG_BODIES_BYTES = LOG_ENTRY_BYTES + MAX_NAME_BYTES + MAX_HEADER_BYTES + MAX_PAYLOAD_BYTES
 """The longest bodies of an event of the log: one message of the longest kind."""
 
@@ -93,7 +93,7 @@ class EventLayout:
 
     @property
     def struct_format(self) -> str:
-        """The fixed header: version, fields, sample count, the length of each text, one byte per dimension."""
+        """The fixed header: version, fields, sample count, a length per text, a byte per dimension."""
         codes = {1: "B", 2: "H", 4: "I", 8: "Q"}
         numbers = "".join(codes[field.width] for field in self.fields)
         return f"<B{numbers}I" + codes[self.text_width] * len(self.texts) + "B" * self.dimensions

@@ -23,7 +23,7 @@ LOGGED = ">I1I1I4I4"
 LOG_CALL_BYTES = 16 * 1024 * 1024
 """The bodies that one call may log; the messages beyond it are logged without theirs."""
 LOG_STREAM_BYTES = 128 * 1024 * 1024
-"""What the log of a shard may take in Redis before the oldest entries are dropped, which is a recorded gap."""
+"""What the log of a shard may take in Redis before the oldest entries are dropped: a recorded gap."""
 _LOGGED = Struct(">BBII")
 BODY_COLUMNS = ("left_out", "idempotency_key", "headers", "payload")
 _NOTHING: tuple[bool, bytes, bytes, bytes] = (False, b"", b"", b"")

@@ -7,9 +7,9 @@ It blocks, because Spark's Python workers do. Every call is bounded in time and 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -48,6 +48,8 @@ class Tail:
     """How many entries were ever removed; None before Redis 7, which does not count them."""
     nodes: int = 0
     """In how many pieces of memory Redis keeps them; 0 if it is not known."""
+    bytes: int = 0
+    """About how much memory they take; 0 if nobody asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +84,21 @@ class StreamStore:
             retry=Retry(NoBackoff(), 0),
         )
 
-    def tails(self, keys: Sequence[str]) -> list[Tail | None]:
-        """The tail of each stream; None if a stream has no entry."""
+    def tails(self, keys: Sequence[str], *, sized: Set[str] = frozenset()) -> list[Tail | None]:
+        """The tail of each stream, for those in `sized` with its bytes; None if a stream has no entry."""
         with _translating():
             pipeline = self._redis.pipeline(transaction=False)
             for key in keys:
                 pipeline.xinfo_stream(key)
-            return [_tail(reply) for reply in pipeline.execute(raise_on_error=False)]
+            tails = [_tail(reply) for reply in pipeline.execute(raise_on_error=False)]
+            return [
+                tail if tail is None or key not in sized else replace(tail, bytes=self._used(key))
+                for key, tail in zip(keys, tails, strict=True)
+            ]
+
+    def _used(self, key: str) -> int:
+        used: Any = self._redis.memory_usage(key, samples=5)
+        return int(used or 0)
 
     def read(
         self,

@@ -6,8 +6,8 @@
 
 The module of the subclass needs a `manual_clock` fixture (a clock that only moves when it is told to), from
 which the broker takes its time, an `environment` fixture (a new `EnvironmentRef` per test), and two fixtures
-with async functions: `read_lives` returns the lives (`Life`) of a queue's messages, in order of their ends, and
-`read_log` the messages in its log (`LoggedMessage`), in the same order.
+with async functions: `read_lives` returns the lives (`Life`) of a queue's messages, in order of their ends,
+and `read_log` the messages in its log (`LoggedMessage`), in the same order.
 """
 
 from __future__ import annotations
