@@ -123,8 +123,8 @@ _BOUND_BYTES = 1024 * 1024
 def lua_log() -> str:
     """`emit_log(q, ended, logged)`: append messages that ended to the log, after their lives were emitted.
 
-    An entry holds the lives and the bodies of some messages, in their order. The stream is bounded in bytes as
-    that of the lives is, and looked at after a call that appended much.
+    An entry holds the lives and the bodies of some messages, in their order. The stream is bounded in bytes
+    as that of the lives is, and looked at after a call that appended much.
     """
     block = emit_block(
         LOG,
@@ -149,13 +149,15 @@ local function emit_log(q, ended, logged)
   local function flush(last)
     total = total + #sizes
     log_entry(q, #sizes, total,
-      struct.pack('>' .. string.rep('I2', #sizes), unpack(sizes)) .. table.concat(ended, '', 2 * first - 1, 2 * last),
+      struct.pack('>' .. string.rep('I2', #sizes), unpack(sizes))
+        .. table.concat(ended, '', 2 * first - 1, 2 * last),
       table.concat(logged.heads, '', first, last) .. table.concat(logged.contents, '', first, last))
     sizes, bytes, held, first = {{}}, 0, 0, last + 1
   end
   for i = 1, count do
     local size, body = #ended[2 * i - 1] + #ended[2 * i], #logged.heads[i] + #logged.contents[i]
-    if #sizes > 0 and (bytes + size + 2 > {LIFE_BYTES} or held + body > {LOG_ENTRY_BYTES}) then flush(i - 1) end
+    local full = bytes + size + 2 > {LIFE_BYTES} or held + body > {LOG_ENTRY_BYTES}
+    if #sizes > 0 and full then flush(i - 1) end
     sizes[#sizes + 1] = size
     bytes, held, written = bytes + size + 2, held + body, written + body
   end
