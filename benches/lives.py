@@ -17,7 +17,7 @@ from redis import Redis
 
 from benches.lives_history import Compared, History
 from benches.lives_rows import find_among, p95
-from benches.lives_throughput import history_on_off
+from benches.lives_throughput import history_on_off, log_on_off
 from benches.servers import bench_redis
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
@@ -62,6 +62,7 @@ async def _measure(size: Size) -> dict[str, Any]:
         await server.start()
         try:
             processed = await history_on_off(server.server.url, messages=size.processed, rounds=_ROUNDS)
+            processed |= await log_on_off(server.server.url, messages=size.processed, rounds=_ROUNDS)
             compared = await _compare(server.server.url, size.compared)
             looked = await _look(server.server.url, size)
         finally:

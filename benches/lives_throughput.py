@@ -1,4 +1,4 @@
-"""What lives cost: messages that are processed per second with all lives kept, and with none."""
+"""What lives and logs cost: messages that are processed per second with them and without."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from statistics import median
 
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
+from weir.model.durations import DAY_MS
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
+from weir.model.shards import shard_of
 from weir.spec.ir import QueueSpec
+from weir.telemetry.events import LOG
+from weir.telemetry.streams import stream_key
 
 ENVIRONMENT = EnvironmentRef(organization="bench", project="lives", environment="processed")
 _TOGETHER = 100
@@ -34,6 +38,30 @@ async def history_on_off(url: str, *, messages: int, rounds: int) -> dict[str, f
         "history_all_per_s": round(median(rates[1])),
         "history_none_per_s": round(median(rates[0])),
         "history_on_off": round(median(on / off for on, off in pairs), 3),
+    }
+
+
+async def log_on_off(url: str, *, messages: int, rounds: int) -> dict[str, float]:
+    """The rates with and without a log, both with all lives; and the bytes of a message in the stream."""
+    broker = RedisBroker(RedisConnection(url=url))
+    queues = {log_ms: ENVIRONMENT.queue(f"log-{log_ms or 0}") for log_ms in (None, 30 * DAY_MS)}
+    for log_ms, queue in queues.items():
+        await broker.define(queue, QueueSpec(name=queue.queue, log_ms=log_ms))
+        await _process(broker, queue, messages // 10)
+    rates: dict[int | None, list[float]] = {log_ms: [] for log_ms in queues}
+    for number in range(rounds):
+        for log_ms in list(queues) if number % 2 else reversed(queues):
+            rates[log_ms].append(await _process(broker, queues[log_ms], messages))
+    stream = stream_key(LOG.name, shard_of(ENVIRONMENT, shards=broker.shards))
+    used: int = await broker._runner.client.execute_command("MEMORY", "USAGE", stream)
+    await broker.aclose()
+    off, on = rates.values()
+    logged = messages // 10 + rounds * messages
+    return {
+        "log_on_per_s": round(median(on)),
+        "log_off_per_s": round(median(off)),
+        "log_on_off": round(median(one / other for one, other in zip(on, off, strict=True)), 3),
+        "log_stream_bytes": round(used / logged),
     }
 
 

@@ -12,7 +12,9 @@ import httpx2
 import orjson
 import pytest
 
+from support.lives import emitted_lives
 from weir.api.services import Services
+from weir.broker.redis import RedisBroker
 from weir.spec.ir import DeliveryPolicy, Retention
 
 from .harness import Tenant, define
@@ -249,3 +251,24 @@ async def test_a_delayed_message_waits(client: httpx2.AsyncClient, queue: str) -
     assert (await client.get("/api/v1/pop", params={"queue": queue})).json() == {"messages": []}
     shown = (await client.get(f"/api/v1/queues/{quote(queue, safe='')}")).json()
     assert (shown["depth"], shown["delayed"]) == (1, 1)
+
+
+async def test_an_ack_and_a_nack_tell_how_long_the_handler_ran(tenant: Tenant, services: Services) -> None:
+    queue = await define(services, tenant.environment, "timed", delivery=DeliveryPolicy(max_attempts=1))
+    items = [{"queue": queue, "payload": n} for n in range(4)]
+    await tenant.client.post("/api/v1/push", json={"items": items})
+    answer = await tenant.client.post("/api/v1/pop", json={"queue": queue, "limit": 4})
+    leases = [{"queue": queue, "id": one["id"], "lease": one["lease"]} for one in answer.json()["messages"]]
+    for verb, body in (
+        ("ack", {**leases[0], "handler_ms": 42}),
+        ("ack/batch", {"acknowledgments": [{**leases[1], "handler_ms": 0}]}),
+        ("nack", {**leases[2], "handler_ms": 7}),
+        ("ack", leases[3]),
+    ):
+        assert (await tenant.client.post(f"/api/v1/{verb}", json=body)).status_code == 200
+    assert isinstance(services.broker, RedisBroker)
+    lives = await emitted_lives(services.broker, tenant.environment.queue(queue))
+    assert [life.handler_ms for life in lives] == [42, 0, 7, None]
+    for wrong in (-1, "soon", 1 << 32):
+        body = {**leases[0], "handler_ms": wrong}
+        assert (await tenant.client.post("/api/v1/ack", json=body)).status_code == 422

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from support.lives import emitted_lives
+from support.lives import emitted_lives, emitted_log
 from support.redis_cluster import RunningCluster
 from weir.broker.broker import Shard
 from weir.broker.metrics_switch import MetricsSwitch
@@ -27,6 +27,7 @@ from weir.telemetry.store import StreamStore
 from weir.testing.clocks import ManualClock
 from weir.testing.conformance import BrokerConformance
 from weir.testing.conformance.lives import ReadLives
+from weir.testing.conformance.log import ReadLog
 
 SHARDS = 8
 
@@ -45,6 +46,10 @@ class TestClusterBroker(BrokerConformance):
     @pytest.fixture
     def read_lives(self, broker: RedisBroker) -> ReadLives:
         return partial(emitted_lives, broker)
+
+    @pytest.fixture
+    def read_log(self, broker: RedisBroker) -> ReadLog:
+        return partial(emitted_log, broker)
 
 
 @pytest.fixture

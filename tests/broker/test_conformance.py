@@ -8,11 +8,12 @@ from functools import partial
 import pytest
 
 from support.direct_broker import DirectBroker
-from support.lives import emitted_lives
+from support.lives import emitted_lives, emitted_log
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.model.durations import DAY_MS
 from weir.model.lives import Life
+from weir.model.logged import LoggedMessage
 from weir.model.message import Enqueue, NewMessage
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
@@ -20,6 +21,7 @@ from weir.spec.ir import QueueSpec
 from weir.testing.clocks import ManualClock
 from weir.testing.conformance import BrokerConformance
 from weir.testing.conformance.lives import ReadLives
+from weir.testing.conformance.log import ReadLog
 from weir.testing.memory import MemoryBroker
 
 
@@ -35,6 +37,13 @@ class TestMemoryBroker(BrokerConformance):
 
         return read
 
+    @pytest.fixture
+    def read_log(self, broker: MemoryBroker) -> ReadLog:
+        async def read(queue: QueueRef) -> list[LoggedMessage]:
+            return [one for one in broker.logged if one.life.queue == queue]
+
+        return read
+
 
 class TestRedisBroker(BrokerConformance):
     @pytest.fixture
@@ -47,6 +56,10 @@ class TestRedisBroker(BrokerConformance):
     def read_lives(self, broker: RedisBroker) -> ReadLives:
         return partial(emitted_lives, broker)
 
+    @pytest.fixture
+    def read_log(self, broker: RedisBroker) -> ReadLog:
+        return partial(emitted_log, broker)
+
 
 class TestDirectMode(BrokerConformance):
     @pytest.fixture
@@ -58,6 +71,10 @@ class TestDirectMode(BrokerConformance):
     @pytest.fixture
     def read_lives(self, broker: DirectBroker) -> ReadLives:
         return partial(emitted_lives, broker)
+
+    @pytest.fixture
+    def read_log(self, broker: DirectBroker) -> ReadLog:
+        return partial(emitted_log, broker)
 
     async def test_an_idempotency_key_is_taken_once_in_its_window(
         self, broker: DirectBroker, queue: QueueRef, manual_clock: ManualClock

@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import groupby, zip_longest
+from operator import itemgetter
 from typing import Any
 from uuid import uuid4
 
@@ -43,8 +44,9 @@ from weir.model.names import EnvironmentRef, QueueRef
 from weir.model.shards import shard_of
 from weir.spec.ir import DeliveryPolicy, Ordering, QueueSpec, Retention
 from weir.telemetry.codec import MetricEvent, unpack
-from weir.telemetry.events import LIFE, QUEUE, EventKind, QueueOperation
+from weir.telemetry.events import LIFE, LOG, QUEUE, EventKind, QueueOperation
 from weir.telemetry.life_rows import lives_of
+from weir.telemetry.log_bodies import logged_of
 from weir.telemetry.streams import stream_key
 from weir.testing.clocks import ManualClock
 from weir.testing.memory import MemoryBroker
@@ -55,6 +57,7 @@ SPECS = {
         delivery=DeliveryPolicy(max_attempts=3, lease_ms=5_000, initial_backoff_ms=500, jitter=0.5),
         retention=Retention(max_age_ms=60_000, max_depth=12),
         idempotency_window_ms=10_000,
+        log_ms=60_000,
     ),
     "fifo": QueueSpec(
         name="fifo",
@@ -62,6 +65,7 @@ SPECS = {
         delivery=DeliveryPolicy(max_attempts=2, lease_ms=3_000, initial_backoff_ms=1_000),
         message_ttl_ms=30_000,
         concurrency=2,
+        log_ms=60_000,
     ),
     "keyed": QueueSpec(
         name="keyed",
@@ -115,6 +119,7 @@ class Brokers(RuleBasedStateMachine):
         self.shard = shard_of(self.environment, shards=4)
         self.stream_start = self.run(self._last_event("queue"))
         self.lives_start = self.run(self._last_event("life"))
+        self.log_start = self.run(self._last_event("log"))
         for name, spec in SPECS.items():
             self.both("define", self.environment.queue(name), spec)
 
@@ -458,6 +463,7 @@ class Brokers(RuleBasedStateMachine):
                 self.ask_why(name)
             self.compare_events()
             self.compare_lives()
+            self.compare_logs()
         finally:
             self.run(self.leave_no_timers())
             self.run(self.redis.aclose())
@@ -491,6 +497,21 @@ class Brokers(RuleBasedStateMachine):
         assert [life.message_id for life in ours] == [life.message_id for life in theirs]
         for redis, model in zip(ours, theirs, strict=True):
             self.compare_life(redis, model)
+
+    def compare_logs(self) -> None:
+        """Every message that ended in a queue with a log is in it, as the model says, beside its life."""
+        lives = [life for event in self.emitted(LIFE, after=self.lives_start) for life in lives_of(event)]
+        ours = [one for event in self.emitted(LOG, after=self.log_start) for one in logged_of(event)]
+        kept = [life for life in lives if SPECS[life.queue.queue].log_ms is not None]
+        assert [one.life for one in ours] == kept
+        carried = [(one.life.message_id, one.payload, one.headers, one.idempotency_key) for one in ours]
+        theirs = [
+            (one.life.message_id, one.payload, one.headers, one.idempotency_key) for one in self.model.logged
+        ]
+        assert sorted(carried, key=itemgetter(0, 1)) == sorted(theirs, key=itemgetter(0, 1))
+        for name in SPECS:
+            numbers = [one.number for one in ours if one.life.queue == self.queue(name)]
+            assert numbers == list(range(1, len(numbers) + 1))
 
     def compare_life(self, redis: Life, model: Life) -> None:
         if redis.blocked_by_id != model.blocked_by_id:

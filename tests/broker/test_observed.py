@@ -11,12 +11,14 @@ from weir.broker.broker import Broker
 from weir.broker.observed import Observed, PrometheusObserver
 from weir.errors import NotFound
 from weir.model.lives import Life
+from weir.model.logged import LoggedMessage
 from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.spec.ir import QueueSpec
 from weir.testing.clocks import ManualClock
 from weir.testing.conformance import BrokerConformance
 from weir.testing.conformance.lives import ReadLives
+from weir.testing.conformance.log import ReadLog
 from weir.testing.memory import MemoryBroker
 
 
@@ -33,6 +35,13 @@ class TestObservedBroker(BrokerConformance):
     def read_lives(self, memory: MemoryBroker) -> ReadLives:
         async def read(queue: QueueRef) -> list[Life]:
             return [life for life in memory.lives if life.queue == queue]
+
+        return read
+
+    @pytest.fixture
+    def read_log(self, memory: MemoryBroker) -> ReadLog:
+        async def read(queue: QueueRef) -> list[LoggedMessage]:
+            return [one for one in memory.logged if one.life.queue == queue]
 
         return read
 

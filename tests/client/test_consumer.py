@@ -104,6 +104,41 @@ async def test_what_the_handler_does_decides() -> None:
     assert (hopeless["dead_letter"], hopeless["error"].partition(" (")[0]) == (True, "weir.Reject: never")
 
 
+async def test_the_server_is_told_how_long_handlers_ran() -> None:
+    async def handle(message: ReceivedMessage) -> None:
+        await asyncio.sleep(0.02)
+        if message.json == "bad":
+            raise ValueError("no")
+
+    server = Server("good", "bad")
+    async with consuming(server, handle):
+        await server.until_settled(2)
+    assert all(20 <= server.body(one)["handler_ms"] < 5_000 for one in ("good", "bad"))
+
+
+async def test_a_server_that_does_not_know_the_time_of_handlers_is_told_it_once() -> None:
+    async def handle(message: ReceivedMessage) -> None:
+        if message.json == "bad":
+            raise ValueError("no")
+
+    server, refused = Server("good", "bad", "good"), []
+
+    async def older(request: httpx2.Request) -> httpx2.Response:
+        if b"handler_ms" in request.content:
+            refused.append(request)
+            return problem(422, "invalid_input")
+        return await server(request)
+
+    async with client(older) as weir:
+        consumer = Consumer(weir, "q", handle, wait=0, concurrency=1)
+        running = asyncio.create_task(consumer.run())
+        await server.until_settled(3)
+        consumer.stop()
+        await running
+    assert [verb for verb, _ in server.settled] == ["ack", "nack", "ack"]
+    assert len(refused) == 1
+
+
 async def test_an_error_of_any_length_and_alphabet_is_told() -> None:
     async def handle(message: ReceivedMessage) -> None:
         raise ValueError("\udc80 " + "✓" * MAX_ERROR_BYTES)

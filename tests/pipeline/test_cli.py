@@ -177,7 +177,7 @@ def test_run_repair_and_rebuild_leave_the_same_totals_in_every_tier(
     now = datetime.now(UTC)
     span = ("--from", (now - timedelta(hours=2)).isoformat(), "--to", (now + timedelta(hours=1)).isoformat())
     done = json.loads(process("rebuild", *span, "--json"))
-    assert done["events"] == {"queue": 3_500, "worker": 0, "worker_lag": 0, "life": 0}
+    assert done["events"] == {"queue": 3_500, "worker": 0, "worker_lag": 0, "life": 0, "log": 0}
     check(warehouse, emission)
     assert json.loads(weir("audit", "--json", "--wait-s", "5"))["drift"] == 0
 

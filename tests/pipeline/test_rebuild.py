@@ -15,7 +15,7 @@ from weir.model.durations import DAY_MS, MINUTE_MS
 from weir.pipeline import rebuild_tasks
 from weir.pipeline.archive import Archive
 from weir.pipeline.compaction import MIN_FILES, SETTLED_MS, compact
-from weir.pipeline.definition import DEFINITIONS, LIFE_METRIC, QUEUE_METRIC
+from weir.pipeline.definition import DEFINITIONS, QUEUE_METRIC
 from weir.pipeline.job import PipelineOptions
 from weir.pipeline.rebuild import rebuild
 from weir.pipeline.rebuild_tasks import FILES_PER_TASK
@@ -55,8 +55,9 @@ class AllKinds:
             shard = self._chance.randrange(self._shards)
             self._append(shard, self._event(shard), "*")
             for definition in DEFINITIONS:
-                # Lives are packed by scripts alone; `test_lives` rebuilds them.
-                if definition not in (QUEUE_METRIC, LIFE_METRIC) and self._chance.random() < 0.2:
+                # Lives are packed by scripts alone; `test_lives` and `test_log` rebuild them.
+                packed = definition is QUEUE_METRIC or definition.holds_lives
+                if not packed and self._chance.random() < 0.2:
                     key = stream_key(definition.name, self._chance.randrange(self._shards))
                     self._redis.xadd(key, {STREAM_FIELD: self._other(definition.kind)})
         self._redis.xadd(stream_key("queue", 0), {STREAM_FIELD: b"junk"})
@@ -96,8 +97,8 @@ class AllKinds:
 def tier_rows(warehouse: ClickHouseConnection) -> dict[str, list[dict[str, Any]]]:
     """Every column of every row of every tier, merged."""
     found = {}
-    # Lives are packed by scripts alone; `test_lives` rebuilds them.
-    summed = [definition for definition in DEFINITIONS if definition is not LIFE_METRIC]
+    # Lives are packed by scripts alone; `test_lives` and `test_log` rebuild them.
+    summed = [definition for definition in DEFINITIONS if not definition.holds_lives]
     for table in (table for definition in summed for table in definition.tiers):
         warehouse.command(f"OPTIMIZE TABLE {table} FINAL")
         columns = warehouse.rows(

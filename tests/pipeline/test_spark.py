@@ -151,7 +151,7 @@ def test_a_rebuild_from_the_archive_puts_back_what_a_tier_lost(
     clear(warehouse, DEFINITIONS[0], from_ms=0, to_ms=4_000_000_000_000)
     assert warehouse.rows(waits)[0]["n"] == 0
     done = rebuild(spark, options, from_ms=0, to_ms=4_000_000_000_000)
-    assert done.events == {"queue": 1_000, "worker": 0, "worker_lag": 0, "life": 0}
+    assert done.events == {"queue": 1_000, "worker": 0, "worker_lag": 0, "life": 0, "log": 0}
     rebuild(spark, options, from_ms=0, to_ms=4_000_000_000_000)
     check(warehouse, emission)
     assert warehouse.rows(waits) == before

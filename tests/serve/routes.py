@@ -82,6 +82,8 @@ REQUESTS: tuple[Asked, ...] = (
     asked("GET /api/v1/queues/{queue}/messages", queue=QUEUE),
     asked("POST /api/v1/queues/{queue}/messages/cancel", {"ids": [str(uuid4())]}, queue=QUEUE),
     asked("POST /api/v1/queues/{queue}/messages/cancellations", {"filter": {"key": "k"}}, queue=QUEUE),
+    asked("GET /api/v1/queues/{queue}/log", queue=QUEUE),
+    asked("POST /api/v1/queues/{queue}/log/replays", {"into": QUEUE, "dry_run": True}, queue=QUEUE),
     asked("GET /api/v1/queues/{queue}/messages/find", queue=QUEUE, query="?idempotency_key=k"),
     asked("GET /api/v1/messages/{message_id}"),
     asked("GET /api/v1/messages/{message_id}/why"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import fields
 from uuid import UUID
@@ -10,27 +11,35 @@ from support.streams import event_bytes
 from weir.broker.redis import RedisBroker
 from weir.model.inspection import WaitParts
 from weir.model.lives import Life
+from weir.model.logged import LoggedMessage
 from weir.model.names import QueueRef
 from weir.model.shards import shard_of
 from weir.telemetry.codec import MetricEvent, unpack
-from weir.telemetry.events import LIFE
+from weir.telemetry.events import LIFE, LOG, EventKind
 from weir.telemetry.life_rows import lives_of
+from weir.telemetry.log_bodies import logged_of
 from weir.telemetry.streams import stream_key
 from weir.warehouse.connection import ClickHouseConnection
 from weir.warehouse.tables import LIVES
+from weir.warehouse.tables import LOG as LOG_TABLE
 
 
-async def life_events(broker: RedisBroker, queue: QueueRef) -> list[MetricEvent]:
-    """The events with the lives of a queue, in their order."""
-    key = stream_key(LIFE.name, shard_of(queue.scope, shards=broker.shards))
+async def life_events(broker: RedisBroker, queue: QueueRef, *, kind: EventKind = LIFE) -> list[MetricEvent]:
+    """The events with the lives of a queue, or with the messages of its log, in their order."""
+    key = stream_key(kind.name, shard_of(queue.scope, shards=broker.shards))
     entries = await broker._runner.client.execute_command("XRANGE", key, "-", "+")
-    events = (unpack(LIFE, event_bytes(fields)) for _, fields in entries)
+    events = (unpack(kind, event_bytes(fields)) for _, fields in entries)
     return [event for event in events if event.dimensions == queue.names]
 
 
 async def emitted_lives(broker: RedisBroker, queue: QueueRef) -> list[Life]:
     """The lives of a queue, in their order."""
     return [life for event in await life_events(broker, queue) for life in lives_of(event)]
+
+
+async def emitted_log(broker: RedisBroker, queue: QueueRef) -> list[LoggedMessage]:
+    """The messages in the log of a queue, in their order."""
+    return [one for event in await life_events(broker, queue, kind=LOG) for one in logged_of(event)]
 
 
 _COLUMNS = (
@@ -47,6 +56,28 @@ def land_lives(connection: ClickHouseConnection, lives: Iterable[Life]) -> None:
     columns = ", ".join([*_COLUMNS, *parts])
     rows = ", ".join(f"({', '.join(_literals(life, parts))})" for life in lives)
     connection.command(f"INSERT INTO {LIVES} ({columns}) VALUES {rows}")
+
+
+def land_log(connection: ClickHouseConnection, messages: Iterable[LoggedMessage]) -> None:
+    """Write messages into the log as the pipeline would have landed them."""
+    parts = [part.name for part in fields(WaitParts)]
+    columns = ", ".join([*_COLUMNS, *parts, *_LOG_COLUMNS])
+    rows = ", ".join(f"({', '.join((*_literals(one.life, parts), *_log_literals(one)))})" for one in messages)
+    connection.command(f"INSERT INTO {LOG_TABLE} ({columns}) VALUES {rows}")
+
+
+_LOG_COLUMNS = ("number", "kept_until", "left_out", "idempotency_key", "headers", "payload")
+
+
+def _log_literals(message: LoggedMessage) -> list[str]:
+    return [
+        str(message.number),
+        str((message.life.ended_at_ms + message.kept_ms) // 1_000),
+        str(int(message.left_out)),
+        _text(message.idempotency_key or ""),
+        _text(json.dumps(dict(message.headers)) if message.headers else ""),
+        _text(message.payload.decode()),
+    ]
 
 
 def _literals(life: Life, parts: list[str]) -> list[str]:

@@ -331,12 +331,17 @@ async def test_every_query_can_be_explained_on_a_migrated_warehouse(
         "to_s": 1,
         "before_ms": 1,
         "before_id": str(UUID(int=1)),
+        "after_ms": 0,
+        "after_number": 0,
+        "until_ms": 1,
+        "until_number": 1,
     }
     tables = {
         "fairness": "message_lives",
         "keys_": "message_lives",
         "life_": "message_lives",
         "lives_": "message_lives",
+        "log_": "message_log",
         "environment_": "environment_metrics_5s",
         "worker_lag": "worker_lag_metrics_5s",
         "worker_queue": "worker_lag_metrics_5s",

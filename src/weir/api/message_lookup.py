@@ -10,7 +10,7 @@ from weir.api.message_lives import STATES, timeline_of_life, with_lapses
 from weir.api.services import Services, present
 from weir.broker.broker import Broker
 from weir.deadletters.copies import copied_from
-from weir.deadletters.lineage import parent_of
+from weir.deadletters.lineage import parent_of, replayed_from
 from weir.errors import Conflict, NotFound, WarehouseUnavailable, WeirError
 from weir.lineage.children import Kinship, Lineage, Relative
 from weir.model.ids import MessageId, check_id
@@ -188,6 +188,7 @@ def _parent(message_id: MessageId, headers: Mapping[str, str]) -> Relative | Non
     named = {
         Kinship.REDRIVEN: parent_of(message_id, headers),
         Kinship.COPIED: copied_from(message_id, headers),
+        Kinship.REPLAYED: replayed_from(message_id, headers),
         Kinship.CHAINED: chained_from(headers),
     }
     found = ((kind, parent_id) for kind, parent_id in named.items() if parent_id is not None)

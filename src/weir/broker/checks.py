@@ -16,9 +16,11 @@ from weir.model.limits import (
     MAX_SPAN_MS,
     MAX_TIME_MS,
     MAX_WAIT_MS,
+    MIN_LOG_MS,
 )
 from weir.model.message import Failure, LeaseRef, check_batch, check_message_id, check_number
 from weir.model.names import check_name
+from weir.spec.history import log_needs_lives
 from weir.spec.ir import QueueSpec
 
 
@@ -115,5 +117,9 @@ def check_spec(spec: QueueSpec) -> None:
         check_number(spec.message_ttl_ms, what="message_ttl_ms", least=1, most=MAX_SPAN_MS)
     check_number(spec.idempotency_window_ms, what="idempotency_window_ms", least=0, most=MAX_SPAN_MS)
     check_number(spec.history, what="history", least=0, most=MAX_COUNT)
+    if spec.log_ms is not None:
+        check_number(spec.log_ms, what="log_ms", least=MIN_LOG_MS, most=MAX_SPAN_MS)
+        if spec.history != 1:
+            raise InvalidInput(log_needs_lives(spec.history))
     if not isinstance(delivery.jitter, int | float) or not 0 <= delivery.jitter <= 1:
         raise InvalidInput(f"jitter is {delivery.jitter!r:.40}; expected a number from 0 to 1")

@@ -9,6 +9,7 @@ from typing import TypeVar
 from weir.broker import layout
 from weir.broker.keys import queue_ident
 from weir.model.handling import error_text
+from weir.model.limits import MAX_HANDLER_MS
 from weir.model.message import Failure, LeaseRef
 from weir.model.names import QueueRef
 
@@ -93,7 +94,7 @@ def _named_leases(leases: Sequence[LeaseRef], places: list[int]) -> bytes:
 
 def _handler_time(lease: LeaseRef) -> int:
     """How long the handler ran plus 1; 0 if that is not told."""
-    return 0 if lease.handler_ms is None else min(lease.handler_ms, layout.MAX_HANDLER_MS) + 1
+    return 0 if lease.handler_ms is None else min(lease.handler_ms, MAX_HANDLER_MS) + 1
 
 
 def failure_arguments(

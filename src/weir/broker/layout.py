@@ -18,6 +18,7 @@ from struct import Struct
 import orjson
 
 from weir.broker.records import MARK, Record, lua_size, python_struct
+from weir.model.durations import SECOND_MS
 from weir.model.message import DEFAULT_PRIORITY, NO_HEADERS, DeathReason, Enqueue, NewMessage
 from weir.spec.ir import Ordering, QueueSpec
 from weir.telemetry import lives
@@ -68,10 +69,11 @@ PROMISES = Record(
         (),
         (("priority_plus_1", "I1"),),
         (("life_rule", "I4"),),
+        (("log_keep", "I4"),),
     ),
 )
 """What a queue was defined with. Version 1 only says its version. Version 3: which lives are kept: 0 all, 1
-none, else one in so many."""
+none, else one in so many. Version 4: for how many seconds the log keeps messages; 0: there is none."""
 
 # A counter that comes later belongs to a later version of the state.
 _FIRST_COUNTERS = QUEUE_COUNTERS[:8]
@@ -139,7 +141,6 @@ _LUA_FAILURE = ">c16c16I8I4I4"
 """The same as scripts read it."""
 HANDLER_TIME = Struct(">I")
 """The time of a handler plus one (0: not told), in an ack."""
-MAX_HANDLER_MS = (1 << 32) - 2
 UNCOUNTED = 1 << 52
 """Added to the delay of a failure that is not an attempt. No delay is so long."""
 _BODY = Struct("<BBI")
@@ -256,6 +257,7 @@ def pack_promises(spec: QueueSpec) -> bytes:
         window=spec.idempotency_window_ms,
         priority_plus_1=spec.priority + 1,
         life_rule=_LIFE_RULES.get(spec.history, spec.history),
+        log_keep=(spec.log_ms or 0) // SECOND_MS,
     )
 
 

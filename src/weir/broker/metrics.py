@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from weir.telemetry.events import LIFE, QUEUE, QUEUE_COUNTERS, QueueOperation
+from weir.telemetry.events import LIFE, LOG, LOG_ENTRY_BYTES, QUEUE, QUEUE_COUNTERS, QueueOperation
 from weir.telemetry.lives import LIFE_BYTES, LIFE_STREAM_BYTES
+from weir.telemetry.log_bodies import LOG_STREAM_BYTES
 from weir.telemetry.lua import emit_block
 from weir.telemetry.streams import metric_part
 
@@ -83,6 +84,7 @@ def lua_lives() -> str:
     return f"""
 --- include "call"
 --- include "emits"
+--- include "bound_stream"
 local LIFE_STREAM = PREFIX .. '{metric_part(LIFE.name)}'
 local function count_lives(q)
   local ended = q.ended
@@ -93,12 +95,6 @@ local function count_lives(q)
 end
 local function emit_entry(q, count, total, records)
 {block}
-end
-local function bound_lives()
-  local used = redis.call('MEMORY', 'USAGE', LIFE_STREAM, 'SAMPLES', '5')
-  if not used or used <= {LIFE_STREAM_BYTES} then return end
-  local kept = math.floor(redis.call('XLEN', LIFE_STREAM) * {LIFE_STREAM_BYTES} / used)
-  redis.call('XTRIM', LIFE_STREAM, 'MAXLEN', '~', string.format('%.0f', kept))
 end
 local function emit_lives(q, ended)
   local sizes, bytes, first, count = {{}}, 0, 1, #ended / 2
@@ -116,6 +112,58 @@ local function emit_lives(q, ended)
     bytes = bytes + size + 2
   end
   flush(count)
-  if q.lives % {_BOUND_EVERY} < count then pcall(bound_lives) end
+  if q.lives % {_BOUND_EVERY} < count then pcall(bound_stream, LIFE_STREAM, {LIFE_STREAM_BYTES}) end
+end
+"""
+
+
+_BOUND_BYTES = 1024 * 1024
+
+
+def lua_log() -> str:
+    """`emit_log(q, ended, logged)`: append messages that ended to the log, after their lives were emitted.
+
+    An entry holds the lives and the bodies of some messages, in their order. The stream is bounded in bytes
+    as that of the lives is, and looked at after a call that appended much.
+    """
+    block = emit_block(
+        LOG,
+        enabled="'1'",
+        stream="LOG_STREAM",
+        max_length="STREAM_LENGTH",
+        dimensions=LOG.dimensions,
+        values={"lives": "count", "lives_total": "total", "keep_s": "q.log_keep"},
+        texts={"records": "records", "bodies": "bodies"},
+        prepare=_NAMES,
+    )
+    return f"""
+--- include "call"
+--- include "bound_stream"
+local LOG_STREAM = PREFIX .. '{metric_part(LOG.name)}'
+local function log_entry(q, count, total, records, bodies)
+{block}
+end
+local function emit_log(q, ended, logged)
+  local count = #ended / 2
+  local sizes, bytes, held, first, written, total = {{}}, 0, 0, 1, 0, q.lives - count
+  local function flush(last)
+    total = total + #sizes
+    log_entry(q, #sizes, total,
+      struct.pack('>' .. string.rep('I2', #sizes), unpack(sizes))
+        .. table.concat(ended, '', 2 * first - 1, 2 * last),
+      table.concat(logged.heads, '', first, last) .. table.concat(logged.contents, '', first, last))
+    sizes, bytes, held, first = {{}}, 0, 0, last + 1
+  end
+  for i = 1, count do
+    local size, body = #ended[2 * i - 1] + #ended[2 * i], #logged.heads[i] + #logged.contents[i]
+    local full = bytes + size + 2 > {LIFE_BYTES} or held + body > {LOG_ENTRY_BYTES}
+    if #sizes > 0 and full then flush(i - 1) end
+    sizes[#sizes + 1] = size
+    bytes, held, written = bytes + size + 2, held + body, written + body
+  end
+  flush(count)
+  if q.lives % {_BOUND_EVERY} < count or written > {_BOUND_BYTES} then
+    pcall(bound_stream, LOG_STREAM, {LOG_STREAM_BYTES})
+  end
 end
 """

@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 
 from weir.broker import keys, layout, metrics
-from weir.telemetry import lives
+from weir.telemetry import lives, log_bodies
 
 _INCLUDE = re.compile(r'^--- include "([a-z_]+)"$', re.MULTILINE)
 _LUA = files("weir.broker") / "lua"
@@ -31,7 +31,9 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     **{f"{record.name.lower()}_record": record.lua_block for record in layout.RECORDS},
     "emit": metrics.lua_block,
     "emit_lives": metrics.lua_lives,
+    "emit_log": metrics.lua_log,
     "life_layout": lives.lua_block,
+    "log_layout": log_bodies.lua_block,
 }
 
 VERBS = (

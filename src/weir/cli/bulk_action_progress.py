@@ -15,7 +15,7 @@ from weir.cli.output import print_json
 from weir.deadletters.bulk_action_states import BulkActionState
 
 _LOOK_S = 0.2
-_DONE = {"redrive": "sent back", "purge": "deleted", "cancel": "cancelled"}
+_DONE = {"redrive": "sent back", "purge": "deleted", "cancel": "cancelled", "replay": "replayed"}
 BulkActionDocument = dict[str, Any]
 
 
@@ -47,6 +47,8 @@ def summary_of(action: BulkActionDocument) -> str:
         text += f", {action['done']:,} {_DONE[action['kind']]}"
     if action["skipped"]:
         text += f", {action['skipped']:,} skipped ({action['problem']})"
+    elif action["problem"]:
+        text += f"; {action['problem']}"
     if action["died_again"]:
         text += f", {action['died_again']:,} died again"
     return f"{text}; {action['note']}" if action["note"] else text

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from weir.cli import queue_log
 from weir.cli.api import ApiScope, ApiSession, RefusedByApi, about_environment, ask_api
 from weir.cli.options import JsonOption, given, with_options
 from weir.cli.output import Columns, print_fields, print_items, print_json, print_result
@@ -20,6 +21,7 @@ from weir.model.wording import duration
 from weir.spec.ir import Ordering, TraceMode
 
 app = typer.Typer(no_args_is_help=True, help="Queues: look at them, change them, move messages by hand.")
+app.add_typer(queue_log.app, name="log")
 
 QueueArgument = Annotated[str, typer.Argument(help="Name of the queue.")]
 MessageArgument = Annotated[str, typer.Argument(help="Id of the message, as `pop` printed it.")]
@@ -35,6 +37,12 @@ def _promises(
     max_attempts: Annotated[int | None, typer.Option(help="Attempts before a message dies.")] = None,
     lease: LeaseOption = None,
     priority: Annotated[int | None, typer.Option(help=f"Priority of the messages: {_PRIORITIES}.")] = None,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            help="How long messages that ended are kept with their payloads, such as `30d`; or `none`."
+        ),
+    ] = None,
     trace: Annotated[
         TraceMode | None, typer.Option(help="How handlers belong to the traces of their messages.")
     ] = None,
@@ -42,6 +50,7 @@ def _promises(
     """The promises that the options give, as the API takes them."""
     lease_ms = None if lease is None else duration_ms(lease)
     return {
+        **_log_ms(log),
         **given(
             ordering=ordering and ordering.value,
             concurrency=concurrency,
@@ -51,6 +60,12 @@ def _promises(
         "retention": given(max_depth=max_depth),
         "delivery": given(max_attempts=max_attempts, lease_ms=lease_ms),
     }
+
+
+def _log_ms(log: str | None) -> dict[str, int | None]:
+    if log is None:
+        return {}
+    return {"log_ms": None if log == "none" else duration_ms(log)}
 
 
 @app.command("list")

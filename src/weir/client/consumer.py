@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import get_args
 
 from weir.client.cancellations import CancelledMessages
@@ -35,6 +37,8 @@ class Handled:
     dead_letter: bool = False
     uncounted: bool = False
     result: Payload = None
+    took_s: float | None = None
+    """How long the handler ran; None if that is not known."""
 
 
 class Consumer:
@@ -93,6 +97,7 @@ class Consumer:
         self._running: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._cancelled = CancelledMessages(weir)
+        self._tells_time = True
 
     def stop(self) -> None:
         """Take no more messages. `run` returns when the running handlers have ended and are settled.
@@ -151,7 +156,7 @@ class Consumer:
             await cancel_and_wait([take, stop])
 
     async def _work(self, message: ReceivedMessage) -> None:
-        handling = asyncio.create_task(self.handle(message))
+        handling = asyncio.create_task(self._handle_timed(message))
         keeping = asyncio.create_task(self._keep_lease(message))
         self._cancelled.watch(message, stop=keeping.cancel)
         try:
@@ -166,6 +171,11 @@ class Consumer:
         finally:
             self._cancelled.forget(message)
             await cancel_and_wait([handling, keeping])
+
+    async def _handle_timed(self, message: ReceivedMessage) -> Handled:
+        began_s = time.perf_counter()
+        handled = await self.handle(message)
+        return replace(handled, took_s=time.perf_counter() - began_s)
 
     async def handle(self, message: ReceivedMessage) -> Handled:
         """Run the handler of one message.
@@ -204,13 +214,25 @@ class Consumer:
     async def _settle(self, message: ReceivedMessage, handled: Handled) -> None:
         """Ack or nack the message. If that fails its lease lapses, and the message is delivered again."""
         with suppress(ClientError):
-            if handled.error is None:
-                await self._weir.ack(message, result=handled.result)
-                return
-            await self._weir.nack(
-                message,
-                error=handled.error,
-                delay=None if handled.delay_ms is None else handled.delay_ms / 1_000,
-                dead_letter=handled.dead_letter,
-                uncounted=handled.uncounted,
-            )
+            took = handled.took_s if self._tells_time else None
+            try:
+                await self._settle_with(message, handled, took=took)
+            except ApiError as error:
+                # A server of an older version does not know the time of handlers. It is not told again.
+                if took is None or error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
+                    raise
+                await self._settle_with(message, handled, took=None)
+                self._tells_time = False
+
+    async def _settle_with(self, message: ReceivedMessage, handled: Handled, *, took: float | None) -> None:
+        if handled.error is None:
+            await self._weir.ack(message, result=handled.result, took=took)
+            return
+        await self._weir.nack(
+            message,
+            error=handled.error,
+            delay=None if handled.delay_ms is None else handled.delay_ms / 1_000,
+            dead_letter=handled.dead_letter,
+            uncounted=handled.uncounted,
+            took=took,
+        )

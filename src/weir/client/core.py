@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from weir.client.base_url import ClientUrls
 from weir.client.bulk import BulkPush, with_origin
-from weir.client.deliveries import Deliveries, HttpDeliveries
+from weir.client.deliveries import Deliveries, HttpDeliveries, SettleRequest
 from weir.client.encoding import encode
 from weir.client.errors import ApiError, OperationFailed, OperationTimeout
 from weir.client.http1 import Connections
@@ -29,6 +29,7 @@ from weir.client.values import (
     SettleStatus,
     after_operation,
     make_key,
+    raise_refused,
 )
 from weir.model.durations import Duration, to_ms, to_seconds
 from weir.model.ids import CallSlots
@@ -270,13 +271,15 @@ class AsyncWeir:
                 queue,
                 limit=limit,
                 wait_ms=to_ms(wait),
-                lease_ms=None if lease is None else to_ms(lease),
+                lease_ms=_optional_ms(lease),
                 consumer=consumer,
             )
             self.telemetry.note_consumed([message.headers for message in messages], queue=queue)
         return messages
 
-    async def ack(self, message: ReceivedMessage, *, result: Payload = None) -> SettleStatus:
+    async def ack(
+        self, message: ReceivedMessage, *, result: Payload = None, took: Duration | None = None
+    ) -> SettleStatus:
         """Mark the message as done. Returns `acked`, or `queued` while the broker is away.
 
         ```python
@@ -285,9 +288,11 @@ class AsyncWeir:
         ```
 
         - `result`: a value of JSON, at most 16 kB. `outcome` tells it for a day; None is not kept.
+        - `took`: how long the handler ran, which the life of the message tells. A `Consumer` measures it.
         """
+        request = SettleRequest(verb=Verb.ACK, result=result, handler_ms=_optional_ms(took))
         with self.telemetry.operation("ack", queue=message.queue, origin=message.headers):
-            return await self._deliveries.settle(Verb.ACK, message, result=result)
+            return await self._deliveries.settle(message, request)
 
     async def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
         """Mark messages as done. Returns a status each, in order: `acked`, `queued`, `lapsed` or `refused`.
@@ -310,6 +315,7 @@ class AsyncWeir:
         delay: Duration | None = None,
         dead_letter: bool = False,
         uncounted: bool = False,
+        took: Duration | None = None,
     ) -> SettleStatus:
         """Mark the message as failed: it is tried again after `delay`, or is dead with `dead_letter`.
 
@@ -319,16 +325,18 @@ class AsyncWeir:
         ```
 
         Without `delay` the back-off of its queue decides. Returns `nacked`, or `dead` after its last attempt.
-        With `uncounted` it was not tried at all, and does not die of this attempt.
+        With `uncounted` it was not tried at all, and does not die of this attempt. `took` is how long the
+        handler ran.
         """
+        request = SettleRequest(
+            verb=Verb.DEAD_LETTER if dead_letter else Verb.NACK,
+            error=error,
+            delay_ms=_optional_ms(delay),
+            uncounted=uncounted,
+            handler_ms=_optional_ms(took),
+        )
         with self.telemetry.operation("nack", queue=message.queue, origin=message.headers):
-            return await self._deliveries.settle(
-                Verb.DEAD_LETTER if dead_letter else Verb.NACK,
-                message,
-                error=error,
-                delay_ms=None if delay is None else to_ms(delay),
-                uncounted=uncounted,
-            )
+            return await self._deliveries.settle(message, request)
 
     async def extend(self, message: ReceivedMessage, *, lease: Duration) -> ReceivedMessage:
         """Keep the message for `lease` more, counted from now. Raises `ApiError` if the lease is lost.
@@ -478,11 +486,8 @@ class AsyncWeir:
         return await self._transport.send("GET", f"/api/v1/queues/{quote(name, safe='')}")
 
 
-def raise_refused(result: PushResult) -> PushResult:
-    """The result of a message that was not refused; raises ApiError for one that was."""
-    if result.problem is not None:
-        raise ApiError(int(result.problem.get("status", 0)), result.problem)
-    return result
+def _optional_ms(duration: Duration | None) -> int | None:
+    return None if duration is None else to_ms(duration)
 
 
 def _message_path(message_id: str) -> str:

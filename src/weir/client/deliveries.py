@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from weir.client.encoding import encode
@@ -19,6 +19,20 @@ MAX_MESSAGE_BYTES = 2 * (MAX_PAYLOAD_BYTES + MAX_HEADER_BYTES)
 """Of a message in an answer: its payload is in base64, and its headers may be escaped."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettleRequest:
+    """How a message is settled, and what its consumer tells about it."""
+
+    verb: Verb
+    error: str = ""
+    delay_ms: int | None = None
+    uncounted: bool = False
+    result: Payload = None
+    """Kept with an ack."""
+    handler_ms: int | None = None
+    """How long the handler ran."""
+
+
 class Deliveries(Protocol):
     """Takes messages and settles them."""
 
@@ -26,17 +40,8 @@ class Deliveries(Protocol):
         self, queue: str | None, *, limit: int, wait_ms: int, lease_ms: int | None, consumer: str | None
     ) -> list[ReceivedMessage]: ...
 
-    async def settle(
-        self,
-        verb: Verb,
-        message: ReceivedMessage,
-        *,
-        error: str = "",
-        delay_ms: int | None = None,
-        uncounted: bool = False,
-        result: Payload = None,
-    ) -> SettleStatus:
-        """Settle one message; ApiError if its lease is lost. A result is kept with an ack."""
+    async def settle(self, message: ReceivedMessage, request: SettleRequest) -> SettleStatus:
+        """Settle one message; ApiError if its lease is lost."""
 
     async def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
         """Ack messages, at most as many as one call may carry."""
@@ -69,28 +74,21 @@ class HttpDeliveries:
         )
         return [ReceivedMessage.of(message) for message in answer["messages"]]
 
-    async def settle(
-        self,
-        verb: Verb,
-        message: ReceivedMessage,
-        *,
-        error: str = "",
-        delay_ms: int | None = None,
-        uncounted: bool = False,
-        result: Payload = None,
-    ) -> SettleStatus:
+    async def settle(self, message: ReceivedMessage, request: SettleRequest) -> SettleStatus:
         item: dict[str, Any] = dict(message.reference())
-        if verb is Verb.ACK:
-            if result is not None:
-                item["result"] = result
+        if request.handler_ms is not None:
+            item["handler_ms"] = request.handler_ms
+        if request.verb is Verb.ACK:
+            if request.result is not None:
+                item["result"] = request.result
             return _status(await self._acks.ask(encode(item)))
-        item["dead_letter"] = verb is Verb.DEAD_LETTER
-        if uncounted:
+        item["dead_letter"] = request.verb is Verb.DEAD_LETTER
+        if request.uncounted:
             item["uncounted"] = True
-        if error:
-            item["error"] = error
-        if delay_ms is not None:
-            item["delay_ms"] = delay_ms
+        if request.error:
+            item["error"] = request.error
+        if request.delay_ms is not None:
+            item["delay_ms"] = request.delay_ms
         return _status(await self._transport.send("POST", "/api/v1/nack", body=item))
 
     async def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from weir.client.deliveries import Deliveries
+from weir.client.deliveries import Deliveries, SettleRequest
 from weir.client.direct_consume import DirectDeliveries
 from weir.client.direct_opening import DirectRedis, RedisAway
 from weir.client.direct_push import DirectPushes
 from weir.client.options import ClientOptions
 from weir.client.transport import Transport
-from weir.client.values import Payload, ReceivedMessage, SettleStatus
-from weir.model.message import Verb
+from weir.client.values import ReceivedMessage, SettleStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,23 +57,10 @@ class DirectFirst:
             queue, limit=limit, wait_ms=wait_ms, lease_ms=lease_ms, consumer=consumer
         )
 
-    async def settle(
-        self,
-        verb: Verb,
-        message: ReceivedMessage,
-        *,
-        error: str = "",
-        delay_ms: int | None = None,
-        uncounted: bool = False,
-        result: Payload = None,
-    ) -> SettleStatus:
+    async def settle(self, message: ReceivedMessage, request: SettleRequest) -> SettleStatus:
         with suppress(RedisAway):
-            return await self._direct.settle(
-                verb, message, error=error, delay_ms=delay_ms, uncounted=uncounted, result=result
-            )
-        return await self._behind.settle(
-            verb, message, error=error, delay_ms=delay_ms, uncounted=uncounted, result=result
-        )
+            return await self._direct.settle(message, request)
+        return await self._behind.settle(message, request)
 
     async def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
         with suppress(RedisAway):

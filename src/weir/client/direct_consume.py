@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from weir.client.deliveries import SettleRequest
 from weir.client.direct_opening import DirectRedis, OpenedRedis, RedisAway
 from weir.client.direct_values import is_passing, to_api_error, to_received
 from weir.client.encoding import encode
-from weir.client.values import Payload, ReceivedMessage, SettleStatus, time_of
+from weir.client.values import ReceivedMessage, SettleStatus, time_of
 from weir.errors import InvalidInput, LeaseLost, WeirError
 from weir.model.ids import MessageId
 from weir.model.limits import MAX_ERROR_BYTES, MIN_LEASE_MS
@@ -46,31 +47,28 @@ class DirectDeliveries:
             done = await opened.broker.ack([_lease(opened, message) for message in messages])
         return ["lapsed" if one is Settlement.LAPSED else "acked" for one in done]
 
-    async def settle(
-        self,
-        verb: Verb,
-        message: ReceivedMessage,
-        *,
-        error: str = "",
-        delay_ms: int | None = None,
-        uncounted: bool = False,
-        result: Payload = None,
-    ) -> SettleStatus:
+    async def settle(self, message: ReceivedMessage, request: SettleRequest) -> SettleStatus:
         opened = await self._redis.usable()
         with _translated(opened):
-            if len(error.encode(errors="replace")) > MAX_ERROR_BYTES:
+            if len(request.error.encode(errors="replace")) > MAX_ERROR_BYTES:
                 raise InvalidInput(f"the error has more than {MAX_ERROR_BYTES} bytes; shorten it")
-            lease = _lease(opened, message)
-            failure = Failure(lease=lease, error=error, delay_ms=delay_ms, uncounted=uncounted)
-            if verb is Verb.ACK:
-                (done,) = await opened.broker.ack([lease], results=[] if result is None else [encode(result)])
-            elif verb is Verb.NACK:
+            lease = _lease(opened, message, handler_ms=request.handler_ms)
+            failure = Failure(
+                lease=lease,
+                error=request.error,
+                delay_ms=request.delay_ms,
+                uncounted=request.uncounted,
+            )
+            if request.verb is Verb.ACK:
+                results = [] if request.result is None else [encode(request.result)]
+                (done,) = await opened.broker.ack([lease], results=results)
+            elif request.verb is Verb.NACK:
                 (done,) = await opened.broker.nack([failure])
             else:
                 (done,) = await opened.broker.dead_letter([failure])
             if done is Settlement.LAPSED:
                 raise _lost(lease)
-        return "dead" if done is Settlement.DEAD else _STATUSES[verb]
+        return "dead" if done is Settlement.DEAD else _STATUSES[request.verb]
 
     async def extend(self, message: ReceivedMessage, *, lease_ms: int) -> ReceivedMessage:
         opened = await self._redis.usable()
@@ -102,9 +100,13 @@ def _check_lease(lease_ms: int) -> None:
         raise InvalidInput(f"a lease of {lease_ms} ms is too short; take at least {MIN_LEASE_MS} ms")
 
 
-def _lease(opened: OpenedRedis, message: ReceivedMessage) -> LeaseRef:
-    queue = opened.queue(message.queue)
-    return LeaseRef(queue=queue, message_id=MessageId(message.id), token=message.lease)
+def _lease(opened: OpenedRedis, message: ReceivedMessage, *, handler_ms: int | None = None) -> LeaseRef:
+    return LeaseRef(
+        queue=opened.queue(message.queue),
+        message_id=MessageId(message.id),
+        token=message.lease,
+        handler_ms=handler_ms,
+    )
 
 
 def _lost(lease: LeaseRef) -> LeaseLost:

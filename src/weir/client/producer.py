@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Self
 
-from weir.client.core import AsyncWeir, raise_refused
+from weir.client.core import AsyncWeir
 from weir.client.errors import ApiError, ProducerFull
-from weir.client.values import OutgoingMessage, Payload, PushResult, make_key
+from weir.client.values import OutgoingMessage, Payload, PushResult, make_key, raise_refused
 from weir.model.durations import Duration, to_seconds
 from weir.model.limits import MAX_BATCH
 

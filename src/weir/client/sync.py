@@ -208,7 +208,9 @@ class Weir:
         """
         return self._run(self._client.pop(queue, limit=limit, wait=wait, lease=lease, consumer=consumer))
 
-    def ack(self, message: ReceivedMessage, *, result: Payload = None) -> SettleStatus:
+    def ack(
+        self, message: ReceivedMessage, *, result: Payload = None, took: Duration | None = None
+    ) -> SettleStatus:
         """Mark the message as done; see `AsyncWeir.ack`.
 
         ```python
@@ -216,7 +218,7 @@ class Weir:
         weir.ack(message, result={"shipped": True})
         ```
         """
-        return self._run(self._client.ack(message, result=result))
+        return self._run(self._client.ack(message, result=result, took=took))
 
     def ack_many(self, messages: Sequence[ReceivedMessage]) -> list[SettleStatus]:
         """Mark messages as done; see `AsyncWeir.ack_many`.
@@ -235,6 +237,7 @@ class Weir:
         delay: Duration | None = None,
         dead_letter: bool = False,
         uncounted: bool = False,
+        took: Duration | None = None,
     ) -> SettleStatus:
         """Mark the message as failed; see `AsyncWeir.nack`.
 
@@ -244,7 +247,14 @@ class Weir:
         ```
         """
         return self._run(
-            self._client.nack(message, error=error, delay=delay, dead_letter=dead_letter, uncounted=uncounted)
+            self._client.nack(
+                message,
+                error=error,
+                delay=delay,
+                dead_letter=dead_letter,
+                uncounted=uncounted,
+                took=took,
+            )
         )
 
     def extend(self, message: ReceivedMessage, *, lease: Duration) -> ReceivedMessage:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
+from weir.client.errors import ApiError
 from weir.client.options import DEFAULTS
 from weir.errors import KeyReused
 from weir.model.durations import Duration, to_ms
@@ -248,6 +249,13 @@ def unix_ms(moment: datetime) -> int:
     if moment.tzinfo is None:
         raise ValueError(f"`deliver_at` is {moment!r}, a time without a zone; give it one, such as UTC")
     return round(moment.timestamp() * 1_000)
+
+
+def raise_refused(result: PushResult) -> PushResult:
+    """The result of a message that was not refused; raises ApiError for one that was."""
+    if result.problem is not None:
+        raise ApiError(int(result.problem.get("status", 0)), result.problem)
+    return result
 
 
 def after_operation(result: PushResult, operation: Operation, *, key: str) -> PushResult:

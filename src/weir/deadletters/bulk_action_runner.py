@@ -19,9 +19,11 @@ from weir.deadletters.bulk_action_states import BulkActionState
 from weir.deadletters.bulk_actions import MAX_SAMPLES, BulkAction, CanaryState, action_of
 from weir.deadletters.canary import fates_of, judge, too_deadly
 from weir.deadletters.cancel_batch import cancel_batch
+from weir.deadletters.log_replay_batch import replay_batch
+from weir.deadletters.log_selection import LogSource
 from weir.deadletters.loops import repeat
 from weir.deadletters.queries import BULK_ACTIONS
-from weir.errors import ControlUnavailable, Unavailable, WeirError
+from weir.errors import ControlUnavailable, Unavailable, WarehouseUnavailable, WeirError
 from weir.model.clock import Clock, SystemClock
 
 log = structlog.get_logger(__name__)
@@ -36,8 +38,16 @@ RETRY_MS = 1_000
 class BulkActionRunner:
     """Run one in every process."""
 
-    def __init__(self, broker: Broker, database: Database, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        database: Database,
+        *,
+        log: LogSource | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self._broker = broker
+        self._log = log
         self._database = database
         self._definitions = QueueDefinitions(database)
         self._clock = clock or SystemClock()
@@ -81,11 +91,19 @@ class BulkActionRunner:
         if action.walked >= len(action.walk_keys):
             return _after_walk(action, now_ms=now_ms)
         work = Work(connection=connection, broker=self._broker, definitions=self._definitions, now_ms=now_ms)
-        if action.selection is None:
-            batch = await do_batch(work, action)
-        else:
-            batch = await cancel_batch(work, action, action.selection)
+        batch = await self._do_batch(work, action)
         return _after_batch(action, batch, now_ms=now_ms)
+
+    async def _do_batch(self, work: Work, action: BulkAction) -> Batch:
+        if action.log_selection is not None:
+            if self._log is None:
+                raise WarehouseUnavailable(
+                    "the log is in ClickHouse, and this process has none", retry_after_s=5
+                )
+            return await replay_batch(work, action, action.log_selection, self._log)
+        if action.selection is not None:
+            return await cancel_batch(work, action, action.selection)
+        return await do_batch(work, action)
 
     async def _watch(self, connection: Connection, action: BulkAction, *, now_ms: int) -> BulkAction:
         verdict = judge(action, await fates_of(connection, self._broker, action), now_ms=now_ms)

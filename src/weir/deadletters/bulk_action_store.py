@@ -16,6 +16,7 @@ from weir.control.scopes import scope_names
 from weir.deadletters.bulk_action_states import BulkActionState
 from weir.deadletters.bulk_actions import BulkAction, CanaryState, NewBulkAction, action_of
 from weir.deadletters.groups import group_keys
+from weir.deadletters.log_selection import NewLogReplay
 from weir.deadletters.message_selection import NewCancellation
 from weir.deadletters.queries import BULK_ACTIONS
 from weir.errors import Conflict, NotFound
@@ -77,6 +78,35 @@ class BulkActionStore:
                 now_ms=self._clock.now_ms(),
             )
             await self._record(connection, environment, by, "message.cancel", action_id, **new.described())
+        return await self.find(environment, action_id)
+
+    async def create_log_replay(
+        self, environment: EnvironmentRef, new: NewLogReplay, *, expected: int, by: str
+    ) -> BulkAction:
+        """Fix which messages are meant (what ends later is not) and leave it to a runner."""
+        await self._broker.state(environment.queue(new.into))
+        now_ms = self._clock.now_ms()
+        selection = replace(new.selection, to_ms=min(new.selection.to_ms, now_ms))
+        canary = CanaryState.SENDING if new.canary and not new.dry_run else CanaryState.OFF
+        action_id = new_id()
+        async with self._database.transaction() as connection:
+            await execute(
+                connection,
+                BULK_ACTIONS["create_log_replay"],
+                **scope_names(environment),
+                id=action_id,
+                dry_run=new.dry_run,
+                selection=Jsonb({"log": asdict(selection), "into": new.into}),
+                rate_per_s=new.rate_per_s,
+                canary=new.canary,
+                canary_tolerance=new.canary_tolerance,
+                canary_patience_ms=new.canary_patience_ms,
+                canary_state=canary,
+                expected=expected,
+                created_by=by,
+                now_ms=now_ms,
+            )
+            await self._record(connection, environment, by, "log.replay", action_id, **new.described())
         return await self.find(environment, action_id)
 
     async def find(self, environment: EnvironmentRef, action_id: str) -> BulkAction:

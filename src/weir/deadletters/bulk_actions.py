@@ -10,11 +10,11 @@ from weir.control.database import Row
 from weir.control.scopes import scope_of
 from weir.deadletters.bulk_action_states import BulkActionState
 from weir.deadletters.filters import Filter, check_boolean
+from weir.deadletters.log_selection import LogSelection
 from weir.deadletters.message_selection import MessageSelection, selection_of
 from weir.deadletters.patch import compile_patch
-from weir.deadletters.rates import check_rate
+from weir.deadletters.rates import check_canary, check_rate
 from weir.errors import InvalidInput
-from weir.model.limits import MAX_BATCH
 from weir.model.names import EnvironmentRef
 
 DEFAULT_PATIENCE_MS = 300_000
@@ -29,11 +29,13 @@ class BulkActionKind(StrEnum):
     PURGE = "purge"
     CANCEL = "cancel"
     """Of messages that wait or are leased."""
+    REPLAY = "replay"
+    """Of messages in a log."""
 
     @property
     def subject(self) -> str:
         """What it is about, as actions in the audit log begin."""
-        return "message" if self is BulkActionKind.CANCEL else "dlq"
+        return {BulkActionKind.CANCEL: "message", BulkActionKind.REPLAY: "log"}.get(self, "dlq")
 
 
 class CanaryState(StrEnum):
@@ -61,19 +63,14 @@ class NewBulkAction:
 
     def __post_init__(self) -> None:
         self._check_extent()
-        if self.kind is BulkActionKind.CANCEL:
-            raise InvalidInput("messages are cancelled by a `NewCancellation`")
+        if self.kind in (BulkActionKind.CANCEL, BulkActionKind.REPLAY):
+            raise InvalidInput("messages are cancelled by a `NewCancellation`, replayed by a `NewLogReplay`")
         if self.kind is BulkActionKind.PURGE and (self.patch is not None or self.canary):
             raise InvalidInput("a purge replays nothing, so it takes neither a patch nor a canary")
         if self.filter.expression is not None:
             check_boolean(self.filter.expression)
         check_rate(self.rate_per_s)
-        if not 0 <= self.canary <= MAX_BATCH:
-            raise InvalidInput(f"`canary` must be between 0 and {MAX_BATCH}")
-        if not 0 <= self.canary_tolerance < 1:
-            raise InvalidInput("`canary_tolerance` is a share from 0 to below 1")
-        if self.canary_patience_ms <= 0:
-            raise InvalidInput("`canary_patience_ms` must be positive")
+        check_canary(self.canary, self.canary_tolerance, self.canary_patience_ms)
         if self.patch is not None:
             compile_patch(self.patch)
 
@@ -112,7 +109,11 @@ class BulkAction:
     dry_run: bool
     filter: Filter
     selection: MessageSelection | None
-    """Which messages a cancellation is about; None for redrives and purges."""
+    """Which messages a cancellation is about; None for other kinds."""
+    log_selection: LogSelection | None
+    """Which messages of a log a replay is about; None for other kinds."""
+    into: str | None
+    """The queue that a replay sends into."""
     rate_per_s: float | None
     canary: int
     canary_tolerance: float
@@ -156,6 +157,8 @@ class BulkAction:
 
     def described_filter(self) -> dict[str, Any]:
         """What was asked for."""
+        if self.log_selection is not None:
+            return {**self.log_selection.described(), "into": self.into}
         return self.filter.described() if self.selection is None else self.selection.described()
 
 
@@ -169,7 +172,7 @@ def action_of(row: Row) -> BulkAction:
         "kind": BulkActionKind(row["kind"]),
         "state": BulkActionState(row["state"]),
         "filter": Filter(**row["filter"]),
-        "selection": None if row["selection"] is None else selection_of(row["selection"]),
+        **_selections(row),
         "canary_state": CanaryState(row["canary_state"]),
         "canary_ids": tuple(str(id_) for id_ in row["canary_ids"]),
         "walk_keys": tuple(row["lanes"]),
@@ -178,3 +181,12 @@ def action_of(row: Row) -> BulkAction:
         "samples": tuple(str(id_) for id_ in row["samples"]),
     }
     return BulkAction(**values)
+
+
+def _selections(row: Row) -> dict[str, Any]:
+    """What a cancellation or a replay is about, of which both are in one column."""
+    stored = row["selection"]
+    found: dict[str, Any] = {"selection": None, "log_selection": None, "into": None}
+    if row["kind"] == BulkActionKind.REPLAY:
+        return found | {"log_selection": LogSelection(**stored["log"]), "into": stored["into"]}
+    return found if stored is None else found | {"selection": selection_of(stored)}

@@ -36,6 +36,19 @@ VALUES (
     %(rate_per_s)s, false, %(walk_keys)s::bigint[], 0, %(expected)s, %(created_by)s, %(now_ms)s, %(now_ms)s
 );
 
+-- name: create_log_replay
+-- Write down a new replay from a log, with what it is about and how many messages its span holds.
+INSERT INTO weir.dead_letter_tasks (
+    id, organization, project, environment, kind, state, dry_run, filter, selection, rate_per_s,
+    canary, canary_tolerance, canary_patience_ms, canary_state,
+    by_group, lanes, high_water, expected, created_by, created_at_ms, next_at_ms
+)
+VALUES (
+    %(id)s, %(organization)s, %(project)s, %(environment)s, 'replay', 'pending', %(dry_run)s, '{}', %(selection)s,
+    %(rate_per_s)s, %(canary)s, %(canary_tolerance)s, %(canary_patience_ms)s, %(canary_state)s,
+    false, '{0}', 0, %(expected)s, %(created_by)s, %(now_ms)s, %(now_ms)s
+);
+
 -- name: find_action
 -- One action of an environment, with the deaths that followed it.
 $ACTIONS WHERE $ENVIRONMENT AND id = %(id)s::uuid;

@@ -12,6 +12,7 @@ from weir.deadletters.bulk_actions import BulkAction
 from weir.deadletters.dead_letter import DeadLetter, letter_of
 from weir.deadletters.queries import DEAD_LETTERS
 from weir.model.ids import MessageId
+from weir.model.names import QueueRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +61,13 @@ def too_deadly(action: BulkAction) -> str | None:
 
 
 async def fates_of(connection: Connection, broker: Broker, action: BulkAction) -> Fates:
-    """Find out what became of the canaries, and write down those that were acknowledged.
+    """Find out what became of the canaries, and write down those dead letters that were acknowledged.
 
     The broker is asked before the table. A replay that the broker does not hold any more has ended, and if it
     died, the mover stored it before the broker dropped it.
     """
+    if action.into is not None:
+        return await _fates_in(action.environment.queue(action.into), connection, broker, action)
     rows = await fetch(connection, DEAD_LETTERS["select_letters"], ids=list(action.canary_ids))
     letters = [letter_of(row) for row in rows]
     held = await _find_held(broker, letters)
@@ -74,6 +77,17 @@ async def fates_of(connection: Connection, broker: Broker, action: BulkAction) -
     undecided = held - died
     acked = {letter.id for letter in letters} - died - undecided
     await execute(connection, DEAD_LETTERS["mark_results"], ids=sorted(acked))
+    return Fates(died=frozenset(died), acked=frozenset(acked), undecided=frozenset(undecided))
+
+
+async def _fates_in(queue: QueueRef, connection: Connection, broker: Broker, action: BulkAction) -> Fates:
+    """The same of a replay from a log, whose canaries are the messages that it sent into a queue."""
+    flags = await broker.holds(queue, [MessageId(one) for one in action.canary_ids])
+    held = {one for one, flag in zip(action.canary_ids, flags, strict=True) if flag}
+    rows = await fetch(connection, DEAD_LETTERS["which_died"], ids=list(action.canary_ids))
+    died = {str(row["id"]) for row in rows}
+    undecided = held - died
+    acked = {*action.canary_ids} - died - undecided
     return Fates(died=frozenset(died), acked=frozenset(acked), undecided=frozenset(undecided))
 
 

@@ -63,22 +63,24 @@ class Filter:
         }
 
 
-def compile_known(text: str) -> Expression:
-    """Compile an expression over a dead letter; unknown names are refused before anything is touched."""
+def compile_known(
+    text: str, variables: Mapping[str, Type] = VARIABLES, *, what: str = "a dead letter"
+) -> Expression:
+    """Compile an expression over `variables`; unknown names are refused before anything is touched."""
     expression = compile_expression(text)
-    if (unknown := _unknown_name(expression)) is not None:
-        known = ", ".join(sorted(VARIABLES))
-        raise InvalidInput(f"`{text:.80}`: a dead letter has no `{unknown}`; it has {known}")
+    if (unknown := _unknown_name(expression, variables)) is not None:
+        known = ", ".join(sorted(variables))
+        raise InvalidInput(f"`{text:.80}`: {what} has no `{unknown}`; it has {known}")
     return expression
 
 
-def _unknown_name(expression: Expression) -> str | None:
+def _unknown_name(expression: Expression, variables: Mapping[str, Type]) -> str | None:
     """A name without a meaning; the name of a comprehension is known only within it."""
-    names = expression.variables - VARIABLES.keys()
+    names = expression.variables - variables.keys()
     if nowhere := names - set(expression.comprehensions):
         return min(nowhere)
     try:
-        infer(expression.text, VARIABLES)
+        infer(expression.text, variables)
     except UnknownName as mistake:
         return mistake.name
     except TypeMistake:
@@ -87,10 +89,10 @@ def _unknown_name(expression: Expression) -> str | None:
     return None
 
 
-def check_boolean(text: str) -> None:
-    """Refuse an expression that is neither true nor false for any letter."""
+def check_boolean(text: str, variables: Mapping[str, Type] = VARIABLES) -> None:
+    """Refuse an expression that is neither true nor false, whatever its variables are."""
     try:
-        kind = infer(text, VARIABLES)
+        kind = infer(text, variables)
     except TypeMistake:
         # The engine may still have an answer: `false && 1` is false.
         return

@@ -7,13 +7,16 @@ from uuid import UUID
 
 from weir.deadletters.dead_letter import DeadLetter, Position
 from weir.model.ids import derived_id
+from weir.model.message_headers import CHAINED_FROM
 
 REPLAY_OF = "weir-replay-of"
 REPLAY_ORIGIN = "weir-replay-origin"
 REPLAY_ACTION = "weir-replay-task"
+REPLAYED_FROM = "weir-replayed-from"
+"""The message in a log that a message was replayed from."""
 MAX_TIME_DIGITS = 13
 """Milliseconds since the epoch have 13 digits until the year 2286; a longer number is not a time."""
-LINEAGE = frozenset((REPLAY_OF, REPLAY_ORIGIN, REPLAY_ACTION))
+LINEAGE = frozenset((REPLAY_OF, REPLAY_ORIGIN, REPLAY_ACTION, REPLAYED_FROM))
 
 
 def replay_id_of(letter_id: str, *, died_at_ms: int) -> str:
@@ -47,6 +50,32 @@ def parent_of(message_id: str, headers: Mapping[str, str]) -> str | None:
         return None
     died_at_ms = UUID(message_id).int >> 80
     return claimed if replay_id_of(claimed, died_at_ms=died_at_ms) == message_id else None
+
+
+def log_replay_id_of(message_id: str, action_id: str, *, ended_at_ms: int) -> str:
+    """The one id that a bulk action gives to the replay of a message in a log, however often it is tried."""
+    both = UUID(int=UUID(message_id).int ^ UUID(action_id).int)
+    return derived_id(str(both), time_ms=ended_at_ms, purpose=b"weir.log-replay")
+
+
+def log_replay_key_of(message_id: str, action_id: str) -> str:
+    """The idempotency key of that replay."""
+    return f"weir-log-replay/{action_id}/{message_id}"
+
+
+def log_replay_headers(headers: Mapping[str, str], message_id: str, action_id: str) -> dict[str, str]:
+    """The headers of such a replay: those of the message, with the message as its only parent."""
+    own = {name: value for name, value in headers.items() if name not in {*LINEAGE, CHAINED_FROM}}
+    return {**own, REPLAYED_FROM: message_id, REPLAY_ACTION: action_id}
+
+
+def replayed_from(message_id: str, headers: Mapping[str, str]) -> str | None:
+    """The message in a log that a message was replayed from. Its id must agree, as for `parent_of`."""
+    claimed, action_id = _uuid(headers.get(REPLAYED_FROM, "")), redrive_of(headers)
+    if claimed is None or action_id is None:
+        return None
+    ended_at_ms = UUID(message_id).int >> 80
+    return claimed if log_replay_id_of(claimed, action_id, ended_at_ms=ended_at_ms) == message_id else None
 
 
 def origin_of(headers: Mapping[str, str]) -> Position | None:

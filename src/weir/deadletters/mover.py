@@ -20,7 +20,7 @@ from weir.deadletters.dead_letter import Position, envelope_of, storable
 from weir.deadletters.failed_groups import tell_groups
 from weir.deadletters.fingerprint import fingerprint
 from weir.deadletters.groups import Death, GroupKeys, ensure_groups, grow_groups
-from weir.deadletters.lineage import origin_of, parent_of, redrive_of
+from weir.deadletters.lineage import origin_of, parent_of, redrive_of, replayed_from
 from weir.deadletters.locks import DeadLetterLock, try_lock
 from weir.deadletters.loops import repeat
 from weir.deadletters.queries import DEAD_LETTERS
@@ -239,7 +239,10 @@ async def _mark_parents(connection: Connection, messages: Sequence[DeadMessage])
 
 async def _count_redeaths(connection: Connection, messages: Sequence[DeadMessage]) -> None:
     redrives = [
-        redrive_of(message.headers) for message in messages if parent_of(message.message_id, message.headers)
+        redrive_of(message.headers)
+        for message in messages
+        if parent_of(message.message_id, message.headers)
+        or replayed_from(message.message_id, message.headers)
     ]
     deaths = Counter(one for one in redrives if one is not None)
     if deaths:

@@ -42,6 +42,8 @@ class Kinship(StrEnum):
     REDRIVEN = "redriven"
     COPIED = "copied"
     """It tells a dead letter queue of the parent's death."""
+    REPLAYED = "replayed"
+    """It was sent again from the log of the parent's queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,11 +23,15 @@ MAX_TIME_MS = 4_102_444_800_000
 MAX_LEASE_MS = 7 * DAY_MS
 MIN_LEASE_MS = 100
 """The shortest lease that a consumer may ask for."""
+MAX_HANDLER_MS = (1 << 32) - 2
+"""The longest time of a handler that a life tells, about 50 days; records hold it plus one in four bytes."""
 MAX_WAIT_MS = 10 * MINUTE_MS
 """How long one dequeue may wait for a message."""
 MAX_DELAY_MS = 365 * DAY_MS
 """How long a message may be delayed, when it is pushed or before its next attempt."""
 MAX_SPAN_MS = 10 * 365 * DAY_MS
 """The limit of every other length of time: retention, time to live, windows, back-off."""
+MIN_LOG_MS = MINUTE_MS
+"""The shortest time for which a queue's log may keep a message."""
 MAX_COUNT = 1_000_000_000
 """The limit of every number of messages or attempts in a queue's promises."""

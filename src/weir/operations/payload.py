@@ -90,13 +90,19 @@ def encode_settle(settle: Settle) -> bytes:
         for failure in settle.failures
         for lease in (failure.lease,)
     ]
-    return _frame({"verb": settle.verb.value, "leases": rows}, [])
+    # Beside the rows, where programs of before do not look.
+    handlers = [failure.lease.handler_ms for failure in settle.failures]
+    told = {} if set(handlers) == {None} else {"handlers_ms": handlers}
+    return _frame({"verb": settle.verb.value, "leases": rows, **told}, [])
 
 
 def decode_settle(data: bytes) -> Settle:
     head, _ = _unframe(data)
     try:
-        return Settle(verb=Verb(head["verb"]), failures=tuple(_failure(row) for row in head["leases"]))
+        rows = head["leases"]
+        handlers = head.get("handlers_ms", [None] * len(rows))
+        failures = tuple(_failure(row, handler) for row, handler in zip(rows, handlers, strict=True))
+        return Settle(verb=Verb(head["verb"]), failures=failures)
     except (KeyError, TypeError, ValueError) as error:
         raise _unreadable(error) from None
 
@@ -128,10 +134,10 @@ def _message(head: dict[str, Any], payload: bytes) -> NewMessage:
     )
 
 
-def _failure(row: Sequence[Any]) -> Failure:
+def _failure(row: Sequence[Any], handler_ms: int | None) -> Failure:
     organization, project, environment, queue, message_id, token, error, delay_ms, *rest = row
     ref = QueueRef(organization=organization, project=project, environment=environment, queue=queue)
-    lease = LeaseRef(queue=ref, message_id=MessageId(message_id), token=token)
+    lease = LeaseRef(queue=ref, message_id=MessageId(message_id), token=token, handler_ms=handler_ms)
     result, uncounted = rest or (None, False)
     kept = None if result is None else result.encode()
     return Failure(lease=lease, error=error, delay_ms=delay_ms, uncounted=uncounted, result=kept)

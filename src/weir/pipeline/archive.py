@@ -1,9 +1,13 @@
 """The archive: every landed event, in Parquet files by metric and hour.
 
     <root>/metric=queue/hour=2026-11-16T00/<token>.parquet
+    <root>/metric=log/hour=2026-11-16T00/keep=2592000/<token>.parquet
 
 The name of a file is the token of its read task, which follows from the ids in it. A replayed batch writes
 the same file again, and a rename makes it appear whole or not at all, so each event is stored once.
+
+Messages in the log of a queue are kept for as many seconds as the queue promised when they ended. So each
+file of the log holds messages with the same promise, and is removed as a whole.
 
 A file states the layout version of its events; the first files do not, and are of version 1. Files of every
 version are read into the columns that the metric has now.
@@ -12,6 +16,7 @@ version are read into the columns that the metric has now.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +36,8 @@ from weir.telemetry.stream_ids import StreamId, format_id, parse_id
 
 _RANGES = b"weir.ranges"
 _VERSION = b"weir.version"
+_HOUR = re.compile(r"/hour=([^/]+)/")
+_KEEP = re.compile(r"/keep=(\d+)/")
 ShardRange = tuple[int, str, str]
 """A shard, and the range of ids that a file covers: after the first, up to the second."""
 
@@ -39,6 +46,19 @@ ShardRange = tuple[int, str, str]
 class ArchiveFile:
     path: str
     hour_ms: int
+    size: int = 0
+    """Its bytes."""
+
+    @property
+    def keep_s(self) -> int | None:
+        """For how many seconds its events are kept; None if their metric says it."""
+        found = _KEEP.search(self.path)
+        return None if found is None else int(found[1])
+
+    @property
+    def folder(self) -> str:
+        """Files in one folder may be joined, and each of their events counts once among them."""
+        return self.path.rpartition("/")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +67,7 @@ class EncodedFile:
 
     hour_ms: int
     name: str
+    """Below the folder of its hour."""
     content: bytes
 
 
@@ -71,7 +92,7 @@ class Archive:
         """The files that may hold events from `from_ms` until before `to_ms`, in order of time."""
         selector = fs.FileSelector(f"{self._root}/metric={metric}", recursive=True, allow_not_found=True)
         found = [
-            ArchiveFile(path=info.path, hour_ms=_hour_of(info.path))
+            ArchiveFile(path=info.path, hour_ms=_hour_of(info.path), size=info.size)
             for info in self._files.get_file_info(selector)
             if info.type is fs.FileType.File and info.path.endswith(".parquet")
         ]
@@ -119,7 +140,7 @@ class Archive:
         return f"{self._root}/metric={metric}/hour={hour}"
 
     def _put(self, folder: str, name: str, content: bytes) -> None:
-        self._files.create_dir(folder, recursive=True)
+        self._files.create_dir(f"{folder}/{name}".rpartition("/")[0], recursive=True)
         # Write a draft and rename it: readers never see half a file, and a killed writer leaves none.
         draft = f"{folder}/.{uuid4().hex}.draft"
         try:
@@ -135,15 +156,32 @@ class Archive:
 def encoded_files(
     definition: MetricDefinition, events: pa.Table, *, token: str, ranges: Sequence[ShardRange]
 ) -> list[EncodedFile]:
-    """The events as files of the archive, one per hour. Pure."""
+    """The events as files of the archive: one per hour, of the log one per hour and promise. Pure."""
     hours = np.asarray(events["at_ms"].to_numpy(), np.uint64) // HOUR_MS
     found = []
     for hour in np.unique(hours):
         # Nearly every batch lies in one hour, and filtering would copy it.
         mine = events if hours.min() == hours.max() else events.filter(pa.array(hours == hour))
-        content = encoded(definition, mine, ranges=ranges)
-        found.append(EncodedFile(hour_ms=int(hour) * HOUR_MS, name=f"{token}.parquet", content=content))
+        for folder, part in _by_promise(definition, mine):
+            content = encoded(definition, part, ranges=ranges)
+            name = f"{folder}{token}.parquet"
+            found.append(EncodedFile(hour_ms=int(hour) * HOUR_MS, name=name, content=content))
     return found
+
+
+def _by_promise(definition: MetricDefinition, events: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """The events by how long they are kept, each with the folder below their hour."""
+    if not definition.holds_bodies:
+        yield "", events
+        return
+    promised = np.asarray(events["keep_s"].to_numpy())
+    for keep_s in np.unique(promised):
+        yield keep_folder(int(keep_s)), events.filter(pa.array(promised == keep_s))
+
+
+def keep_folder(keep_s: int | None) -> str:
+    """The folder, below that of the hour, of files that are kept for so many seconds."""
+    return "" if keep_s is None else f"keep={keep_s}/"
 
 
 def encoded(definition: MetricDefinition, events: pa.Table, *, ranges: Sequence[ShardRange]) -> bytes:
@@ -237,5 +275,6 @@ def _as_now(kind: EventKind, events: pa.Table) -> pa.Table:
 
 
 def _hour_of(path: str) -> int:
-    hour = path.rsplit("/", 2)[1].removeprefix("hour=")
-    return int(datetime.strptime(hour, "%Y-%m-%dT%H").replace(tzinfo=UTC).timestamp()) * 1_000
+    found = _HOUR.search(path)
+    assert found is not None, path
+    return int(datetime.strptime(found[1], "%Y-%m-%dT%H").replace(tzinfo=UTC).timestamp()) * 1_000

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from weir.model.durations import DAY_MS, MINUTE_MS
 from weir.pipeline.definition import MetricDefinition
-from weir.pipeline.life_rows import packed_lives
+from weir.pipeline.life_rows import broken_bodies, packed_lives
 from weir.telemetry.entries import Entries
 from weir.telemetry.event_columns import REASONS, decode
 from weir.warehouse.ingest import RejectRow
@@ -61,7 +61,10 @@ def events_of(
     """The events of a run of entries; `at_ms` is the time when their batch was planned."""
     decoded = decode(definition.kind, entries)
     if definition.holds_lives:
-        decoded = decoded.without_lives(packed_lives(decoded.events).broken)
+        broken = packed_lives(decoded.events).broken
+        if definition.holds_bodies:
+            broken |= broken_bodies(decoded.events)
+        decoded = decoded.without_lives(broken)
     good = decoded.codes == 0
     notes = _Notes(definition.name, shard, entries)
     for code in np.unique(decoded.codes[~good]):

@@ -14,7 +14,7 @@ from weir.errors import Misconfigured
 from weir.model.limits import MAX_NAME_BYTES
 from weir.telemetry.events import (
     LIFE,
-    MAX_EVENT_BYTES,
+    LOG,
     QUEUE,
     WORKER,
     WORKER_LAG,
@@ -45,6 +45,8 @@ class MetricDefinition:
     """Further tiers that views fill from the landing table."""
     holds_lives: bool = False
     """Each event holds packed lives, and each life becomes a row."""
+    holds_bodies: bool = False
+    """Beside them it holds what the messages carried, and says for how long they are kept."""
 
     @property
     def name(self) -> str:
@@ -75,6 +77,8 @@ class MetricDefinition:
     @property
     def plain_table(self) -> str:
         """The table of plain rows."""
+        if self.holds_bodies:
+            return tables.LOG
         return tables.LIVES if self.holds_lives else f"{self.name}_rows"
 
     @property
@@ -92,7 +96,14 @@ QUEUE_METRIC = MetricDefinition(kind=QUEUE, derived=(tables.ENVIRONMENTS,))
 WORKER_METRIC = MetricDefinition(kind=WORKER)
 WORKER_LAG_METRIC = MetricDefinition(kind=WORKER_LAG)
 LIFE_METRIC = MetricDefinition(kind=LIFE, plain=True, holds_lives=True)
-DEFINITIONS: tuple[MetricDefinition, ...] = (QUEUE_METRIC, WORKER_METRIC, WORKER_LAG_METRIC, LIFE_METRIC)
+LOG_METRIC = MetricDefinition(kind=LOG, plain=True, holds_lives=True, holds_bodies=True)
+DEFINITIONS: tuple[MetricDefinition, ...] = (
+    QUEUE_METRIC,
+    WORKER_METRIC,
+    WORKER_LAG_METRIC,
+    LIFE_METRIC,
+    LOG_METRIC,
+)
 
 
 def by_name(definitions: Iterable[MetricDefinition]) -> dict[str, MetricDefinition]:
@@ -154,11 +165,11 @@ def _kind_problems(kind: EventKind) -> Iterable[str]:
             if field.width not in _WIDTHS:
                 yield f"field `{field.name}` has the width {field.width}; use 1, 2, 4 or 8 bytes"
         for text in layout.texts:
-            if not 1 <= text.max_bytes <= MAX_EVENT_BYTES:
-                yield f"text `{text.name}` may have 1 to {MAX_EVENT_BYTES} bytes, not {text.max_bytes}"
+            if not 1 <= text.max_bytes <= kind.max_bytes:
+                yield f"text `{text.name}` may have 1 to {kind.max_bytes} bytes, not {text.max_bytes}"
         longest = layout.header_size + len(kind.dimensions) * MAX_NAME_BYTES
         longest += sum(text.max_bytes for text in layout.texts)
-        if longest > MAX_EVENT_BYTES:
-            yield f"its longest event has {longest} bytes, and {MAX_EVENT_BYTES} fit; shorten its texts"
+        if longest > kind.max_bytes:
+            yield f"its longest event has {longest} bytes, and {kind.max_bytes} fit; shorten its texts"
     if kind.version > 255:
         yield "it has more than 255 versions; drop the earliest, whose events are long gone"

@@ -1,4 +1,4 @@
-"""Turns events of the kind `life` into landing rows, one per life, in stream order. Pure.
+"""Turns events of the kinds `life` and `log` into landing rows, one per life, in stream order. Pure.
 
 An event holds the lives of one call. They are taken apart in the read task, which decodes whole runs of them
 at once; a view of ClickHouse would cut them up byte by byte. The first row of an event counts the event.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from weir.telemetry.life_columns import PackedLives, find_lives, life_columns
+from weir.telemetry.log_bodies import body_columns, split_bodies
 
-RECORDS, COUNT, TOTAL = "records", "lives", "lives_total"
+RECORDS, COUNT, TOTAL, BODIES = "records", "lives", "lives_total", "bodies"
 
 
 def packed_lives(events: pa.Table | pa.RecordBatch) -> PackedLives:
@@ -22,16 +24,39 @@ def packed_lives(events: pa.Table | pa.RecordBatch) -> PackedLives:
     return find_lives(records, np.asarray(events[COUNT].to_numpy(), np.uint32))
 
 
+def broken_bodies(events: pa.Table | pa.RecordBatch) -> NDArray[np.bool_]:
+    """For each event of the log, whether what its messages carried cannot be read."""
+    found = zip(events[BODIES].to_pylist(), events[COUNT].to_pylist(), strict=True)
+    return np.array([split_bodies(data, count) is None for data, count in found], bool)
+
+
 def unfolded(events: pa.Table, rows: pa.Table) -> pa.Table:
-    """The plain rows of events as one row per life."""
+    """The plain rows of events as one row per life; those of the log with what the messages carried."""
     found = packed_lives(events)
     # The first life of an entry is the one that differs from the life before.
     counted = np.diff(found.entries, prepend=-1) > 0
-    names = [name for name in rows.column_names if name not in (RECORDS, COUNT)]
+    names = [name for name in rows.column_names if name not in (RECORDS, COUNT, BODIES)]
     of_lives = rows.select(names).take(pa.array(found.entries))
     events_column = pa.array(counted.astype(np.uint64))
     of_lives = of_lives.set_column(names.index("events"), "events", events_column)
     lives = life_columns(found)
     for name in lives.column_names:
         of_lives = of_lives.append_column(name, lives[name])
+    if BODIES not in rows.column_names:
+        return of_lives
+    for name, column in {"number": _numbers(events, found), **_bodies(events)}.items():
+        of_lives = of_lives.append_column(name, column)
     return of_lives
+
+
+def _bodies(events: pa.Table) -> dict[str, pa.Array]:
+    return body_columns(events[BODIES].to_pylist(), events[COUNT].to_pylist())
+
+
+def _numbers(events: pa.Table, found: PackedLives) -> pa.Array:
+    """The number of each life among those of its queue: the odometer of its event says that of the last."""
+    counts = np.asarray(events[COUNT].to_numpy(), np.int64)
+    before = np.asarray(events[TOTAL].to_numpy(), np.int64) - counts
+    firsts = np.cumsum(counts) - counts
+    within = np.arange(len(found.entries)) - firsts[found.entries]
+    return pa.array((before[found.entries] + within + 1).astype(np.uint64))

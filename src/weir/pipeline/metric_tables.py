@@ -91,7 +91,8 @@ def kept_days(definition: MetricDefinition, retention: TierRetention) -> dict[st
         for each in definition.tier_sets
         for tier, days in zip(each.tiers, retention.by_step, strict=True)
     }
-    if not definition.plain:
+    # Rows of the log say themselves until when they are kept.
+    if not definition.plain or definition.holds_bodies:
         return summed
     plain_days = tables.LIVES_KEPT_DAYS if definition.holds_lives else retention.by_step[_PLAIN_STEP]
     return summed | {definition.plain_table: plain_days}

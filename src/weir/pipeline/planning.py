@@ -57,6 +57,8 @@ class Bounds:
 
 def entry_weight(tail: Tail) -> int:
     """As how many events an entry counts, by its bytes: Redis keeps entries together in nodes of 4 kB."""
+    if tail.bytes:
+        return max(1, round(tail.bytes / tail.length / RECORD_BYTES))
     if not tail.nodes:
         return 1
     each = tail.length / tail.nodes

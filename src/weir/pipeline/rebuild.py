@@ -37,6 +37,8 @@ from weir.warehouse.connection import ClickHouseConnection
 
 TASKS_PER_ROUND = 64
 """Tasks that Spark runs before the pause and the lease are prolonged again."""
+EVENT_BYTES = 128
+"""No event of another metric takes more in a file, so the tasks of a rebuild are bounded in bytes too."""
 _TASKS_SCHEMA = "token string, whole boolean, pieces string"
 
 
@@ -189,11 +191,17 @@ def _partials(
 def _hours(sink: SinkOptions, files: Sequence[ArchiveFile]) -> Iterator[list[SizedPiece]]:
     """The files of each hour with the ranges that they contribute, because files of one hour may overlap."""
     archive = Archive(str(sink.archive))
-    for _, of_hour in groupby(files, key=lambda file: file.hour_ms):
-        counting = covered_once([(file.path, archive.ranges(file.path)) for file in of_hour])
-        pieces = [(piece, archive.rows(piece[0])) for piece in counting if piece[1]]
+    for _, grouped in groupby(files, key=lambda file: file.folder):
+        of_hour = {file.path: file for file in grouped}
+        counting = covered_once([(path, archive.ranges(path)) for path in of_hour])
+        pieces = [(piece, _weight(archive, of_hour[piece[0]])) for piece in counting if piece[1]]
         # In stream order: tasks that share an hour then share few buckets of it.
         yield sorted(pieces, key=lambda sized: min(parse_id(after) for _, after, _ in sized[0][1]))
+
+
+def _weight(archive: Archive, file: ArchiveFile) -> int:
+    """As how many events a file counts: payloads in the log make events large."""
+    return max(archive.rows(file.path), file.size // EVENT_BYTES)
 
 
 def _added_up(

@@ -41,6 +41,8 @@ _log = structlog.get_logger(__name__)
 FORMAT = "weir-streams"
 PACKED_CHUNK = 500
 """Entries per read of metrics whose entries hold many records: with 15 kB each, Redis answers 7.5 MB."""
+BODIES_CHUNK = 32
+"""Entries per read of the log: of 64 kB each Redis answers 2 MB, and 35 MB at worst."""
 PLAN = "plan"
 """The name of the note in Redis that mirrors the newest batch in Spark's journal (0011)."""
 
@@ -201,8 +203,14 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> Iterator[tuple[IdRange, Entries | StreamGap]]:
         for piece in read_task.ranges:
             key = stream_key(piece.metric, piece.shard)
-            chunk = PACKED_CHUNK if self._options.definitions[piece.metric].holds_lives else CHUNK
-            for content in store.read(key, after=piece.after, until=piece.until, chunk=chunk):
+            definition = self._options.definitions[piece.metric]
+            for content in store.read(
+                key,
+                after=piece.after,
+                until=piece.until,
+                chunk=_chunk(definition),
+                max_bytes=definition.kind.max_bytes,
+            ):
                 if isinstance(content, StreamGap):
                     # The next owner may have landed and trimmed what is missing here.
                     self._require_lease(store)
@@ -294,7 +302,8 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _tails(self) -> Mapping[Stream, Tail]:
         streams = self._options.streams
-        tails = self._streams().tails([stream_key(*stream) for stream in streams])
+        sized = {stream_key(*one) for one in streams if self._options.definitions[one[0]].holds_bodies}
+        tails = self._streams().tails([stream_key(*stream) for stream in streams], sized=sized)
         return {stream: tail for stream, tail in zip(streams, tails, strict=True) if tail is not None}
 
     def _streams(self) -> StreamStore:
@@ -339,3 +348,10 @@ def _capped(tail: Tail, position: str) -> Tail:
     """The tail of the same stream without the entries after `position`."""
     last = min(tail.last_id, position, key=parse_id)
     return replace(tail, last_id=last)
+
+
+def _chunk(definition: MetricDefinition) -> int:
+    """How many entries of a metric to read at once."""
+    if definition.holds_bodies:
+        return BODIES_CHUNK
+    return PACKED_CHUNK if definition.holds_lives else CHUNK

@@ -16,7 +16,7 @@ import pyarrow as pa
 import structlog
 
 from weir.errors import Conflict, WeirError
-from weir.model.durations import DAY_MS, HOUR_MS
+from weir.model.durations import DAY_MS, HOUR_MS, SECOND_MS
 from weir.pipeline.archive import Archive
 from weir.pipeline.compaction import compact
 from weir.pipeline.definition import MetricDefinition
@@ -48,13 +48,24 @@ def expire(archive: Archive, metric: str, *, before_ms: int) -> list[int]:
     return gone
 
 
+def expire_log(archive: Archive, metric: str, *, now_ms: int) -> list[int]:
+    """Remove files of the log that were kept for as long as was promised; return their hours."""
+    files = archive.files(metric, from_ms=0, to_ms=now_ms)
+    over = [file for file in files if file.hour_ms + HOUR_MS + (file.keep_s or 0) * SECOND_MS <= now_ms]
+    archive.remove([file.path for file in over])
+    hours = {file.hour_ms for file in over}
+    for hour_ms in hours - {file.hour_ms for file in files if file not in over}:
+        archive.remove_hour(metric, hour_ms)
+    return sorted(hours)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepOptions:
     archive: str
     redis_url: str
     definitions: Sequence[MetricDefinition]
     keep_days: int
-    """0 keeps every hour."""
+    """0 keeps every hour. The log keeps its hours as the queues promise."""
 
 
 class Upkeep:
@@ -86,7 +97,11 @@ class Upkeep:
     def _maintain(self, definition: MetricDefinition, prolong: Prolong, *, now_ms: int) -> None:
         archive, keep_days = Archive(self._options.archive), self._options.keep_days
         prolong()
-        gone = expire(archive, definition.name, before_ms=now_ms - keep_days * DAY_MS) if keep_days else []
+        if definition.holds_bodies:
+            gone = expire_log(archive, definition.name, now_ms=now_ms)
+        else:
+            before_ms = now_ms - keep_days * DAY_MS
+            gone = expire(archive, definition.name, before_ms=before_ms) if keep_days else []
         done = compact(archive, definition, now_ms=now_ms, before_each=prolong)
         if gone or done.files:
             _log.info(

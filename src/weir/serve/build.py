@@ -81,6 +81,7 @@ from weir.telemetry.sampler import Probes as SamplerProbes
 from weir.telemetry.sampler import ProcessIdentity, ProcessSampler
 from weir.telemetry.tails import RedisTails
 from weir.tracing.export import tracing
+from weir.warehouse.reading.log import LogReader
 from weir.warehouse.reading.periods import retention_by_resolution
 from weir.warehouse.reading.warehouse import open_warehouse
 from weir.workers.timeline import Timelines
@@ -200,7 +201,7 @@ async def open_process(
                 *hooks.loops(),
                 *alert_loops,
                 Loop(name="scheduler", run=scheduler.run),
-                *_dead_letter_loops(settings.dead_letters, database, broker, clock=clock),
+                *_dead_letter_loops(settings.dead_letters, database, broker, warehouse.log, clock=clock),
             )
         )
         services = Services(
@@ -308,7 +309,7 @@ def _exchange(
 
 
 def _dead_letter_loops(
-    settings: DeadLetterSettings, database: Database, broker: Broker, *, clock: Clock
+    settings: DeadLetterSettings, database: Database, broker: Broker, log: LogReader, *, clock: Clock
 ) -> tuple[Loop, ...]:
     auditor = DeadLetterAuditor(
         database,
@@ -322,7 +323,7 @@ def _dead_letter_loops(
         Loop(name="dead-letter-mover", run=Mover(broker, database, clock=clock).run),
         Loop(name="dead-letter-copies", run=DeadLetterCopier(broker, database).run),
         Loop(name="dead-letter-retention", run=retention.run),
-        Loop(name="dead-letter-tasks", run=BulkActionRunner(broker, database, clock=clock).run),
+        Loop(name="dead-letter-tasks", run=BulkActionRunner(broker, database, log=log, clock=clock).run),
         Loop(name="dead-letter-audit", run=auditor.run),
     )
 

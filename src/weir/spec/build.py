@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from weir.model.limits import MAX_PRIORITY
+from weir.model.limits import MAX_PRIORITY, MIN_LOG_MS
 from weir.spec.build_actions import read_action
 from weir.spec.build_schedules import read_schedule
 from weir.spec.build_webhooks import read_alert, read_channel, read_webhook
-from weir.spec.history import read_history
+from weir.spec.history import log_needs_lives, read_history
 from weir.spec.ir import (
     AppSpec,
     DeliveryPolicy,
@@ -45,6 +45,7 @@ def _queue(entry: SyntaxEntry, notes: Notes) -> QueueSpec:
     priority = section.whole("priority", at_most=MAX_PRIORITY)
     trace = section.choice("trace", list(TraceMode))
     window = section.duration_ms("idempotency_window", at_least_ms=1_000)
+    history = _history(section, default.history)
     spec = QueueSpec(
         name=name,
         ordering=Ordering(ordering) if ordering else default.ordering,
@@ -55,7 +56,8 @@ def _queue(entry: SyntaxEntry, notes: Notes) -> QueueSpec:
         message_ttl_ms=section.duration_ms("message_ttl"),
         idempotency_window_ms=default.idempotency_window_ms if window is None else window,
         trace=TraceMode(trace) if trace else default.trace,
-        history=_history(section, default.history),
+        history=history,
+        log_ms=_log_ms(section, history),
         message_type=_message_type(section),
         action=read_action(section),
     )
@@ -77,6 +79,14 @@ def _history(section: SpecSection, default: int) -> int:
             value.span,
         )
     return default if found is None else found
+
+
+def _log_ms(section: SpecSection, history: int) -> int | None:
+    """How long the log keeps messages; it needs the lives of all of them."""
+    log_ms = section.duration_ms("log", at_least_ms=MIN_LOG_MS)
+    if log_ms is not None and history != 1:
+        section.notes.add(log_needs_lives(history), section.notes.spans[(*section.path, "log")])
+    return log_ms
 
 
 def _retention(parent: SpecSection) -> Retention:

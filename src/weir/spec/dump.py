@@ -65,6 +65,7 @@ def dumped_queue(queue: QueueSpec) -> dict[str, Any]:
             "idempotency_window_ms": queue.idempotency_window_ms,
             "trace": queue.trace.value,
             "history": None if queue.history == 1 else history_text(queue.history),
+            "log_ms": queue.log_ms,
             **_action(queue.action),
         }
     )

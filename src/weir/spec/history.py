@@ -21,3 +21,11 @@ def read_history(text: str) -> int | None:
 def history_text(history: int) -> str:
     """The same in words."""
     return {1: "all", 0: "none"}.get(history, f"1 in {history}")
+
+
+def log_needs_lives(history: int) -> str:
+    """Why a queue cannot keep a log with this history, and what to do."""
+    return (
+        f"a log needs the life of every message, and `history` is `{history_text(history)}`; "
+        "write `history: all`, or remove `log`"
+    )

@@ -117,6 +117,8 @@ class QueueSpec:
     trace: TraceMode = TraceMode.LINK
     history: int = 1
     """The lives of one in so many messages are kept: 1 keeps all, 0 none."""
+    log_ms: int | None = None
+    """How long the queue's log keeps each message after its end, with its payload; None keeps no log."""
     message_type: tuple[MessageField, ...] = ()
     action: Action | None = None
 

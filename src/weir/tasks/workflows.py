@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from weir.client.core import raise_refused
-from weir.client.values import OutgoingMessage, PushResult
+from weir.client.values import OutgoingMessage, PushResult, raise_refused
 from weir.errors import Misconfigured
 from weir.model.durations import SECOND_MS, to_ms
 from weir.model.ids import new_id

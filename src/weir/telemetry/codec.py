@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
-from weir.telemetry.events import MAX_EVENT_BYTES, EventKind, EventLayout
+from weir.telemetry.events import EventKind, EventLayout
 
 # Samples are packed as 32-bit numbers; larger ones are cut to this.
 MAX_SAMPLE = (1 << 32) - 1
@@ -46,8 +46,8 @@ def pack(kind: EventKind, event: MetricEvent) -> bytes:
     header = struct.pack(kind.layout.struct_format, kind.version, *numbers, len(event.samples), *lengths)
     samples = (min(max(sample, 0), MAX_SAMPLE) for sample in event.samples)
     packed = b"".join((header, *names, *texts, struct.pack(f"<{len(event.samples)}I", *samples)))
-    if len(packed) > MAX_EVENT_BYTES:
-        raise ValueError(f"an event has at most {MAX_EVENT_BYTES} bytes, and this one has {len(packed)}")
+    if len(packed) > kind.max_bytes:
+        raise ValueError(f"an event has at most {kind.max_bytes} bytes, and this one has {len(packed)}")
     return packed
 
 

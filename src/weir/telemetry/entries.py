@@ -29,9 +29,11 @@ class Entries:
         return len(self.lengths)
 
 
-def entries_of(reply: Sequence[tuple[bytes, Sequence[bytes]]]) -> Entries:
-    """The reply of XRANGE as entries; those that are not events become markers."""
-    payloads = [_payload(fields) for _, fields in reply]
+def entries_of(
+    reply: Sequence[tuple[bytes, Sequence[bytes]]], *, max_bytes: int = MAX_EVENT_BYTES
+) -> Entries:
+    """The reply of XRANGE as entries; those that are not events, or are longer, become markers."""
+    payloads = [_payload(fields, max_bytes) for _, fields in reply]
     return Entries(
         ids=parse_ids([entry_id for entry_id, _ in reply]),
         lengths=np.fromiter(map(len, payloads), np.uint32, len(payloads)),
@@ -39,7 +41,7 @@ def entries_of(reply: Sequence[tuple[bytes, Sequence[bytes]]]) -> Entries:
     )
 
 
-def _payload(fields: Sequence[bytes]) -> bytes:
+def _payload(fields: Sequence[bytes], max_bytes: int) -> bytes:
     # Nearly every entry has just this field, so that case comes before the search.
     if len(fields) == 2 and fields[0] == _FIELD:
         payload = fields[1]
@@ -47,7 +49,7 @@ def _payload(fields: Sequence[bytes]) -> bytes:
         payload = next(
             (value for name, value in zip(fields[::2], fields[1::2], strict=False) if name == _FIELD), MISSING
         )
-    return payload if len(payload) <= MAX_EVENT_BYTES else OVERSIZED
+    return payload if len(payload) <= max_bytes else OVERSIZED
 
 
 def parse_ids(ids: Sequence[bytes]) -> NDArray[np.uint64]:

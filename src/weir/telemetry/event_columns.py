@@ -174,7 +174,7 @@ def _headers(layout: EventLayout, raw: NDArray[np.uint8], starts: NDArray[np.int
             ("#version", "u1"),
             *((field.name, f"<u{field.width}") for field in layout.fields),
             ("#samples", "<u4"),
-            ("#texts", "<u2", (len(layout.texts),)),
+            ("#texts", f"<u{layout.text_width}", (len(layout.texts),)),
             # Directly before the names: lengths and names together are the key of a subject.
             ("#lengths", "u1", (layout.dimensions,)),
         ]

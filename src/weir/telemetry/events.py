@@ -19,13 +19,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from weir.model.limits import MAX_HEADER_BYTES, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES
 from weir.telemetry.lives import LIFE_BYTES
 
 STREAM_FIELD = "e"
 """The one field of a stream entry; its value is the packed event."""
 
 MAX_EVENT_BYTES = 16_384
-"""No event is longer: 1,000 samples, four names of 255 bytes and the header of a queue event take 5.2 kB."""
+"""No event is longer: 1,000 samples, four names of 255 bytes and the header of a queue event take 5.2 kB.
+Only a kind whose events hold whole messages says otherwise."""
+
+LOG_ENTRY_BYTES = 64 * 1024
+"""An event of the log ends before the message that would bring its bodies over this, but has one."""
+LOG_BODIES_BYTES = LOG_ENTRY_BYTES + MAX_NAME_BYTES + MAX_HEADER_BYTES + MAX_PAYLOAD_BYTES
+"""The longest bodies of an event of the log: one message of the longest kind."""
 
 
 class Aggregate(StrEnum):
@@ -80,15 +87,21 @@ class EventLayout:
     """How many names follow the header."""
 
     @property
+    def text_width(self) -> int:
+        """How many bytes the length of a text takes: two, or four if one of them may be longer than 64 kB."""
+        return 4 if any(text.max_bytes >= 1 << 16 for text in self.texts) else 2
+
+    @property
     def struct_format(self) -> str:
-        """The fixed header: version, fields, sample count, two length bytes per text, one per dimension."""
+        """The fixed header: version, fields, sample count, a length per text, a byte per dimension."""
         codes = {1: "B", 2: "H", 4: "I", 8: "Q"}
         numbers = "".join(codes[field.width] for field in self.fields)
-        return f"<B{numbers}I" + "H" * len(self.texts) + "B" * self.dimensions
+        return f"<B{numbers}I" + codes[self.text_width] * len(self.texts) + "B" * self.dimensions
 
     @property
     def header_size(self) -> int:
-        return 1 + sum(field.width for field in self.fields) + 4 + 2 * len(self.texts) + self.dimensions
+        numbers = sum(field.width for field in self.fields)
+        return 1 + numbers + 4 + self.text_width * len(self.texts) + self.dimensions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +120,8 @@ class EventKind:
     """Name of a list of 32-bit samples that ends the entry, kept as a sketch of percentiles."""
     doc: str = ""
 
+    max_bytes: int = MAX_EVENT_BYTES
+    """Longer entries are set aside."""
     earlier: tuple[tuple[Field | TextField, ...], ...] = ()
     """The fields and texts of the versions before the current one, beginning with version 1."""
 
@@ -289,4 +304,25 @@ LIFE = EventKind(
     doc="The lives of messages that one broker call ended in one queue; several entries if they are many.",
 )
 
-CATALOGUE: tuple[EventKind, ...] = (QUEUE, WORKER, WORKER_LAG, LIFE)
+LOG = EventKind(
+    name="log",
+    dimensions=QUEUE.dimensions,
+    fields=(
+        _count("lives", "Messages that ended and that this entry holds."),
+        _odometer("lives_total", "Lifetime total of `lives` of the queue, the same as in its `life` events."),
+        Field(name="keep_s", width=4, doc="For how many seconds after their end the log keeps them."),
+    ),
+    texts=(
+        *LIFE.texts,
+        TextField(
+            name="bodies",
+            max_bytes=LOG_BODIES_BYTES,
+            binary=True,
+            doc="Idempotency keys, headers and payloads of the messages; see `telemetry.log_bodies`.",
+        ),
+    ),
+    max_bytes=LOG_BODIES_BYTES + MAX_EVENT_BYTES,
+    doc="Messages that one broker call ended in a queue that keeps a log, with their payloads.",
+)
+
+CATALOGUE: tuple[EventKind, ...] = (QUEUE, WORKER, WORKER_LAG, LIFE, LOG)

@@ -36,7 +36,8 @@ def emit_block(
         raise ValueError(f"the block does not fit `{kind.name}`: {sorted(unknown) or dimensions}")
     numbers = "".join(f", {values.get(field.name, '0')}" for field in kind.fields)
     cut = [f"event_texts[{number}]" for number in range(1, len(kind.texts) + 1)]
-    layout = "<I1" + "".join(f"I{field.width}" for field in kind.fields) + "I4" + "I2" * len(cut)
+    layout = "<I1" + "".join(f"I{field.width}" for field in kind.fields) + "I4"
+    layout += f"I{kind.layout.text_width}" * len(cut)
     layout += "I1" * len(dimensions)
     lengths = ", ".join(f"#{part}" for part in (*cut, *dimensions))
     parts = " .. ".join((*dimensions, *cut))

@@ -7,9 +7,9 @@ It blocks, because Spark's Python workers do. Every call is bounded in time and 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +22,7 @@ from redis.retry import Retry
 from weir.errors import BrokerUnavailable
 from weir.redis_client import DRIVER_ERRORS, is_cluster, node_url
 from weir.telemetry.entries import Entries, entries_of
+from weir.telemetry.events import MAX_EVENT_BYTES
 from weir.telemetry.stream_ids import ORIGIN, StreamId, is_after, parse_id
 from weir.telemetry.streams import GROUP, layouts_key, metric_layouts_key, switch_key
 from weir.telemetry.switch import ShardSwitch, switch_of
@@ -47,6 +48,8 @@ class Tail:
     """How many entries were ever removed; None before Redis 7, which does not count them."""
     nodes: int = 0
     """In how many pieces of memory Redis keeps them; 0 if it is not known."""
+    bytes: int = 0
+    """About how much memory they take; 0 if nobody asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +84,31 @@ class StreamStore:
             retry=Retry(NoBackoff(), 0),
         )
 
-    def tails(self, keys: Sequence[str]) -> list[Tail | None]:
-        """The tail of each stream; None if a stream has no entry."""
+    def tails(self, keys: Sequence[str], *, sized: Set[str] = frozenset()) -> list[Tail | None]:
+        """The tail of each stream, for those in `sized` with its bytes; None if a stream has no entry."""
         with _translating():
             pipeline = self._redis.pipeline(transaction=False)
             for key in keys:
                 pipeline.xinfo_stream(key)
-            return [_tail(reply) for reply in pipeline.execute(raise_on_error=False)]
+            tails = [_tail(reply) for reply in pipeline.execute(raise_on_error=False)]
+            return [
+                tail if tail is None or key not in sized else replace(tail, bytes=self._used(key))
+                for key, tail in zip(keys, tails, strict=True)
+            ]
 
-    def read(self, key: str, *, after: str, until: str, chunk: int = CHUNK) -> Iterator[Entries | StreamGap]:
+    def _used(self, key: str) -> int:
+        used: Any = self._redis.memory_usage(key, samples=5)
+        return int(used or 0)
+
+    def read(
+        self,
+        key: str,
+        *,
+        after: str,
+        until: str,
+        chunk: int = CHUNK,
+        max_bytes: int = MAX_EVENT_BYTES,
+    ) -> Iterator[Entries | StreamGap]:
         """The entries after `after` up to `until`, in runs, with a gap wherever entries are missing.
 
         Each read begins with the last entry of the read before it. The pipeline never trims that entry, so if
@@ -106,7 +125,7 @@ class StreamStore:
             if not reply:
                 return
             position = reply[-1][0].decode()
-            yield entries_of(reply)
+            yield entries_of(reply, max_bytes=max_bytes)
 
     def last_until(self, key: str, position: str) -> str | None:
         """The last id up to and including `position`; None if there is none."""

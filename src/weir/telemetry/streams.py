@@ -2,6 +2,7 @@
 
     weir:{shard-3}:metrics:queue     events of the metric `queue`, shard 3
     weir:{shard-3}:metrics:life      the lives of messages that ended, shard 3
+    weir:{shard-3}:metrics:log       such messages with their payloads, of queues that keep a log, shard 3
     weir:{shard-3}:metrics:worker    events of the metric `worker`, shard 3
     weir:{shard-3}:metrics_switch    whether metrics are off in shard 3; see `switch`
 

@@ -12,7 +12,7 @@ import asyncio
 import math
 import random
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -32,6 +32,7 @@ from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, NamedCall, new_id
 from weir.model.limits import MAX_BATCH, MAX_PAYLOAD_BYTES
 from weir.model.lives import Life
+from weir.model.logged import LoggedMessage
 from weir.model.message import (
     DeadMessage,
     Delivery,
@@ -50,7 +51,7 @@ from weir.telemetry.codec import MetricEvent
 from weir.telemetry.events import QueueOperation
 from weir.testing.memory_events import queue_event
 from weir.testing.memory_gates import MemoryGates
-from weir.testing.memory_lives import take_lives
+from weir.testing.memory_lives import take_logged
 from weir.testing.memory_messages import MemoryMessages
 from weir.testing.memory_queue import MemoryCounts, QueueModel
 from weir.testing.memory_turns import MemoryTurns
@@ -65,7 +66,8 @@ _Step = Callable[[QueueModel, _T, int, MemoryCounts], Settlement]
 
 
 class MemoryBroker(MemoryMessages):
-    """A `Broker` in memory. `events` and `lives` record what the Redis broker would append to its streams."""
+    """A `Broker` in memory. `events`, `lives` and `logged` record what the Redis broker would append
+    to its streams."""
 
     def __init__(
         self,
@@ -91,6 +93,8 @@ class MemoryBroker(MemoryMessages):
         self._changed = asyncio.Event()
         self.events: list[MetricEvent] = []
         self.lives: list[Life] = []
+        self.logged: list[LoggedMessage] = []
+        self._life_counts: Counter[QueueRef] = Counter()
 
     @property
     def shards(self) -> int:
@@ -460,6 +464,14 @@ class MemoryBroker(MemoryMessages):
     def _wake(self) -> None:
         self._changed.set()
 
+    def _write_down(self, model: QueueModel) -> None:
+        """Note the lives of what ended, and in a queue with a log the messages."""
+        before, log_ms = self._life_counts[model.ref], model.spec.log_ms
+        taken = take_logged(model.ended, self._waits(model).parts, before=before, log_ms=log_ms)
+        self._life_counts[model.ref] += len(taken)
+        self.lives += [one.life for one in taken]
+        self.logged += taken if log_ms is not None else []
+
     def _settle_call(
         self,
         model: QueueModel,
@@ -473,7 +485,7 @@ class MemoryBroker(MemoryMessages):
         outbox = self._outboxes[self._shard(model.ref.scope)]
         outbox.update({dead.message_id: dead for dead in model.outbox})
         model.outbox.clear()
-        self.lives += take_lives(model.ended, self._waits(model).parts)
+        self._write_down(model)
         self._refresh(model)
         if counts or always:
             self._touched[model.ref] = self._clock.now_ms()

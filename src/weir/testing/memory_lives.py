@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from weir.model.ids import MessageId
 from weir.model.inspection import WaitParts
 from weir.model.lives import MAX_LIFE_ATTEMPTS, AttemptEnd, Life, LifeAttempt, LifeOutcome
+from weir.model.logged import LoggedMessage
 from weir.model.message import DeathReason, NewMessage
 from weir.model.names import QueueRef
 from weir.testing.memory_entries import WaitingEntry
@@ -38,11 +39,24 @@ class EndedMessage:
     blocked_by_id: MessageId | None
 
 
-def take_lives(ended: list[EndedMessage], split: Split) -> list[Life]:
-    """The lives of messages that ended; the list is empty afterwards."""
-    lives = [life_of(one, split) for one in ended]
+def take_logged(
+    ended: list[EndedMessage], split: Split, *, before: int, log_ms: int | None
+) -> list[LoggedMessage]:
+    """Messages that ended, with their lives and numbers; the list is empty afterwards."""
+    taken = [
+        LoggedMessage(
+            number=number,
+            life=life_of(one, split),
+            kept_ms=log_ms or 0,
+            left_out=False,
+            headers=one.message.headers,
+            payload=one.message.payload,
+            idempotency_key=one.message.idempotency_key,
+        )
+        for number, one in enumerate(ended, start=before + 1)
+    ]
     ended.clear()
-    return lives
+    return taken
 
 
 def life_of(ended: EndedMessage, split: Split) -> Life:

@@ -28,6 +28,8 @@ and running too), `max_oldest_age_ms` and a `last` of the three environment gaug
 
 `message_lives` has a row per message that ended (`model.lives`), in the order of queue and end. Skip indexes
 find a row by its id or key. `life_ledger` and `life_losses` are the accounts of the audit of lives.
+`message_log` has the same rows with payloads and headers, of queues that keep a log (`model.logged`). Each
+row says until when it is kept.
 """
 
 from __future__ import annotations
@@ -95,6 +97,7 @@ BUCKET_MS = STEPS_MS["5s"]
 
 LIVES = "message_lives"
 LIVES_KEPT_DAYS = 30
+LOG = "message_log"
 LIFE_LEDGER = "life_ledger"
 LIFE_LOSSES = "life_losses"
 LEDGER = "queue_ledger"

@@ -144,6 +144,7 @@ def _spec(ref: QueueRef, body: QueueBody, *, known: QueueDefinition | None) -> Q
         idempotency_window_ms=body.idempotency_window_ms,
         trace=body.trace,
         history=read_history(body.history) or 0,
+        log_ms=body.log_ms,
         retention=Retention(**body.retention.model_dump()),
         delivery=replace(before.delivery, **body.delivery.model_dump()),
     )
@@ -158,6 +159,7 @@ def _body(spec: QueueSpec) -> QueueBody:
         idempotency_window_ms=spec.idempotency_window_ms,
         trace=spec.trace,
         history=history_text(spec.history),
+        log_ms=spec.log_ms,
         retention=RetentionBody(max_age_ms=spec.retention.max_age_ms, max_depth=spec.retention.max_depth),
         delivery=_delivery(spec.delivery),
     )

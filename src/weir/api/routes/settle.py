@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from weir.api.auth import Access, queue_ref
@@ -18,6 +19,7 @@ from weir.model.limits import (
     MAX_BATCH,
     MAX_DELAY_MS,
     MAX_ERROR_BYTES,
+    MAX_HANDLER_MS,
     MAX_LEASE_MS,
     MAX_RESULT_BYTES,
     MIN_LEASE_MS,
@@ -111,7 +113,7 @@ async def _single(call: HotRequest, read: ItemReader) -> Reply:
 
 
 def _acknowledgment(access: Access, fields: Fields) -> SettleItem:
-    lease = lease_of(access, fields)
+    lease = _settled_lease(access, fields)
     status = fields.choice("status", ("completed", "failed"))
     error = fields.text("error", max_bytes=MAX_ERROR_BYTES)
     result = fields.json("result", max_bytes=MAX_RESULT_BYTES)
@@ -122,13 +124,20 @@ def _acknowledgment(access: Access, fields: Fields) -> SettleItem:
 
 
 def _failure(access: Access, fields: Fields) -> SettleItem:
-    lease = lease_of(access, fields)
+    lease = _settled_lease(access, fields)
     error = fields.text("error", max_bytes=MAX_ERROR_BYTES)
     delay_ms = fields.number("delay_ms", least=0, most=MAX_DELAY_MS)
     verb = Verb.DEAD_LETTER if fields.flag("dead_letter") else Verb.NACK
     uncounted = fields.flag("uncounted")
     fields.refuse_rest()
     return SettleItem(lease=lease, verb=verb, error=error or "", delay_ms=delay_ms, uncounted=uncounted)
+
+
+def _settled_lease(access: Access, fields: Fields) -> LeaseRef:
+    """The lease that a body settles, with how long the handler ran if it says so."""
+    lease = lease_of(access, fields)
+    handler_ms = fields.number("handler_ms", least=0, most=MAX_HANDLER_MS)
+    return lease if handler_ms is None else replace(lease, handler_ms=handler_ms)
 
 
 def lease_of(access: Access, fields: Fields) -> LeaseRef:

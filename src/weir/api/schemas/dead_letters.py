@@ -180,7 +180,7 @@ class PurgeBody(BulkActionBody):
 
 class TaskView(BaseModel):
     id: str
-    kind: Literal["redrive", "purge", "cancel"]
+    kind: Literal["redrive", "purge", "cancel", "replay"]
     state: str = Field(examples=["running"])
     dry_run: bool
     filter: dict[str, Any]
@@ -191,7 +191,7 @@ class TaskView(BaseModel):
     patch: str | None
     high_water: int
     expected: int = Field(
-        description="At most so many letters, or messages of a cancellation, are looked at."
+        description="At most so many letters, or messages of a cancellation or a replay, are looked at."
     )
     scanned: int
     matched: int

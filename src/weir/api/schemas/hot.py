@@ -12,6 +12,7 @@ from weir.api.schemas.shared import Name, Problem, Schema
 from weir.model.limits import (
     MAX_BATCH,
     MAX_COUNT,
+    MAX_HANDLER_MS,
     MAX_LEASE_MS,
     MAX_PRIORITY,
     MAX_RESULT_BYTES,
@@ -140,9 +141,21 @@ class LeaseBody(Schema):
     lease: Name = Field(examples=[EXAMPLE_LEASE])
 
 
+HandlerTime = Annotated[
+    int | None,
+    Field(
+        ge=0,
+        le=MAX_HANDLER_MS,
+        description="How long the handler ran; the life of the message tells it.",
+        examples=[42],
+    ),
+]
+
+
 class AckBody(LeaseBody):
     """A message that is done; with `status: failed`, one that is not."""
 
+    handler_ms: HandlerTime = None
     status: Literal["completed", "failed"] | None = None
     error: str | None = None
     result: Any = Field(
@@ -159,6 +172,7 @@ class AckBatchBody(Schema):
 class NackBody(LeaseBody):
     """A message that failed: tried again, or given up with `dead_letter`."""
 
+    handler_ms: HandlerTime = None
     error: str | None = Field(default=None, examples=["timeout while calling the bank"])
     delay_ms: int | None = Field(default=None, ge=0)
     dead_letter: bool | None = None

@@ -132,7 +132,8 @@ class RelativeView(BaseModel):
     message_id: str
     kind: Kinship = Field(
         description="How the younger came from the older: `chained` by its handler or its queue's `enqueue`, "
-        "`redriven` from its dead letter, or `copied` to tell a dead letter queue of its death."
+        "`redriven` from its dead letter, `replayed` from a log, or `copied` to tell a dead letter queue of "
+        "its death."
     )
     queue: str | None = Field(description="Its queue, if that is known.")
     at_ms: int | None = Field(description="When the younger of both was made, if that is known.")

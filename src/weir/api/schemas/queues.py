@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import (
     AfterValidator,
@@ -14,12 +14,13 @@ from pydantic import (
     StrictFloat,
     StrictInt,
     StrictStr,
+    model_validator,
 )
 
 from weir.api.schemas.shared import Count, Delay, Name, Schema, Span
 from weir.model.durations import DAY_MS
-from weir.model.limits import MAX_LEASE_MS, MAX_PRIORITY, MAX_SPAN_MS
-from weir.spec.history import history_text, read_history
+from weir.model.limits import MAX_LEASE_MS, MAX_PRIORITY, MAX_SPAN_MS, MIN_LOG_MS
+from weir.spec.history import history_text, log_needs_lives, read_history
 from weir.spec.ir import DEFAULT_MAX_AGE_MS, DeliveryPolicy, Ordering, QueueSpec, TraceMode
 
 _DELIVERY = DeliveryPolicy()
@@ -89,8 +90,21 @@ class QueueBody(Schema):
         description="Whose lives are kept when they end: `all`, `none`, or a share such as `1 in 10`.",
         examples=["1 in 10"],
     )
+    log_ms: Annotated[StrictInt, Field(ge=MIN_LOG_MS, le=MAX_SPAN_MS)] | None = Field(
+        default=None,
+        description="How long the queue's log keeps each message after its end, with payload, headers and "
+        "life; null keeps no log. It needs `history: all`.",
+        examples=[2_592_000_000],
+    )
     retention: RetentionBody = RetentionBody()
     delivery: DeliveryBody = DeliveryBody()
+
+    @model_validator(mode="after")
+    def _log_keeps_lives(self) -> Self:
+        history = read_history(self.history)
+        if self.log_ms is not None and history is not None and history != 1:
+            raise ValueError(log_needs_lives(history))
+        return self
 
 
 class QueueView(BaseModel):

@@ -5,8 +5,9 @@
         def broker(self, manual_clock): return MyBroker(clock=manual_clock)
 
 The module of the subclass needs a `manual_clock` fixture (a clock that only moves when it is told to), from
-which the broker takes its time, an `environment` fixture (a new `EnvironmentRef` per test), and a fixture
-`read_lives`: an async function that returns the lives (`Life`) of a queue's messages, in order of their ends.
+which the broker takes its time, an `environment` fixture (a new `EnvironmentRef` per test), and two fixtures
+with async functions: `read_lives` returns the lives (`Life`) of a queue's messages, in order of their ends,
+and `read_log` the messages in its log (`LoggedMessage`), in the same order.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from weir.testing.conformance.deaths import Deaths
 from weir.testing.conformance.gates import GatePromises
 from weir.testing.conformance.leases import Leases
 from weir.testing.conformance.lives import LifePromises
+from weir.testing.conformance.log import LogPromises
 from weir.testing.conformance.looking import Looking
 from weir.testing.conformance.order import Order
 from weir.testing.conformance.reasons import Reasons
@@ -37,6 +39,7 @@ class BrokerConformance(
     Waiting,
     Accounts,
     LifePromises,
+    LogPromises,
     Looking,
     Touching,
     Reasons,

@@ -407,3 +407,48 @@ $KEY_WAITS
 ) AS m
 GROUP BY slot
 ORDER BY slot
+
+-- name: log_places
+-- The places of the next messages in the log of a queue, behind a place, with what they carry in bytes.
+SELECT
+    toUnixTimestamp64Milli(t.ended_at) AS ended_ms,
+    t.number AS number,
+    length(t.headers) + t.payload_bytes AS bytes
+FROM {table:Identifier} AS t
+WHERE $TENANT AND t.queue = {queue:String}
+    AND t.ended_at >= fromUnixTimestamp64Milli({from_ms:Int64}, 'UTC')
+    AND t.ended_at < fromUnixTimestamp64Milli({to_ms:Int64}, 'UTC')
+    AND (t.ended_at, t.number) > (fromUnixTimestamp64Milli({after_ms:Int64}, 'UTC'), {after_number:UInt64})
+    AND (empty({key:String}) OR t.key = {key:String})
+    AND t.kept_until > toDateTime({now_s:UInt32}, 'UTC')
+ORDER BY t.ended_at, t.number
+LIMIT {limit:UInt32}
+
+-- name: log_messages
+-- The messages in the log of a queue from one place, exclusive, to another, with all that they carried.
+SELECT
+$LIFE,
+    t.number AS number,
+    toUnixTimestamp(t.kept_until) AS kept_until_s,
+    t.left_out AS left_out,
+    t.idempotency_key AS idempotency_key,
+    t.headers AS headers,
+    base64Encode(t.payload) AS payload
+FROM {table:Identifier} AS t
+WHERE $TENANT AND t.queue = {queue:String}
+    AND t.ended_at >= fromUnixTimestamp64Milli({from_ms:Int64}, 'UTC')
+    AND t.ended_at <= fromUnixTimestamp64Milli({until_ms:Int64}, 'UTC')
+    AND (t.ended_at, t.number) > (fromUnixTimestamp64Milli({after_ms:Int64}, 'UTC'), {after_number:UInt64})
+    AND (t.ended_at, t.number) <= (fromUnixTimestamp64Milli({until_ms:Int64}, 'UTC'), {until_number:UInt64})
+    AND (empty({key:String}) OR t.key = {key:String})
+    AND t.kept_until > toDateTime({now_s:UInt32}, 'UTC')
+ORDER BY t.ended_at, t.number
+
+-- name: log_account
+-- How many messages of a span are in the log of a queue, and the first and the last number among them.
+SELECT count() AS messages, min(t.number) AS first, max(t.number) AS last
+FROM {table:Identifier} AS t
+WHERE $TENANT AND t.queue = {queue:String}
+    AND t.ended_at >= fromUnixTimestamp64Milli({from_ms:Int64}, 'UTC')
+    AND t.ended_at < fromUnixTimestamp64Milli({to_ms:Int64}, 'UTC')
+    AND t.kept_until > toDateTime({now_s:UInt32}, 'UTC')

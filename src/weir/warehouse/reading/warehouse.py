@@ -12,6 +12,7 @@ from weir.warehouse.reading.fairness import FairnessReader
 from weir.warehouse.reading.flows import FlowReader
 from weir.warehouse.reading.freshness import FreshnessReader, GapReader, Tails, TrustReader
 from weir.warehouse.reading.lives import LifeReader
+from weir.warehouse.reading.log import LogReader
 from weir.warehouse.reading.periods import DEFAULT_RETENTION_MS, Resolution
 from weir.warehouse.reading.queues import HistoryReader
 from weir.warehouse.reading.rates import RateReader
@@ -41,6 +42,7 @@ class Warehouse:
     flows: FlowReader
     audits: PastAuditReader
     lives: LifeReader
+    log: LogReader
     fairness: FairnessReader
 
     async def aclose(self) -> None:
@@ -82,6 +84,7 @@ def open_warehouse(
         flows=flows,
         audits=PastAuditReader(reader),
         lives=LifeReader(reader),
+        log=LogReader(reader, freshness, gaps, clock=clock, shards=shards),
         fairness=FairnessReader(reader),
         rates=RateReader(windows, freshness, shards=shards),
     )

@@ -5,15 +5,19 @@
 --- include "settle_wait"
 --- include "life_of_wait"
 --- include "life_of_lease"
+--- include "log_body"
 local NO_BODY, NOBODY, NO_LOG = string.rep('\0', 6), string.rep('\0', 16), '\0'
 -- Write down the life of a message that ends now, in full; `finish` emits it. `q.ended` holds a head and the rest for each
 -- life, which are joined once, when they are emitted. Call it before anything of the message is dropped. `m` says how it
 -- ends: `id`, `member`, `outcome`, `reason` (plus 1, nil: none), `handler` (its time plus 1, nil: not told); then either
--- `where` it waits, or of its lease `handed_out`, `consumer`, `origin`, `at` (its end) and `how`; and `body` if it is at hand.
+-- `where` it waits, or of its lease `handed_out`, `consumer`, `origin`, `at` (its end) and `how`; and `body` if it is at
+-- hand, or false if the log has no room for it.
 local function end_life(q, now, m)
   if not keeps_life(q, m.id) then return end
+  local body = m.body
+  if q.log_keep > 0 and body == nil then body = body_for_log(q, m.id) end
   local _, id, attempts, enqueued, available, _, priority, rest = struct.unpack(MEMBER, m.member)
-  local origin = m.origin or origin_of_body(m.body or redis.call('HGET', q.key.bodies, id) or NO_BODY)
+  local origin = m.origin or origin_of_body(body or redis.call('HGET', q.key.bodies, id) or NO_BODY)
   local first, size, start = struct.unpack('>I8', origin), struct.size(ORIGIN), nil
   if first > 0 then start = string.sub(origin, size - struct.size(READINGS) + 1, size) end
   local w, began
@@ -36,4 +40,5 @@ local function end_life(q, now, m)
       math.max(0, waited_until - enqueued - w.leased), leased, w.scheduled, w.backoff, w.blocked, w.p, w.q, w.e, w.u, w.n,
       blocker, payload, key_size, string.byte(log))
     .. string.sub(origin, size + 1, size + key_size) .. string.sub(log, 2)
+  if q.log_keep > 0 then log_body(q, body) end
 end

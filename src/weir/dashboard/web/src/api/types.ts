@@ -16,6 +16,8 @@ export type QueueNow = {
   utilization_pct: number | null;
   oldest_age_ms: number;
   paused: boolean;
+  /** What the queue promises; only one queue alone has it. */
+  definition?: { log_ms: number | null } | null;
 };
 
 export type QueueGlance = {
@@ -172,7 +174,7 @@ export type Letter = {
 
 export type Task = {
   id: string;
-  kind: "redrive" | "purge" | "cancel";
+  kind: "redrive" | "purge" | "cancel" | "replay";
   state: string;
   dry_run: boolean;
   filter: Record<string, unknown>;
@@ -346,7 +348,7 @@ export type WaitingMessage = {
   behind_id: string | null;
 };
 
-export type Relative = { message_id: string; kind: "chained" | "redriven" | "copied"; queue: string | null; at_ms: number | null };
+export type Relative = { message_id: string; kind: "chained" | "redriven" | "copied" | "replayed"; queue: string | null; at_ms: number | null };
 
 export type LifeAttempt = { attempt: number; started_at_ms: number; ended_at_ms: number; end: string; consumer: string };
 
@@ -430,3 +432,25 @@ export type Found = { queues: string[]; messages: { message_id: string; queue: s
 
 /** A dead letter that a dry run matched, before and after the patch. */
 export type Sample = { id: string; queue: string; error: string; payload: unknown; patched: unknown; problem: string | null };
+
+export type LoggedMessage = {
+  id: string;
+  number: number;
+  payload: unknown;
+  payload_base64: string | null;
+  headers: Record<string, string>;
+  left_out: boolean;
+  kept_until_ms: number;
+  life: Life;
+};
+
+export type LogPage = {
+  queue: string;
+  log_ms: number | null;
+  items: LoggedMessage[];
+  scanned: number;
+  unanswered: number;
+  next_cursor: string | null;
+  complete_until_ms: number;
+  gaps: { from_ms: number; to_ms: number; kind: string; reason: string }[];
+};

@@ -150,7 +150,7 @@ function QueuedList({ operations }: { operations: Operation[] }) {
   return <Table caption="Operations with messages for this queue" rows={operations} columns={columns} rowKey={(row) => row.id} sort="" empty={<p>No message waits in an operation.</p>} />;
 }
 
-function Pager({ cursor, next, short }: { cursor: string; next: string | null; short: boolean }) {
+export function Pager({ cursor, next, short }: { cursor: string; next: string | null; short: boolean }) {
   if (!cursor && !next) return null;
   return (
     <p class="row">

@@ -16,21 +16,24 @@ import { currentRange, PeriodPicker, shifted, type Range } from "../ui/period";
 import { Fairness } from "./fairness";
 import { Messages } from "./messages";
 import { Charts } from "./queue-charts";
+import { QueueLog } from "./queue-log";
 
 const COMPARE = { yesterday: 1, "last week": 7 } as const;
 
 export function Queue({ me }: { me: Me }) {
   const name = route.value.path[5] ?? "";
-  const tab = route.value.path[6] === "messages" ? "messages" : "history";
+  const tab = ["messages", "log"].find((one) => one === route.value.path[6]) ?? "history";
   const path = `/api/v1/queues/${encodeURIComponent(name)}`;
   const now = usePoll(() => get<QueueNow>(path), [path], 2_000);
   return (
     <Page title={name} actions={<Actions name={name} path={path} now={now.data} me={me} refresh={now.refresh} />}>
       <Failed error={now.error} />
       {now.data && <Now now={now.data} />}
-      <Tabs name={name} shown={tab} />
+      <Tabs name={name} shown={tab} log={tab === "log" || now.data?.definition?.log_ms != null} />
       {tab === "messages" ? (
         <Messages key={name} queue={name} me={me} />
+      ) : tab === "log" ? (
+        <QueueLog key={name} queue={name} me={me} />
       ) : (
         <>
           <Why path={path} />
@@ -45,8 +48,8 @@ export function Queue({ me }: { me: Me }) {
   );
 }
 
-function Tabs({ name, shown }: { name: string; shown: string }) {
-  const tabs = { history: "History", messages: "Messages" };
+function Tabs({ name, shown, log }: { name: string; shown: string; log: boolean }) {
+  const tabs = { history: "History", messages: "Messages", ...(log && { log: "Log" }) };
   return (
     <nav class="tabs" aria-label="Parts of this queue">
       {Object.entries(tabs).map(([tab, label]) => (

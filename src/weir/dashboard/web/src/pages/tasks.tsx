@@ -23,7 +23,7 @@ export function Tasks({ me }: { me: Me }) {
     tasks.refresh();
   };
   const columns: Column<Task>[] = [
-    { key: "kind", label: "Task", cell: (row) => `${row.kind}${row.kind === "cancel" ? ` in ${String(row.filter["queue"])}` : ""}${row.dry_run ? " (dry run)" : ""}` },
+    { key: "kind", label: "Task", cell: (row) => `${row.kind}${row.kind === "cancel" || row.kind === "replay" ? ` in ${String(row.filter["queue"])}` : ""}${row.dry_run ? " (dry run)" : ""}` },
     { key: "state", label: "State", cell: (row) => <Badge tone={TONES[row.state] ?? "calm"}>{row.state.replaceAll("_", " ")}</Badge> },
     { key: "progress", label: "Progress", cell: (row) => <Progress task={row} /> },
     { key: "done", label: "Done", numeric: true, cell: (row) => count(row.dry_run ? row.matched : row.done) },

@@ -1,0 +1,193 @@
+"""The log of a queue: read by time, key and CEL, and replayed into a queue as a task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Depends, Query, Response, status
+
+from weir.api.auth import App, Reader, Writer
+from weir.api.message_lives import life_view
+from weir.api.responses import problems
+from weir.api.routes.deadletters import dead_letters_of, task_location
+from weir.api.routes.history import Time, parse_time, warehouse_of
+from weir.api.routes.pop import payload_members
+from weir.api.schemas.dead_letters import TaskView, task_view
+from weir.api.schemas.queue_log import LogGapView, LoggedMessageView, LogPageView, LogReplayBody
+from weir.api.services import Services
+from weir.deadletters.log_selection import LogSelection
+from weir.errors import InvalidInput
+from weir.model.limits import MAX_NAME_BYTES, MAX_TIME_MS
+from weir.model.logged import LoggedMessage, LogPlace, place_of, read_place
+from weir.model.names import QueueRef
+from weir.spec.cel import MAX_LENGTH
+from weir.warehouse.reading.log import MAX_READ_BYTES, LogReader
+from weir.warehouse.reading.warehouse import Warehouse
+
+router = APIRouter(tags=["messages"])
+
+MAX_PAGE = 200
+SCAN = 2_000
+"""Messages that one request looks at; a cursor leads on."""
+_READ = 500
+
+
+@router.get(
+    "/api/v1/queues/{queue}/log",
+    operation_id="read_queue_log",
+    response_model=LogPageView,
+    responses=problems(),
+)
+async def read_queue_log(
+    queue: str,
+    access: Reader,
+    services: App,
+    warehouse: Annotated[Warehouse, Depends(warehouse_of)],
+    start: Annotated[Time, Query(alias="from")] = None,
+    end: Annotated[Time, Query(alias="to")] = None,
+    key: Annotated[str | None, Query(min_length=1, max_length=MAX_NAME_BYTES)] = None,
+    where: Annotated[
+        str | None, Query(min_length=1, max_length=MAX_LENGTH, description="CEL over a message.")
+    ] = None,
+    cursor: Annotated[str | None, Query(min_length=1, max_length=64)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
+) -> Response:
+    """Messages that ended in a queue that keeps a log, in the order of their ends, with what they carried."""
+    ref = access.environment.queue(queue)
+    selection = LogSelection(
+        queue=queue,
+        from_ms=0 if start is None else parse_time(start),
+        to_ms=MAX_TIME_MS if end is None else parse_time(end),
+        key=key,
+        expression=where,
+    )
+    # Before the messages: what is complete now may not be complete when they were read.
+    complete_until_ms = await warehouse.log.complete_until_ms(ref)
+    log_ms = await _kept_ms(services, ref)
+    scan = await _scan(warehouse.log, ref, selection, after=read_place(cursor), limit=limit)
+    if not scan.scanned and cursor is None and log_ms is None:
+        # NotFound unless it is defined. A queue that was forgotten keeps its log.
+        await services.broker.state(ref)
+    gaps = await warehouse.log.gaps(ref, from_ms=selection.from_ms, to_ms=selection.to_ms)
+    page = LogPageView(
+        queue=queue,
+        log_ms=log_ms,
+        items=[],
+        scanned=scan.scanned,
+        unanswered=scan.unanswered,
+        next_cursor=None if scan.ended else str(scan.place),
+        complete_until_ms=complete_until_ms,
+        gaps=[
+            LogGapView(
+                from_ms=gap.span.start_ms, to_ms=gap.span.end_ms, kind=gap.kind.value, reason=gap.reason
+            )
+            for gap in gaps
+        ],
+    )
+    document = page.model_dump(mode="json") | {"items": [_document(one) for one in scan.found]}
+    return Response(orjson.dumps(document), media_type="application/json")
+
+
+@router.post(
+    "/api/v1/queues/{queue}/log/replays",
+    operation_id="replay_queue_log",
+    status_code=status.HTTP_202_ACCEPTED,
+    responses=problems(),
+)
+async def replay_queue_log(
+    queue: str,
+    body: LogReplayBody,
+    access: Writer,
+    services: App,
+    warehouse: Annotated[Warehouse, Depends(warehouse_of)],
+    response: Response,
+) -> TaskView:
+    """Send messages of a log into a queue, as a task; `/api/v1/dlq/tasks/{task_id}` says how far it is."""
+    new = body.replay(queue)
+    ref, span = access.environment.queue(queue), new.selection
+    account = await warehouse.log.account(ref, from_ms=span.from_ms, to_ms=span.to_ms)
+    if not account.messages:
+        # NotFound unless it is defined: a misspelled name must not look like an empty log.
+        await services.broker.state(ref)
+    action = await dead_letters_of(services).bulk_actions.create_log_replay(
+        access.environment, new, expected=account.messages, by=access.actor
+    )
+    response.headers["location"] = task_location(action)
+    return task_view(action)
+
+
+@dataclass(slots=True, kw_only=True)
+class _LogScan:
+    """How far one request has looked through a log."""
+
+    place: LogPlace
+    found: list[LoggedMessage] = field(default_factory=list)
+    scanned: int = 0
+    unanswered: int = 0
+    carried: int = 0
+    ended: bool = False
+
+    def take(self, message: LoggedMessage, holds: Any) -> None:
+        self.place = place_of(message)
+        self.scanned += 1
+        try:
+            if not holds(message):
+                return
+        except InvalidInput:
+            self.unanswered += 1
+            return
+        self.found.append(message)
+        self.carried += len(message.payload)
+
+
+async def _scan(
+    log: LogReader, queue: QueueRef, selection: LogSelection, *, after: LogPlace, limit: int
+) -> _LogScan:
+    """Look through the log until a page is full, enough was looked at, or it ends."""
+    scan, holds = _LogScan(place=after), selection.predicate()
+    while scan.scanned < SCAN and scan.carried < MAX_READ_BYTES:
+        wanted = _READ if selection.expression is not None else limit
+        window = await log.read(
+            queue,
+            from_ms=selection.from_ms,
+            to_ms=selection.to_ms,
+            key=selection.key,
+            after=scan.place,
+            limit=wanted,
+        )
+        for message in window:
+            if len(scan.found) == limit:
+                return scan
+            scan.take(message, holds)
+        scan.ended = not window
+        if scan.ended or len(scan.found) == limit:
+            break
+    return scan
+
+
+async def _kept_ms(services: Services, queue: QueueRef) -> int | None:
+    if services.definitions is None:
+        return None
+    definition = await services.definitions.find(queue)
+    return None if definition is None else definition.spec.log_ms
+
+
+def _document(message: LoggedMessage) -> dict[str, Any]:
+    life = message.life
+    view = LoggedMessageView(
+        id=life.message_id,
+        number=message.number,
+        payload=None,
+        payload_base64=None,
+        headers=dict(message.headers),
+        idempotency_key=message.idempotency_key,
+        left_out=message.left_out,
+        kept_until_ms=life.ended_at_ms + message.kept_ms,
+        life=life_view(life),
+    )
+    carried = (
+        {} if message.left_out else payload_members(message.payload, message.headers.get("content-type"))
+    )
+    return view.model_dump(mode="json") | carried

@@ -1,0 +1,23 @@
+--- include "log_layout"
+--- include "body_parts"
+-- The body of a message that ends now, for the log; false if this call has no room for it, which then reads nothing.
+local function body_for_log(q, id)
+  local bytes = (q.logged and q.logged.bytes or 0) + redis.call('HSTRLEN', q.key.bodies, id)
+  return bytes <= LOG_CALL_BYTES and redis.call('HGET', q.key.bodies, id)
+end
+-- Keep what a message that ends now carried, for the log of its queue; `finish` emits it beside the life that was written
+-- down before. `body` is false if there is no room for it in the log.
+local function log_body(q, body)
+  local logged = q.logged or {bytes = 0, heads = {}, contents = {}}
+  q.logged = logged
+  local at = #logged.heads + 1
+  if not body or logged.bytes + #body > LOG_CALL_BYTES then
+    logged.heads[at], logged.contents[at] = struct.pack(LOGGED, 1, 0, 0, 0), ''
+    return
+  end
+  local headers, payload, last = body_parts(body)
+  local idempotency = string.byte(body, 2)
+  logged.bytes = logged.bytes + #body
+  logged.heads[at] = struct.pack(LOGGED, 0, idempotency, payload - headers, last - payload + 1)
+  logged.contents[at] = string.sub(body, headers - idempotency, last)
+end

@@ -1,0 +1,132 @@
+"""`weir queue log`: read the log of a queue, and send messages of it into a queue."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from weir.cli.api import ApiScope, ApiSession, about_environment, ask_api
+from weir.cli.bulk_action_progress import begin_action
+from weir.cli.message_options import KeyOption, moment_ms
+from weir.cli.options import JsonOption, given
+from weir.cli.output import Columns, print_items, print_json, shown_time
+from weir.cli.tables import id_column, long_column, number_column
+from weir.model.clock import SystemClock
+from weir.model.durations import written_ms
+
+app = typer.Typer(
+    no_args_is_help=True, help="The log of a queue: messages that ended, with what they carried."
+)
+
+LogArgument = Annotated[str, typer.Argument(help="Name of the queue that keeps the log.")]
+WhereOption = Annotated[
+    str | None, typer.Option("--where", help="CEL over a message, such as `outcome == 'dead'`.")
+]
+_MOMENT = "a time such as `2027-01-31T09:00`, or how long ago, such as `2h`"
+_COLUMNS: Columns = {
+    number_column("number"): "number",
+    id_column("message"): "id",
+    "ended": lambda row: shown_time(row["life"]["ended_at_ms"]),
+    "outcome": lambda row: row["life"]["outcome"],
+    "key": lambda row: row["life"]["key"] or "",
+    number_column("attempts"): lambda row: row["life"]["attempts"],
+    long_column("payload"): lambda row: _payload(row),
+}
+
+
+@app.command()
+@about_environment
+def read(
+    scope: ApiScope,
+    queue: LogArgument,
+    begin: Annotated[str | None, typer.Option("--from", help=f"Ended at or after this: {_MOMENT}.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help=f"Ended before this: {_MOMENT}.")] = None,
+    key: KeyOption = None,
+    where: WhereOption = None,
+    cursor: Annotated[
+        str | None, typer.Option(help="Go on where a list ended, with the cursor that it printed.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Show at most so many.")] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """Read the log of a queue, oldest first, by time, key or an expression."""
+    query = given(key=key, where=where, **_span(begin, end, names=("from", "to")))
+    page = ask_api(scope, lambda api: _read(api, queue, query, cursor=cursor, limit=limit))
+    if as_json:
+        print_json(page)
+        return
+    print_items(page["items"], _COLUMNS, as_json=False)
+    for gap in page["gaps"]:
+        typer.echo(f"messages may be missing: {gap['reason']}", err=True)
+    if page["log_ms"] is None:
+        typer.echo(f"`{queue}` keeps no log now; `weir queue change {queue} --log 30d` begins one", err=True)
+    if page["next_cursor"]:
+        typer.echo(f"there is more; go on with `--cursor {page['next_cursor']}`", err=True)
+
+
+@app.command()
+@about_environment
+def replay(
+    scope: ApiScope,
+    queue: LogArgument,
+    into: Annotated[str, typer.Option("--to", help="Queue that the messages are sent into.")],
+    begin: Annotated[str | None, typer.Option("--from", help=f"Ended at or after this: {_MOMENT}.")] = None,
+    end: Annotated[str | None, typer.Option("--to-time", help=f"Ended before this: {_MOMENT}.")] = None,
+    key: KeyOption = None,
+    where: WhereOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="Replay the whole log.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, and change nothing.")] = False,
+    rate: Annotated[float | None, typer.Option(help="Send at most so many per second.")] = None,
+    canary: Annotated[int, typer.Option(min=0, max=1_000, help="Send so many first and wait for them.")] = 0,
+    tolerance: Annotated[float, typer.Option(help="Share of the canary that may die.")] = 0.0,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return at once; the servers do the work.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Send messages of a log into a queue, each once, as a task of the servers."""
+    span = _span(begin, end, names=("from_ms", "to_ms"))
+    body = {
+        "into": into,
+        "filter": given(key=key, expression=where, **span),
+        "all": everything,
+        "dry_run": dry_run,
+        "rate_per_s": rate,
+        "canary": canary,
+        "canary_tolerance": tolerance,
+    }
+    begin_action(scope, ("queues", queue, "log", "replays"), body, detach=detach, as_json=as_json)
+
+
+async def _read(
+    api: ApiSession, queue: str, query: dict[str, Any], *, cursor: str | None, limit: int
+) -> dict[str, Any]:
+    """Go through pages until enough was found or the log ends; an answer may be a scan that goes on."""
+    found: list[dict[str, Any]] = []
+    while True:
+        wanted = min(limit - len(found), 200)
+        page: dict[str, Any] = await api.get("queues", queue, "log", cursor=cursor, limit=wanted, **query)
+        found += page["items"]
+        cursor = page["next_cursor"]
+        if cursor is None or len(found) >= limit:
+            return {**page, "items": found}
+
+
+def _span(begin: str | None, end: str | None, *, names: tuple[str, str]) -> dict[str, int]:
+    asked = zip(names, (begin, end), strict=True)
+    return {name: _moment_ms(text) for name, text in asked if text is not None}
+
+
+def _moment_ms(text: str) -> int:
+    """A moment, or how long ago it was."""
+    ago_ms = written_ms(text)
+    return moment_ms(text) if ago_ms is None else SystemClock().now_ms() - ago_ms
+
+
+def _payload(row: dict[str, Any]) -> str:
+    if row["left_out"]:
+        return "(left out)"
+    encoded = row["payload_base64"]
+    return json.dumps(row["payload"], ensure_ascii=False) if encoded is None else f"base64 {encoded}"

@@ -1,0 +1,227 @@
+"""One batch of a replay from a log: reads a window, picks the messages that are meant, and sends them.
+
+Ids and idempotency keys follow from the bulk action and the message. If a batch went out and was not saved,
+the next try sends the same messages under the same keys, and the queue knows them as duplicates. So nothing
+is sent twice, for as long as the queue remembers idempotency keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from weir.broker.broker import GateRule
+from weir.deadletters.bulk_action_batch import COUNT_BATCH, FULL_DELAY_MS, Batch, Work, pace, pause_ms
+from weir.deadletters.bulk_actions import MAX_SAMPLES, BulkAction, CanaryState
+from weir.deadletters.lineage import (
+    REPLAYED_FROM,
+    log_replay_headers,
+    log_replay_id_of,
+    log_replay_key_of,
+)
+from weir.deadletters.log_selection import LogSelection, LogSource
+from weir.deadletters.replay import GONE_OUT
+from weir.errors import InvalidInput
+from weir.lineage.children import ChildMessage, Kinship, record_children
+from weir.model.durations import SECOND_MS
+from weir.model.ids import MessageId
+from weir.model.limits import MAX_BATCH
+from weir.model.logged import LoggedMessage, place_of, read_place
+from weir.model.message import NewMessage, check_message
+from weir.model.names import QueueRef
+from weir.model.wording import amount, moment
+
+LANDING_MS = 10 * SECOND_MS
+"""How long to wait for numbers that are missing in a log: a batch of the pipeline lands in parts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Picked:
+    """The messages of a window that are meant, and how many of it were skipped."""
+
+    messages: list[LoggedMessage]
+    skipped: int = 0
+    problem: str | None = None
+
+
+async def replay_batch(work: Work, action: BulkAction, selection: LogSelection, log: LogSource) -> Batch:
+    """Do the next batch, in the transaction of `work`."""
+    queue, missing = action.environment.queue(selection.queue), 0
+    if action.cursor is None:
+        waiting, missing = await _look_first(work, action, selection, log)
+        if waiting is not None:
+            return waiting
+    window = await log.read(
+        queue,
+        from_ms=selection.from_ms,
+        to_ms=selection.to_ms,
+        key=selection.key,
+        after=read_place(action.cursor),
+        limit=_window(action, selection),
+    )
+    problem = f"{amount(missing, 'message')} that ended in the span are not in the log" if missing else None
+    if not window:
+        # The place stays, so that a replay that its canary stopped does not begin again.
+        return Batch(key_done=True, cursor=action.cursor, problem=problem)
+    picked = _pick(selection, window)
+    taken = picked.messages[: _most(action)]
+    last = window[-1] if len(taken) == len(picked.messages) else taken[-1]
+    batch = replace(_reached(window, last, taken), problem=problem)
+    if last is window[-1]:
+        batch = replace(batch, skipped=picked.skipped, problem=picked.problem or problem)
+    if action.dry_run or not taken:
+        return batch
+    return await _send(work, action, window, taken, batch)
+
+
+async def _look_first(
+    work: Work, action: BulkAction, selection: LogSelection, log: LogSource
+) -> tuple[Batch | None, int]:
+    """A batch that only waits, if the span has not landed yet; and how many of its messages are missing."""
+    queue = action.environment.queue(selection.queue)
+    landed_ms = await log.landed_until_ms(queue)
+    if landed_ms < selection.to_ms:
+        note = f"the log has landed until {moment(landed_ms)}; waiting for the pipeline"
+        return Batch(delay_ms=FULL_DELAY_MS, note=note), 0
+    account = await log.account(queue, from_ms=selection.from_ms, to_ms=selection.to_ms)
+    if account.missing and work.now_ms < action.created_at_ms + LANDING_MS:
+        note = f"waiting for {amount(account.missing, 'message')} to land in the log"
+        return Batch(delay_ms=FULL_DELAY_MS, note=note), account.missing
+    return None, account.missing
+
+
+def _pick(selection: LogSelection, window: Sequence[LoggedMessage]) -> _Picked:
+    """The messages that are meant and can be sent; one without answer or payload is skipped."""
+    holds = selection.predicate()
+    meant, skipped, problem = [], 0, None
+    for message in window:
+        try:
+            if not holds(message):
+                continue
+        except InvalidInput as error:
+            skipped, problem = skipped + 1, error.message
+            continue
+        if message.left_out:
+            skipped, problem = skipped + 1, "the log holds it without its payload, which was too large"
+        else:
+            meant.append(message)
+    return _Picked(messages=meant, skipped=skipped, problem=problem)
+
+
+async def _send(
+    work: Work,
+    action: BulkAction,
+    window: Sequence[LoggedMessage],
+    taken: Sequence[LoggedMessage],
+    batch: Batch,
+) -> Batch:
+    target = action.environment.queue(action.into or "")
+    sendable, refused = _sendable(action.id, taken)
+    answers = (
+        await work.broker.enqueue(target, list(sendable.values()), entry=GateRule.PASS) if sendable else []
+    )
+    sent: list[NewMessage] = []
+    for message, answer in zip(sendable.values(), answers, strict=True):
+        if answer.outcome not in GONE_OUT:
+            break
+        sent.append(message)
+    await _record(work, target, sent)
+    batch = replace(
+        batch,
+        done=len(sent),
+        skipped=batch.skipped + len(refused),
+        replayed=tuple(message.id for message in sent),
+        delay_ms=pause_ms(action, len(sent)),
+        problem=next(iter(refused.values()), batch.problem),
+    )
+    if len(sent) == len(sendable):
+        return batch
+    return _until_full(action, window, list(sendable)[: len(sent)], batch, target)
+
+
+def _sendable(action_id: str, taken: Sequence[LoggedMessage]) -> tuple[dict[int, NewMessage], dict[int, str]]:
+    """The replays of messages by number, and why a queue would not take the others."""
+    good, refused = {}, {}
+    for message in taken:
+        replayed = replay_of(message, action_id)
+        try:
+            check_message(replayed)
+            good[message.number] = replayed
+        except InvalidInput as problem:
+            refused[message.number] = problem.message
+    return good, refused
+
+
+def replay_of(message: LoggedMessage, action_id: str) -> NewMessage:
+    """The message that a replay sends for one in the log."""
+    life = message.life
+    return NewMessage(
+        payload=message.payload,
+        id=MessageId(log_replay_id_of(life.message_id, action_id, ended_at_ms=life.ended_at_ms)),
+        headers=log_replay_headers(message.headers, life.message_id, action_id),
+        key=life.key,
+        priority=life.priority,
+        idempotency_key=log_replay_key_of(life.message_id, action_id),
+    )
+
+
+async def _record(work: Work, target: QueueRef, sent: Sequence[NewMessage]) -> None:
+    """Write down which message came from which."""
+    if not sent:
+        return
+    children = [
+        ChildMessage(
+            queue=target,
+            message_id=message.id,
+            parent_id=message.headers[REPLAYED_FROM],
+            kind=Kinship.REPLAYED,
+            at_ms=work.now_ms,
+        )
+        for message in sent
+    ]
+    await record_children(work.connection, children)
+
+
+def _until_full(
+    action: BulkAction, window: Sequence[LoggedMessage], sent: Sequence[int], batch: Batch, target: QueueRef
+) -> Batch:
+    """The batch up to the last message that was sent before the queue was full, and then a pause."""
+    note = f"the queue `{target.queue}` is full; waiting for room"
+    reached = Batch(cursor=action.cursor)
+    if sent:
+        last = next(one for one in window if one.number == sent[-1])
+        reached = _reached(window, last, ())
+    return replace(
+        batch,
+        scanned=reached.scanned,
+        matched=len(sent),
+        skipped=0,
+        samples=batch.samples if sent else (),
+        cursor=reached.cursor,
+        delay_ms=FULL_DELAY_MS,
+        note=note,
+    )
+
+
+def _reached(window: Sequence[LoggedMessage], last: LoggedMessage, taken: Sequence[LoggedMessage]) -> Batch:
+    return Batch(
+        scanned=next(place for place, one in enumerate(window, start=1) if one is last),
+        matched=len(taken),
+        samples=tuple(one.life.message_id for one in taken[:MAX_SAMPLES]),
+        cursor=str(place_of(last)),
+    )
+
+
+def _window(action: BulkAction, selection: LogSelection) -> int:
+    """How many messages to read; without an expression no more than are sent."""
+    return MAX_BATCH if action.dry_run or selection.expression is not None else _most(action)
+
+
+def _most(action: BulkAction) -> int:
+    """How many messages this batch may send."""
+    if action.dry_run:
+        return COUNT_BATCH
+    most = pace(action, MAX_BATCH)
+    if action.canary_state is CanaryState.SENDING:
+        most = min(most, action.canary - len(action.canary_ids))
+    return most

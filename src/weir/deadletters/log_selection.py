@@ -1,0 +1,151 @@
+"""Which messages in the log of a queue are meant: by time, key and CEL; and a request to replay them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from weir.deadletters.filters import check_boolean, compile_known
+from weir.deadletters.rates import check_canary, check_rate
+from weir.errors import InvalidInput
+from weir.model.limits import MAX_TIME_MS
+from weir.model.logged import LogAccount, LoggedMessage, LogPlace
+from weir.model.message import check_number
+from weir.model.names import QueueRef, check_name
+from weir.spec.cel import Expression
+from weir.spec.types import ANY, INT, STRING, Type, map_of
+
+VARIABLES: Mapping[str, Type] = {
+    "payload": ANY,
+    "headers": map_of(STRING),
+    **dict.fromkeys(("id", "queue", "key", "outcome", "reason"), STRING),
+    **dict.fromkeys(
+        ("number", "priority", "attempts", "enqueued_at_ms", "ended_at_ms", "payload_bytes"), INT
+    ),
+}
+_WHAT = "a message in a log"
+
+
+class LogSource(Protocol):
+    """Where logs are read; `warehouse.reading.log` implements it."""
+
+    async def read(
+        self, queue: QueueRef, *, from_ms: int, to_ms: int, after: LogPlace, key: str | None, limit: int
+    ) -> list[LoggedMessage]: ...
+
+    async def account(self, queue: QueueRef, *, from_ms: int, to_ms: int) -> LogAccount: ...
+
+    async def landed_until_ms(self, queue: QueueRef) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSelection:
+    """Messages of one log that ended in a span; all that is given must hold."""
+
+    queue: str
+    from_ms: int = 0
+    to_ms: int = MAX_TIME_MS
+    """It ended before this. A replay takes nothing that ended after it was asked for, so it ends."""
+    key: str | None = None
+    expression: str | None = None
+    """CEL over `VARIABLES`."""
+
+    def __post_init__(self) -> None:
+        for name, at_ms in (("from", self.from_ms), ("to", self.to_ms)):
+            check_number(at_ms, what=f"`{name}`", least=0, most=MAX_TIME_MS)
+        if self.from_ms >= self.to_ms:
+            raise InvalidInput("the span is empty; its end must be later than its beginning")
+        if self.key is not None:
+            check_name(self.key, what="message key")
+        if self.expression is not None:
+            compile_known(self.expression, VARIABLES, what=_WHAT)
+            check_boolean(self.expression, VARIABLES)
+
+    def predicate(self) -> Callable[[LoggedMessage], bool]:
+        """The expression as a test; it raises InvalidInput for a message without an answer."""
+        if self.expression is None:
+            return lambda message: True
+        expression = compile_known(self.expression, VARIABLES, what=_WHAT)
+
+        def holds(message: LoggedMessage) -> bool:
+            value = expression.evaluate(_variables_of(message, expression))
+            if not isinstance(value, bool):
+                raise InvalidInput(f"`{expression.text}` answers {value!r:.80}; expected true or false")
+            return value
+
+        return holds
+
+    def described(self) -> dict[str, Any]:
+        """What was asked for."""
+        asked = {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name, value in asked.items() if value not in (0, MAX_TIME_MS)}
+
+
+def _variables_of(message: LoggedMessage, expression: Expression) -> dict[str, Any]:
+    life = message.life
+    values: dict[str, Any] = {
+        "id": life.message_id,
+        "queue": life.queue.queue,
+        "key": life.key,
+        "outcome": life.outcome.value,
+        "reason": None if life.reason is None else life.reason.value,
+        "number": message.number,
+        "priority": life.priority,
+        "attempts": life.attempts,
+        "enqueued_at_ms": life.enqueued_at_ms,
+        "ended_at_ms": life.ended_at_ms,
+        "payload_bytes": life.payload_bytes,
+        "headers": dict(message.headers),
+    }
+    if "payload" in expression.variables:
+        values["payload"] = _json(message.payload)
+    return values
+
+
+def _json(payload: bytes) -> Any:
+    """The payload as a JSON value; None if it is not JSON."""
+    try:
+        return json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewLogReplay:
+    """A request to send messages of a log into a queue, as a bulk action."""
+
+    selection: LogSelection
+    into: str
+    """The queue that they are sent into; it may be their own."""
+    everything: bool = False
+    """Must be set if the selection is the whole log."""
+    dry_run: bool = False
+    rate_per_s: float | None = None
+    canary: int = 0
+    canary_tolerance: float = 0.0
+    canary_patience_ms: int = 300_000
+
+    def __post_init__(self) -> None:
+        check_name(self.into, what="queue name")
+        check_rate(self.rate_per_s)
+        check_canary(self.canary, self.canary_tolerance, self.canary_patience_ms)
+        whole = self.selection == LogSelection(queue=self.selection.queue)
+        if whole and not (self.everything or self.dry_run):
+            raise InvalidInput(
+                "this would replay the whole log; name a span, a key or an expression, or say so with "
+                "`all: true`"
+            )
+
+    def described(self) -> dict[str, Any]:
+        """The request as the audit log keeps it."""
+        members = {
+            "dry_run": self.dry_run,
+            "all": self.everything,
+            "rate_per_s": self.rate_per_s,
+            "canary": self.canary,
+            "canary_tolerance": self.canary_tolerance,
+        }
+        given = {name: value for name, value in members.items() if value}
+        return {"filter": self.selection.described(), "into": self.into, **given}

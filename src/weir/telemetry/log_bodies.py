@@ -1,0 +1,96 @@
+"""What an event of the kind `log` holds beside lives: the bodies of the messages, as scripts write them.
+
+`bodies` begins with a `LOGGED` record per life, in the order of the lives. Then follow, for each message, its
+idempotency key, its headers as JSON, and its payload. Nothing follows of a message that was left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import accumulate, chain
+from struct import Struct
+
+import orjson
+import pyarrow as pa
+
+from weir.model.durations import SECOND_MS
+from weir.model.logged import LoggedMessage
+from weir.telemetry.codec import MetricEvent
+from weir.telemetry.life_rows import lives_of
+
+LOGGED = ">I1I1I4I4"
+"""1 if it was left out, else 0; sizes of the idempotency key, the headers and the payload."""
+LOG_CALL_BYTES = 16 * 1024 * 1024
+"""The bodies that one call may log; the messages beyond it are logged without theirs."""
+LOG_STREAM_BYTES = 128 * 1024 * 1024
+"""What the log of a shard may take in Redis before the oldest entries are dropped: a recorded gap."""
+_LOGGED = Struct(">BBII")
+BODY_COLUMNS = ("left_out", "idempotency_key", "headers", "payload")
+_NOTHING: tuple[bool, bytes, bytes, bytes] = (False, b"", b"", b"")
+
+
+def lua_block() -> str:
+    """The layout and the bounds as constants of the scripts."""
+    return f"local LOGGED, LOG_CALL_BYTES = '{LOGGED}', {LOG_CALL_BYTES}\n"
+
+
+def split_bodies(data: bytes, count: int) -> list[tuple[bool, bytes, bytes, bytes]] | None:
+    """Whether it was left out, idempotency key, headers and payload of each message; None if unreadable."""
+    at = count * _LOGGED.size
+    if len(data) < at:
+        return None
+    heads = list(_LOGGED.iter_unpack(data[:at]))
+    ends = list(accumulate(chain.from_iterable(head[1:] for head in heads), initial=at))
+    if ends[-1] != len(data):
+        return None
+    return [
+        (
+            heads[number][0] == 1,
+            data[ends[3 * number] : ends[3 * number + 1]],
+            data[ends[3 * number + 1] : ends[3 * number + 2]],
+            data[ends[3 * number + 2] : ends[3 * number + 3]],
+        )
+        for number in range(count)
+    ]
+
+
+def body_columns(bodies: Iterable[bytes], counts: Iterable[int]) -> dict[str, pa.Array]:
+    """The bodies of some events as columns, with a row per message. Unreadable ones are set aside before."""
+    rows = [
+        row
+        for data, count in zip(bodies, counts, strict=True)
+        for row in split_bodies(data, count) or [_NOTHING] * count
+    ]
+    columns = list(zip(*rows, strict=True)) if rows else [(), (), (), ()]
+    return {
+        "left_out": pa.array([int(one) for one in columns[0]], pa.uint8()),
+        "idempotency_key": _texts(columns[1]),
+        "headers": _texts(columns[2]),
+        "payload": pa.array(columns[3], pa.binary()),
+    }
+
+
+def _texts(values: Iterable[bytes]) -> pa.Array:
+    return pa.array([value.decode(errors="replace") for value in values], pa.string())
+
+
+def logged_of(event: MetricEvent) -> list[LoggedMessage]:
+    """The messages in one event of the kind `log`."""
+    lives, bodies = lives_of(event), event.texts["bodies"]
+    assert isinstance(bodies, bytes)
+    rows = split_bodies(bodies, len(lives))
+    if rows is None:
+        raise ValueError("the event holds messages that cannot be read")
+    first = event.values["lives_total"] - len(lives) + 1
+    return [
+        LoggedMessage(
+            number=first + place,
+            life=life,
+            kept_ms=event.values["keep_s"] * SECOND_MS,
+            left_out=left_out,
+            headers=orjson.loads(headers) if headers else {},
+            payload=payload,
+            idempotency_key=key.decode() or None,
+        )
+        for place, (life, (left_out, key, headers, payload)) in enumerate(zip(lives, rows, strict=True))
+    ]
