@@ -8,9 +8,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 from weakref import WeakKeyDictionary
 
-from weir.client.core import AsyncWeir, raise_refused
+from weir.client.core import AsyncWeir
 from weir.client.sync import Weir, run_with
-from weir.client.values import OutgoingMessage, PushResult
+from weir.client.values import OutgoingMessage, PushResult, raise_refused
 from weir.errors import Misconfigured
 from weir.model.durations import Duration, to_ms
 from weir.model.names import check_name
