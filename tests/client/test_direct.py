@@ -19,10 +19,10 @@ from support.tcp_proxy import TcpProxy
 from weir import ApiError, AsyncWeir, ClientError, Consumer, OutgoingMessage, Producer, ReceivedMessage, Weir
 from weir.broker import keys
 from weir.broker.broker import Gated
-from weir.broker.call_slots import CallSlots
 from weir.broker.runner import RedisConnection, connect
 from weir.client.direct_push import Undecided, put
 from weir.errors import BrokerUnavailable
+from weir.model.ids import CallSlots
 from weir.model.names import EnvironmentRef
 from weir.telemetry.streams import stream_key
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from weir.broker.broker import CallAnswer, Gated, NamedCall
+from weir.broker.broker import CallAnswer, Gated
 from weir.control.database import Database
 from weir.errors import BrokerUnavailable
 from weir.exchange.attempt import DirectPusher
 from weir.exchange.resume import ResumingPusher
 from weir.exchange.seam import Pushed, PushItem, Queued, ResumedCall
 from weir.exchange.service import OperationService
+from weir.model.ids import NamedCall
 from weir.model.message import NewMessage
 from weir.model.names import QueueRef
 from weir.spec.ir import Ordering, QueueSpec
