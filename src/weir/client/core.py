@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -16,7 +16,7 @@ from weir.client.bulk import BulkPush, with_origin
 from weir.client.encoding import encode
 from weir.client.errors import ApiError, OperationFailed, OperationTimeout
 from weir.client.http1 import MAX_ANSWER_BYTES, Connections
-from weir.client.httpx_connections import HttpClient
+from weir.client.httpx_connections import HttpClient, new_http_client
 from weir.client.options import DEFAULTS, ClientOptions, QueuedOperationBehavior
 from weir.client.outcomes import MessageOutcome
 from weir.client.sharing import LoneRequests, SharedRequests
@@ -31,6 +31,7 @@ from weir.client.values import (
     SettleStatus,
     make_key,
 )
+from weir.client.watching import OutcomeStream
 from weir.errors import KeyReused
 from weir.model.durations import Duration, to_ms, to_seconds
 from weir.model.limits import MAX_BATCH, MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES
@@ -115,6 +116,7 @@ class AsyncWeir:
             poll_timeout_s=to_seconds(poll_timeout),
             telemetry=telemetry,
         )
+        self._http = http
         self._transport = Transport(self.options, connections=self._connections(http))
         self._pushes = self._requests(self._transport, self.options, path="/api/v1/push", member="items")
         self._acks = self._requests(
@@ -433,6 +435,27 @@ class AsyncWeir:
             timeout_s=to_seconds(wait) + self.options.timeout_s,
         )
         return MessageOutcome.of(answer)
+
+    async def watch(self, message_id: str, *, timeout: Duration) -> AsyncGenerator[MessageOutcome, None]:
+        """Follow a message: how it is now, each change of its state or progress, and its end.
+
+        ```python
+        async for outcome in weir.watch(message_id, timeout=60):
+            print(outcome.status, outcome.progress)
+        ```
+
+        - `timeout`: when to stop if it has not ended; `ended` of the last outcome says which it was.
+        """
+        http = self._http or new_http_client()
+        path = f"{_message_path(message_id)}/outcome/stream"
+        stream = OutcomeStream(self.options, http, path, timeout_s=to_seconds(timeout))
+        try:
+            async with aclosing(stream.outcomes()) as outcomes:
+                async for outcome in outcomes:
+                    yield outcome
+        finally:
+            if self._http is None:
+                await http.aclose()
 
     async def finish_member(self, group: str, *, member: int, of: int) -> bool:
         """Note that a member of a group of messages is done; whether all `of` them are. May be repeated.
