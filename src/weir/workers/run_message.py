@@ -101,10 +101,9 @@ async def run(
 async def _act(delivery: Delivery, spec: QueueSpec, tools: Tools) -> HandlerOutcome:
     try:
         match spec.action:
-            case MapToCommand(then=None) as action:
-                return await _command(delivery, spec, action, tools)
-            case MapToCommand(then=EnqueueTo() as chain) as action:
-                return await _command_and_chain(delivery, spec, action, chain, tools)
+            case MapToCommand() as action:
+                outcome = await _command(delivery, spec, action, tools)
+                return await _pass_on(delivery, spec, action.then, outcome, tools)
             case DeliverTo() as action:
                 return await _deliver(delivery, action, tools)
             case EnqueueTo() as action:
@@ -132,15 +131,14 @@ async def _command(delivery: Delivery, spec: QueueSpec, action: MapToCommand, to
     return await run_command(command, inputs, context, tools.executor)
 
 
-async def _command_and_chain(
-    delivery: Delivery, spec: QueueSpec, action: MapToCommand, chain: EnqueueTo, tools: Tools
+async def _pass_on(
+    delivery: Delivery, spec: QueueSpec, chain: EnqueueTo | None, outcome: HandlerOutcome, tools: Tools
 ) -> HandlerOutcome:
-    """Run the command, and pass the message on when it is done. The result is that of the command.
+    """Pass the message on if its command is done. The result stays that of the command.
 
     If the next queue takes nothing, the message is tried again from its command on.
     """
-    outcome = await _command(delivery, spec, action, tools)
-    if outcome.ending is not Ending.DONE:
+    if chain is None or outcome.ending is not Ending.DONE:
         return outcome
     more = {RESULT: _json_form(outcome.result)} if chain.inputs else NO_VARIABLES
     passed = await _enqueue(delivery, spec, chain, tools, more)
