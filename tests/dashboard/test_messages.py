@@ -77,6 +77,26 @@ async def test_a_long_list_is_read_page_by_page(page: Page, site: Site, world: W
     await expect(links).to_have_count(50)
 
 
+async def test_a_task_shows_its_progress_while_it_runs_and_its_result_when_it_is_done(
+    page: Page, site: Site, world: World
+) -> None:
+    await world.define("orders")
+    queue = world.site.environment.queue("orders")
+    new = NewMessage(
+        payload=b'{"image":"a.png"}', headers={"weir-task": "resize", "content-type": "application/json"}
+    )
+    await world.broker.enqueue(queue, [new])
+    (delivery,) = await world.broker.dequeue(queue, consumer="worker-1")
+    await world.broker.keep_progress(delivery.lease, b'{"done": 3, "of": 10}')
+    await page.goto(site.link("message", new.id))
+    progress = page.get_by_role("region", name="Progress")
+    await expect(progress).to_contain_text('"done": 3')
+    await expect(page.get_by_role("region", name="Payload")).to_contain_text('"image": "a.png"')
+    await world.broker.ack([delivery.lease], results=[b'{"url": "https://x.example/a.png"}'])
+    await expect(page.get_by_role("region", name="Result")).to_contain_text("https://x.example/a.png")
+    await expect(progress).to_have_count(0)
+
+
 async def test_a_message_says_in_one_bar_why_it_waits(page: Page, site: Site, world: World) -> None:
     queue = world.site.environment.queue("orders")
     await world.broker.define(queue, QueueSpec(name="orders", ordering=Ordering.PER_KEY))

@@ -111,6 +111,7 @@ REQUESTS: tuple[Asked, ...] = (
     asked("POST /api/v1/groups/{group}/members", {"member": 0, "of": 3}, group="g"),
     asked("POST /api/v1/progress", {**_LEASE, "progress": 1}),
     asked("GET /api/v1/messages/{message_id}/outcome"),
+    asked("GET /api/v1/messages/{message_id}/outcome/stream"),
     asked("PUT /api/v1/spec", {"source": SPEC}),
     asked("GET /api/v1/tokens"),
     asked("POST /api/v1/tokens", {"name": "t", "role": "read"}),

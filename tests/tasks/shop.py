@@ -97,6 +97,18 @@ async def steps(count: int, context: TaskContext) -> int:
     return count
 
 
+@app.task(queue="doomed")
+def stop_halfway(file: str, context: TaskContext) -> str:
+    """Tells that it began, waits for a file, and ends as that says."""
+    context.progress({"half": 1})
+    while not Path(file).exists():
+        time.sleep(0.01)
+    context.progress({"half": 2})
+    if Path(file).read_text() == "fail":
+        raise ValueError("stopped")
+    return "whole"
+
+
 @app.task(queue="members", max_attempts=10, backoff=0.05, max_backoff=0.2, lease=2)
 def member(number: int, context: TaskContext) -> int:
     """Fails at its first attempts, some members more often than others."""

@@ -37,6 +37,14 @@ def test_arguments_and_results_come_back_as_themselves() -> None:
     assert result == shop.Receipt(number=UUID(int=7), total=Decimal("2.20"), made_at=HOME.since)
 
 
+def test_a_call_in_memory_is_followed_too() -> None:
+    with MemoryTasks(shop.app) as tasks:
+        handle = shop.label.push("a", copies=2)
+        assert [one.status for one in handle.watch(timeout=0)] == ["waiting"]
+        tasks.run()
+        assert [(one.status, one.result) for one in handle.watch(timeout=1)] == [("done", "aa")]
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -144,7 +152,7 @@ def test_a_push_from_inside_a_task_carries_its_lineage() -> None:
 
     with eager(app):
         handle = outer.push()
-    assert seen == [{TASK: "inner", CHAINED_FROM: handle.id}]
+    assert seen == [{TASK: "inner", CHAINED_FROM: handle.id, "content-type": "application/json"}]
 
 
 def test_a_delay_and_a_retry_wait_for_the_clock() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,7 +13,7 @@ import pytest
 from support.waiting import until
 from tasks import shop
 from tasks.world import START_S, World, stop
-from weir import TaskFailed
+from weir import MessageOutcome, TaskFailed
 from weir.client.sync import Weir
 
 HOME = shop.Address(street="Main", since=datetime(2026, 1, 2, tzinfo=UTC))
@@ -69,6 +70,41 @@ async def test_progress_is_told_while_a_task_runs(world: World, stores: bool) ->
         await until(lambda: len(world.notes("label")) == 4, within_s=START_S)
         assert '"step 0"' in world.log() or "step 0" in world.log()
         assert f"message_id={handle.id}" in world.log()
+
+
+@both
+async def test_a_call_is_followed_to_its_end_with_and_without_a_loop(world: World, stores: bool) -> None:
+    go = world.folder / "go"
+    with world.worker(stores=stores):
+        await until(lambda: working(world), within_s=START_S)
+        handle = await shop.stop_halfway.apush(str(go))
+
+        def follow() -> list[MessageOutcome]:
+            return list(handle.watch(timeout=START_S))
+
+        blocking = asyncio.create_task(asyncio.to_thread(follow))
+        seen = []
+        async for outcome in handle.awatch(timeout=START_S):
+            seen.append((outcome.status, outcome.progress, outcome.result))
+            if outcome.progress == {"half": 1}:
+                go.write_text("on")
+        assert ("running", {"half": 1}, None) in seen
+        assert seen[-1] == ("done", None, "whole")
+        assert (await blocking)[-1].result == "whole"
+    await shop.app.aclose()
+
+
+@both
+async def test_what_a_failed_attempt_told_last_is_kept(world: World, stores: bool) -> None:
+    go = world.folder / "go"
+    go.write_text("fail")
+    with world.worker(stores=stores):
+        await until(lambda: working(world), within_s=START_S)
+        handle = await shop.stop_halfway.apush(str(go))
+        with pytest.raises(TaskFailed, match="stopped"):
+            await handle.aresult(timeout=START_S)
+        assert await handle.aprogress() == {"half": 2}
+    await shop.app.aclose()
 
 
 @both

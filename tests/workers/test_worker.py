@@ -312,6 +312,64 @@ async def test_a_chained_message_arrives_once_however_often_the_step_runs(rig):
     assert seen == [42]
 
 
+COMMAND_AND_CHAIN = """
+app A {
+  queue In {
+    message_type { a: int }
+    delivery { initial_backoff: 1ms, max_backoff: 1ms }
+    map_to: command Thing.Do { a: a }
+    enqueue: Out { a: a, twice: result.twice }
+  }
+  queue Out { message_type { a: int, twice: int } }
+}
+"""
+
+
+async def test_a_command_passes_its_message_on_with_its_result_once_it_is_done(rig):
+    await rig.apply(COMMAND_AND_CHAIN)
+    attempts = []
+
+    @rig.commands.command("Thing.Do")
+    async def do(a: int, context: Context) -> dict[str, int]:
+        attempts.append(context.attempt)
+        if context.attempt == 1:
+            raise ValueError("not yet")
+        return {"twice": a * 2}
+
+    (first,) = await rig.put("In", orjson.dumps({"a": 21}))
+    out = rig.environment.queue("Out")
+    async with rig.working():
+        await until(lambda: rig.endings() == ["failed", "done"], within_s=15)
+    (found,) = await rig.broker.dequeue(out, consumer="test", limit=9)
+    assert attempts == [1, 2]
+    assert orjson.loads(found.payload) == {"a": 21, "twice": 42}
+    assert found.headers["weir-chained-from"] == first
+    assert rig.journal.attempts[-1].result == {"twice": 42}
+
+
+async def test_a_message_that_cannot_be_passed_on_is_tried_again_from_its_command_on(rig):
+    await rig.apply(COMMAND_AND_CHAIN.replace("queue Out {", "queue Out { retention { max_depth: 1 }"))
+    runs = []
+
+    @rig.commands.command("Thing.Do")
+    async def do(a: int) -> dict[str, int]:
+        runs.append(a)
+        return {"twice": a * 2}
+
+    out = rig.environment.queue("Out")
+    await rig.put("Out", b'{"a": 0, "twice": 0}')
+    await rig.put("In", b'{"a": 1}')
+    async with rig.working():
+        await until(lambda: "failed" in rig.endings(), within_s=15)
+        (blocking,) = await rig.broker.dequeue(out, consumer="test")
+        await rig.broker.ack([blocking.lease])
+        await until(lambda: rig.endings()[-1] == "done", within_s=15)
+    assert "takes nothing now" in rig.journal.attempts[0].error
+    assert len(runs) == 2
+    (found,) = await rig.broker.dequeue(out, consumer="test", limit=9)
+    assert orjson.loads(found.payload)["twice"] == 2
+
+
 async def test_what_was_usual_in_one_queue_is_usual_in_the_next_and_urgent_stays_urgent(rig):
     await rig.apply("app A { queue In { priority: 6, enqueue: Out } queue Out { priority: 2 } }")
     await rig.put("In", b"1")

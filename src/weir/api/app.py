@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute
 from weir.api.edge import REQUEST_ID, Edge, internal
 from weir.api.hot import HotRoute, HotRoutes
 from weir.api.live import LiveQueues
+from weir.api.live_outcomes import LiveOutcomes
 from weir.api.openapi import complete
 from weir.api.problems import from_status, from_validation, problem_response
 from weir.api.routes.table import HOT, ROUTERS, STREAMS
@@ -71,6 +72,7 @@ def create_control(
     )
     app.state.services = services
     app.state.live = LiveQueues(services)
+    app.state.live_outcomes = LiveOutcomes(services)
     app.state.instruments = instruments or Instruments()
     for router in (*ROUTERS, *routers):
         app.include_router(router)

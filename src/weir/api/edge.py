@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weir.api.auth import authenticate
 from weir.api.bodies import check_json_type, read_body
-from weir.api.hot import HotRequest, HotRoute, HotRoutes
+from weir.api.hot import HotRequest, HotRoute, HotRoutes, PathTemplates
 from weir.api.limits import Limits
 from weir.api.problems import MethodNotAllowed, error_reply
 from weir.api.services import Services
@@ -62,7 +62,7 @@ class Edge:
         self._hot = hot
         self._control = control
         self.instruments = instruments
-        self._stream_paths = frozenset(streams)
+        self._streams = PathTemplates(streams)
         self.requests = Capacity(limits.max_concurrency, _too_many_requests)
         self.polls = Capacity(limits.max_polls, _too_many_polls)
         self.streams = Capacity(limits.max_streams, _too_many_streams, most_each=limits.max_streams_per_token)
@@ -128,7 +128,7 @@ class Edge:
         started = time.perf_counter()
         watch = _Watch(send, request_id)
         scope["path"] = path
-        slot = scope[SLOT] = RequestSlot(self.streams if path in self._stream_paths else self.requests)
+        slot = scope[SLOT] = RequestSlot(self.streams if self._streams.match(path) else self.requests)
         try:
             receive = await self._enter(scope, receive, slot)
             await self._control(scope, receive, watch)

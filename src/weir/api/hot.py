@@ -7,7 +7,7 @@ of the tree are raised and become problems at the edge.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -115,18 +115,29 @@ class HotRoutes:
 
     def __init__(self, routes: tuple[HotRoute, ...]) -> None:
         self._fixed = {route.path: route for route in routes if "{" not in route.path}
-        self._open = [_opened(route) for route in routes if "{" in route.path]
+        self._open = [(route, _split(route.path)) for route in routes if "{" in route.path]
 
     def find(self, path: str) -> tuple[HotRoute, Mapping[str, str]] | None:
         """The route for a raw path, and its parameters, both still percent-encoded."""
         route = self._fixed.get(path)
         if route is not None:
             return route, {}
-        for route, prefix, name, suffix in self._open:
-            inside = path[len(prefix) : len(path) - len(suffix)]
-            if path.startswith(prefix) and path.endswith(suffix) and inside and "/" not in inside:
+        for route, (prefix, name, suffix) in self._open:
+            if inside := _inside(path, prefix, suffix):
                 return route, {name: inside}
         return None
+
+
+class PathTemplates:
+    """Paths, each with at most one `{name}` in it."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._fixed = frozenset(path for path in paths if "{" not in path)
+        self._open = [_split(path) for path in paths if "{" in path]
+
+    def match(self, path: str) -> bool:
+        """Whether a raw path is one of these."""
+        return path in self._fixed or any(_inside(path, prefix, suffix) for prefix, _, suffix in self._open)
 
 
 def decoded(text: str) -> str:
@@ -137,7 +148,14 @@ def decoded(text: str) -> str:
         raise Malformed("the path is not percent-encoded UTF-8") from None
 
 
-def _opened(route: HotRoute) -> tuple[HotRoute, str, str, str]:
-    prefix, _, rest = route.path.partition("{")
+def _split(path: str) -> tuple[str, str, str]:
+    """What stands before the parameter of a path, its name, and what stands behind it."""
+    prefix, _, rest = path.partition("{")
     name, _, suffix = rest.partition("}")
-    return route, prefix, name, suffix
+    return prefix, name, suffix
+
+
+def _inside(path: str, prefix: str, suffix: str) -> str:
+    """The part of a path between two fixed texts; empty if it does not fit there, or is several parts."""
+    inside = path[len(prefix) : len(path) - len(suffix)]
+    return inside if path.startswith(prefix) and path.endswith(suffix) and "/" not in inside else ""

@@ -154,9 +154,9 @@ def show_task_logs(level: str) -> None:
 
 def say_working(name: str, app: App, queues: frozenset[str], *, where: str) -> None:
     tasks = sum(task.queue in queues for task in app.tasks.values())
+    what = f"{tasks} tasks of " if tasks else ""
     typer.echo(
-        f"working as {name} on {tasks} tasks of {', '.join(sorted(queues))} at {where}; "
-        "Ctrl-C drains and stops it",
+        f"working as {name} on {what}{', '.join(sorted(queues))} at {where}; Ctrl-C drains and stops it",
         err=True,
     )
     tell_ready()

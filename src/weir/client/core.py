@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import quote
@@ -12,11 +12,12 @@ from weir.client.base_url import ClientUrls
 from weir.client.bulk import BulkPush, with_origin
 from weir.client.deliveries import Deliveries, HttpDeliveries, SettleRequest
 from weir.client.encoding import encode
-from weir.client.errors import ApiError, OperationFailed, OperationTimeout
+from weir.client.errors import ApiError
 from weir.client.http1 import Connections
-from weir.client.httpx_connections import HttpClient
+from weir.client.httpx_connections import HttpClient, new_http_client
 from weir.client.options import DEFAULTS, ClientOptions, QueuedOperationBehavior
 from weir.client.outcomes import MessageOutcome
+from weir.client.queued_operations import QueuedOperations
 from weir.client.sharing import LoneRequests, SharedRequests
 from weir.client.telemetry import telemetry as reporter
 from weir.client.transport import Transport, loop_connections
@@ -27,10 +28,10 @@ from weir.client.values import (
     PushResult,
     ReceivedMessage,
     SettleStatus,
-    after_operation,
     make_key,
     raise_refused,
 )
+from weir.client.watching import OutcomeStream
 from weir.model.durations import Duration, to_ms, to_seconds
 from weir.model.ids import CallSlots
 from weir.model.limits import MAX_BATCH
@@ -112,6 +113,7 @@ class AsyncWeir:
             poll_timeout_s=to_seconds(poll_timeout),
             telemetry=telemetry,
         )
+        self._http = http
         self._transport = Transport(self.options, connections=self._connections(http))
         self._pushes = self._requests(self._transport, self.options, path="/api/v1/push", member="items")
         self._acks = self._requests(
@@ -122,6 +124,7 @@ class AsyncWeir:
             alone_path="/api/v1/ack",
         )
         self._names = CallSlots()
+        self._operations = QueuedOperations(self._transport, self.options)
         self.telemetry = reporter(telemetry)
         over_http = HttpDeliveries(self._transport, acks=self._acks, timeout_s=self.options.timeout_s)
         self._direct = None if urls.redis is None else self._open_direct(urls.redis, behind=over_http)
@@ -203,7 +206,7 @@ class AsyncWeir:
             sent = with_origin(message, trace=trace, chained=chained_headers())
             result = raise_refused(await self._push(sent))
         if result.queued and self.options.queued_operation_behavior == "poll":
-            (result,) = await self._wait_for_queued([message], [result])
+            (result,) = await self._operations.wait_for_queued([message], [result])
         return raise_refused(result)
 
     async def _push(self, message: OutgoingMessage) -> PushResult:
@@ -229,21 +232,8 @@ class AsyncWeir:
             bulk = BulkPush(messages, options=self.options, telemetry=self.telemetry, names=self._names)
             results = await bulk.send(self._transport)
         if self.options.queued_operation_behavior == "poll":
-            return await self._wait_for_queued(messages, results)
+            return await self._operations.wait_for_queued(messages, results)
         return results
-
-    async def _wait_for_queued(
-        self, messages: Sequence[OutgoingMessage], results: list[PushResult]
-    ) -> list[PushResult]:
-        """Wait for the operations of queued messages; the results then have their status and id."""
-        waiting = {result.operation_id for result in results if result.operation_id is not None}
-        ended = {one: await self.wait_for_operation(one) for one in sorted(waiting)}
-        return [
-            after_operation(result, ended[result.operation_id], key=message.idempotency_key)
-            if result.operation_id
-            else result
-            for message, result in zip(messages, results, strict=True)
-        ]
 
     async def pop(
         self,
@@ -389,6 +379,27 @@ class AsyncWeir:
         )
         return MessageOutcome.of(answer)
 
+    async def watch(self, message_id: str, *, timeout: Duration) -> AsyncGenerator[MessageOutcome, None]:
+        """Follow a message: how it is now, each change of its state or progress, and its end.
+
+        ```python
+        async for outcome in weir.watch(message_id, timeout=60):
+            print(outcome.status, outcome.progress)
+        ```
+
+        - `timeout`: when to stop if it has not ended; `ended` of the last outcome says which it was.
+        """
+        http = self._http or new_http_client()
+        path = f"{_message_path(message_id)}/outcome/stream"
+        stream = OutcomeStream(self.options, http, path, timeout_s=to_seconds(timeout))
+        try:
+            async with aclosing(stream.outcomes()) as outcomes:
+                async for outcome in outcomes:
+                    yield outcome
+        finally:
+            if self._http is None:
+                await http.aclose()
+
     async def finish_member(self, group: str, *, member: int, of: int) -> bool:
         """Note that a member of a group of messages is done; whether all `of` them are. May be repeated.
 
@@ -423,7 +434,7 @@ class AsyncWeir:
         print(operation.status, operation.queue_position)
         ```
         """
-        return Operation.of(await self._transport.send("GET", _operation_path(operation_id)))
+        return await self._operations.find(operation_id)
 
     async def wait_for_operation(self, operation_id: str, *, timeout: Duration | None = None) -> Operation:
         """Poll until the operation has ended.
@@ -435,17 +446,8 @@ class AsyncWeir:
         Raises `OperationFailed` if it failed or was cancelled, and `OperationTimeout` if it takes longer than
         `timeout`, which is the client's `poll_timeout` by default.
         """
-        patience_s = self.options.poll_timeout_s if timeout is None else to_seconds(timeout)
-        give_up = time.monotonic() + patience_s
-        while True:
-            operation = await self.operation(operation_id)
-            if operation.status == "completed":
-                return operation
-            if operation.ended:
-                raise OperationFailed(operation_id, operation.status, operation.error_message)
-            if time.monotonic() >= give_up:
-                raise OperationTimeout(operation_id, patience_s)
-            await self._transport.sleep(self.options.poll_interval_s)
+        timeout_s = None if timeout is None else to_seconds(timeout)
+        return await self._operations.wait(operation_id, timeout_s=timeout_s)
 
     async def cancel_operation(self, operation_id: str) -> Operation:
         """Cancel an operation that is still pending.
@@ -454,8 +456,7 @@ class AsyncWeir:
         await weir.cancel_operation(operation_id)
         ```
         """
-        path = f"{_operation_path(operation_id)}/cancel"
-        return Operation.of(await self._transport.send("POST", path))
+        return await self._operations.change(operation_id, "cancel")
 
     async def retry_operation(self, operation_id: str) -> Operation:
         """Queue a failed operation again, behind everything that is queued now.
@@ -464,8 +465,7 @@ class AsyncWeir:
         await weir.retry_operation(operation_id)
         ```
         """
-        path = f"{_operation_path(operation_id)}/retry"
-        return Operation.of(await self._transport.send("POST", path))
+        return await self._operations.change(operation_id, "retry")
 
     async def operation_stats(self) -> dict[str, Any]:
         """The number of waiting operations, and the state of the server.
@@ -474,7 +474,7 @@ class AsyncWeir:
         stats = await weir.operation_stats()
         ```
         """
-        return await self._transport.send("GET", "/api/v1/operations/stats")
+        return await self._operations.stats()
 
     async def queue(self, name: str) -> dict[str, Any]:
         """A queue right now: its definition and how many messages wait, run or are delayed.
@@ -492,7 +492,3 @@ def _optional_ms(duration: Duration | None) -> int | None:
 
 def _message_path(message_id: str) -> str:
     return f"/api/v1/messages/{quote(message_id, safe='')}"
-
-
-def _operation_path(operation_id: str) -> str:
-    return f"/api/v1/operations/{quote(operation_id, safe='')}"

@@ -34,7 +34,7 @@ class HttpxConnections:
 
     def __init__(self, http: HttpClient | None, headers: Mapping[str, str]) -> None:
         self._is_own = http is None
-        self._http = _new_client() if http is None else http
+        self._http = new_http_client() if http is None else http
         self._headers = dict(headers)
 
     async def exchange(self, base_url: str, request: HttpRequest, *, timeout_s: float) -> HttpAnswer:
@@ -49,7 +49,7 @@ class HttpxConnections:
                 timeout=timeout_s,
             )
         except Exception as error:
-            if not _is_of_the_network(error):
+            if not is_of_the_network(error):
                 raise
             raise ConnectionFailed(str(error) or type(error).__name__) from None
         if len(response.content) > request.most_bytes:
@@ -65,13 +65,13 @@ class HttpxConnections:
             await self._http.aclose()
 
 
-def _new_client() -> HttpClient:
+def new_http_client() -> HttpClient:
     # Imported here, because it takes longer than everything else of the client together.
     import httpx2
 
     return httpx2.AsyncClient()
 
 
-def _is_of_the_network(error: Exception) -> bool:
+def is_of_the_network(error: Exception) -> bool:
     """Whether a request got no answer. Told by name: the caller's library need not be httpx2."""
     return isinstance(error, OSError) or any(one.__name__ == "TransportError" for one in type(error).__mro__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, ClassVar, Self, TypeVar
@@ -296,6 +296,25 @@ class Weir:
         """
         return self._run(self._client.outcome(message_id, wait=wait))
 
+    def watch(self, message_id: str, *, timeout: Duration) -> Generator[MessageOutcome, None, None]:
+        """Follow a message to its end; see `AsyncWeir.watch`.
+
+        ```python
+        for outcome in weir.watch(message_id, timeout=60):
+            print(outcome.status, outcome.progress)
+        ```
+        """
+        # A stream needs a loop, which a client that blocks does not have.
+        thread = self._thread or LoopThread()
+        outcomes = self._client.watch(message_id, timeout=timeout)
+        try:
+            while (outcome := thread.run(_next_or_none(outcomes))) is not None:
+                yield outcome
+        finally:
+            thread.run(outcomes.aclose())
+            if self._thread is None:
+                thread.close()
+
     def finish_member(self, group: str, *, member: int, of: int) -> bool:
         """Note that a member of a group of messages is done; see `AsyncWeir.finish_member`.
 
@@ -371,6 +390,10 @@ class Weir:
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait for work of the client."""
         return run_blocking(coroutine) if self._thread is None else self._thread.run(coroutine)
+
+
+async def _next_or_none(outcomes: AsyncGenerator[MessageOutcome, None]) -> MessageOutcome | None:
+    return await anext(outcomes, None)
 
 
 def run_with(weir: Weir, work: Callable[[AsyncWeir], Coroutine[Any, Any, T]]) -> T:

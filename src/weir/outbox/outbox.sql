@@ -7,6 +7,10 @@ INSERT INTO weir_outbox.messages (id, queue, key, payload, is_json, headers, pri
 VALUES (CAST(%(id)s AS uuid), %(queue)s, %(key)s, %(payload)s, %(is_json)s, %(headers)s, %(priority)s, %(delay_ms)s,
         %(idempotency_key)s)
 
+-- name: find_waiting
+-- A message that is not relayed yet.
+SELECT queue, payload, headers FROM weir_outbox.messages WHERE id = CAST(%(id)s AS uuid)
+
 -- name: take_part
 -- Take a part of the stripes for this session, unless another relay has it.
 SELECT pg_try_advisory_lock(1466526067, %(part)s::int) AS taken

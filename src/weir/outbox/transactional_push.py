@@ -67,7 +67,7 @@ def push(
         case "sqlalchemy", False:
             connection.execute(_sqlalchemy_text(_dialect(connection)), row)
         case "django", False:
-            _push_through_django(connection, row)
+            push_through_django(connection, row)
         case _, True:
             raise InvalidInput("this connection is asynchronous; write `await outbox.apush(…)`")
         case _:
@@ -140,7 +140,8 @@ def _sqlalchemy_text(dialect: str) -> Any:
     return import_module("sqlalchemy").text(_PARAMETER.sub(r":\1", _ADD))
 
 
-def _push_through_django(connection: Any, row: Mapping[str, object]) -> None:
+def push_through_django(connection: Any, row: Mapping[str, object]) -> None:
+    """Write a row with a connection of Django, or with the one of that name in `DATABASES`."""
     if isinstance(connection, str):
         connection = import_module("django.db").connections[connection]
     if connection.vendor != "postgresql":

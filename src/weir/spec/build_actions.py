@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from weir.spec.ir import Action, DeliverTo, EnqueueTo, MapToCommand
 from weir.spec.read import SpecSection, read_name
 from weir.spec.syntax import Scalar, SyntaxEntry, ValueKind
 
 
 def read_action(section: SpecSection) -> Action | None:
-    """The action for each message: at most one of the three forms."""
-    found: list[Action | None] = [read_map_to(section), _enqueue_to(section), _deliver_to(section)]
-    actions = [action for action in found if action is not None]
-    if len(actions) > 1:
+    """The action for each message: a command, another queue or both, or an endpoint."""
+    command, chain, target = read_map_to(section), _enqueue_to(section), _deliver_to(section)
+    if target is not None and (command or chain):
         section.notes.add(
-            f"a {section.what} has one of `map_to`, `enqueue` and `deliver`; keep one",
-            section.notes.spans[(*section.path, "enqueue" if found[1] else "deliver")],
+            f"a {section.what} that has `deliver` has neither `map_to` nor `enqueue`; keep one",
+            section.notes.spans[(*section.path, "deliver")],
         )
-    return actions[0] if actions else None
+    if command is not None and chain is not None:
+        return replace(command, then=chain)
+    return command or chain or target
 
 
 def read_map_to(section: SpecSection) -> MapToCommand | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from weir.errors import InvalidInput
@@ -13,6 +14,7 @@ from weir.spec.cel import compile_expression
 from weir.spec.dead_letters import DEATH, circles, spelled_circle, unfit_fields, written_types
 from weir.spec.infer import TypeMistake, infer
 from weir.spec.ir import (
+    RESULT,
     AppSpec,
     DeliverTo,
     EnqueueTo,
@@ -22,6 +24,7 @@ from weir.spec.ir import (
     SignatureScheme,
     Verification,
     WebhookSpec,
+    chain_of,
 )
 from weir.spec.message_values import conformed
 from weir.spec.read import Notes, Path
@@ -37,6 +40,7 @@ RECEIVED: Mapping[str, Type] = {
     "webhook": STRING,
 }
 """The fields of a message from a webhook."""
+NO_VARIABLES: Mapping[str, Type] = MappingProxyType({})
 
 # A process that takes over from one that died or froze pushes its ticks again within about half of this.
 MIN_WINDOW_MS = MINUTE_MS
@@ -87,8 +91,10 @@ def _check_queue(queue: QueueSpec, queues: Mapping[str, QueueSpec], notes: Notes
             _span_at(notes, (*path, "delivery", "initial_backoff"), (*path, "delivery", "max_backoff")),
         )
     match queue.action:
-        case MapToCommand(inputs=inputs):
+        case MapToCommand(inputs=inputs, then=chain):
             _check_inputs(inputs, queue, (*path, "map_to"), notes)
+            if chain is not None:
+                _check_chain(chain, queue, queues, notes, more={RESULT: ANY})
         case EnqueueTo() as chain:
             _check_chain(chain, queue, queues, notes)
         case DeliverTo() as target:
@@ -113,10 +119,17 @@ def variables_of(queue: QueueSpec) -> dict[str, Type]:
     return {"message": map_of(ANY), **fields}
 
 
-def _check_inputs(inputs: Mapping[str, str], queue: QueueSpec, path: Path, notes: Notes) -> dict[str, Type]:
+def _check_inputs(
+    inputs: Mapping[str, str],
+    queue: QueueSpec,
+    path: Path,
+    notes: Notes,
+    more: Mapping[str, Type] = NO_VARIABLES,
+) -> dict[str, Type]:
     open_world = not queue.message_type
+    variables = {**variables_of(queue), **more}
     return {
-        name: _check_type(text, variables_of(queue), (*path, name), notes, open_world=open_world)
+        name: _check_type(text, variables, (*path, name), notes, open_world=open_world)
         for name, text in inputs.items()
     }
 
@@ -143,10 +156,22 @@ def _inside(span: SourceSpan, text: str, offset: int, length: int) -> SourceSpan
     return SourceSpan(span.line, span.column + offset, start, start + length)
 
 
-def _check_chain(chain: EnqueueTo, queue: QueueSpec, queues: Mapping[str, QueueSpec], notes: Notes) -> None:
+def _check_chain(
+    chain: EnqueueTo,
+    queue: QueueSpec,
+    queues: Mapping[str, QueueSpec],
+    notes: Notes,
+    more: Mapping[str, Type] = NO_VARIABLES,
+) -> None:
     path = ("queue", queue.name, "enqueue")
     _check_reference(chain.queue, queues, path, notes)
-    given = _check_inputs(chain.inputs, queue, path, notes) if chain.inputs else variables_of(queue)
+    if more and any(field.name == RESULT for field in queue.message_type):
+        notes.add(
+            f"in `enqueue` behind `map_to`, `{RESULT}` is what the command returned; give the field of queue "
+            f"`{queue.name}` another name",
+            _span_at(notes, path),
+        )
+    given = _check_inputs(chain.inputs, queue, path, notes, more) if chain.inputs else variables_of(queue)
     target = queues.get(chain.queue)
     if target is None or not target.message_type or (not chain.inputs and not queue.message_type):
         return
@@ -276,6 +301,6 @@ def _check_circles(queues: Mapping[str, QueueSpec], notes: Notes) -> None:
     """Chains and dead letter queues must not form a circle, also not together."""
     for circle in circles(queues):
         first, second = circle[:2]
-        chained = isinstance(action := queues[first].action, EnqueueTo) and action.queue == second
+        chained = (chain := chain_of(queues[first].action)) is not None and chain.queue == second
         key = ("enqueue",) if chained else ("delivery", "dead_letter_queue")
         notes.add(spelled_circle(circle), _span_at(notes, ("queue", first, *key)))

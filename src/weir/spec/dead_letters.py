@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from weir.errors import InvalidInput
-from weir.spec.ir import EnqueueTo, QueueSpec
+from weir.spec.ir import QueueSpec, chain_of
 from weir.spec.types import ANY, INT, STRING, TIME, Type, compatible, parse_type
 
 DEATH: Mapping[str, Type] = {"original_message": ANY, "failed_at": TIME, "error": STRING, "attempts": INT}
@@ -32,8 +32,12 @@ def written_types(fields: Mapping[str, Type]) -> str:
 
 def ways_out(queue: QueueSpec) -> list[str]:
     """The queues that messages of a queue go to: the next one of a chain, and the dead letter queue."""
-    chained = queue.action.queue if isinstance(queue.action, EnqueueTo) else None
-    return [name for name in (chained, queue.delivery.dead_letter_queue) if name is not None]
+    chain = chain_of(queue.action)
+    return [
+        name
+        for name in (None if chain is None else chain.queue, queue.delivery.dead_letter_queue)
+        if name is not None
+    ]
 
 
 def circles(queues: Mapping[str, QueueSpec]) -> Iterator[list[str]]:

@@ -74,7 +74,7 @@ def dumped_queue(queue: QueueSpec) -> dict[str, Any]:
 def _action(action: Action | None) -> dict[str, Any]:
     match action:
         case MapToCommand():
-            return {"map_to": _map_to(action)}
+            return {"map_to": _map_to(action), **_action(action.then)}
         case EnqueueTo():
             return {"enqueue": _without_empty({"queue": action.queue, "inputs": dict(action.inputs)})}
         case DeliverTo():

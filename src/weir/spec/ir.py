@@ -70,12 +70,22 @@ class MessageField:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EnqueueTo:
+    """Put the message into another queue, transformed by `inputs` if there are any: a chain."""
+
+    queue: str
+    inputs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MapToCommand:
     """Run a registered command; `inputs` are CEL expressions over the message's fields."""
 
     entity: str
     command: str
     inputs: Mapping[str, str] = field(default_factory=dict)
+    then: EnqueueTo | None = None
+    """Where the message goes once the command is done; these inputs may use its `result` too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,15 +99,16 @@ class DeliverTo:
     """Old secrets during a rotation: each delivery carries their signatures too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnqueueTo:
-    """Put the message into another queue, transformed by `inputs` if there are any: a chain."""
-
-    queue: str
-    inputs: Mapping[str, str] = field(default_factory=dict)
-
-
 Action = MapToCommand | DeliverTo | EnqueueTo
+RESULT = "result"
+"""What a command returned, in the inputs of the `enqueue` behind it."""
+
+
+def chain_of(action: Action | None) -> EnqueueTo | None:
+    """Where messages go next: at once, or after a command."""
+    if isinstance(action, MapToCommand):
+        return action.then
+    return action if isinstance(action, EnqueueTo) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 from weir.client.core import AsyncWeir
+from weir.client.outcomes import MessageOutcome
 from weir.client.sync import Weir, run_with
 from weir.client.values import OutgoingMessage, PushResult, raise_refused
 from weir.errors import Misconfigured
@@ -258,6 +259,10 @@ class App:
         messages = [call.message() for call in calls]
         return _handles(calls, messages, await self.backend().push_messages(messages))
 
+    def find_task(self, name: str) -> Task[Any, Any] | None:
+        """The task of that name; None if the app has none."""
+        return self.tasks.get(name)
+
     def backend(self) -> TaskBackend:
         """Where calls go from the event loop that runs here."""
         if self._override is not None:
@@ -273,9 +278,25 @@ class App:
             backend, run = self._override
             result: T = run(work(backend))
             return result
+        return run_with(self._client(), lambda weir: work(HttpBackend(weir)))
+
+    def _client(self) -> Weir:
         if self._blocking is None:
             self._blocking = find_api(self.address).blocking_client()
-        return run_with(self._blocking, lambda weir: work(HttpBackend(weir)))
+        return self._blocking
+
+    def watch(self, message_id: str, timeout_s: float) -> Generator[MessageOutcome, None, None]:
+        """Each change of a message, for code without an event loop."""
+        if self._override is None:
+            yield from self._client().watch(message_id, timeout=timeout_s)
+            return
+        backend, run = self._override
+        outcomes = backend.watch(message_id, timeout=timeout_s)
+        try:
+            while (outcome := run(_next_or_none(outcomes))) is not None:
+                yield outcome
+        finally:
+            run(outcomes.aclose())
 
     def redirect(
         self, backend: TaskBackend | None, run: Callable[[Coroutine[Any, Any, Any]], Any] | None = None
@@ -313,6 +334,10 @@ def _handles(
         call.handle(message, raise_refused(result))
         for call, message, result in zip(calls, messages, results, strict=True)
     ]
+
+
+async def _next_or_none(outcomes: AsyncGenerator[MessageOutcome, None]) -> MessageOutcome | None:
+    return await anext(outcomes, None)
 
 
 def _ms(duration: Duration | None) -> int | None:

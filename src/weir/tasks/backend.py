@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Any, Protocol
 
 from weir.client.core import AsyncWeir
@@ -18,6 +19,9 @@ class TaskBackend(Protocol):
     async def push_messages(self, messages: list[OutgoingMessage]) -> list[PushResult]: ...
 
     async def outcome(self, message_id: str, *, wait: float = 0) -> MessageOutcome: ...
+
+    def watch(self, message_id: str, *, timeout: float) -> AsyncGenerator[MessageOutcome, None]:
+        """Each change of a message, to its end or for so many seconds."""
 
     async def cancel_message(self, message_id: str) -> bool: ...
 
@@ -54,6 +58,9 @@ class HttpBackend:
 
     async def outcome(self, message_id: str, *, wait: float = 0) -> MessageOutcome:
         return await self._weir.outcome(message_id, wait=wait)
+
+    def watch(self, message_id: str, *, timeout: float) -> AsyncGenerator[MessageOutcome, None]:
+        return self._weir.watch(message_id, timeout=timeout)
 
     async def cancel_message(self, message_id: str) -> bool:
         return await self._weir.cancel(message_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import AsyncGenerator
 from concurrent.futures import Executor
 
 from weir.broker.broker import Broker
@@ -21,7 +22,7 @@ from weir.model.names import EnvironmentRef
 from weir.tasks.app import App
 from weir.tasks.progress import ProgressSender
 from weir.tasks.run import AttemptCounts, ProcessCalls, TaskMessage, TaskRunner
-from weir.workers.outcome import HandlerOutcome
+from weir.workers.outcome import Ending, HandlerOutcome
 
 _LOOK_EVERY_S = 0.05
 
@@ -55,6 +56,17 @@ class BrokerBackend:
             found = await self._look(MessageId(message_id))
             if found.ended or time.monotonic() >= give_up:
                 return found
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def watch(self, message_id: str, *, timeout: float) -> AsyncGenerator[MessageOutcome, None]:
+        give_up, told = time.monotonic() + timeout, None
+        while True:
+            found = await self.outcome(message_id)
+            if found != told:
+                yield found
+                told = found
+            if found.ended or time.monotonic() >= give_up:
+                return
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def _look(self, message_id: MessageId) -> MessageOutcome:
@@ -124,7 +136,10 @@ class BrokerTasks:
             note_progress=note,
         )
         try:
-            return await self._runner.run(called)
+            outcome = await self._runner.run(called)
+            if progress is not None and outcome.ending is not Ending.DONE:
+                await progress.flush()
+            return outcome
         finally:
             if progress is not None:
                 progress.stop()

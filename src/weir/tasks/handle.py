@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from weir.client.errors import ClientError
 from weir.client.outcomes import MessageOutcome, MessageStatus
@@ -24,6 +26,8 @@ class CallingApp(Protocol):
     def backend(self) -> TaskBackend: ...
 
     def wait(self, work: Callable[[TaskBackend], Coroutine[Any, Any, T]]) -> T: ...
+
+    def watch(self, message_id: str, timeout_s: float) -> Generator[MessageOutcome, None, None]: ...
 
 
 class CalledTask(Protocol):
@@ -142,6 +146,43 @@ class TaskHandle(Generic[R]):
         """
         return (await self._outcome(self._task.app.backend())).progress
 
+    def watch(self, *, timeout: Duration) -> Generator[MessageOutcome, None, None]:
+        """Follow the call: how it is now, each change of its status or progress, and its end.
+
+        ```python
+        for outcome in handle.watch(timeout=60):
+            print(outcome.status, outcome.progress)
+        ```
+
+        It stops at the end or after `timeout`; `ended` of the last one says which.
+        """
+        give_up = time.monotonic() + to_seconds(timeout)
+        app = self._task.app
+        message_id = app.wait(lambda backend: self._find_id(backend, to_seconds(timeout)))
+        if message_id is None:
+            yield MessageOutcome(status="queued")
+            return
+        for found in app.watch(message_id, max(0.0, give_up - time.monotonic())):
+            yield self._typed(found)
+
+    async def awatch(self, *, timeout: Duration) -> AsyncGenerator[MessageOutcome, None]:
+        """The same for code with an event loop.
+
+        ```python
+        async for outcome in handle.awatch(timeout=60):
+            print(outcome.status, outcome.progress)
+        ```
+        """
+        give_up = time.monotonic() + to_seconds(timeout)
+        backend = self._task.app.backend()
+        message_id = await self._find_id(backend, to_seconds(timeout))
+        if message_id is None:
+            yield MessageOutcome(status="queued")
+            return
+        async with aclosing(backend.watch(message_id, timeout=give_up - time.monotonic())) as outcomes:
+            async for found in outcomes:
+                yield self._typed(found)
+
     def result(self, *, timeout: Duration) -> R:
         """Wait for the result. It is kept for a day; a result over 16 kB is not kept.
 
@@ -206,6 +247,10 @@ class TaskHandle(Generic[R]):
             raise ResultNotKept(f"the result of message `{self.id}` was not kept: {why}")
         result: R = self._task.arguments.unpack_result(found.result)
         return result
+
+    def _typed(self, found: MessageOutcome) -> MessageOutcome:
+        """An outcome with the result as the function returned it."""
+        return replace(found, result=cast(Any, self._read(found))) if found.status == "done" else found
 
     async def _cancel(self, backend: TaskBackend) -> bool:
         message_id = await self._find_id(backend, 0.0)

@@ -84,7 +84,10 @@ class TaskConsumer(Consumer):
         timeout_s = None if self._timeout_ms is None else self._timeout_ms / 1_000
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._runner.run(called)
+                outcome = await self._runner.run(called)
+            if outcome.ending is not Ending.DONE:
+                await progress.flush()
+            return outcome
         except TimeoutError:
             return failed(f"the handler took longer than {duration(self._timeout_ms or 0)}")
         finally:

@@ -12,6 +12,8 @@ from weir.errors import WeirError
 from weir.tasks.context import PROGRESS_EVERY_S
 
 _NOTHING = object()
+FLUSH_S = 2.0
+"""How long a failed attempt waits until its last value is kept."""
 
 
 class ProgressSender:
@@ -21,12 +23,24 @@ class ProgressSender:
         self._send = send
         self._loop = loop
         self._next: object = _NOTHING
+        self._sending = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     def note(self, value: object) -> None:
         """Take a value. One that has no JSON form is a TypeError here, where the task told it."""
         json.dumps(value)
         self._loop.call_soon_threadsafe(self._take, value)
+
+    async def flush(self) -> None:
+        """Send the last value now: the attempt failed, and how far it came is worth knowing.
+
+        The message waits to be settled, so what cannot be sent in time is left out.
+        """
+        # What was noted before this is taken first.
+        await asyncio.sleep(0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_S):
+                await self._send_next()
 
     def stop(self) -> None:
         """Send nothing more: the message is about to be settled."""
@@ -42,10 +56,16 @@ class ProgressSender:
     async def _drain(self) -> None:
         try:
             while self._next is not _NOTHING:
-                value, self._next = self._next, _NOTHING
-                # Progress is a courtesy: if it cannot be sent now, the next value may be.
-                with suppress(ClientError, WeirError):
-                    await self._send(value)
+                await self._send_next()
                 await asyncio.sleep(PROGRESS_EVERY_S)
         finally:
             self._task = None
+
+    async def _send_next(self) -> None:
+        # One at a time, so that an older value never comes after a newer one.
+        async with self._sending:
+            value, self._next = self._next, _NOTHING
+            if value is not _NOTHING:
+                # Progress is a courtesy: if it cannot be sent now, the next value may be.
+                with suppress(ClientError, WeirError):
+                    await self._send(value)

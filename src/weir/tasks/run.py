@@ -78,7 +78,7 @@ class TaskRunner:
     async def run(self, message: TaskMessage) -> HandlerOutcome:
         """The outcome of one attempt. Only a cancellation is raised."""
         name = self._name_of(message)
-        task = self._app.tasks.get(name)
+        task = self._app.find_task(name)
         if task is None:
             return _unknown(name, self._app)
         cancelled: list[bool] = []

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 Key = Callable[..., str | None]
+_IS_JSON = {"content-type": "application/json"}
+"""Payloads go as bytes, and are shown as what they are."""
 
 
 class Task(Generic[P, R]):
@@ -154,7 +156,7 @@ class Task(Generic[P, R]):
     def _headers(self, options: PushOptions) -> dict[str, str]:
         context = CURRENT.get()
         lineage = {} if context is None else {CHAINED_FROM: context.message_id}
-        return {**lineage, **options.headers, TASK: self.name}
+        return {**_IS_JSON, **lineage, **options.headers, TASK: self.name}
 
     def _idempotency_key(self, options: PushOptions, payload: bytes) -> str:
         if options.idempotency_key is not None:

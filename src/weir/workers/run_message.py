@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import httpx2
@@ -28,9 +29,9 @@ from weir.model.wording import duration
 from weir.outbound.delivery import DeliveryOutcome, DeliveryVerdict, OutboundRequest, deliver
 from weir.outbound.delivery_log import DeliveryLog, DeliveryRecord
 from weir.spec.cel import compile_mapping
-from weir.spec.ir import DeliverTo, EnqueueTo, MapToCommand, QueueSpec
+from weir.spec.ir import RESULT, DeliverTo, EnqueueTo, MapToCommand, QueueSpec
 from weir.workers.commands import Command, Commands, Context
-from weir.workers.outcome import HandlerOutcome, done, failed, rejected
+from weir.workers.outcome import Ending, HandlerOutcome, done, failed, rejected
 from weir.workers.own_context import OwnContext
 from weir.workers.traced_run import trace_request, trace_run
 from weir.workers.variables import variables_of
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 Secrets = Callable[[str], str | None]
 """The value of a secret by the name of its environment variable."""
 
+NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 # When a message for a full queue is tried again.
 BUSY_DELAY_MS = 1_000
 # When a message of a disabled endpoint is tried again: somebody has to enable the endpoint first.
@@ -100,7 +102,8 @@ async def _act(delivery: Delivery, spec: QueueSpec, tools: Tools) -> HandlerOutc
     try:
         match spec.action:
             case MapToCommand() as action:
-                return await _command(delivery, spec, action, tools)
+                outcome = await _command(delivery, spec, action, tools)
+                return await _pass_on(delivery, spec, action.then, outcome, tools)
             case DeliverTo() as action:
                 return await _deliver(delivery, action, tools)
             case EnqueueTo() as action:
@@ -128,9 +131,25 @@ async def _command(delivery: Delivery, spec: QueueSpec, action: MapToCommand, to
     return await run_command(command, inputs, context, tools.executor)
 
 
-def _inputs(delivery: Delivery, spec: QueueSpec, inputs: Mapping[str, str]) -> dict[str, Any]:
+async def _pass_on(
+    delivery: Delivery, spec: QueueSpec, chain: EnqueueTo | None, outcome: HandlerOutcome, tools: Tools
+) -> HandlerOutcome:
+    """Pass the message on if its command is done. The result stays that of the command.
+
+    If the next queue takes nothing, the message is tried again from its command on.
+    """
+    if chain is None or outcome.ending is not Ending.DONE:
+        return outcome
+    more = {RESULT: _json_form(outcome.result)} if chain.inputs else NO_VARIABLES
+    passed = await _enqueue(delivery, spec, chain, tools, more)
+    return outcome if passed.ending is Ending.DONE else passed
+
+
+def _inputs(
+    delivery: Delivery, spec: QueueSpec, inputs: Mapping[str, str], more: Mapping[str, Any] = NO_VARIABLES
+) -> dict[str, Any]:
     mapping = compile_mapping(tuple(inputs.items()))
-    return mapping.evaluate(variables_of(delivery, spec, names=mapping.variables))
+    return mapping.evaluate({**variables_of(delivery, spec, names=mapping.variables), **more})
 
 
 def _context(delivery: Delivery) -> Context:
@@ -221,11 +240,17 @@ async def _request(request: OutboundRequest, tools: Tools, *, now_ms: int) -> De
     )
 
 
-async def _enqueue(delivery: Delivery, spec: QueueSpec, action: EnqueueTo, tools: Tools) -> HandlerOutcome:
+async def _enqueue(
+    delivery: Delivery,
+    spec: QueueSpec,
+    action: EnqueueTo,
+    tools: Tools,
+    more: Mapping[str, Any] = NO_VARIABLES,
+) -> HandlerOutcome:
     """Put the message into the next queue, with its id as idempotency key: a second attempt adds nothing."""
     payload, headers = delivery.payload, delivery.headers
     if action.inputs:
-        values = _inputs(delivery, spec, action.inputs)
+        values = _inputs(delivery, spec, action.inputs, more)
         payload = orjson.dumps(values, default=_plain)
         headers = {"content-type": "application/json", **trace_headers_of(delivery.headers)}
     message = NewMessage(
@@ -277,6 +302,14 @@ def _chained_headers(headers: Mapping[str, str], message_id: str) -> Mapping[str
     told = {**own, CHAINED_FROM: message_id}
     # Full headers go without the mark: the message matters more.
     return told if headers_fit(told) else own
+
+
+def _json_form(result: Any) -> Any:
+    """What a command returned as expressions see it; InvalidInput if it has no JSON form."""
+    try:
+        return orjson.loads(orjson.dumps(result, default=_plain, option=orjson.OPT_NON_STR_KEYS))
+    except TypeError as error:
+        raise InvalidInput(f"the result of the command has no JSON form ({error})") from None
 
 
 def _plain(value: Any) -> Any:

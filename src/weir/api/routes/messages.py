@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Annotated
 
 import orjson
@@ -12,9 +12,9 @@ from fastapi.responses import Response
 from weir.api.auth import App, Reader
 from weir.api.message_lives import life_view
 from weir.api.message_lookup import FoundMessage, look_up
+from weir.api.outcomes import NOWHERE, kept_members
 from weir.api.responses import problems
 from weir.api.routes.operations import operation_view
-from weir.api.routes.outcomes import kept_members
 from weir.api.routes.pop import payload_members
 from weir.api.schemas.messages import (
     AttemptView,
@@ -33,6 +33,7 @@ from weir.api.schemas.messages import (
 from weir.api.services import Services, present
 from weir.errors import ControlUnavailable, InvalidInput, NotFound
 from weir.lineage.children import Relative
+from weir.model.ids import MessageId, check_id
 from weir.model.inspection import (
     MAX_PAGE,
     MAX_SEARCH_BYTES,
@@ -41,9 +42,11 @@ from weir.model.inspection import (
     MessageState,
 )
 from weir.model.limits import MAX_HEADER_BYTES, MAX_NAME_BYTES
-from weir.model.names import QueueRef
+from weir.model.message import Kept, KeptKind
+from weir.model.names import EnvironmentRef, QueueRef
 from weir.workers.timeline import Timeline
 
+_ENDED_AS = {KeptKind.RESULT: "done", KeptKind.CANCELLED: "cancelled"}
 router = APIRouter(tags=["messages"])
 
 
@@ -111,12 +114,33 @@ async def find_message_by_key(
 )
 async def show_message(message_id: str, access: Reader, services: App) -> Response:
     """Everything about a message: where it is now, its payload, its attempts and its timeline."""
-    found = await look_up(services, access.environment, message_id)
+    found, kept = await _look_up_with_kept(services, access.environment, message_id)
     document = _message_view(found, trace_url=services.trace_url).model_dump(mode="json")
-    document |= kept_members(await services.broker.kept(access.environment, found.message_id))
+    document |= kept_members(kept)
     if found.detail is not None:
         document["message"] |= payload_members(found.detail.payload, found.detail.headers.get("content-type"))
     return Response(orjson.dumps(document), media_type="application/json")
+
+
+async def _look_up_with_kept(
+    services: Services, environment: EnvironmentRef, message_id: str
+) -> tuple[FoundMessage, Kept | None]:
+    """A message, and what is kept of it; its result says that it ended, if nothing else does yet."""
+    wanted = MessageId(check_id(message_id, what="message"))
+    found: FoundMessage | NotFound
+    try:
+        found = await look_up(services, environment, wanted)
+    except NotFound as unknown:
+        found = unknown
+    # First the message and then its result: an ack takes one away and puts the other there at once.
+    kept = await services.broker.kept(environment, wanted)
+    state = None if kept is None else _ENDED_AS.get(kept.kind)
+    if isinstance(found, NotFound):
+        if state is None:
+            raise found
+        nothing = Timeline(message_id=wanted, queue=None, state=state, moments=())
+        return FoundMessage(message_id=wanted, state=state, detail=None, timeline=nothing), kept
+    return replace(found, state=state) if state is not None and found.state in NOWHERE else found, kept
 
 
 @router.get(

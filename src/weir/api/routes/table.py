@@ -25,6 +25,7 @@ from weir.api.routes import (
     messages,
     moved,
     operations,
+    outcome_streams,
     outcomes,
     overview,
     pipeline,
@@ -68,6 +69,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     apps.router,
     messages.router,
     message_waits.router,
+    outcome_streams.router,
     message_touches.router,
     message_cancellations.router,
     queue_log.router,
@@ -83,5 +85,5 @@ ROUTERS: tuple[APIRouter, ...] = (
 )
 """The control plane."""
 
-STREAMS = frozenset({overview.LIVE_PATH})
+STREAMS = (overview.LIVE_PATH, outcome_streams.STREAM_PATH)
 """Answers that go on until one side ends them: they have a capacity of their own."""

@@ -1,0 +1,36 @@
+"""Outcomes as a stream of events: what a message's handler tells, and how it ends."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response, StreamingResponse
+
+from weir.api.auth import Reader
+from weir.api.live_outcomes import LiveOutcomes
+from weir.api.responses import problems
+from weir.model.ids import MessageId, check_id
+
+router = APIRouter(tags=["messages"])
+STREAM_PATH = "/api/v1/messages/{message_id}/outcome/stream"
+
+
+@router.get(
+    STREAM_PATH,
+    operation_id="watch_outcome",
+    responses={
+        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "The stream."},
+        **problems(),
+    },
+)
+async def watch_outcome(message_id: str, access: Reader, request: Request) -> Response:
+    """Server-sent events: a `change` now and whenever the state or the progress changed, then the `end`.
+
+    Each carries the document of `show_outcome`. A stream that ends without `end` is to be opened again.
+    """
+    live: LiveOutcomes = request.app.state.live_outcomes
+    wanted = MessageId(check_id(message_id, what="message"))
+    return StreamingResponse(
+        await live.open(access.environment, wanted),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )

@@ -1,0 +1,122 @@
+"""One attempt at a Django task in a worker: the call, its signals, and the record of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from contextvars import copy_context
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from django.db import close_old_connections
+
+from weir.contrib.django.interface import (
+    DjangoContext,
+    TaskResultStatus,
+    normalize_json,
+    task_finished,
+    task_started,
+)
+from weir.contrib.django.record import CallRecord, DjangoCall
+from weir.model.handling import Reject
+from weir.tasks.context import TaskContext
+from weir.workers.threads import DaemonThreads
+
+if TYPE_CHECKING:
+    from weir.contrib.django.app import DjangoApp
+
+# A task that runs longer than this is told as running, with its worker. Shorter ones cost no request more.
+TELL_AFTER_S = 0.2
+_THREADS = DaemonThreads(name="django-task")
+
+
+class _NeverKept(Reject):
+    """A return value that cannot be kept would not be kept the next time either."""
+
+
+class DjangoAttempt:
+    """Runs the function of a task once."""
+
+    def __init__(
+        self, app: DjangoApp, found: Any, call: DjangoCall, context: TaskContext, *, max_attempts: int
+    ) -> None:
+        self._app = app
+        self._context = context
+        self._max_attempts = max_attempts
+        self._id = call.id or context.message_id
+        self._task = enqueued_task(found, call, queue=context.queue, backend=app.alias)
+        self._record = CallRecord(task=context.task, queue=context.queue, call=call)
+
+    async def run(self) -> dict[str, Any]:
+        """The record of a call that is done. A failure is raised, and its record told as progress."""
+        await self._begin()
+        loop = asyncio.get_running_loop()
+        telling = loop.call_later(TELL_AFTER_S, self._tell)
+        try:
+            await loop.run_in_executor(_THREADS, partial(copy_context().run, self._run))
+        except (Exception, SystemExit):
+            self._tell()
+            raise
+        finally:
+            telling.cancel()
+        return self._record.document()
+
+    async def _begin(self) -> None:
+        if self._context.attempt > 1:
+            told = await self._app.backend().outcome(self._context.message_id)
+            before = CallRecord.of(told.progress)
+            if before is not None:
+                # Large arguments are left out of what is told.
+                self._record = replace(before, call=self._record.call)
+        worker_id = f"{socket.gethostname()}:{os.getpid()}"
+        self._record = self._record.attempted(worker_id, attempt=self._context.attempt, now_ms=_now_ms())
+
+    def _tell(self) -> None:
+        self._context.progress(self._record.document())
+
+    def _run(self) -> None:
+        """In a thread, where Django's database may be used. Connections are its own, as in a request."""
+        close_old_connections()
+        try:
+            self._send(task_started, TaskResultStatus.RUNNING)
+            self._call()
+            self._send(task_finished, TaskResultStatus.SUCCESSFUL)
+        except (Exception, SystemExit) as error:
+            told = error.__cause__ if isinstance(error, _NeverKept) and error.__cause__ else error
+            self._record = self._record.failed(told, now_ms=_now_ms())
+            if isinstance(error, Reject) or self._context.attempt >= self._max_attempts:
+                self._send(task_finished, TaskResultStatus.FAILED)
+            raise
+        finally:
+            close_old_connections()
+
+    def _call(self) -> None:
+        value = self._task.call(*self._args(), **self._record.call.kwargs)
+        try:
+            self._record = self._record.done(normalize_json(value), now_ms=_now_ms())
+        except (TypeError, ValueError) as error:
+            raise _NeverKept(f"the return value cannot be kept: {error}") from error
+
+    def _send(self, signal: Any, status: Any) -> None:
+        signal.send(type(self._task.get_backend()), task_result=self._result(status))
+
+    def _args(self) -> list[Any]:
+        given = self._record.call.args
+        if not self._task.takes_context:
+            return given
+        return [DjangoContext(task_result=self._result(TaskResultStatus.RUNNING)), *given]
+
+    def _result(self, status: Any) -> Any:
+        return self._record.result(self._id, status, task=self._task)
+
+
+def enqueued_task(found: Any, call: DjangoCall, *, queue: str, backend: str) -> Any:
+    """A task with the options that it was enqueued with."""
+    return replace(found, priority=call.priority, run_after=call.moment(), queue_name=queue, backend=backend)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,153 @@
+"""The record of one call of a Django task: what was asked, and what its attempts came to.
+
+It travels as JSON. What was asked is the payload of the message. Attempts are told as the progress of the
+message while it lives, and as its result when it is done, so a result of Django can be made from what Weir
+keeps of the message alone.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from weir.contrib.django.interface import TaskError, TaskResult, TaskResultStatus
+from weir.model.ids import id_time_ms
+from weir.model.limits import MAX_RESULT_BYTES
+
+RECORD = "weir-django"
+"""The member that tells a record from what another program kept; its value is the version."""
+MAX_TRACEBACK = 4_000
+UNKNOWN_WORKER = "unknown"
+"""Stands for the worker of an attempt that left no record, because it died."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DjangoCall:
+    """What was asked: the payload of a message."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+    priority: int = 0
+    run_after: str | None = None
+    id: str | None = None
+    """The id of the result, if it is not that of the message."""
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> DjangoCall:
+        return cls(**{one.name: document[one.name] for one in fields(cls) if one.name in document})
+
+    def document(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def moment(self) -> datetime | None:
+        """The earliest time that the task may run."""
+        return None if self.run_after is None else datetime.fromisoformat(self.run_after)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRecord:
+    """One call and its attempts so far."""
+
+    task: str
+    """The module path of the function."""
+    queue: str
+    call: DjangoCall
+    worker_ids: tuple[str, ...] = ()
+    errors: tuple[tuple[str, str], ...] = ()
+    """The class of each error and its traceback."""
+    started_ms: int | None = None
+    attempted_ms: int | None = None
+    finished_ms: int | None = None
+    value: Any = None
+
+    @classmethod
+    def of(cls, document: Any) -> CallRecord | None:
+        """The record that is kept with a message; None if it is none of ours."""
+        if not isinstance(document, dict) or document.get(RECORD) != 1:
+            return None
+        known = {one.name: document[one.name] for one in fields(cls) if one.name in document}
+        known |= {
+            "call": DjangoCall.of(document["call"]),
+            "worker_ids": tuple(document["worker_ids"]),
+            "errors": tuple((name, text) for name, text in document["errors"]),
+        }
+        return cls(**known)
+
+    def document(self) -> dict[str, Any]:
+        """The record as JSON that can be kept. Of a large one first the arguments and then errors go."""
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        found = {RECORD: 1, **own, "call": self.call.document()}
+        if _size(found) > MAX_RESULT_BYTES:
+            found["call"] = replace(self.call, args=[], kwargs={}).document()
+        while _size(found) > MAX_RESULT_BYTES and len(found["errors"]) > 1:
+            found["errors"] = found["errors"][1:]
+        return found
+
+    def attempted(self, worker_id: str, *, attempt: int, now_ms: int) -> CallRecord:
+        """With an attempt that begins. Those before it that left nothing are counted too."""
+        missing = (UNKNOWN_WORKER,) * (attempt - 1 - len(self.worker_ids))
+        return replace(
+            self,
+            worker_ids=(*self.worker_ids, *missing, worker_id)[-attempt:],
+            started_ms=now_ms if self.started_ms is None else self.started_ms,
+            attempted_ms=now_ms,
+            finished_ms=None,
+        )
+
+    def failed(self, error: BaseException, *, now_ms: int) -> CallRecord:
+        return replace(self, errors=(*self.errors, _told(error)), finished_ms=now_ms)
+
+    def done(self, value: Any, *, now_ms: int) -> CallRecord:
+        """With the value that the function returned; ValueError if it is too large to be kept."""
+        done = replace(self, value=value, finished_ms=now_ms)
+        size = _size(done.document())
+        if size > MAX_RESULT_BYTES:
+            raise ValueError(
+                f"the return value takes {size} bytes, and at most {MAX_RESULT_BYTES} are kept; store it and "
+                "return where it is"
+            )
+        return done
+
+    def result(self, result_id: str, status: Any, *, task: Any) -> Any:
+        """The result as Django shows it. `task` is the one that was enqueued, with its options."""
+        waits = status in (TaskResultStatus.READY, TaskResultStatus.RUNNING)
+        found = TaskResult(
+            task=task,
+            id=result_id,
+            status=status,
+            enqueued_at=_moment(enqueued_ms(result_id)),
+            started_at=_moment(self.started_ms),
+            last_attempted_at=_moment(self.attempted_ms),
+            finished_at=None if waits else _moment(self.finished_ms),
+            args=self.call.args,
+            kwargs=self.call.kwargs,
+            backend=task.backend,
+            errors=[TaskError(exception_class_path=name, traceback=text) for name, text in self.errors],
+            worker_ids=list(self.worker_ids),
+        )
+        # Django keeps it out of the constructor.
+        object.__setattr__(found, "_return_value", self.value)
+        return found
+
+
+def enqueued_ms(result_id: str) -> int:
+    """When a task was enqueued: its id ends with a UUIDv7, which tells."""
+    return id_time_ms(result_id[-36:])
+
+
+def _size(document: Mapping[str, Any]) -> int:
+    return len(json.dumps(document).encode())
+
+
+def _told(error: BaseException) -> tuple[str, str]:
+    kind = type(error)
+    text = "".join(traceback.format_exception(error))
+    return f"{kind.__module__}.{kind.__qualname__}", text[-MAX_TRACEBACK:]
+
+
+def _moment(at_ms: int | None) -> datetime | None:
+    return None if at_ms is None else datetime.fromtimestamp(at_ms / 1_000, UTC)
