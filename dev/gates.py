@@ -24,7 +24,7 @@ _ROOMS_OF = {
     "psycopg": {"control", "operations", "deadletters", "alerts", "schedules", "outbox"},
     "clickhouse_connect": {"warehouse"},
     "pyspark": {"pipeline"},
-    "fastapi": {"api"},
+    "fastapi": {"api", "contrib"},
     "starlette": {"api", "ingress", "dashboard"},
     "chdb": {"embedded"},
 }
