@@ -58,8 +58,10 @@ class TaskFailed(ClientError):
         self.message_id = message_id
         self.status = status
         self.error = error
-        first = (error or "no reason given").splitlines()[0]
-        super().__init__(f"the task `{task}` of message `{message_id}` is {status}: {first}")
+        lines = (error or "no reason given").splitlines()
+        # The last line of a traceback says what happened, and the first of any other error.
+        said = lines[-1] if lines[0].startswith("Traceback") else lines[0]
+        super().__init__(f"the task `{task}` of message `{message_id}` is {status}: {said}")
 
 
 class ResultTimeout(ClientError):
