@@ -102,8 +102,8 @@ class LogReader:
     def _shard(self, queue: QueueRef) -> int:
         return shard_of(queue.scope, shards=self._shards)
 
-    async def _ask(self, name: str, queue: QueueRef, **asked: Any) -> list[dict[str, Any]]:
-        return await self._reader.ask(ask_tenant(name, queue.scope, table=tables.LOG, **asked))
+    async def _ask(self, name: str, ref: QueueRef, **asked: Any) -> list[dict[str, Any]]:
+        return await self._reader.ask(ask_tenant(name, ref.scope, table=tables.LOG, **asked))
 
 
 def _last_that_fits(places: list[dict[str, Any]]) -> Mapping[str, Any]:
