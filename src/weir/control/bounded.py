@@ -81,7 +81,7 @@ class BoundedConnection(AsyncConnection[DictRow]):
     _clock: ClockReading | None = None
 
     @classmethod
-    async def connect(cls, conninfo: str = "", **options: Any) -> Self:  # type: ignore[override]
+    async def connect(cls, conninfo: str = "", **options: Any) -> Self:
         """Connect. A connection that came only half way is closed before the error is raised.
 
         PostgreSQL keeps a place for it until its authentication times out.
