@@ -46,7 +46,11 @@ def test_the_template_is_stable_bounded_and_without_digits(error: str) -> None:
 
 
 @given(
-    st.from_regex(r"[a-z]{1,8} [a-z]{1,8}", fullmatch=True), st.integers(), st.uuids(), st.ip_addresses(v=4)
+    st.from_regex(r"[a-z]{1,8} [a-z]{1,8}", fullmatch=True),
+    # Of 32 digits it could be a UUID without dashes.
+    st.integers(min_value=-(10**30), max_value=10**30),
+    st.uuids(),
+    st.ip_addresses(v=4),
 )
 def test_numbers_ids_and_addresses_never_split_a_group(words: str, n: int, uuid: object, ip: object) -> None:
     one = fingerprint(f"{words}: {n} for {uuid} from {ip}", reason="attempts")
