@@ -109,18 +109,22 @@ class DirectPushes:
                 continue
             if isinstance(opened.broker, BlockingBroker):
                 opened.broker.use_wait(use_wait)
-            if (queue := part.only_queue) is not None:
-                parcels = [parcel for _, parcel in part.items]
-                told = await _send(opened, queue, parcels)
-                if is_accepted(parcels, told):
-                    results.add_later(parcels)
-                    continue
-                answers = _read(queue, parcels, told)
-            else:
-                answers = await self._put_all(part.items)
-            # What is undecided goes through the API before the next part, which must not overtake it.
-            results.add(await self._decide(part.messages, part.items, answers))
+            await self._push_part(opened, part, results)
         return results.all()
+
+    async def _push_part(self, opened: OpenedRedis, part: _Part, results: _Results) -> None:
+        queue = part.only_queue
+        if queue is None:
+            answers = await self._put_all(part.items)
+        else:
+            parcels = [parcel for _, parcel in part.items]
+            told = await _send(opened, queue, parcels)
+            if is_accepted(parcels, told):
+                results.add_later(parcels)
+                return
+            answers = _read(queue, parcels, told)
+        # What is undecided goes through the API before the next part, which must not overtake it.
+        results.add(await self._decide(part.messages, part.items, answers))
 
     async def _put_all(self, items: Sequence[Item]) -> list[Answer]:
         """One call per queue, one after the other."""
