@@ -38,13 +38,25 @@ async def find_among(rows: int, folder: Path, *, asked: int) -> dict[str, Any]:
         url = server.server.url
         await migrate_warehouse(url)
         with closing(ClickHouseConnection(url, timeout_s=300)) as connection:
-            for start in range(0, rows, _ROWS_AT_ONCE):
-                count = min(_ROWS_AT_ONCE, rows - start)
-                connection.command(_SQL["fill_lives"].text, {"start": start, "count": count, "total": rows})
+            fill_lives(connection, rows)
             ids = [row["id"] for row in connection.rows(_SQL["sample_of_lives"].text, {"asked": asked})]
         return await _ask(url, [MessageId(str(one)) for one in ids])
     finally:
         await server.stop()
+
+
+def fill_lives(connection: ClickHouseConnection, rows: int) -> None:
+    """Lives of 20 queues over 20 days."""
+    for start in range(0, rows, _ROWS_AT_ONCE):
+        count = min(_ROWS_AT_ONCE, rows - start)
+        connection.command(_SQL["fill_lives"].text, {"start": start, "count": count, "total": rows})
+
+
+def bytes_per_life(connection: ClickHouseConnection) -> float:
+    """What a life takes on disk, once its parts are merged."""
+    connection.command(_SQL["merge_lives"].text)
+    (found,) = connection.rows(_SQL["size_of_lives"].text)
+    return float(found["bytes"] / found["rows"])
 
 
 async def _ask(url: str, ids: Sequence[MessageId]) -> dict[str, Any]:

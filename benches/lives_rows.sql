@@ -24,3 +24,13 @@ SELECT message_id AS id
 FROM message_lives
 ORDER BY cityHash64(message_id)
 LIMIT {asked:UInt32}
+
+-- name: merge_lives
+-- Merge the parts of each day, as the server does in time.
+OPTIMIZE TABLE message_lives FINAL
+
+-- name: size_of_lives
+-- Rows and bytes on disk.
+SELECT sum(rows) AS rows, sum(bytes_on_disk) AS bytes
+FROM system.parts
+WHERE active AND database = currentDatabase() AND table = 'message_lives'

@@ -87,14 +87,14 @@ async def measure_on(url: str, size: Size) -> dict[str, Any]:
     started = time.monotonic()
     end_s = int(time.time()) // 3_600 * 3_600
     connection = ClickHouseConnection(url, timeout_s=600)
-    await asyncio.to_thread(_fill, connection, size, end_s)
+    await asyncio.to_thread(fill_tiers, connection, size, end_s)
     filled_s = time.monotonic() - started
     warehouse = open_warehouse(url, tails=IdleTails(), shards=1)
     try:
         answers = await _ask(warehouse, size, end_ms=end_s * 1_000)
     finally:
         await warehouse.aclose()
-    sizes = connection.rows(_SQL["sizes"].text)
+    sizes = tier_sizes(connection)
     connection.close()
     return {
         **answers,
@@ -103,6 +103,11 @@ async def measure_on(url: str, size: Size) -> dict[str, Any]:
         "queues": size.queues,
         "fill_s": round(filled_s, 1),
     }
+
+
+def tier_sizes(connection: ClickHouseConnection) -> list[dict[str, Any]]:
+    """The rows and bytes of every tier."""
+    return connection.rows(_SQL["sizes"].text)
 
 
 async def _ask(warehouse: Warehouse, size: Size, *, end_ms: int) -> dict[str, Any]:
@@ -171,7 +176,8 @@ def _p95(times: list[float]) -> float:
     return round(quantiles(times, n=20, method="inclusive")[-1], 1)
 
 
-def _fill(connection: ClickHouseConnection, size: Size, end_s: int) -> None:
+def fill_tiers(connection: ClickHouseConnection, size: Size, end_s: int) -> None:
+    """Full buckets in every tier, up to a moment, and the merges that follow."""
     for resolution, days in size.days.items():
         queues = size.fine_queues if resolution is Resolution.FIVE_SECONDS else size.queues
         for parameters in _chunks(QUEUES, resolution, days=days, queues=queues, end_s=end_s):

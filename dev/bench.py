@@ -27,6 +27,7 @@ BENCHES: dict[str, str] = {
     "alerts": "how long one evaluation of a thousand rules takes",
     "outbox": "a full outbox relayed into a queue, and what a push costs a transaction",
     "lives": "how exact the reasons of waits are, how fast messages are shown and found, what lives cost",
+    "sizing": "what messages, events, metrics, lives and dead letters take in memory and on disk",
     "query": "how fast the warehouse answers on full tiers",
 }
 """Name -> one line of what it measures. Each is a module of `benches` with `run(*, quick) -> dict`."""

@@ -24,7 +24,6 @@ FOLDER = Path(__file__).parent / "images"
 SCOPE = "#/e/acme/shop/production"
 DESK, PHONE = 1200, 390
 PATIENCE_MS = 300_000
-INCIDENT_MS = 22 * 60_000
 # Long enough for all pictures of a slow machine; the demo is ended when they are taken.
 DEMO_S = 1_800
 
@@ -41,9 +40,9 @@ def charts_are_drawn(page: Page) -> None:
 
 
 def incident_shows(page: Page) -> None:
-    """The payments slow down a minute and a half after the start of a demo, and then every twenty minutes."""
+    """The payments slow down a minute and a half after the start of a demo, and recover."""
     charts_are_drawn(page)
-    expect(page.get_by_label("Verdict")).to_contain_text("handlers take", timeout=INCIDENT_MS)
+    expect(page.get_by_label("Verdict")).to_contain_text(re.compile("handlers take|are in use|recovered"))
 
 
 def group_is_open(page: Page) -> None:

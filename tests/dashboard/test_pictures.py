@@ -129,7 +129,7 @@ async def test_a_queue_whose_oldest_message_waits_much_longer_than_usual_is_late
     )
     await before.enqueue(orders, [NewMessage(payload=b"{}") for _ in range(3)])
     await before.aclose()
-    await world.broker.dequeue(orders, consumer="test")
+    assert await world.broker.dequeue(orders, consumer="test", lease_ms=600_000)
     await page.goto(site.link("wall"))
     await expect(page.get_by_role("status").first).to_contain_text(
         "orders is late: 2 waiting, the oldest for 2 min"
