@@ -25,7 +25,6 @@ LOG_CALL_BYTES = 16 * 1024 * 1024
 LOG_STREAM_BYTES = 128 * 1024 * 1024
 """What the log of a shard may take in Redis before the oldest entries are dropped: a recorded gap."""
 _LOGGED = Struct(">BBII")
-BODY_COLUMNS = ("left_out", "idempotency_key", "headers", "payload")
 _NOTHING: tuple[bool, bytes, bytes, bytes] = (False, b"", b"", b"")
 
 
