@@ -34,7 +34,8 @@ PRODUCERS = 4
 # Producers of the calm process pause, so that their pushes are as many as the API answers in time, and not as
 # many as a machine with other work has room for.
 PAUSES_S = {CALM: 0.02, PRESSED: 1.0}
-QUICK_S = 3.0
+QUICK_S = 5.0
+"""Long enough for a push that must be queued to be told 503."""
 
 
 @dataclass
@@ -144,8 +145,8 @@ async def present(house: House, queue: str) -> list[str]:
     return found
 
 
-async def scene(house: House, *, hang_s: float, share: float) -> None:
-    """`share`: how much of what was pushed before and after must be pushed while it hangs."""
+async def scene(house: House, *, hang_s: float, beside_s: float, share: float) -> None:
+    """`share`: how much of what is pushed in `beside_s` before and after must be pushed while it hangs."""
     told = {name: Told(name) for name in (CALM, PRESSED)}
     until = asyncio.Event()
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
@@ -155,13 +156,13 @@ async def scene(house: House, *, hang_s: float, share: float) -> None:
                 tasks.create_task(produce(client, told[name], until, pause_s=PAUSES_S[name]))
         await asyncio.sleep(2)
         before_s = time.monotonic()
-        await asyncio.sleep(hang_s)
+        await asyncio.sleep(beside_s)
         hung_s = time.monotonic()
         with frozen_tree(house.postgres.pid):
             await asyncio.sleep(hang_s)
             new_s, stranger = await ask_with_new_token(house)
             again_s = time.monotonic()
-        await asyncio.sleep(hang_s)
+        await asyncio.sleep(beside_s)
         after_s = time.monotonic()
         until.set()
     calm = told[CALM]
@@ -196,7 +197,7 @@ async def test_pushes_outlive_a_postgresql_that_hangs_for_a_while(
 ) -> None:
     async with opened(tmp_path, postgres, redis_url, clickhouse_url) as house:
         # A machine with other work gives a short time more or less of itself.
-        await scene(house, hang_s=QUICK_S, share=0.5)
+        await scene(house, hang_s=QUICK_S, beside_s=2, share=0.7)
 
 
 @pytest.mark.fault
@@ -204,4 +205,4 @@ async def test_pushes_outlive_a_postgresql_that_hangs_for_half_a_minute(
     tmp_path: Path, postgres: RunningServer, redis_url: str, clickhouse_url: str
 ) -> None:
     async with opened(tmp_path, postgres, redis_url, clickhouse_url) as house:
-        await scene(house, hang_s=30.0, share=0.8)
+        await scene(house, hang_s=30, beside_s=30, share=0.8)
