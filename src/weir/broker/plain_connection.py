@@ -70,6 +70,10 @@ class PlainConnection:
                 self._socket.close()
             self._socket = None
 
+    def __del__(self) -> None:
+        # As the driver's do it: a client may be dropped without being closed.
+        self.disconnect()
+
     def _opened(self) -> socket.socket:
         if self._socket is None:
             self._socket = self._connect()
