@@ -8,12 +8,6 @@ from datetime import UTC, datetime
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from weir.broker.redis import RedisBroker
-from weir.broker.runner import RedisConnection
-from weir.model.message import NewMessage
-from weir.settings import Settings
-from weir.testing.clocks import ManualClock
-
 from .conftest import opened
 from .world import Site, World
 
@@ -115,23 +109,3 @@ async def test_only_a_queue_with_messages_drains(page: Page, site: Site, world: 
     await page.goto(site.link("queue", "mails"))
     now = page.get_by_role("region", name="Now", exact=True)
     await expect(now.locator(".stat", has_text="Oldest waits")).to_contain_text("–")
-
-
-async def test_a_queue_whose_oldest_message_waits_much_longer_than_usual_is_late(
-    page: Page, site: Site, world: World
-) -> None:
-    await world.define("orders")
-    await world.land("orders", depth=0, acked=5)
-    orders = site.environment.queue("orders")
-    two_minutes_ago = ManualClock(int(time.time() * 1_000) - 120_000)
-    before = RedisBroker(
-        RedisConnection(url=site.urls.redis), shards=Settings().shards, clock=two_minutes_ago
-    )
-    await before.enqueue(orders, [NewMessage(payload=b"{}") for _ in range(3)])
-    await before.aclose()
-    assert await world.broker.dequeue(orders, consumer="test", lease_ms=600_000)
-    await page.goto(site.link("wall"))
-    await expect(page.get_by_role("status").first).to_contain_text(
-        "orders is late: 2 waiting, the oldest for 2 min"
-    )
-    await expect(page.get_by_role("list", name="Queues").get_by_role("listitem")).to_have_class("warn")

@@ -9,7 +9,6 @@ export type Verdict = { tone: Tone; text: string; queue?: string };
 const STUCK_MS = 60_000;
 const SLOW_DRAIN_MS = 15 * 60_000;
 const MANY = 100;
-const LATE_FACTOR = 5;
 
 export function healthOf(rows: QueueRow[], alerts: Alert[]): Verdict {
   const firing = alerts.filter((alert) => alert.state === "firing");
@@ -28,9 +27,6 @@ export function healthOf(rows: QueueRow[], alerts: Alert[]): Verdict {
   const growing = worstBy(rows, (row) => (row.growing && !row.paused ? row.depth : 0));
   if (growing && growing.growing && !growing.paused && growing.depth > MANY)
     return { tone: "warn", text: `${growing.name} grows faster than it drains: ${count(growing.depth)} waiting.`, queue: growing.name };
-  const late = worstBy(rows, (row) => (isLate(row) ? row.oldest_age_ms : 0));
-  if (late && isLate(late))
-    return { tone: "warn", text: `${late.name} is late: ${count(late.depth)} waiting, the oldest for ${duration(late.oldest_age_ms)}.`, queue: late.name };
   const paused = rows.filter((row) => row.paused && row.depth > 0);
   if (paused.length)
     return { tone: "warn", text: `${paused[0]!.name} is paused with ${count(paused[0]!.depth)} waiting.`, queue: paused[0]!.name };
@@ -43,12 +39,7 @@ export function toneOf(row: QueueRow): Tone {
   if (!row.depth) return "good";
   if (row.paused) return "warn";
   if (!row.running && row.oldest_age_ms > STUCK_MS) return "bad";
-  return (row.growing && row.depth > MANY) || (row.drain_ms ?? 0) > SLOW_DRAIN_MS || isLate(row) ? "warn" : "good";
-}
-
-/** Whether the oldest message waits much longer than others did. That is known at once; growth is known when events have landed. */
-function isLate(row: QueueRow): boolean {
-  return !row.paused && row.depth > 0 && row.oldest_age_ms > Math.max(STUCK_MS, LATE_FACTOR * (row.p95_ms ?? 0));
+  return (row.growing && row.depth > MANY) || (row.drain_ms ?? 0) > SLOW_DRAIN_MS ? "warn" : "good";
 }
 
 function worstBy(rows: QueueRow[], weight: (row: QueueRow) => number): QueueRow | undefined {
