@@ -28,6 +28,7 @@ class RunningApi:
     token: str
     redis_url: str
     postgres_url: str
+    clickhouse_url: str
 
 
 @contextmanager
@@ -52,7 +53,13 @@ def running_api(
         assert line.startswith("serving "), (folder / "serve.log").read_text()
         url = line.split()[1].rstrip(";")
         token = asyncio.run(_operator(postgres_url))
-        yield RunningApi(url=url, token=token, redis_url=redis_url, postgres_url=postgres_url)
+        yield RunningApi(
+            url=url,
+            token=token,
+            redis_url=redis_url,
+            postgres_url=postgres_url,
+            clickhouse_url=clickhouse_url,
+        )
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=30)
