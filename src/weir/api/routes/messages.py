@@ -46,7 +46,7 @@ from weir.model.message import Kept, KeptKind
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.workers.timeline import Timeline
 
-_ENDED_AS = {KeptKind.RESULT: "done", KeptKind.CANCELLED: "cancelled"}
+_ENDED_AS = {KeptKind.RESULT: "done"}
 router = APIRouter(tags=["messages"])
 
 
