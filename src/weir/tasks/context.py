@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Callable, Mapping, MutableMapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
+
+from weir.model.push_keys import PushKeys
 
 # How often a task that reports progress in a loop is heard.
 PROGRESS_EVERY_S = 0.2
@@ -46,7 +47,7 @@ class TaskContext:
     key: str | None = None
     is_cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
     note_progress: Callable[[object], None] = field(default=lambda value: None, repr=False)
-    _pushed: dict[str, int] = field(default_factory=dict, repr=False)
+    _keys: PushKeys | None = field(default=None, repr=False)
 
     @classmethod
     def current(cls) -> TaskContext:
@@ -99,11 +100,9 @@ class TaskContext:
 
         A retried attempt makes the same keys for the same pushes, in whatever order, so none is added twice.
         """
-        call = hashlib.blake2b(
-            task.encode() + b"\0" + payload, digest_size=16, person=b"weir push"
-        ).hexdigest()
-        number = self._pushed[call] = self._pushed.get(call, 0) + 1
-        return f"{self.message_id}:{call}:{number}"
+        if self._keys is None:
+            self._keys = PushKeys(self.message_id)
+        return self._keys.make(task, payload)
 
 
 CURRENT: ContextVar[TaskContext | None] = ContextVar("weir_task_context", default=None)

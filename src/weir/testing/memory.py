@@ -49,7 +49,7 @@ from weir.model.shards import shard_of
 from weir.spec.ir import QueueSpec
 from weir.telemetry.codec import MetricEvent
 from weir.telemetry.events import QueueOperation
-from weir.testing.memory_events import queue_event
+from weir.testing.memory_events import queue_event, queue_state
 from weir.testing.memory_gates import MemoryGates
 from weir.testing.memory_lives import take_logged
 from weir.testing.memory_messages import MemoryMessages
@@ -493,19 +493,6 @@ class MemoryBroker(MemoryMessages):
             self._wake()
 
     def _state(self, model: QueueModel) -> QueueState:
-        now = self._clock.now_ms()
+        limit = self._limits.get(model.ref.scope)
         siblings = self._models(model.ref.scope)
-        return QueueState(
-            queue=model.ref,
-            depth=model.depth,
-            delayed=model.delayed(now),
-            running=model.running,
-            limit=model.spec.concurrency,
-            environment_depth=sum(sibling.depth for sibling in siblings),
-            environment_running=sum(sibling.running for sibling in siblings),
-            environment_limit=self._limits.get(model.ref.scope),
-            oldest_age_ms=model.oldest_age(now),
-            paused=model.paused,
-            popped=model.popped or model.odometers["dequeued"] > 0,
-            odometers=dict(model.odometers),
-        )
+        return queue_state(model, siblings, environment_limit=limit, now_ms=self._clock.now_ms())

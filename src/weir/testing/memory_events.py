@@ -1,11 +1,13 @@
-"""The events of the memory broker: what the Redis broker would append to its stream."""
+"""The states and events of the memory broker: what the Redis broker would tell and append to its stream."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from weir.model.message import QueueState
 from weir.telemetry.codec import MetricEvent
 from weir.telemetry.events import QueueOperation
-from weir.testing.memory_queue import MemoryCounts
+from weir.testing.memory_queue import MemoryCounts, QueueModel
 
 _OPERATIONS = list(QueueOperation)
 
@@ -31,4 +33,24 @@ def queue_event(
             **{f"{name}_total": total for name, total in state.odometers.items()},
         },
         samples=samples,
+    )
+
+
+def queue_state(
+    model: QueueModel, siblings: Sequence[QueueModel], *, environment_limit: int | None, now_ms: int
+) -> QueueState:
+    """A queue as it is now; its siblings are all queues of its environment, itself included."""
+    return QueueState(
+        queue=model.ref,
+        depth=model.depth,
+        delayed=model.delayed(now_ms),
+        running=model.running,
+        limit=model.spec.concurrency,
+        environment_depth=sum(sibling.depth for sibling in siblings),
+        environment_running=sum(sibling.running for sibling in siblings),
+        environment_limit=environment_limit,
+        oldest_age_ms=model.oldest_age(now_ms),
+        paused=model.paused,
+        popped=model.popped or model.odometers["dequeued"] > 0,
+        odometers=dict(model.odometers),
     )

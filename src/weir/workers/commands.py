@@ -6,16 +6,21 @@ Synchronous callables run in threads. The result of a command is kept under the 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weir.errors import Misconfigured
+from weir.model.durations import Duration
 from weir.model.names import EnvironmentRef
 from weir.spec.spec_problems import nearest
+
+if TYPE_CHECKING:
+    from weir.workers.pass_on import ChainedPushes
 
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
@@ -45,6 +50,62 @@ class Context:
     """Set when the attempt is over before its handler: its message was cancelled, its lease was lost, its
     time is up or the worker stops. A synchronous handler looks at it or waits for it, since nothing can stop
     a thread; an asynchronous one is cancelled as well."""
+    pushes: ChainedPushes | None = field(default=None, repr=False, compare=False)
+    """None if the command runs at once for a webhook without a queue."""
+
+    async def apush(
+        self,
+        queue: str,
+        payload: Any,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        delay: Duration | None = None,
+    ) -> str:
+        """Put a message into another queue of the environment; returns its id.
+
+        ```python
+        @app.command("Order.ShipOrder")
+        async def ship(order: int, context: Context) -> None:
+            await context.apush("mails", {"order": order}, delay=60)
+        ```
+
+        The same push in another attempt adds nothing, and the new message knows this one as its parent. Bytes
+        go as they are; any other payload goes as JSON. If the queue is full, the attempt is retried.
+        """
+        return await self._chained().push(
+            queue, payload, key=key, headers=headers, priority=priority, delay=delay
+        )
+
+    def push(
+        self,
+        queue: str,
+        payload: Any,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        delay: Duration | None = None,
+    ) -> str:
+        """The same for synchronous commands.
+
+        ```python
+        @app.command("Order.ShipOrder")
+        def ship(order: int, context: Context) -> None:
+            context.push("mails", {"order": order}, delay=60)
+        ```
+        """
+        loop = self._chained().loop
+        if threading.get_ident() == self._chained().thread_id:
+            raise RuntimeError("this command is asynchronous; use `await context.apush(…)`")
+        pushing = self.apush(queue, payload, key=key, headers=headers, priority=priority, delay=delay)
+        return asyncio.run_coroutine_threadsafe(pushing, loop).result()
+
+    def _chained(self) -> ChainedPushes:
+        if self.pushes is None:
+            raise RuntimeError("a command of a webhook without a queue cannot push; give the webhook a queue")
+        return self.pushes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,14 +15,11 @@ import httpx2
 import orjson
 
 from weir.broker.broker import Broker
-from weir.deadletters.lineage import LINEAGE
 from weir.errors import InvalidInput, NotFound, WeirError
-from weir.lineage.children import ChildMessage, ChildRecorder, Kinship
+from weir.lineage.children import ChildRecorder
 from weir.model.clock import Clock
 from weir.model.handling import Reject, Retry, describe_failure
-from weir.model.message import Delivery, Enqueue, Enqueued, NewMessage, headers_fit
-from weir.model.message_headers import CHAINED_FROM
-from weir.model.names import QueueRef
+from weir.model.message import Delivery, Enqueue, NewMessage
 from weir.model.parents import WORKING_ON
 from weir.model.trace_context import trace_headers_of
 from weir.model.wording import duration
@@ -33,6 +30,7 @@ from weir.spec.ir import RESULT, DeliverTo, EnqueueTo, MapToCommand, QueueSpec
 from weir.workers.commands import Command, Commands, Context
 from weir.workers.outcome import Ending, HandlerOutcome, done, failed, rejected
 from weir.workers.own_context import OwnContext
+from weir.workers.pass_on import BUSY_DELAY_MS, ChainedPushes, chain, chained_headers
 from weir.workers.traced_run import trace_request, trace_run
 from weir.workers.variables import variables_of
 
@@ -43,8 +41,6 @@ Secrets = Callable[[str], str | None]
 """The value of a secret by the name of its environment variable."""
 
 NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
-# When a message for a full queue is tried again.
-BUSY_DELAY_MS = 1_000
 # When a message of a disabled endpoint is tried again: somebody has to enable the endpoint first.
 DISABLED_DELAY_MS = 300_000
 
@@ -126,7 +122,7 @@ async def _command(delivery: Delivery, spec: QueueSpec, action: MapToCommand, to
         hint = tools.commands.hint(name)
         return failed(f"no command `{name}` is registered here; {hint}".rstrip("; "))
     inputs = _inputs(delivery, spec, action.inputs)
-    context = _context(delivery) if command.takes_context else None
+    context = _context(delivery, tools) if command.takes_context else None
     WORKING_ON.set(delivery.message_id)
     return await run_command(command, inputs, context, tools.executor)
 
@@ -152,7 +148,7 @@ def _inputs(
     return mapping.evaluate({**variables_of(delivery, spec, names=mapping.variables), **more})
 
 
-def _context(delivery: Delivery) -> Context:
+def _context(delivery: Delivery, tools: Tools) -> Context:
     return Context(
         environment=delivery.queue.scope,
         queue=delivery.queue.queue,
@@ -162,6 +158,7 @@ def _context(delivery: Delivery) -> Context:
         payload=delivery.payload,
         key=delivery.key,
         idempotency_key=delivery.idempotency_key,
+        pushes=ChainedPushes.of(delivery, tools),
     )
 
 
@@ -255,7 +252,7 @@ async def _enqueue(
         headers = {"content-type": "application/json", **trace_headers_of(delivery.headers)}
     message = NewMessage(
         payload=payload,
-        headers=_chained_headers(headers, delivery.message_id),
+        headers=chained_headers(headers, delivery.message_id),
         key=delivery.key,
         # A message with this queue's default priority gets the next queue's default; others keep theirs.
         priority=None if delivery.priority == spec.priority else delivery.priority,
@@ -263,45 +260,14 @@ async def _enqueue(
     )
     target = delivery.queue.scope.queue(action.queue)
     try:
-        answer = await _chain(target, message, tools)
+        answer = await chain(target, message, delivery, tools)
     except NotFound as error:
         return failed(error.message)
     match answer.outcome:
         case Enqueue.ACCEPTED | Enqueue.DUPLICATE | Enqueue.KEY_REUSED:
-            _record_child(target, answer, delivery, tools)
             return done({"queue": action.queue, "message_id": answer.message_id})
         case Enqueue.FULL | Enqueue.GATED:
             return failed(f"queue `{action.queue}` takes nothing now", delay_ms=BUSY_DELAY_MS)
-
-
-async def _chain(target: QueueRef, message: NewMessage, tools: Tools) -> Enqueued:
-    if tools.tracer is None:
-        (answer,) = await tools.broker.enqueue(target, [message])
-        return answer
-    with tools.tracer.forwarding(target, [message]) as sent:
-        (answer,) = await tools.broker.enqueue(target, sent.messages)
-        return answer
-
-
-def _record_child(target: QueueRef, answer: Enqueued, parent: Delivery, tools: Tools) -> None:
-    if tools.children is not None:
-        tools.children.record(
-            ChildMessage(
-                queue=target,
-                message_id=answer.message_id,
-                parent_id=parent.message_id,
-                kind=Kinship.CHAINED,
-                at_ms=tools.clock.now_ms(),
-            )
-        )
-
-
-def _chained_headers(headers: Mapping[str, str], message_id: str) -> Mapping[str, str]:
-    """The headers for the next queue with the id of this message, without those that mark a replay."""
-    own = {name: value for name, value in headers.items() if name not in LINEAGE}
-    told = {**own, CHAINED_FROM: message_id}
-    # Full headers go without the mark: the message matters more.
-    return told if headers_fit(told) else own
 
 
 def _json_form(result: Any) -> Any:
