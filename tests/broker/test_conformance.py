@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
+from redis import Redis
 
 from support.direct_broker import DirectBroker
 from support.lives import emitted_lives, emitted_log
+from weir.broker import keys
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
 from weir.model.durations import DAY_MS
@@ -23,6 +25,12 @@ from weir.testing.conformance import BrokerConformance
 from weir.testing.conformance.lives import ReadLives
 from weir.testing.conformance.log import ReadLog
 from weir.testing.memory import MemoryBroker
+
+
+def forget_allowances(redis_url: str, *, shards: int) -> None:
+    """Direct entries are always allowed again, whatever earlier tests allowed on this Redis."""
+    with Redis.from_url(redis_url) as redis:
+        redis.delete(*(keys.shard_key(shard, "direct") for shard in range(shards)))
 
 
 class TestMemoryBroker(BrokerConformance):
@@ -49,6 +57,7 @@ class TestRedisBroker(BrokerConformance):
     @pytest.fixture
     async def broker(self, manual_clock: ManualClock, redis_url: str) -> AsyncIterator[RedisBroker]:
         broker = RedisBroker(RedisConnection(url=redis_url), clock=manual_clock)
+        forget_allowances(redis_url, shards=broker.shards)
         yield broker
         await broker.aclose()
 
@@ -65,6 +74,7 @@ class TestDirectMode(BrokerConformance):
     @pytest.fixture
     async def broker(self, manual_clock: ManualClock, redis_url: str) -> AsyncIterator[DirectBroker]:
         broker = DirectBroker(RedisConnection(url=redis_url), clock=manual_clock)
+        forget_allowances(redis_url, shards=broker.shards)
         yield broker
         await broker.aclose()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weir.telemetry.events import LIFE, LOG, LOG_ENTRY_BYTES, QUEUE, QUEUE_COUNTERS, QueueOperation
 from weir.telemetry.lives import LIFE_BYTES, LIFE_STREAM_BYTES
-from weir.telemetry.log_bodies import LOG_STREAM_BYTES
+from weir.telemetry.log_layout import LOG_STREAM_BYTES
 from weir.telemetry.lua import emit_block
 from weir.telemetry.streams import metric_part
 

@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 
 from weir.broker import keys, layout, metrics
-from weir.telemetry import lives, log_bodies
+from weir.telemetry import lives, log_layout
 
 _INCLUDE = re.compile(r'^--- include "([a-z_]+)"$', re.MULTILINE)
 _LUA = files("weir.broker") / "lua"
@@ -33,7 +33,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "emit_lives": metrics.lua_lives,
     "emit_log": metrics.lua_log,
     "life_layout": lives.lua_block,
-    "log_layout": log_bodies.lua_block,
+    "log_layout": log_layout.lua_block,
 }
 
 VERBS = (

@@ -18,19 +18,8 @@ from weir.model.logged import LoggedMessage
 from weir.telemetry.codec import MetricEvent
 from weir.telemetry.life_rows import lives_of
 
-LOGGED = ">I1I1I4I4"
-"""1 if it was left out, else 0; sizes of the idempotency key, the headers and the payload."""
-LOG_CALL_BYTES = 16 * 1024 * 1024
-"""The bodies that one call may log; the messages beyond it are logged without theirs."""
-LOG_STREAM_BYTES = 128 * 1024 * 1024
-"""What the log of a shard may take in Redis before the oldest entries are dropped: a recorded gap."""
 _LOGGED = Struct(">BBII")
 _NOTHING: tuple[bool, bytes, bytes, bytes] = (False, b"", b"", b"")
-
-
-def lua_block() -> str:
-    """The layout and the bounds as constants of the scripts."""
-    return f"local LOGGED, LOG_CALL_BYTES = '{LOGGED}', {LOG_CALL_BYTES}\n"
 
 
 def split_bodies(data: bytes, count: int) -> list[tuple[bool, bytes, bytes, bytes]] | None:

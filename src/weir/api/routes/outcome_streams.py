@@ -18,7 +18,7 @@ STREAM_PATH = "/api/v1/messages/{message_id}/outcome/stream"
     STREAM_PATH,
     operation_id="watch_outcome",
     responses={
-        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "The stream."},
+        200: {"content": {"text/event-stream": {}}, "description": "The stream."},
         **problems(),
     },
 )

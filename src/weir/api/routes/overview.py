@@ -72,7 +72,7 @@ async def show_queue_overview(
     LIVE_PATH.removeprefix(_PREFIX),
     operation_id="watch_queues",
     responses={
-        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "The stream."},
+        200: {"content": {"text/event-stream": {}}, "description": "The stream."},
         **problems(),
     },
 )

@@ -5,6 +5,7 @@
 --- include "settle_wait"
 --- include "life_of_wait"
 --- include "life_of_lease"
+--- include "body_for_log"
 --- include "log_body"
 local NO_BODY, NOBODY, NO_LOG = string.rep('\0', 6), string.rep('\0', 16), '\0'
 -- Write down the life of a message that ends now, in full; `finish` emits it. `q.ended` holds a head and the rest for each

@@ -1,10 +1,5 @@
 --- include "log_layout"
 --- include "body_parts"
--- The body of a message that ends now, for the log; false if this call has no room for it, which then reads nothing.
-local function body_for_log(q, id)
-  local bytes = (q.logged and q.logged.bytes or 0) + redis.call('HSTRLEN', q.key.bodies, id)
-  return bytes <= LOG_CALL_BYTES and redis.call('HGET', q.key.bodies, id)
-end
 -- Keep what a message that ends now carried, for the log of its queue; `finish` emits it beside the life that was written
 -- down before. `body` is false if there is no room for it in the log.
 local function log_body(q, body)
