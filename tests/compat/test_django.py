@@ -188,7 +188,7 @@ async def test_a_task_that_nobody_finished_fails_and_says_why_and_a_cancelled_on
         f"tasks.echo.get_result('{cancelled}')"
     )
     done = await asyncio.to_thread(project.run, "shell", "-v", "0", "-c", code)
-    assert done.stdout.strip() == "FAILED [1] TaskFailed"
+    assert done.stdout.strip() == "FAILED [1] TaskFailed", done.stderr
     assert f"TaskResultDoesNotExist: {cancelled}" in done.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,8 +19,9 @@ from weir.model.message_headers import TASK
 OUTBOX = "outbox:"
 """The id of a task that went through the outbox: so is its message's idempotency key spelled, too."""
 _OPERATION = "operation:"
-_LOOKS = 3
-"""A message may move between two looks, but not for ever."""
+_LOOKS = 10
+_LOOK_AGAIN_S = 0.3
+"""A message may move between two looks, and a dead one takes about a second to become a dead letter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +45,9 @@ async def find_call(weir: AsyncWeir, result_id: str, queues: Iterable[str]) -> F
     for _ in range(_LOOKS):
         outcome = await weir.outcome(message_id)
         found = await _found(weir, message_id, outcome)
-        if found is not None or outcome.ended:
+        if found is not None or (outcome.ended and outcome.status != "dead"):
             return found
+        await asyncio.sleep(_LOOK_AGAIN_S)
     return None
 
 
