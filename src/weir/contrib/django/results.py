@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -47,7 +46,7 @@ async def find_call(weir: AsyncWeir, result_id: str, queues: Iterable[str]) -> F
         found = await _found(weir, message_id, outcome)
         if found is not None or (outcome.ended and outcome.status != "dead"):
             return found
-        await asyncio.sleep(_LOOK_AGAIN_S)
+        await weir._transport.sleep(_LOOK_AGAIN_S)
     return None
 
 
