@@ -178,13 +178,28 @@ async def test_a_chart_of_1500_points_redraws_within_a_blink(page: Page, site: S
     assert worst < 50
 
 
-async def test_the_page_works_at_phone_width(browser: Browser, site: Site, world: World) -> None:
+PLACES = (
+    (),
+    ("queue", "orders"),
+    ("queue", "orders", "messages"),
+    ("queue", "orders", "log"),
+    *((name,) for name in ("dead-letters", "workers", "operations", "schedules", "alerts", "channels")),
+    *((name,) for name in ("pipeline", "specs", "access")),
+)
+
+
+async def test_no_page_is_wider_than_a_phone(browser: Browser, site: Site, world: World) -> None:
     await world.define("orders")
+    await world.push("orders", 3)
     async with opened(browser, viewport={"width": 360, "height": 740}) as page:
         await page.goto(f"{site.url}/#/sign-in?token={site.admin}")
         await page.get_by_role("link", name="orders").wait_for()
-        width = await page.evaluate("document.documentElement.scrollWidth")
-        assert width <= 360
+        for place in PLACES:
+            await page.goto(site.link(*place))
+            await page.get_by_role("main").get_by_role("heading", level=1).wait_for()
+            if "messages" in place:
+                await page.get_by_role("group", name="State").wait_for()
+            assert await page.evaluate("document.documentElement.scrollWidth") <= 360, place
 
 
 async def test_the_keyboard_reaches_a_queue(page: Page, world: World) -> None:
