@@ -35,7 +35,7 @@ from weir.pipeline.job import PipelineOptions
 from weir.pipeline.rebuild import rebuild
 from weir.pipeline.upkeep import expire_log
 from weir.spec.ir import DeliveryPolicy, QueueSpec
-from weir.telemetry import log_bodies
+from weir.telemetry import log_layout
 from weir.telemetry.streams import stream_key
 from weir.telemetry.tails import RedisTails
 from weir.warehouse.connection import ClickHouseConnection
@@ -194,7 +194,7 @@ async def test_an_entry_with_bodies_that_cannot_be_read_is_set_aside(
 @pytest.fixture
 def small_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Scripts whose calls log little."""
-    monkeypatch.setattr(log_bodies, "LOG_CALL_BYTES", 10_000)
+    monkeypatch.setattr(log_layout, "LOG_CALL_BYTES", 10_000)
     script.cache_clear()
     yield
     script.cache_clear()
