@@ -13,12 +13,10 @@ from weir.deadletters.filters import Filter, check_boolean
 from weir.deadletters.log_selection import LogSelection
 from weir.deadletters.message_selection import MessageSelection, selection_of
 from weir.deadletters.patch import compile_patch
-from weir.deadletters.rates import check_canary, check_rate
+from weir.deadletters.rates import DEFAULT_PATIENCE_MS, check_canary, check_rate
 from weir.errors import InvalidInput
 from weir.model.names import EnvironmentRef
 
-DEFAULT_PATIENCE_MS = 300_000
-"""How long canaries may be undecided before the redrive stops: five minutes."""
 MAX_SAMPLES = 10
 """Ids of letters that an action keeps to show what it is about."""
 NIL = "00000000-0000-0000-0000-000000000000"

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from weir.deadletters.filters import check_boolean, compile_known
-from weir.deadletters.rates import check_canary, check_rate
+from weir.deadletters.rates import DEFAULT_PATIENCE_MS, check_canary, check_rate
 from weir.errors import InvalidInput
 from weir.model.limits import MAX_TIME_MS
 from weir.model.logged import LogAccount, LoggedMessage, LogPlace
@@ -125,7 +125,7 @@ class NewLogReplay:
     rate_per_s: float | None = None
     canary: int = 0
     canary_tolerance: float = 0.0
-    canary_patience_ms: int = 300_000
+    canary_patience_ms: int = DEFAULT_PATIENCE_MS
 
     def __post_init__(self) -> None:
         check_name(self.into, what="queue name")

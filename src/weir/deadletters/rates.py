@@ -5,6 +5,9 @@ from __future__ import annotations
 from weir.errors import InvalidInput
 from weir.model.limits import MAX_BATCH
 
+DEFAULT_PATIENCE_MS = 300_000
+"""How long canaries may be undecided before their action stops: five minutes."""
+
 MAX_RATE_PER_S = 1_000_000
 
 

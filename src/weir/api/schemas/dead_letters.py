@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, Stri
 
 from weir.api.schemas.shared import Name, Schema
 from weir.deadletters.bulk_actions import (
-    DEFAULT_PATIENCE_MS,
     BulkAction,
     BulkActionKind,
     NewBulkAction,
@@ -18,7 +17,7 @@ from weir.deadletters.bulk_actions import (
 from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.filters import Filter, payload_of
 from weir.deadletters.groups import Group
-from weir.deadletters.rates import MAX_RATE_PER_S
+from weir.deadletters.rates import DEFAULT_PATIENCE_MS, MAX_RATE_PER_S
 from weir.deadletters.samples import LetterSample
 from weir.model.durations import DAY_MS
 from weir.model.limits import MAX_BATCH, MAX_TIME_MS

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, Stri
 from weir.api.schemas.dead_letters import Cel, Moment, Rate
 from weir.api.schemas.messages import LifeView
 from weir.api.schemas.shared import Name, Schema
-from weir.deadletters.bulk_actions import DEFAULT_PATIENCE_MS
 from weir.deadletters.log_selection import LogSelection, NewLogReplay
+from weir.deadletters.rates import DEFAULT_PATIENCE_MS
 from weir.model.durations import DAY_MS
 from weir.model.limits import MAX_BATCH, MAX_TIME_MS
 
