@@ -22,7 +22,7 @@ import psycopg
 import pytest
 
 from compat.upstream import NOT_APPLICABLE, UPSTREAM
-from support.processes import descendants
+from support.processes import killed_whole
 from support.running_api import RunningApi
 from support.urls import with_database
 from support.waiting import until
@@ -85,15 +85,8 @@ class Project:
                 stdout=log,
                 stderr=log,
             )
-        try:
+        with killed_whole(process):
             yield process
-        finally:
-            below = descendants(process.pid)
-            process.kill()
-            process.wait()
-            for one in below:
-                if one.is_running():
-                    one.kill()
 
     def _variables(self, more: Mapping[str, str], *, stores: bool) -> dict[str, str]:
         found = {**os.environ, "PYTHONWARNINGS": "error"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -61,6 +62,20 @@ def descendants(pid: int) -> list[psutil.Process]:
         return [child for child in psutil.Process(pid).children(recursive=True) if is_alive(child.pid)]
     except psutil.NoSuchProcess:
         return []
+
+
+@contextmanager
+def killed_whole(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """The process is killed with everything below it when the block is left."""
+    try:
+        yield
+    finally:
+        below = descendants(process.pid)
+        process.kill()
+        process.wait()
+        for one in below:
+            if one.is_running():
+                one.kill()
 
 
 def processes_using(text: str) -> list[psutil.Process]:

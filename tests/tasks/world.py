@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.processes import descendants
+from support.processes import killed_whole
 from support.running_api import RunningApi
 from weir.model.names import EnvironmentRef
 
@@ -61,15 +61,8 @@ class World:
                 stdout=log,
                 stderr=log,
             )
-        try:
+        with killed_whole(process):
             yield process
-        finally:
-            below = descendants(process.pid)
-            process.kill()
-            process.wait()
-            for one in below:
-                if one.is_running():
-                    one.kill()
 
     def command(self, *words: str, token: str | None = None) -> subprocess.CompletedProcess[str]:
         """One `weir` command, to its end."""
