@@ -20,10 +20,10 @@ from weir import AsyncWeir, Producer, Weir
 
 PUBLIC = {
     "weir": [
-        "ApiError", "App", "AsyncWeir", "ClientError", "Consumer", "MessageOutcome", "Operation",
-        "OperationFailed", "OperationTimeout", "OutgoingMessage", "Producer", "ProducerFull", "PushResult",
-        "ReceivedMessage", "Reject", "ResultNotKept", "ResultTimeout", "Retry", "TaskContext",
-        "TaskFailed", "TaskHandle", "Unreachable", "Weir", "chain", "group",
+        "ApiError", "App", "AsyncWeir", "ClientError", "Consumer", "LogMessage", "LogReplay",
+        "MessageOutcome", "Operation", "OperationFailed", "OperationTimeout", "OutgoingMessage", "Producer",
+        "ProducerFull", "PushResult", "ReceivedMessage", "Reject", "ResultNotKept", "ResultTimeout", "Retry",
+        "TaskContext", "TaskFailed", "TaskHandle", "Unreachable", "Weir", "chain", "group",
     ],
     "weir.metrics": [
         "Aggregate", "EventKind", "Field", "MetricDefinition", "MetricEmitter", "MetricEvent", "TextField",
@@ -33,7 +33,7 @@ PUBLIC = {
     "weir.testing": ["BrokerConformance", "Ledger", "ManualClock", "MemoryBroker", "MemoryTasks", "eager"],
 }  # fmt: skip
 SERVERS = {
-    "clickhouse_connect", "chdb", "fastapi", "numpy", "orjson", "prometheus_client", "psycopg", "pyarrow",
+    "clickhouse_connect", "chdb", "fastapi", "numpy", "prometheus_client", "psycopg", "pyarrow",
     "pydantic", "pyspark", "redis", "starlette", "structlog", "typer", "uvicorn",
 }  # fmt: skip
 

@@ -38,14 +38,16 @@ def _name(module: str, name: str, owner: Any) -> Iterator[str]:
     yield f"{inspect.getdoc(owner) or ''}\n"
     if inspect.isclass(owner):
         for method, function in inspect.getmembers(owner, inspect.isfunction):
-            if (
-                not method.startswith("_")
-                and function.__doc__
-                and function.__qualname__.startswith(f"{name}.")
-            ):
+            if not method.startswith("_") and function.__doc__ and _belongs(function, name):
                 yield f"#### {name}.{method}\n"
                 yield from _signature(f"{name}.{method}", function)
                 yield f"{inspect.getdoc(function)}\n"
+
+
+def _belongs(function: Any, name: str) -> bool:
+    """Whether a method is told with this class. The clients inherit some from classes that are not public."""
+    own: bool = function.__qualname__.startswith(f"{name}.")
+    return own or function.__module__.startswith("weir.client.")
 
 
 def _signature(name: str, owner: Any) -> Iterator[str]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ProducerFull,
         Unreachable,
     )
+    from weir.client.logs import LogMessage, LogReplay
     from weir.client.outcomes import MessageOutcome
     from weir.client.producer import Producer
     from weir.client.sync import Weir
@@ -47,6 +48,8 @@ __all__ = [
     "AsyncWeir",
     "ClientError",
     "Consumer",
+    "LogMessage",
+    "LogReplay",
     "MessageOutcome",
     "Operation",
     "OperationFailed",
@@ -75,6 +78,8 @@ _HOMES = {
     "AsyncWeir": "client.core",
     "ClientError": "client.errors",
     "Consumer": "client.consumer",
+    "LogMessage": "client.logs",
+    "LogReplay": "client.logs",
     "MessageOutcome": "client.outcomes",
     "Operation": "client.values",
     "OperationFailed": "client.errors",

@@ -76,6 +76,25 @@ async def test_a_429_is_retried_after_the_time_that_the_server_asks_for() -> Non
     assert loop.time() - started >= 0.2
 
 
+@pytest.mark.parametrize(
+    ("reason", "slots"), [("system_busy", 1), ("maintaining_order", 1), ("broker_unavailable", 2)]
+)
+async def test_the_slot_of_a_list_that_waits_under_its_name_is_not_used_again(
+    reason: str, slots: int
+) -> None:
+    """The operation asks later what the call did, and the slot remembers only its last call."""
+    waiting = {"items": [{**QUEUED["items"][0], "reason": reason}] * 2}
+    script = Script(
+        httpx2.Response(202, json=waiting), httpx2.Response(201, json={"items": ACCEPTED["items"] * 2})
+    )
+    async with client(script) as weir:
+        for _ in range(3):
+            await weir.push_many([OutgoingMessage(queue="q", payload=n) for n in range(2)])
+    calls = [body["call"] for body in script.bodies()]
+    assert len({call["slot"] for call in calls}) == slots
+    assert len({(call["slot"], call["number"]) for call in calls}) == 3
+
+
 async def test_max_retry_delay_bounds_what_the_server_may_ask_for() -> None:
     script = Script(
         problem(429, "overloaded", **{"retry-after": "3600"}), httpx2.Response(201, json=ACCEPTED)

@@ -20,6 +20,7 @@ import weir
 import weir.worker
 from api.harness import Tenant, define
 from client.test_client import operation
+from client.test_logs import LOGGED, TASK
 from weir.api.services import Services
 from weir.model.ids import MessageId
 
@@ -27,7 +28,8 @@ PAGE = Path(weir.__file__).parents[2] / "docs" / "reference" / "client.md"
 FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ORDERS = 200
 """More messages than the examples take."""
-OF_OPERATIONS = {"operation_id", "operation_stats"}
+SCRIPTED = {"operation_id", "operation_stats", "dead_letter", "read_log", "replay_log", "log_replay"}
+"""Examples with these names get answers that were written down: this API stores nothing of the kind."""
 
 
 def examples_in(text: str) -> list[str]:
@@ -88,6 +90,7 @@ async def names(base_url: str, tenant: Tenant, services: Services) -> AsyncItera
             "asyncio": asyncio,
             "consumer": weir.Consumer(client, "orders", handle),
             "operation_id": "o1",
+            "replay_id": "t1",
             "message_id": cancelled,
             "print": lambda *_: None,
         }
@@ -97,7 +100,7 @@ async def run_example(code: str, names: dict[str, Any], *, base_url: str, token:
     """Run it here if it awaits something, else in a thread: the API that it asks is served here."""
     text = code.replace("http://127.0.0.1:8420", base_url).replace("weir_…", token)
     program = compile(text, "example", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    http = _scripted() if OF_OPERATIONS & set(program.co_names) else None
+    http = _scripted() if SCRIPTED & set(program.co_names) else None
     if program.co_flags & inspect.CO_COROUTINE:
         async with weir.AsyncWeir(base_url, token=token, http=http) as client:
             await eval(program, {**names, "app": weir.worker.Commands(), "weir": client})
@@ -111,8 +114,16 @@ def _run_blocking(program: CodeType, names: dict[str, Any], client: weir.Weir) -
 
 
 def _scripted() -> httpx2.AsyncClient:
-    """Operations are stored under load only, so examples about them get an answer that was written down."""
-    return httpx2.AsyncClient(transport=httpx2.MockTransport(lambda request: operation("completed")))
+    """Operations are stored under load only; dead letters and logs by processes that do not run here."""
+    return httpx2.AsyncClient(transport=httpx2.MockTransport(_written_down))
+
+
+def _written_down(request: httpx2.Request) -> httpx2.Response:
+    if request.url.path.endswith("/log"):
+        return httpx2.Response(200, json={"items": [LOGGED], "next_cursor": None})
+    if "/log/" in request.url.path or "/dlq/tasks/" in request.url.path:
+        return httpx2.Response(200, json={**TASK, "state": "completed"})
+    return operation("completed")
 
 
 @pytest.mark.parametrize("module", ["weir", "weir.worker"])

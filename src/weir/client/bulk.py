@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from weir.client.encoding import encode
+from msgspec.structs import replace
+
+from weir.client.encoding import encode, encode_quickly
 from weir.client.errors import ApiError
 from weir.client.options import ClientOptions
 from weir.client.retry import pause_s
 from weir.client.sharing import MAX_SHARED_BYTES
 from weir.client.telemetry import Telemetry
 from weir.client.transport import Transport
-from weir.client.values import MadeKey, OutgoingMessage, PushResult
+from weir.client.values import OutgoingMessage, PushResult
 from weir.errors import QueueFull
 from weir.model.ids import CallSlots, NamedCall, new_id
 from weir.model.limits import MAX_BATCH
 from weir.model.message import headers_fit
 from weir.model.parents import chained_headers
+from weir.operations.model import Reason
 
 NO_TRACE: Mapping[str, str] = {}
 _ANSWERED = (QueueFull.code,)
@@ -101,7 +104,8 @@ class BulkPush:
                     raise
                 asked_s = None if error.retry_after is None else error.retry_after.total_seconds()
             else:
-                names.give_back(name)
+                if not _waits_under_its_name(answer):
+                    names.give_back(name)
                 return answer
             await transport.sleep(pause_s(attempt, self._options, asked_s=asked_s))
             attempt += 1
@@ -159,16 +163,20 @@ class BulkPush:
             )
             for message in messages
         ]
+        data = encode_quickly(items) if is_named else encode(items)
         # A fresh id: a message may be in several lists, and must not lend its id to those behind it.
-        return _Batch(messages=messages, items=encode(items), is_named=is_named, first_id=new_id())
+        return _Batch(messages=messages, items=data, is_named=is_named, first_id=new_id())
 
 
 def _can_be_named(messages: Sequence[OutgoingMessage]) -> bool:
     """Whether one name can stand for the keys of all messages: they were made, and are for one queue."""
     queue = messages[0].queue
-    return len(messages) > 1 and all(
-        message.queue == queue and message.idempotency_key.__class__ is MadeKey for message in messages
-    )
+    return len(messages) > 1 and all(message.queue == queue and message.has_made_key for message in messages)
+
+
+def _waits_under_its_name(answer: Mapping[str, Any]) -> bool:
+    """Whether an operation will ask what the call did. The slot has to remember this call until then."""
+    return any(item.get("reason") == Reason.BROKER_UNAVAILABLE for item in answer["items"])
 
 
 def with_origin(

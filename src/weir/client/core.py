@@ -11,10 +11,12 @@ from urllib.parse import quote
 from weir.client.base_url import ClientUrls
 from weir.client.bulk import BulkPush, with_origin
 from weir.client.deliveries import Deliveries, HttpDeliveries, SettleRequest
-from weir.client.encoding import encode
+from weir.client.encoding import encode, encode_quickly
 from weir.client.errors import ApiError
 from weir.client.http1 import Connections
 from weir.client.httpx_connections import HttpClient, new_http_client
+from weir.client.logs import AsyncLogs
+from weir.client.lookups import message_path
 from weir.client.options import DEFAULTS, ClientOptions, QueuedOperationBehavior
 from weir.client.outcomes import MessageOutcome
 from weir.client.queued_operations import QueuedOperations
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from weir.client.direct import Direct
 
 
-class AsyncWeir:
+class AsyncWeir(AsyncLogs):
     """A client of Weir, for code with an event loop. `Weir` is the same without one.
 
     ```python
@@ -213,7 +215,8 @@ class AsyncWeir:
         if self._direct is not None:
             return await self._direct.pushes.push(message)
         item = message.document(retry_window_ms=self.options.retry_window_ms)
-        return PushResult.of(await self._pushes.ask(encode(item)))
+        data = encode_quickly(item) if message.has_made_key else encode(item)
+        return PushResult.of(await self._pushes.ask(data))
 
     async def push_many(self, messages: Sequence[OutgoingMessage]) -> list[PushResult]:
         """Put messages into queues. There is a result for each, in order; refused ones carry their `problem`.
@@ -374,7 +377,7 @@ class AsyncWeir:
         """
         answer = await self._transport.send(
             "GET",
-            f"{_message_path(message_id)}/outcome?wait_ms={to_ms(wait)}",
+            f"{message_path(message_id)}/outcome?wait_ms={to_ms(wait)}",
             timeout_s=to_seconds(wait) + self.options.timeout_s,
         )
         return MessageOutcome.of(answer)
@@ -390,7 +393,7 @@ class AsyncWeir:
         - `timeout`: when to stop if it has not ended; `ended` of the last outcome says which it was.
         """
         http = self._http or new_http_client()
-        path = f"{_message_path(message_id)}/outcome/stream"
+        path = f"{message_path(message_id)}/outcome/stream"
         stream = OutcomeStream(self.options, http, path, timeout_s=to_seconds(timeout))
         try:
             async with aclosing(stream.outcomes()) as outcomes:
@@ -419,7 +422,7 @@ class AsyncWeir:
         ```
         """
         try:
-            await self._transport.send("POST", f"{_message_path(message_id)}/cancel")
+            await self._transport.send("POST", f"{message_path(message_id)}/cancel")
         except ApiError as error:
             if error.status in (404, 409):
                 return False
@@ -476,19 +479,6 @@ class AsyncWeir:
         """
         return await self._operations.stats()
 
-    async def queue(self, name: str) -> dict[str, Any]:
-        """A queue right now: its definition and how many messages wait, run or are delayed.
-
-        ```python
-        orders = await weir.queue("orders")
-        ```
-        """
-        return await self._transport.send("GET", f"/api/v1/queues/{quote(name, safe='')}")
-
 
 def _optional_ms(duration: Duration | None) -> int | None:
     return None if duration is None else to_ms(duration)
-
-
-def _message_path(message_id: str) -> str:
-    return f"/api/v1/messages/{quote(message_id, safe='')}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from weir.client.deliveries import SettleRequest
 from weir.client.direct_opening import DirectRedis, OpenedRedis, RedisAway

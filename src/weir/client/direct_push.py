@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from msgspec.structs import asdict
+
 from weir.broker.blocking import BlockingBroker
 from weir.client.bulk import BulkPush
 from weir.client.direct_opening import DirectRedis, OpenedRedis
@@ -282,11 +284,10 @@ def _resumed(message: OutgoingMessage, parcel: Parcel, answer: Undecided) -> Out
     """The message as the API is to push it: with its call, if that may have taken effect."""
     if answer.call is None:
         return message
-    members = {name: getattr(message, name) for name in OutgoingMessage.__slots__}
     call = {
         "slot": answer.call.slot,
         "number": int(answer.call.id),
         "place": answer.place,
         "message_id": parcel[0],
     }
-    return ResumedMessage(**members, call=call)
+    return ResumedMessage(**asdict(message), call=call)

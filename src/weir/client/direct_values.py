@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
 
 from weir.broker.layout import ENQUEUE_LETTERS, PLAIN_BODY, id_text, pack_arrival
 from weir.client.direct_opening import DirectOptions
-from weir.client.encoding import encode
+from weir.client.encoding import encode, encode_quickly
 from weir.client.errors import ApiError
 from weir.client.options import DEFAULTS
-from weir.client.values import MadeKey, OutgoingMessage, PushResult, ReceivedMessage, time_of, unix_ms
+from weir.client.values import (
+    OutgoingMessage,
+    PushResult,
+    ReceivedMessage,
+    span_of,
+    time_of,
+    unix_ms,
+)
 from weir.errors import BrokerUnavailable, Misconfigured, WeirError
 from weir.model.durations import to_ms
 from weir.model.ids import MessageId, new_message_id
@@ -39,8 +45,7 @@ _ACCEPTED, _DUPLICATE, _KEY_REUSED, _FULL = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumedMessage(OutgoingMessage):
+class ResumedMessage(OutgoingMessage, frozen=True, kw_only=True):
     """A message that Redis may have got, and the call that it was in."""
 
     call: Mapping[str, Any]
@@ -60,9 +65,9 @@ def pack_message(message: OutgoingMessage, options: DirectOptions) -> Parcel:
     the key becomes the id.
     """
     payload, key = message.payload, message.idempotency_key
-    if isinstance(payload, _BYTES) or key.__class__ is not MadeKey or not _is_plain(message):
+    if isinstance(payload, _BYTES) or not message.has_made_key or not _is_plain(message):
         return _pack_any(message, options)
-    data = encode(payload)
+    data = encode_quickly(payload)
     if len(data) > options.max_payload_bytes or may_be_deep(data, options.max_depth):
         return _pack_any(message, options)
     return key, bytes.fromhex(key.replace("-", "")), PLAIN_BODY + data
@@ -81,14 +86,14 @@ def _is_plain(message: OutgoingMessage) -> bool:
 
 def _pack_any(message: OutgoingMessage, options: DirectOptions) -> Parcel:
     payload, headers, key = message.payload, message.headers or NO_HEADERS, message.idempotency_key
+    made = message.has_made_key
     if isinstance(payload, _BYTES):
         data = bytes(payload)
         headers = {"content-type": BINARY, **headers}
     else:
-        data = encode(payload)
+        data = encode_quickly(payload) if made else encode(payload)
         if may_be_deep(data, options.max_depth):
             check_depth(payload, options.max_depth)
-    made = isinstance(key, MadeKey)
     new = NewMessage(
         payload=data,
         id=MessageId(key) if made else new_message_id(),
@@ -153,7 +158,7 @@ def to_received(delivery: Delivery) -> ReceivedMessage:
         attempt=delivery.attempt,
         enqueued_at=time_of(delivery.enqueued_at_ms),
         lease_until=time_of(delivery.lease_until_ms),
-        wait=timedelta(milliseconds=delivery.wait_ms),
+        wait=span_of(delivery.wait_ms),
         idempotency_key=delivery.idempotency_key,
         last_error=delivery.last_error,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, ClassVar, Self, TypeVar
@@ -18,6 +18,7 @@ from weir.client.httpx_connections import HttpClient
 from weir.client.options import DEFAULTS, QueuedOperationBehavior
 from weir.client.outcomes import MessageOutcome
 from weir.client.sharing import LoneRequests
+from weir.client.sync_logs import BlockingLogs, next_or_none
 from weir.client.transport import common_headers
 from weir.client.values import (
     Operation,
@@ -67,7 +68,7 @@ def _close_blocking(client: AsyncWeir) -> None:
         run_blocking(client.aclose())
 
 
-class Weir:
+class Weir(BlockingLogs):
     """A client of Weir that blocks. Options and methods are those of `AsyncWeir`.
 
     ```python
@@ -100,7 +101,7 @@ class Weir:
     ) -> None:
         urls = ClientUrls.of(base_urls, token=token)
         blocks = http is None and lean_base_urls(urls.api) is not None and not urls.names_cluster
-        self._client = (_BlockingWeir if blocks else AsyncWeir)(
+        self._client: AsyncWeir = (_BlockingWeir if blocks else AsyncWeir)(
             base_urls,
             token=token,
             organization=organization,
@@ -308,7 +309,7 @@ class Weir:
         thread = self._thread or LoopThread()
         outcomes = self._client.watch(message_id, timeout=timeout)
         try:
-            while (outcome := thread.run(_next_or_none(outcomes))) is not None:
+            while (outcome := thread.run(next_or_none(outcomes))) is not None:
                 yield outcome
         finally:
             thread.run(outcomes.aclose())
@@ -378,6 +379,43 @@ class Weir:
         """
         return self._run(self._client.operation_stats())
 
+    def ping(self) -> None:
+        """Ask whether the server answers and knows the token; see `AsyncWeir.ping`.
+
+        ```python
+        weir.ping()
+        ```
+        """
+        return self._run(self._client.ping())
+
+    def message(self, message_id: str) -> dict[str, Any]:
+        """Everything about a message; see `AsyncWeir.message`.
+
+        ```python
+        (taken,) = weir.pop("orders")
+        print(weir.message(taken.id)["state"])
+        ```
+        """
+        return self._run(self._client.message(message_id))
+
+    def find_message(self, queue: str, *, idempotency_key: str) -> str | None:
+        """The id of the message that was pushed with an idempotency key; see `AsyncWeir.find_message`.
+
+        ```python
+        found = weir.find_message("orders", idempotency_key="order-42")
+        ```
+        """
+        return self._run(self._client.find_message(queue, idempotency_key=idempotency_key))
+
+    def dead_letter(self, message_id: str, *, queue: str) -> dict[str, Any]:
+        """A dead letter; see `AsyncWeir.dead_letter`.
+
+        ```python
+        letter = weir.dead_letter(message_id, queue="orders")
+        ```
+        """
+        return self._run(self._client.dead_letter(message_id, queue=queue))
+
     def queue(self, name: str) -> dict[str, Any]:
         """A queue right now; see `AsyncWeir.queue`.
 
@@ -390,10 +428,6 @@ class Weir:
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait for work of the client."""
         return run_blocking(coroutine) if self._thread is None else self._thread.run(coroutine)
-
-
-async def _next_or_none(outcomes: AsyncGenerator[MessageOutcome, None]) -> MessageOutcome | None:
-    return await anext(outcomes, None)
 
 
 def run_with(weir: Weir, work: Callable[[AsyncWeir], Coroutine[Any, Any, T]]) -> T:

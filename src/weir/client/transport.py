@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
 from weir.client.base_url import lean_base_urls
-from weir.client.encoding import encode
+from weir.client.encoding import decode, encode_quickly
 from weir.client.errors import ApiError, Unreachable
 from weir.client.http1 import (
     MAX_ANSWER_BYTES,
@@ -54,17 +53,19 @@ class Transport:
         most_bytes: int = MAX_ANSWER_BYTES,
         meanwhile: Callable[[], None] | None = None,
         final: Collection[str] = (),
+        attempts: int | None = None,
     ) -> dict[str, Any]:
         """The JSON document of a 2xx answer; ApiError or Unreachable if no try gets one.
 
         A body is encoded here; `content` makes bytes that are encoded already, or other ones for each try.
         `meanwhile` may be called while an answer is on its way, once per try or never. Refusals with a code
-        in `final` are raised at once.
+        in `final` are raised at once. `attempts` is the number of tries, if it is not that of the options.
         """
-        encoded = None if body is None else encode(body)
+        attempts = self._options.retry_attempts if attempts is None else attempts
+        encoded = None if body is None else encode_quickly(body)
         timeout_s = self._options.timeout_s if timeout_s is None else timeout_s
         failure: ApiError | Unreachable = Unreachable("no request was sent")
-        for attempt in range(1, self._options.retry_attempts + 1):
+        for attempt in range(1, attempts + 1):
             request = HttpRequest(
                 method=method,
                 path=path,
@@ -90,7 +91,7 @@ class Transport:
                     raise failure
             # Also after a 429: another server may have room.
             self._next_url()
-            if attempt < self._options.retry_attempts:
+            if attempt < attempts:
                 await self._connections.sleep(pause_s(attempt, self._options, asked_s=asked_s))
         raise failure
 
@@ -130,7 +131,7 @@ def _document(answer: HttpAnswer) -> dict[str, Any]:
     if not answer.body:
         return {}
     try:
-        document = json.loads(answer.body)
+        document = decode(answer.body)
     except ValueError:
         return {"detail": answer.body.decode("utf-8", "replace")[:200]}
     return document if isinstance(document, dict) else {"value": document}

@@ -83,7 +83,7 @@ async def weir_ready(weir: WeirDependency) -> dict[str, str]:
     try:
         # One try and its retries: a probe waits for neither.
         async with asyncio.timeout(READY_S):
-            await weir._transport.send("GET", "/api/v1/me")
+            await weir.ping()
     except (ClientError, TimeoutError) as error:
         reason = str(error) or f"no answer within {READY_S:.0f} s"
         raise HTTPException(503, f"Weir is not ready: {reason}") from None

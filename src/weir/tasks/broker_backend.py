@@ -12,7 +12,7 @@ from weir.broker.broker import Broker
 from weir.client.errors import ApiError
 from weir.client.options import DEFAULTS
 from weir.client.outcomes import MessageOutcome
-from weir.client.values import MadeKey, OutgoingMessage, PushResult
+from weir.client.values import OutgoingMessage, PushResult
 from weir.errors import KeyReused, QueueFull, WeirError
 from weir.model.durations import to_ms
 from weir.model.ids import MessageId
@@ -149,7 +149,6 @@ class BrokerTasks:
 
 
 def _new_message(message: OutgoingMessage) -> NewMessage:
-    made = isinstance(message.idempotency_key, MadeKey)
     if not isinstance(message.payload, bytes):
         raise AssertionError("the payload of a task is bytes")
     return NewMessage(
@@ -161,7 +160,7 @@ def _new_message(message: OutgoingMessage) -> NewMessage:
         deliver_at_ms=None if message.deliver_at is None else round(message.deliver_at.timestamp() * 1_000),
         ttl_ms=None if message.ttl is None else to_ms(message.ttl),
         idempotency_key=message.idempotency_key,
-        idempotency_window_ms=DEFAULTS.retry_window_ms if made else None,
+        idempotency_window_ms=DEFAULTS.retry_window_ms if message.has_made_key else None,
     )
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 from django.utils.module_loading import import_string
 
-from weir.client.core import AsyncWeir
-from weir.client.sync import run_with
+from weir.client.sync import Weir
 from weir.contrib.django.attempt import DjangoAttempt
 from weir.contrib.django.interface import DjangoTask
 from weir.contrib.django.options import BackendOptions
@@ -20,7 +19,6 @@ from weir.tasks.context import TaskContext
 from weir.tasks.options import QueueOptions
 from weir.tasks.task import Task
 
-T = TypeVar("T")
 log = logging.getLogger("weir.django")
 
 
@@ -77,9 +75,9 @@ class DjangoApp(App):
 
         return Task(self, run, name=name, queue=self._queue)
 
-    def ask(self, work: Callable[[AsyncWeir], Coroutine[Any, Any, T]]) -> T:
-        """Ask the API, also from a worker on the stores, whose own calls go to the broker."""
-        return run_with(self._client(), work)
+    def api_client(self) -> Weir:
+        """A client of the API, also in a worker on the stores, whose own calls go to the broker."""
+        return self._client()
 
 
 def find_django_task(path: str) -> Any:

@@ -46,6 +46,7 @@ class DjangoAttempt:
         self._app = app
         self._context = context
         self._max_attempts = max_attempts
+        self._finished = False
         self._id = call.id or context.message_id
         self._task = enqueued_task(found, call, queue=context.queue, backend=app.alias)
         self._record = CallRecord(task=context.task, queue=context.queue, call=call)
@@ -83,12 +84,12 @@ class DjangoAttempt:
         try:
             self._send(task_started, TaskResultStatus.RUNNING)
             self._call()
-            self._send(task_finished, TaskResultStatus.SUCCESSFUL)
+            self._finish(TaskResultStatus.SUCCESSFUL)
         except (Exception, SystemExit) as error:
             told = error.__cause__ if isinstance(error, _NeverKept) and error.__cause__ else error
             self._record = self._record.failed(told, now_ms=_now_ms())
             if isinstance(error, Reject) or self._context.attempt >= self._max_attempts:
-                self._send(task_finished, TaskResultStatus.FAILED)
+                self._finish(TaskResultStatus.FAILED)
             raise
         finally:
             close_old_connections()
@@ -99,6 +100,13 @@ class DjangoAttempt:
             self._record = self._record.done(normalize_json(value), now_ms=_now_ms())
         except (TypeError, ValueError) as error:
             raise _NeverKept(f"the return value cannot be kept: {error}") from error
+
+    def _finish(self, status: Any) -> None:
+        """Send `task_finished` once, also if a receiver raises; never if the attempt was over before."""
+        if self._finished or self._context.cancelled:
+            return
+        self._finished = True
+        self._send(task_finished, status)
 
     def _send(self, signal: Any, status: Any) -> None:
         signal.send(type(self._task.get_backend()), task_result=self._result(status))

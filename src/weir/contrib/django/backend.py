@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -12,6 +11,7 @@ from asgiref.sync import sync_to_async
 from django.core import checks
 from django.db import connections
 from django.utils import timezone
+from msgspec.structs import replace
 
 from weir.client.values import OutgoingMessage
 from weir.contrib.django.app import DjangoApp, find_django_task
@@ -103,7 +103,7 @@ class WeirBackend(BaseTaskBackend):  # type: ignore[misc]
         if app.outbox is not None and result_id.startswith(OUTBOX):
             found = find_in_outbox(app.outbox, result_id)
         if found is None:
-            found = app.ask(lambda weir: find_call(weir, result_id, self.queues))
+            found = find_call(app.api_client(), result_id, self.queues)
         if found is None:
             raise TaskResultDoesNotExist(result_id)
         return self._result(result_id, found)

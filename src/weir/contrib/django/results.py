@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
-from urllib.parse import quote
+from functools import partial
+from typing import Any, TypeVar
 
-from weir.client.core import AsyncWeir
 from weir.client.errors import ApiError
 from weir.client.outcomes import MessageOutcome
+from weir.client.sync import Weir
 from weir.contrib.django.interface import TaskResultStatus
 from weir.contrib.django.record import CallRecord, DjangoCall
 from weir.model.ids import is_canonical_id
 from weir.model.message_headers import TASK
 
+T = TypeVar("T")
 OUTBOX = "outbox:"
 """The id of a task that went through the outbox: so is its message's idempotency key spelled, too."""
 _OPERATION = "operation:"
@@ -36,61 +38,54 @@ def queued_id(operation_id: str) -> str:
     return f"{_OPERATION}{operation_id}"
 
 
-async def find_call(weir: AsyncWeir, result_id: str, queues: Iterable[str]) -> FoundCall | None:
+def find_call(weir: Weir, result_id: str, queues: Iterable[str]) -> FoundCall | None:
     """What is known of a task by the id of its result; None if nothing is."""
-    message_id = await _message_id(weir, result_id, queues)
+    message_id = _message_id(weir, result_id, queues)
     if message_id is None:
         return None
     for _ in range(_LOOKS):
-        outcome = await weir.outcome(message_id)
-        found = await _found(weir, message_id, outcome)
+        outcome = weir.outcome(message_id)
+        found = _found(weir, message_id, outcome)
         if found is not None or (outcome.ended and outcome.status != "dead"):
             return found
-        await weir._transport.sleep(_LOOK_AGAIN_S)
+        time.sleep(_LOOK_AGAIN_S)
     return None
 
 
-async def _message_id(weir: AsyncWeir, result_id: str, queues: Iterable[str]) -> str | None:
+def _message_id(weir: Weir, result_id: str, queues: Iterable[str]) -> str | None:
     if result_id.startswith(OUTBOX):
-        return await _find_by_key(weir, result_id, queues)
+        return _find_by_key(weir, result_id, queues)
     if result_id.startswith(_OPERATION):
-        operation = await _or_none(weir, f"/api/v1/operations/{quote(result_id.removeprefix(_OPERATION))}")
-        rows = ((operation or {}).get("result") or {}).get("messages", [])
+        operation = _or_none(lambda: weir.operation(result_id.removeprefix(_OPERATION)))
+        rows = ((operation and operation.result) or {}).get("messages", [])
         return rows[0]["id"] if rows else None
     return result_id if is_canonical_id(result_id) else None
 
 
-async def _find_by_key(weir: AsyncWeir, key: str, queues: Iterable[str]) -> str | None:
-    for queue in sorted(queues):
-        path = f"/api/v1/queues/{quote(queue, safe='')}/messages/find?idempotency_key={quote(key)}"
-        found = await _or_none(weir, path)
-        if found is not None:
-            return str(found["message_id"])
-    return None
+def _find_by_key(weir: Weir, key: str, queues: Iterable[str]) -> str | None:
+    looks = (_or_none(partial(weir.find_message, queue, idempotency_key=key)) for queue in sorted(queues))
+    return next((found for found in looks if found is not None), None)
 
 
-async def _found(weir: AsyncWeir, message_id: str, outcome: MessageOutcome) -> FoundCall | None:
+def _found(weir: Weir, message_id: str, outcome: MessageOutcome) -> FoundCall | None:
     told = CallRecord.of(outcome.progress)
     match outcome.status:
         case "done":
             record = CallRecord.of(outcome.result)
             return None if record is None else FoundCall(record=record, status=TaskResultStatus.SUCCESSFUL)
         case "dead":
-            return await _died(weir, message_id, told, outcome.error)
+            return _died(weir, message_id, told, outcome.error)
         case "waiting" | "running" | "queued":
-            return await _waits(weir, message_id, told, outcome)
+            return _waits(weir, message_id, told, outcome)
         case _:
             return None
 
 
-async def _died(
-    weir: AsyncWeir, message_id: str, told: CallRecord | None, error: str | None
-) -> FoundCall | None:
+def _died(weir: Weir, message_id: str, told: CallRecord | None, error: str | None) -> FoundCall | None:
     """What its last attempt told; an attempt that ended without a word is told by its dead letter."""
     if told is not None and told.finished_ms is not None:
         return FoundCall(record=told, status=TaskResultStatus.FAILED)
-    shown = await _or_none(weir, f"/api/v1/messages/{message_id}")
-    letter = None if shown is None or not shown["see"] else await _or_none(weir, shown["see"])
+    letter = _letter(weir, message_id)
     if letter is None:
         return None
     record = told or _asked(letter["queue"], letter)
@@ -101,14 +96,18 @@ async def _died(
     return FoundCall(record=ended, status=TaskResultStatus.FAILED)
 
 
-async def _waits(
-    weir: AsyncWeir, message_id: str, told: CallRecord | None, outcome: MessageOutcome
-) -> FoundCall | None:
+def _letter(weir: Weir, message_id: str) -> dict[str, Any] | None:
+    shown = _or_none(lambda: weir.message(message_id))
+    queue = None if shown is None else shown["queue"]
+    return None if queue is None else _or_none(lambda: weir.dead_letter(message_id, queue=queue))
+
+
+def _waits(weir: Weir, message_id: str, told: CallRecord | None, outcome: MessageOutcome) -> FoundCall | None:
     running = outcome.status == "running"
     status = TaskResultStatus.RUNNING if running else TaskResultStatus.READY
     if told is not None:
         return FoundCall(record=told, status=status)
-    shown = await _or_none(weir, f"/api/v1/messages/{message_id}")
+    shown = _or_none(lambda: weir.message(message_id))
     if shown is None or shown["message"] is None:
         return None
     record = _asked(shown["queue"], shown["message"])
@@ -123,10 +122,10 @@ def _asked(queue: str, message: dict[str, Any]) -> CallRecord | None:
     return CallRecord(task=path, queue=queue, call=DjangoCall.of(payload))
 
 
-async def _or_none(weir: AsyncWeir, path: str) -> dict[str, Any] | None:
-    """A document of the API; None if there is none."""
+def _or_none(look: Callable[[], T]) -> T | None:
+    """What the API answers; None if it knows of nothing."""
     try:
-        return await weir._transport.send("GET", path)
+        return look()
     except ApiError as error:
         if error.status in (404, 409, 422):
             return None
