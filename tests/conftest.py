@@ -78,6 +78,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in long]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def collected_garbage() -> Iterator[None]:
+    """What a file leaves open fails in that file, and not in whichever test the collector happens to run."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture(scope="session")
 def servers() -> Iterator[TestServers]:
     """The servers of this test process; each starts when a test first asks for it."""

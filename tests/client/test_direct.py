@@ -69,6 +69,20 @@ def test_what_goes_in_over_http_comes_out_directly_and_the_other_way_round(place
         assert (http.ack(one), direct.ack(two)) == ("acked", "acked")
 
 
+def test_a_payload_with_a_key_is_known_again_whichever_way_it_comes(place: Place) -> None:
+    payload = {"text": "é ✓", "large": 1e16, "nothing": None}
+    with place.sync() as direct, Weir(place.api.url, token=place.token) as http:
+        first = http.push(QUEUE, payload, idempotency_key="once")
+        again = OutgoingMessage(queue=QUEUE, payload=payload, idempotency_key="once")
+        found = [
+            direct.push(QUEUE, payload, idempotency_key="once"),
+            http.push(QUEUE, payload, idempotency_key="once"),
+        ]
+        for weir in (direct, http):
+            found += weir.push_many([OutgoingMessage(queue=QUEUE, payload="other"), again])[1:]
+    assert {(one.status, one.id) for one in found} == {("duplicate", first.id)}
+
+
 def test_redis_and_the_token_are_all_that_is_given_when_the_environment_names_the_api(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,18 @@ def test_an_unreachable_redis_is_an_error_of_the_tree() -> None:
         StreamStore("redis://127.0.0.1:1/0", timeout_s=0.2).is_held()
 
 
+def test_a_dropped_store_closes_its_connections(streams_url: str) -> None:
+    """It does not wait until the driver's objects are collected, which ask each other in any order."""
+    store = StreamStore(streams_url)
+    store.is_held()
+    driver = store._redis
+    assert isinstance(driver, Redis)
+    (connection,) = driver.connection_pool._available_connections
+    assert connection.is_connected
+    del store
+    assert not connection.is_connected
+
+
 def test_probes_look_up_many_ids_in_one_round_trip(redis: Redis, store: StreamStore) -> None:
     redis.xtrim(KEY, minid="4-0", approximate=False)
     assert store.neighbours(KEY, [2, 7, 20]) == [(None, (4, 0)), ((7, 0), (8, 0)), ((20, 0), None)]

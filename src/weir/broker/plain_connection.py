@@ -21,6 +21,13 @@ _PENDING = object()
 _READ_BYTES = 1 << 16
 
 
+class _SelfClosingSocket(socket.socket):
+    """Closes itself without a word: a client may be dropped without being closed, as with the driver."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class PlainConnection:
     """Carries one command at a time. It has those methods of the driver's connections that are used here."""
 
@@ -70,10 +77,6 @@ class PlainConnection:
                 self._socket.close()
             self._socket = None
 
-    def __del__(self) -> None:
-        # As the driver's do it: a client may be dropped without being closed.
-        self.disconnect()
-
     def _opened(self) -> socket.socket:
         if self._socket is None:
             self._socket = self._connect()
@@ -84,9 +87,10 @@ class PlainConnection:
         place = (self._address.get("host", "localhost"), self._address.get("port", 6379))
         self._reader = _reader()
         try:
-            opened = socket.create_connection(place, timeout=self._connect_s)
+            connected = socket.create_connection(place, timeout=self._connect_s)
         except OSError as error:
             raise self._failed(error) from error
+        opened = _SelfClosingSocket(fileno=connected.detach())
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # The kernel keeps the time: Python's own timeouts ask it before each call whether it would wait.
         span = struct.pack("ll", *divmod(round(self._answer_s * 1_000_000), 1_000_000))

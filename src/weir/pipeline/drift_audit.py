@@ -116,7 +116,10 @@ class PipelineAuditor:
         # First everything must land; a pause before that would keep the events in the streams.
         if not wait_for_landing(self._store, metrics=self._metrics, shards=self._shards, wait_s=wait_s):
             problem = f"not everything has landed after {wait_s:.0f} s"
-        refusal = "another audit of the pipeline is at work; try again when it is done"
+        refusal = (
+            "another audit of the pipeline is at work, or was killed in the last two minutes; "
+            "try again when it is done"
+        )
         with held_lease(self._store, LEASE, seconds=LEASE_S, wait_s=wait_s, refusal=refusal) as prolong:
             started_ms, began = time.time_ns() // 1_000_000, time.monotonic()
             with audit_snapshot(self._connection) as snapshot:

@@ -10,7 +10,7 @@ import base64
 import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -178,7 +178,13 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._retry(lambda: self._commit(Offset.from_json(end)))
 
     def stop(self) -> None:
+        self.close()
         leave_if_abandoned()
+
+    def close(self) -> None:
+        """Close its connections; they open again when they are used."""
+        if self._store is not None:
+            self._store.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The entries of a read task, added up."""
@@ -327,10 +333,9 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def planned_batch(options: SourceOptions) -> BatchPlan:
     """The newest planned batch, which Spark is about to run."""
-    reader = StreamsReader(options)
-    # Spark asks for a batch's partitions, which notes the plan, before it hands the batch to the job.
-    plan = reader._retry(lambda: reader._streams().recall(PLAN))
-    reader._streams().close()
+    with closing(StreamsReader(options)) as reader:
+        # Spark asks for a batch's partitions, which notes the plan, before it hands the batch to the job.
+        plan = reader._retry(lambda: reader._streams().recall(PLAN))
     if plan is None:
         raise BrokerUnavailable("the plan of the batch is not in Redis; the batch will be repeated")
     return plan_between(Offset.from_json(plan["start"]), Offset.from_json(plan["end"]))
@@ -338,10 +343,10 @@ def planned_batch(options: SourceOptions) -> BatchPlan:
 
 def settle_planned(options: SourceOptions) -> None:
     """Settle the newest planned batch; call this only when it is known to be durable."""
-    reader = StreamsReader(options)
-    plan = reader._retry(lambda: reader._streams().recall(PLAN))
-    if plan is not None:
-        reader.commit(plan["end"])
+    with closing(StreamsReader(options)) as reader:
+        plan = reader._retry(lambda: reader._streams().recall(PLAN))
+        if plan is not None:
+            reader.commit(plan["end"])
 
 
 def _capped(tail: Tail, position: str) -> Tail:

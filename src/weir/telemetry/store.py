@@ -7,6 +7,7 @@ It blocks, because Spark's Python workers do. Every call is bounded in time and 
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -77,12 +78,17 @@ class StreamStore:
     @cached_property
     def _redis(self) -> Redis | RedisCluster:
         kind = RedisCluster if is_cluster(self._url) else Redis
-        return kind.from_url(
+        client = kind.from_url(
             node_url(self._url),
             socket_timeout=self._timeout_s,
             socket_connect_timeout=self._timeout_s,
             retry=Retry(NoBackoff(), 0),
         )
+        # A dropped store closes its connections before the collector comes to their sockets: one that it
+        # comes to first is reported as left open. Errors in replies tie the driver's objects to each other.
+        closing = weakref.finalize(self, client.close)
+        closing.atexit = False
+        return client
 
     def tails(self, keys: Sequence[str], *, sized: Set[str] = frozenset()) -> list[Tail | None]:
         """The tail of each stream, for those in `sized` with its bytes; None if a stream has no entry."""

@@ -1,0 +1,30 @@
+"""A blocking connection to Redis that nobody closed."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+import pytest
+
+from support.servers import TestServers
+from weir.broker.loop_redis import plain_address
+from weir.broker.plain_connection import PlainConnection
+
+
+def test_a_dropped_connection_closes_without_a_warning(servers: TestServers) -> None:
+    """The collector asks its socket and itself in any order; a warning fails this test."""
+    address = plain_address(servers.redis.url)
+    assert address is not None
+    first = PlainConnection(address, answer_s=10, connect_s=10)
+    opened = first._opened()
+    # It is younger than its socket, so the collector comes to the socket first.
+    second = PlainConnection(address, answer_s=10, connect_s=10)
+    second._socket, first._socket = opened, None
+    loop: list[object] = [second, opened]
+    loop.append(loop)
+    number = opened.fileno()
+    del first, second, opened, loop
+    gc.collect()
+    with pytest.raises(OSError):
+        os.fstat(number)
