@@ -20,6 +20,7 @@ from weir.exchange.service import OperationService
 from weir.model.message import Enqueued, NewMessage
 from weir.model.names import QueueRef
 from weir.operations import keeper as keeping
+from weir.operations import lapse as lapsing
 from weir.operations import writer as writing
 from weir.operations.model import NewOperation, OperationStatus
 from weir.operations.queue import Added, NotQueued, OperationQueue
@@ -28,6 +29,9 @@ from weir.testing.memory import MemoryBroker
 from .conftest import busy, drained, idle, item, running
 
 STATUSES = NamedQuery(name="s", sentence="Every operation.", text="SELECT status, error FROM weir.operations")
+HOLD = NamedQuery(
+    name="hold", sentence="Somebody queued without a gate.", text="UPDATE weir.direct_leases SET ungated = 1"
+)
 
 
 class Silent(OperationQueue):
@@ -205,12 +209,7 @@ async def test_a_keeper_that_was_refused_does_not_extend_its_lease_when_postgres
 ) -> None:
     """It knows of an operation that waits without a gate, so nothing may overtake it."""
     await service.keeper.round()
-    hold = NamedQuery(
-        name="hold",
-        sentence="Somebody queued without a gate.",
-        text="UPDATE weir.direct_leases SET ungated = 1",
-    )
-    await database.execute(hold)
+    await database.execute(HOLD)
     await service.keeper.renew()
     until = dict(broker._gates._direct_until)
     with frozen_tree(servers.postgres.pid):
@@ -231,6 +230,41 @@ async def test_who_queues_without_a_gate_waits_for_a_whole_lease(
         took_s = time.monotonic() - started
         assert isinstance(answer, Queued)
         assert least_s <= took_s < most_s
+
+
+async def test_who_queues_without_a_gate_waits_anew_after_a_silence_of_postgresql(
+    database_url: str, broker: MemoryBroker, queue: QueueRef, servers: TestServers
+) -> None:
+    """Meanwhile a keeper may have extended its lease without it. Whoever comes later waits for that too."""
+    lease_s = 1.5
+    async with Database(database_url, timeout_s=0.5) as database:
+        service = OperationService(database=database, broker=broker, lease_ms=int(lease_s * 1_000))
+        for shard in range(broker.shards):
+            service.reach.lose(shard)
+        pushing = asyncio.create_task(service.front().push([item(queue, "x")]))
+        async with Database(database_url) as looker:
+            await until(lambda: _any(looker))
+        with frozen_tree(servers.postgres.pid):
+            await asyncio.sleep(0.8)
+        heard_s = time.monotonic()
+        (later,) = await service.front().push([item(queue, "y")])
+        assert time.monotonic() - heard_s > lease_s / 2
+        (answer,) = await pushing
+        assert time.monotonic() - heard_s < lease_s + lapsing.PROLONG_S
+        assert (type(answer), type(later)) == (Queued, Queued)
+
+
+async def test_a_keeper_takes_back_what_it_extended_alone_when_it_hears_of_an_operation_without_a_gate(
+    database: Database, broker: MemoryBroker, queue: QueueRef, servers: TestServers
+) -> None:
+    service = OperationService(database=database, broker=broker)
+    await service.keeper.round()
+    with frozen_tree(servers.postgres.pid):
+        await service.keeper.renew()
+    assert await direct(service, queue)
+    await database.execute(HOLD)
+    await service.keeper.renew()
+    assert not await direct(service, queue)
 
 
 async def test_an_operation_that_is_durable_is_never_refused_because_postgresql_hangs_then(

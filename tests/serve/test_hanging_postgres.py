@@ -34,8 +34,8 @@ PRODUCERS = 4
 # Producers of the calm process pause, so that their pushes are as many as the API answers in time, and not as
 # many as a machine with other work has room for.
 PAUSES_S = {CALM: 0.02, PRESSED: 1.0}
-QUICK_S = 5.0
-"""Long enough for a push that must be queued to be told 503."""
+QUICK_S = 8.0
+"""Long enough for a push that must be queued to be told 503. Each token waits for half a second, once."""
 
 
 @dataclass
@@ -196,7 +196,7 @@ async def test_pushes_outlive_a_postgresql_that_hangs_for_a_while(
     tmp_path: Path, postgres: RunningServer, redis_url: str, clickhouse_url: str
 ) -> None:
     async with opened(tmp_path, postgres, redis_url, clickhouse_url) as house:
-        await scene(house, hang_s=QUICK_S, beside_s=2)
+        await scene(house, hang_s=QUICK_S, beside_s=4)
 
 
 @pytest.mark.fault

@@ -337,4 +337,7 @@ class Broker(Protocol):
         any other enqueue is not a producer's, and gates alone bind it.
         """
 
+    async def forbid_direct(self, shard: int) -> None:
+        """End what `allow_direct` allowed, until it is allowed again."""
+
     async def aclose(self) -> None: ...

@@ -397,6 +397,10 @@ class Observed:
         with self._heard("allow_direct", 1):
             await self.inner.allow_direct(shard, until_ms=until_ms)
 
+    async def forbid_direct(self, shard: int) -> None:
+        with self._heard("forbid_direct", 1):
+            await self.inner.forbid_direct(shard)
+
     async def aclose(self) -> None:
         await self.inner.aclose()
 

@@ -187,6 +187,10 @@ class RedisBroker(RedisMessages):
         checks.check_shard(shard, shards=self._shards)
         await self._runner.run("allow_direct", shard, until_ms)
 
+    async def forbid_direct(self, shard: int) -> None:
+        checks.check_shard(shard, shards=self._shards)
+        await self._runner.run("allow_direct", shard, 0)
+
     async def now_ms(self, shard: int) -> int:
         checks.check_shard(shard, shards=self._shards)
         now: int = (await self._runner.run("now", shard))[1]

@@ -11,7 +11,9 @@ A keeper that PostgreSQL does not answer extends in the broker what it granted l
 - Nobody can queue an operation without PostgreSQL, so none comes into being that stands behind an open gate.
 - Of one that was queued before, a keeper hears by being refused; from then on it has no lease to extend.
 - One of which no keeper had heard is not answered before all leases have lapsed that were alive when it was
-  queued, and then only if PostgreSQL answers, or the broker has closed the gate (see `writer`).
+  queued, and then only if PostgreSQL answered all the while, or the broker has closed the gate (see `lapse`).
+- If PostgreSQL answered the one who waits and left a keeper without an answer, that keeper may have extended
+  its lease beyond that. It takes the lease back when it hears of the operation, in its next round.
 """
 
 from __future__ import annotations
@@ -61,6 +63,8 @@ class Keeper:
         self._every_s = lease_ms / 4_000
         self._granted: dict[int, int] = {}
         self._refused: set[int] = set()
+        self._extended: set[int] = set()
+        """Where this keeper extended the lease without PostgreSQL since it heard from it."""
         self._some_refused = asyncio.Event()
         self._alone = False
         """Whether the last round did without PostgreSQL."""
@@ -104,9 +108,13 @@ class Keeper:
         except WeirError as error:
             self._go_alone(error)
             granted = {shard for shard, now_ms in clocks.items() if self._granted.get(shard, 0) > now_ms}
+            self._extended |= granted
         else:
             self._alone = False
-            self._take_refusals(clocks.keys() - granted)
+            refused = clocks.keys() - granted
+            self._take_refusals(refused)
+            await self._ask_each(self._extended & refused, self._broker.forbid_direct)
+            self._extended.clear()
         await self._allow({shard: clocks[shard] + self._lease_ms for shard in granted})
 
     def _go_alone(self, error: WeirError) -> None:

@@ -12,6 +12,7 @@ from weir.control.database import Database, Row, fetch, fetch_one
 from weir.control.scopes import queue_of_row
 from weir.control.sql import load_queries
 from weir.errors import WeirError
+from weir.model.durations import SECOND_MS
 from weir.model.ids import OperationId, is_canonical_id
 from weir.model.limits import MAX_BATCH
 from weir.operations.model import LEASE_MS, Claimed, NewOperation, SettledOperation
@@ -41,6 +42,11 @@ class OperationQueue:
     def __init__(self, database: Database, *, lease_ms: int = LEASE_MS) -> None:
         self._database = database
         self._lease_ms = lease_ms
+
+    @property
+    def lease_s(self) -> float:
+        """How long a direct lease lives."""
+        return self._lease_ms / SECOND_MS
 
     async def add(self, operations: Sequence[NewOperation]) -> Added:
         """Make the operations durable. Any error but NotQueued leaves open whether they are."""

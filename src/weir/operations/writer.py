@@ -12,21 +12,18 @@ Every answer is true, also while PostgreSQL hangs:
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
-
-import structlog
 
 from weir.errors import ControlUnavailable, Unavailable, WeirError
 from weir.model.ids import OperationId
 from weir.operations.gates import Closed, Gates
+from weir.operations.lapse import LeaseLapse
 from weir.operations.model import NewOperation, queue_full
 from weir.operations.payload import first_messages
 from weir.operations.queue import Added, NotQueued, OperationQueue
-
-log = structlog.get_logger(__name__)
 
 MAX_COMMIT = 500
 """Operations in one commit, unless a single request brings more."""
@@ -34,10 +31,8 @@ COMMITS = 4
 """Group commits at once: what arrives while they run gathers for the next."""
 GATHER_S = 3.0
 """How long an operation waits for a commit to take it along, while those before get no answer."""
-CONFIRM_S = 0.5
-"""How long PostgreSQL may take to confirm that it still refuses direct leases."""
-CONFIRMING_S = 2.0
-"""How long confirmation is looked for. An operation that is durable is then answered without it."""
+CONFIRM_S = 0.4
+"""How long PostgreSQL may take to confirm that it refuses direct leases; keepers have the same patience."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +105,7 @@ class OperationWriter:
         self._queue = queue
         self._gates = gates
         self._added = added
+        self._lapse = LeaseLapse(partial(queue.ping, within_s=CONFIRM_S), lease_s=queue.lease_s)
         self._waiting: list[_Waiting] = []
         self._commits = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -202,32 +198,21 @@ class OperationWriter:
             waiting.succeed(len(waiting.operations), refused)
 
     def _answer(self, batch: list[_Waiting], added: Added) -> None:
-        if added.hold_ms <= 0:
+        if all(operation.gated for waiting in batch for operation in waiting.operations):
             _succeed(batch, added.depth)
-            return
-        self._start(self._hold(batch, added))
+        else:
+            self._start(self._hold(batch, added))
 
     async def _hold(self, batch: list[_Waiting], added: Added) -> None:
         """Wait until every direct lease has lapsed that was alive at the commit, and no later one can be."""
-        await asyncio.sleep(added.hold_ms / 1_000)
-        give_up_s = time.monotonic() + CONFIRMING_S
-        while not await self._confirm(batch):
-            if time.monotonic() > give_up_s:
-                log.warning("queued without a gate, and neither store confirms that nothing overtakes it")
-                break
+        await self._lapse.wait(added.hold_ms / 1_000, end_early=lambda: self._close_open_gates(batch))
         _succeed(batch, added.depth)
 
-    async def _confirm(self, batch: list[_Waiting]) -> bool:
-        """Whether PostgreSQL answers, so that keepers hear of these; if not, whether the gates are closed."""
-        try:
-            await self._queue.ping(within_s=CONFIRM_S)
-        except WeirError:
-            ungated = [
-                one for waiting in batch for one in waiting.operations if not one.gated and one.ordered
-            ]
-            closed = await self._gates.close(ungated, however_full=True)
-            return all(isinstance(outcome, int) for outcome in closed.values())
-        return True
+    async def _close_open_gates(self, batch: list[_Waiting]) -> bool:
+        """Whether the broker closes the gates now that it could not close before."""
+        ungated = [one for waiting in batch for one in waiting.operations if not one.gated and one.ordered]
+        closed = await self._gates.close(ungated, however_full=True)
+        return all(isinstance(outcome, int) for outcome in closed.values())
 
 
 def _within(operation: NewOperation, granted: int | WeirError | None) -> NewOperation:

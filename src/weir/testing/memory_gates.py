@@ -99,6 +99,9 @@ class MemoryGates:
     def allow(self, shard: int, *, until_ms: int) -> None:
         self._direct_until[shard] = max(until_ms, self._direct_until.get(shard, 0))
 
+    def forbid(self, shard: int) -> None:
+        self._direct_until[shard] = 0
+
     def lapsed(self, shard: int, *, now_ms: int) -> bool:
         return self._direct_until.get(shard, now_ms) < now_ms
 

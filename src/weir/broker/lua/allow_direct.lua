@@ -1,10 +1,10 @@
--- allow_direct: let enqueue go direct until then, by this clock; only ever moves forward.
--- ARGV  7 until when in ms
+-- allow_direct: let enqueue go direct until then, by this clock; moves forward, or ends what was allowed.
+-- ARGV  7 until when in ms, 0: not any more
 -- Reply {'ok'}
 --- include "call"
 --- include "keys"
 local until_ms = ARGV[FIRST_ARGUMENT]
-if tonumber(redis.call('GET', shard_key.direct) or 0) < tonumber(until_ms) then
+if until_ms == '0' or tonumber(redis.call('GET', shard_key.direct) or 0) < tonumber(until_ms) then
   redis.call('SET', shard_key.direct, until_ms)
 end
 return {'ok'}

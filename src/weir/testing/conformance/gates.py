@@ -202,6 +202,14 @@ class GatePromises(Promises):
             assert nobodys.outcome is Enqueue.ACCEPTED
             (through,) = await broker.enqueue(queue, [message("c")], entry=GateRule.PASS)
             assert through.outcome is Enqueue.ACCEPTED
+            for forbidden, outcome in ((True, Enqueue.GATED), (False, Enqueue.ACCEPTED)):
+                await broker.allow_direct(shard, until_ms=manual_clock.now_ms() + 100)
+                if forbidden:
+                    await broker.forbid_direct(shard)
+                (third,) = await broker.enqueue(
+                    queue, [message("e")], entry=NamedCall(slot=new_id(), id=new_id())
+                )
+                assert third.outcome is outcome
         finally:
             await broker.allow_direct(shard, until_ms=1 << 52)
 
