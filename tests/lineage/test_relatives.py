@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -12,10 +14,16 @@ from ingress.house import House
 from support.waiting import until
 from weir import AsyncWeir, OutgoingMessage
 from weir.control.database import Database
+from weir.exchange.admit import AnsweringPusher, AnswerTally
+from weir.exchange.intake import Intake
+from weir.exchange.lineage import ChainedMessages
+from weir.exchange.seam import PushAnswer, PushItem, Queued
+from weir.exchange.service import OperationService
 from weir.lineage.children import KEPT_MS, MAX_CHILDREN, ChildMessage, Kinship, PostgresChildren, lineage_of
 from weir.model.clock import SystemClock
 from weir.model.ids import new_message_id
 from weir.model.limits import MAX_HEADER_BYTES
+from weir.model.message import NewMessage
 from weir.model.names import EnvironmentRef
 from weir.model.parents import WORKING_ON
 from weir.outbox.row import outbox_row
@@ -178,6 +186,41 @@ async def test_a_refused_message_and_a_repeated_one_add_no_child(house: House) -
     assert house.children is not None
     await house.children.flush()
     assert await children(house, parent) == [("chained", "Third", first)]
+
+
+async def test_a_queued_push_under_a_known_key_makes_the_first_message_the_child(
+    house: House, database: Database
+) -> None:
+    await house.apply(CHAIN)
+    first = await push(house, "Third", 1, idempotency_key="once")
+    recorder = PostgresChildren(database)
+    chained = ChainedMessages(recorder, clock=SystemClock())
+    service = OperationService(database=database, broker=house.broker, chained=chained.record_child)
+    queued = PushesLater(service.intake)
+    message = NewMessage(payload=b"1", idempotency_key="once")
+    parent = new_message_id()
+    item = PushItem(
+        queue=house.environment.queue("Third"),
+        message=replace(message, headers={"weir-chained-from": parent}),
+    )
+    [answer] = await AnsweringPusher(queued, AnswerTally(), chained=chained).push([item])
+    assert isinstance(answer, Queued)
+    await recorder.flush()
+    assert (await lineage_of(database, house.environment, parent)).children == ()
+    await until(service.processor.round)
+    await recorder.flush()
+    [child] = (await lineage_of(database, house.environment, parent)).children
+    assert (child.message_id, child.queue) == (first, "Third")
+
+
+class PushesLater:
+    """A pusher that queues everything, as a busy process does."""
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+
+    async def push(self, items: Sequence[PushItem]) -> list[PushAnswer]:
+        return await self._intake.queue(items)
 
 
 async def test_a_replay_and_a_copy_are_children_of_the_message_that_died(house: House) -> None:

@@ -62,6 +62,10 @@ class Settled:
     outcome: Settlement
 
 
+SETTLED = {outcome: Settled(outcome=outcome) for outcome in Settlement}
+"""One answer for each outcome: thousands of acks per second need no value of their own."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queued:
     """Accepted for later: the operation is stored and takes effect in its order."""

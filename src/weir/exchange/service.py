@@ -19,7 +19,7 @@ from weir.operations.gates import Gates, Known, Reach
 from weir.operations.keeper import Keeper
 from weir.operations.maintenance import Cleaner, IdleCalls, OrphanGates
 from weir.operations.model import LEASE_MS
-from weir.operations.processor import Processor
+from weir.operations.processor import ChainRecorder, Processor
 from weir.operations.queue import OperationQueue
 from weir.operations.store import OperationStore
 from weir.operations.writer import OperationWriter
@@ -41,6 +41,7 @@ class OperationService:
         lease_ms: int = LEASE_MS,
         processing: bool = True,
         known: Known | None = None,
+        chained: ChainRecorder | None = None,
     ) -> None:
         process = process or new_id()
         self.admission = admission or Admission()
@@ -55,6 +56,7 @@ class OperationService:
             meter=self.meter,
             worker=process,
             pressed=lambda: self.admission.pressed,
+            chained=chained,
         )
         self.keeper = Keeper(database=database, broker=broker, reach=self.reach, lease_ms=lease_ms)
         self.sampler = DepthSampler(

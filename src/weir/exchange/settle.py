@@ -13,7 +13,7 @@ from weir.admission.kinds import OperationType
 from weir.broker.broker import Broker
 from weir.errors import BrokerUnavailable, WeirError
 from weir.exchange.admit import AnswerTally, Overflow
-from weir.exchange.seam import Queued, Refused, SettleAnswer, Settled, SettleItem, Settler
+from weir.exchange.seam import SETTLED, Queued, Refused, SettleAnswer, SettleItem, Settler
 from weir.model.ids import new_operation_id
 from weir.model.message import Failure, Settlement, Verb
 from weir.operations.execute import settle_through
@@ -52,7 +52,7 @@ class DirectSettler:
 
     async def _settle_with(self, verb: Verb, failures: list[Failure]) -> list[SettleAnswer]:
         try:
-            return [Settled(outcome=one) for one in await settle_through(self._broker, verb, failures)]
+            return [SETTLED[one] for one in await settle_through(self._broker, verb, failures)]
         except WeirError as error:
             return [Refused(error=error)] * len(failures)
 
@@ -73,7 +73,7 @@ class Settlements(DirectSettler):
         try:
             if self._reach.lost.isdisjoint(shards):
                 try:
-                    return [Settled(outcome=one) for one in await self._settle_now(verb, failures)]
+                    return [SETTLED[one] for one in await self._settle_now(verb, failures)]
                 except WeirError as error:
                     if not is_unknown(error):
                         raise

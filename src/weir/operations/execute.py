@@ -14,6 +14,7 @@ from weir.errors import BrokerUnavailable, InvalidInput, Unavailable, WeirError
 from weir.model.limits import MAX_BATCH
 from weir.model.message import Enqueue, Enqueued, Failure, NewMessage, Settlement, Verb
 from weir.model.names import QueueRef
+from weir.model.parents import chained_from
 from weir.operations.model import Claimed, OperationStatus, SettledOperation
 from weir.operations.payload import Push, decode_push, decode_settle
 
@@ -187,7 +188,8 @@ def _result(
     if Enqueue.FULL in outcomes:
         text = f"the queue `{operation.queue.queue}` is full; the operation waits for room"
         return _again(operation, delay_ms=FULL_DELAY_MS, error=text)
-    return _completed(operation, {"messages": _rows(one, iter(answer))})
+    rows = _rows(one, iter(answer))
+    return replace(_completed(operation, {"messages": rows}), chained=_chained(one.push.messages, rows))
 
 
 def _rows(one: _Ready, put_in: Iterator[Enqueued]) -> list[dict[str, str]]:
@@ -207,6 +209,13 @@ def _rows(one: _Ready, put_in: Iterator[Enqueued]) -> list[dict[str, str]]:
             row["idempotency_key"] = message.idempotency_key
         rows.append(row)
     return rows
+
+
+def _chained(
+    messages: Sequence[NewMessage], rows: Sequence[Mapping[str, str]]
+) -> tuple[tuple[str, str], ...]:
+    parents = (chained_from(message.headers) if message.headers else None for message in messages)
+    return tuple((parent, row["id"]) for parent, row in zip(parents, rows, strict=True) if parent is not None)
 
 
 def _completed(operation: Claimed, result: dict[str, Any]) -> SettledOperation:

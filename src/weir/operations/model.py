@@ -144,4 +144,6 @@ class SettledOperation:
     """Whether this try counts against `max_retries`; an outage does not."""
     error: str | None = None
     result: Mapping[str, Any] | None = None
+    chained: tuple[tuple[str, str], ...] = ()
+    """Parent and id of each message that came from another, by the id under which it is in the queue."""
     delay_ms: int = 0

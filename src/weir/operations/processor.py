@@ -20,6 +20,8 @@ from weir.operations.execute import GateLost, execute
 from weir.operations.model import Claimed, OperationStatus, SettledOperation
 from weir.operations.queue import OperationQueue
 
+ChainRecorder = Callable[[QueueRef, str, str], None]
+"""Records a message that came from another: its queue, its parent and its id."""
 log = structlog.get_logger(__name__)
 
 MAX_PARTITIONS = 256
@@ -55,6 +57,7 @@ class Processor:
         run: int = MAX_RUN,
         total: int = MAX_OPERATIONS,
         pressed: Callable[[], bool] = lambda: False,
+        chained: ChainRecorder | None = None,
     ) -> None:
         self._queue = queue
         self._broker = broker
@@ -62,6 +65,7 @@ class Processor:
         self.worker = worker or new_id()
         self._sizes = {"partitions": partitions, "run": run, "total": total}
         self._pressed = pressed
+        self._chained = chained
         self.finished: Counter[tuple[str, OperationStatus]] = Counter()
         """Operations that this process ended, by type and status."""
         self._woken = asyncio.Event()
@@ -112,6 +116,7 @@ class Processor:
         finished = {r.id for r in results if r.status is not OperationStatus.PENDING and r.id in ages}
         types = {operation.id: operation.type for operation in claimed}
         self.finished.update((types[r.id], r.status) for r in results if r.id in finished)
+        self._record_chained(claimed, [r for r in results if r.id in finished])
         await self._open([operation for operation in claimed if operation.id in finished])
         ended, room = time.perf_counter(), self._room(claimed)
         self._left_behind_at = ended if len(claimed) >= room else None
@@ -122,6 +127,15 @@ class Processor:
             ages_ms=[ages[operation_id] for operation_id in finished],
         )
         return len(finished)
+
+    def _record_chained(self, claimed: Sequence[Claimed], finished: Sequence[SettledOperation]) -> None:
+        """Record children only now: before, nobody knew under which id a message with a key comes in."""
+        chained = {one.id: one.chained for one in finished if one.chained}
+        if self._chained is None or not chained:
+            return
+        for operation in claimed:
+            for parent_id, message_id in chained.get(operation.id, ()):
+                self._chained(operation.queue, parent_id, message_id)
 
     def _room(self, claimed: list[Claimed]) -> int:
         """How many operations of this size a round takes."""

@@ -156,13 +156,12 @@ async def open_process(
         authenticator = CachedAuthenticator(
             tokens, fresh_s=settings.api.token_fresh_s, stale_s=settings.api.token_stale_s
         )
-        operations, events = await _open_operations(
-            stack, settings, urls, broker, definitions, activity=counts
-        )
         children = PostgresChildren(database, clock=clock)
-        pusher, settler = _exchange(
-            settings.load, operations, broker, chained=ChainedMessages(children, clock=clock)
+        chained = ChainedMessages(children, clock=clock)
+        operations, events = await _open_operations(
+            stack, settings, urls, broker, definitions, activity=counts, chained=chained
         )
+        pusher, settler = _exchange(settings.load, operations, broker, chained=chained)
         # Webhooks share calls in the room that receives them, queue by queue and in order.
         front: Pusher = operations.front() if settings.load.admission else DirectPusher(broker)
         front = AnsweringPusher(front, operations.tally)
@@ -262,6 +261,7 @@ async def _open_operations(
     definitions: QueueDefinitions,
     *,
     activity: DatabaseActivity,
+    chained: ChainedMessages,
 ) -> tuple[OperationService, SystemEvents]:
     """The operation queue, on connections of its own, for which nothing waits long."""
     load = settings.load
@@ -288,7 +288,11 @@ async def _open_operations(
     }
     admission = Admission(policy=AdmissionPolicy(thresholds=thresholds), limit=limit, enabled=load.admission)
     service = OperationService(
-        database=reserved, broker=broker, admission=admission, known=definitions.defines
+        database=reserved,
+        broker=broker,
+        admission=admission,
+        known=definitions.defines,
+        chained=chained.record_child,
     )
     return service, SystemEvents(database=reserved)
 

@@ -157,6 +157,9 @@ def settled_document(item: SettleItem, answer: SettleAnswer) -> dict[str, Any]:
     """One item's answer: what became of its message."""
     head = {"id": item.lease.message_id}
     match answer:
+        # First, because nearly all are.
+        case Settled(outcome=Settlement.DONE):
+            return {**head, "status": _DONE[item.verb]}
         case Queued():
             return {**head, **queued_document(answer), **head}
         case Refused():
