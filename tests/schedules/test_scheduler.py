@@ -19,9 +19,13 @@ from weir.deadletters.mover import Mover
 from weir.errors import Conflict, NotFound
 from weir.exchange.service import OperationService
 from weir.model.asyncio_tasks import cancel_and_wait
-from weir.model.message import Failure
+from weir.model.durations import DAY_MS
+from weir.model.inspection import Touched
+from weir.model.message import Failure, Settlement
+from weir.model.names import QueueRef
 from weir.schedules.register import declare_schedules
 from weir.schedules.runs import KEPT_RUNS
+from weir.schedules.schedule import ScheduleRun
 from weir.schedules.scheduler import OVERLAPS, Scheduler
 from weir.spec.ir import MissedTicks, Overlap, ScheduleSpec, Timing
 from weir.spec.timing import newest_ticks
@@ -250,6 +254,66 @@ async def test_a_run_shows_how_its_message_ended_also_after_the_letter_is_gone(w
     async with world.database.connection() as connection:
         await connection.execute("DELETE FROM weir.dead_letters")
     assert [run.ended for run in await world.runs()] == [None, "dead", "acked"]
+
+
+async def test_a_cancelled_message_shows_as_cancelled_in_its_run(world: World) -> None:
+    queue = await world.define()
+    await world.create(every_ms=60_000)
+    await world.pass_ms(60_000)
+    [waiting] = await world.runs()
+    await _cancel(world, queue, waiting)
+    assert [run.ended for run in await world.runs()] == ["cancelled"]
+    await world.pass_ms(60_000)
+    [leased] = await world.broker.dequeue(queue, consumer="test")
+    await _cancel(world, queue, (await world.runs())[0])
+    assert await world.broker.ack([leased.lease]) != [Settlement.DONE]
+    [(_, last)] = await world.schedules.of(world.environment)
+    assert last is not None
+    assert last.ended == "cancelled"
+    await world.pass_ms(60_000)
+    # The mark of the cancellation is gone by then, and the record of the tick remains.
+    world.clock.advance(2 * DAY_MS)
+    assert [run.ended for run in await world.runs()] == [None, "cancelled", "cancelled"]
+
+
+async def _cancel(world: World, queue: QueueRef, run: ScheduleRun) -> None:
+    assert run.message_id is not None
+    assert await world.broker.cancel(queue, [run.message_id]) != [Touched.GONE]
+
+
+async def test_an_expired_message_shows_as_dead_in_its_run(world: World) -> None:
+    await world.define(message_ttl_ms=1_000)
+    await world.create(every_ms=60_000)
+    await world.pass_ms(60_000)
+    world.clock.advance(2_000)
+    for shard in range(2):
+        await world.broker.sweep(shard)
+    assert [run.ended for run in await world.runs()] == [None]
+    await _move_dead(world)
+    assert [run.ended for run in await world.runs()] == ["dead"]
+
+
+async def test_a_run_whose_operation_is_cancelled_shows_as_cancelled(world: World) -> None:
+    await world.define()
+    await world.create(every_ms=60_000)
+    assert isinstance(world.broker, MemoryBroker)
+    linked = Linked(world.broker)
+    service = OperationService(
+        database=world.database,
+        broker=linked,
+        admission=Admission(),
+        lease_ms=40,  # type: ignore[arg-type]
+    )
+    scheduler = Scheduler(world.database, linked, service.front(), clock=world.clock)  # type: ignore[arg-type]
+    linked.link = Link.CUT
+    world.clock.advance(60_000)
+    await scheduler.round()
+    async with world.database.connection() as connection:
+        await connection.execute("UPDATE weir.operations SET status = 'cancelled'")
+    assert [run.ended for run in await world.runs()] == ["cancelled"]
+    async with world.database.connection() as connection:
+        await connection.execute("UPDATE weir.operations SET status = 'failed'")
+    assert [run.ended for run in await world.runs()] == ["failed"]
 
 
 async def _move_dead(world: World) -> None:

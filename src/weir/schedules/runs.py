@@ -10,8 +10,10 @@ from weir.broker.broker import Broker
 from weir.control.database import Connection, execute, execute_many, fetch
 from weir.deadletters.queries import DEAD_LETTERS
 from weir.errors import NotFound
+from weir.model.asyncio_tasks import in_turns
 from weir.model.ids import MessageId
 from weir.model.limits import MAX_BATCH
+from weir.model.message import KeptKind
 from weir.model.names import EnvironmentRef, QueueRef
 from weir.operations.model import OperationStatus
 from weir.schedules.queries import SQL
@@ -21,6 +23,10 @@ KEPT_RUNS = 100
 """Of each schedule."""
 OPEN_RUNS = 20
 """Unfinished runs of a schedule that are followed; older ones are given up."""
+_NEVER_CAME = {
+    OperationStatus.FAILED.value: RunEnd.FAILED,
+    OperationStatus.CANCELLED.value: RunEnd.CANCELLED,
+}
 _UNFINISHED = (OperationStatus.PENDING.value, OperationStatus.PROCESSING.value)
 
 
@@ -60,14 +66,15 @@ async def follow_runs(
     next, and is in the next before it leaves.
     """
     states = await _operation_states(connection, runs)
-    failed = {key for key, state in states.items() if state in ("failed", "cancelled")}
+    never_came = {key: _NEVER_CAME[state] for key, state in states.items() if state in _NEVER_CAME}
     waiting = {key for key, state in states.items() if state in _UNFINISHED}
-    asked = [run for run in runs if _key(run) not in failed | waiting and run.message_id is not None]
+    asked = [
+        run for run in runs if _key(run) not in never_came.keys() | waiting and run.message_id is not None
+    ]
     left = await _without_held(broker, environment, asked)
-    ids = [run.message_id for run in left]
-    dead = {str(row["id"]) for row in await fetch(connection, DEAD_LETTERS["which_died"], ids=ids)}
-    ended = {_key(run): RunEnd.DEAD if run.message_id in dead else RunEnd.ACKED for run in left}
-    return FollowedRuns(ended={**dict.fromkeys(failed, RunEnd.FAILED), **ended})
+    ids = [MessageId(run.message_id or "") for run in left]
+    ends = await _ends_of(connection, broker, environment, ids)
+    return FollowedRuns(ended=never_came | {_key(run): end for run, end in zip(left, ends, strict=True)})
 
 
 async def record_ends(connection: Connection, followed: FollowedRuns) -> None:
@@ -80,6 +87,24 @@ async def record_ends(connection: Connection, followed: FollowedRuns) -> None:
             ticks=[tick for _, tick in followed.ended],
             ended=[end.value for end in followed.ended.values()],
         )
+
+
+async def _ends_of(
+    connection: Connection, broker: Broker, environment: EnvironmentRef, ids: Sequence[MessageId]
+) -> list[RunEnd]:
+    """How messages ended that the broker does not hold any more."""
+    dead = {str(row["id"]) for row in await fetch(connection, DEAD_LETTERS["which_died"], ids=list(ids))}
+    return await in_turns([_end_of(broker, environment, one, died=one in dead) for one in ids])
+
+
+async def _end_of(
+    broker: Broker, environment: EnvironmentRef, message_id: MessageId, *, died: bool
+) -> RunEnd:
+    if died:
+        return RunEnd.DEAD
+    kept = await broker.kept(environment, message_id)
+    cancelled = kept is not None and kept.kind is KeptKind.CANCELLED
+    return RunEnd.CANCELLED if cancelled else RunEnd.ACKED
 
 
 async def _operation_states(

@@ -63,8 +63,11 @@ class RunEnd(StrEnum):
 
     ACKED = "acked"
     DEAD = "dead"
+    """It is a dead letter, also because it expired."""
+    CANCELLED = "cancelled"
+    """Somebody cancelled it, or the operation that it was queued in."""
     FAILED = "failed"
-    """It was queued, and its operation failed or was cancelled: it never came into the queue."""
+    """It was queued, and its operation failed: it never came into the queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -277,7 +277,7 @@ export type ScheduleRun = {
   reason: string | null;
   queue: string;
   message_id: string | null;
-  ended: "acked" | "dead" | "failed" | null;
+  ended: "acked" | "dead" | "cancelled" | "failed" | null;
 };
 
 export type Schedule = {

@@ -44,6 +44,7 @@ function outcome(run: ScheduleRun): { text: string; tone: Tone } {
   if (run.outcome === "skipped") return { text: run.ticks > 1 ? `skipped ${count(run.ticks)} ticks` : "skipped", tone: "warn" };
   if (run.ended === "acked") return { text: "done", tone: "good" };
   if (run.ended === null) return { text: "pushed", tone: "calm" };
+  if (run.ended === "cancelled") return { text: "cancelled", tone: "warn" };
   return { text: run.ended === "dead" ? "died" : "failed", tone: "bad" };
 }
 
