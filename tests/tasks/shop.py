@@ -135,8 +135,7 @@ def some_died(name: str) -> None:
     note(f"some_died {name}")
 
 
-# The start of its process is part of the time.
-@app.task(queue="hung", max_attempts=2, timeout=3, backoff=0.05, process=True)
+@app.task(queue="hung", max_attempts=2, timeout=1, backoff=0.05, process=True)
 def hang(seconds: float) -> int:
     note(f"hang {os.getpid()}")
     time.sleep(seconds)

@@ -18,6 +18,7 @@ from weir.model.wording import duration
 from weir.spec.ir import QueueSpec
 from weir.tasks.progress import ProgressSender
 from weir.tasks.run import TaskMessage, TaskRunner
+from weir.workers.handler_time import begin_handler_time
 from weir.workers.outcome import Ending, HandlerOutcome, failed
 
 # How long one request waits for messages. A worker that drains does not wait for it.
@@ -81,10 +82,10 @@ class TaskConsumer(Consumer):
             key=message.key,
             note_progress=progress.note,
         )
-        timeout_s = None if self._timeout_ms is None else self._timeout_ms / 1_000
+        limit = begin_handler_time(self._timeout_ms)
+        running = self._runner.run(called)
         try:
-            async with asyncio.timeout(timeout_s):
-                outcome = await self._runner.run(called)
+            outcome = await (running if limit is None else limit.bound(running))
             if outcome.ending is not Ending.DONE:
                 await progress.flush()
             return outcome

@@ -1,4 +1,4 @@
-"""`python -m weir.tasks.process_child FD module:app`: runs the calls that a worker sends, one by one.
+"""`python -m weir.tasks.process_child FD module:app`: loads the app and says so, then runs calls one by one.
 
 It ends with the worker: a thread reads the calls, and sees the end of the connection also while a task hangs.
 """
@@ -24,6 +24,7 @@ def main(fd: int, target: str) -> None:
     calls: SimpleQueue[dict[str, Any]] = SimpleQueue()
     threading.Thread(target=_read, args=(connection, calls), daemon=True).start()
     app = load_app(target)
+    connection.sendall(pack_frame({"ending": "loaded"}))
     while True:
         connection.sendall(_answer(app, calls.get()))
 

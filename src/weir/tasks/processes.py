@@ -6,15 +6,20 @@ import asyncio
 import os
 import socket
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from weir.model.handling import Reject, Retry
 from weir.tasks.frames import MAX_FRAME, pack_frame, read_frame
+from weir.workers.handler_time import handler_time_standing
 
 # A process whose pipe is closed ends by itself; one that does not is killed.
 _END_S = 2.0
+START_S = 60.0
+"""How long a process may take to load its app. This does not count into the timeout of its task."""
 
 
 class TaskCrashed(Exception):
@@ -38,22 +43,13 @@ class TaskProcesses:
     def __init__(self, target: str) -> None:
         self._target = target
         self._idle: list[_Child] = []
-        self._all: set[int] = set()
 
     async def call(self, task: str, payload: bytes) -> Any:
         """The result of one call. Whoever cancels it ends the process that runs it."""
-        child = self._idle.pop() if self._idle else await self._start()
-        try:
+        child = self._idle.pop() if self._idle else await self._start(task)
+        async with self._ended_on_failure(child, task):
             child.writer.write(pack_frame({"task": task, "payload": payload.decode()}))
             answer = await read_frame(child.reader)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            await self._end(child)
-            raise TaskCrashed(
-                f"the process of the task `{task}` ended with {child.process.returncode}"
-            ) from None
-        except BaseException:
-            await asyncio.shield(self._end(child))
-            raise
         self._idle.append(child)
         return _told(answer)
 
@@ -62,7 +58,35 @@ class TaskProcesses:
         while self._idle:
             await self._end(self._idle.pop())
 
-    async def _start(self) -> _Child:
+    async def _start(self, task: str) -> _Child:
+        """A process that has loaded the app. Until then the time of the task stands still."""
+        with handler_time_standing():
+            child = await self._spawn()
+            async with self._ended_on_failure(child, task):
+                try:
+                    async with asyncio.timeout(START_S):
+                        await read_frame(child.reader)
+                except TimeoutError:
+                    raise TaskCrashed(
+                        f"the process of the task `{task}` did not start within {START_S:g} s"
+                    ) from None
+        return child
+
+    @asynccontextmanager
+    async def _ended_on_failure(self, child: _Child, task: str) -> AsyncIterator[None]:
+        """A process is ended unless it answered what it was asked."""
+        try:
+            yield
+        except (asyncio.IncompleteReadError, ConnectionError):
+            await self._end(child)
+            raise TaskCrashed(
+                f"the process of the task `{task}` ended with {child.process.returncode}"
+            ) from None
+        except BaseException:
+            await asyncio.shield(self._end(child))
+            raise
+
+    async def _spawn(self) -> _Child:
         ours, theirs = socket.socketpair()
         try:
             process = await asyncio.create_subprocess_exec(

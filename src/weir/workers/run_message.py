@@ -28,6 +28,7 @@ from weir.outbound.delivery_log import DeliveryLog, DeliveryRecord
 from weir.spec.cel import compile_mapping
 from weir.spec.ir import RESULT, DeliverTo, EnqueueTo, MapToCommand, QueueSpec
 from weir.workers.commands import Command, Commands, Context
+from weir.workers.handler_time import begin_handler_time
 from weir.workers.outcome import Ending, HandlerOutcome, done, failed, rejected
 from weir.workers.own_context import OwnContext
 from weir.workers.pass_on import BUSY_DELAY_MS, ChainedPushes, chain, chained_headers
@@ -76,7 +77,8 @@ async def run(
 
     The action has context variables of its own. Only a cancellation is raised.
     """
-    started = asyncio.get_running_loop().time()
+    timeout_ms = spec.delivery.handler_timeout_ms
+    limit = begin_handler_time(timeout_ms)
     acting = _act(delivery, spec, tools)
     action = OwnContext(
         acting if tools.tracer is None else trace_run(acting, delivery, spec, tracer=tools.tracer)
@@ -84,14 +86,12 @@ async def run(
     if action.finished:
         return action.result
     on_waiting()
-    timeout_ms = spec.delivery.handler_timeout_ms
-    if timeout_ms is None:
+    if limit is None:
         return await action
     try:
-        async with asyncio.timeout_at(started + timeout_ms / 1_000):
-            return await action
+        return await limit.bound(action)
     except TimeoutError:
-        return failed(f"the handler took longer than {duration(timeout_ms)}")
+        return failed(f"the handler took longer than {duration(timeout_ms or 0)}")
 
 
 async def _act(delivery: Delivery, spec: QueueSpec, tools: Tools) -> HandlerOutcome:
