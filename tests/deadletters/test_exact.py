@@ -19,6 +19,7 @@ from weir.deadletters.bulk_action_runner import BulkActionRunner
 from weir.deadletters.bulk_actions import BulkActionKind, NewBulkAction
 from weir.deadletters.filters import Filter
 from weir.deadletters.mover import Mover
+from weir.deadletters.rates import SendLimits
 from weir.errors import Conflict
 from weir.model.message import Failure
 from weir.model.names import EnvironmentRef, QueueRef
@@ -113,7 +114,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
             kind=BulkActionKind.REDRIVE,
             filter=Filter(queue=name, expression=expression),
             dry_run=dry_run,
-            canary=canary,
+            limits=SendLimits(canary=canary),
         )
         self.run(self.world.start(new))
 

@@ -26,6 +26,7 @@ from weir.deadletters.bulk_action_store import BulkActionStore
 from weir.deadletters.bulk_actions import BulkActionKind, NewBulkAction
 from weir.deadletters.filters import Filter
 from weir.deadletters.mover import Mover
+from weir.deadletters.rates import SendLimits
 from weir.model.asyncio_tasks import cancel_and_wait
 from weir.model.message import Failure, NewMessage
 from weir.model.names import EnvironmentRef, QueueRef
@@ -123,7 +124,11 @@ async def _killed_redrives(
         while await mover.round():
             pass
         actions = BulkActionStore(database, broker)
-        new = NewBulkAction(kind=BulkActionKind.REDRIVE, filter=Filter(queue="orders"), rate_per_s=1_500)
+        new = NewBulkAction(
+            kind=BulkActionKind.REDRIVE,
+            filter=Filter(queue="orders"),
+            limits=SendLimits(rate_per_s=1_500),
+        )
         action = await actions.create(environment, new, by="test")
         for kill in range(4):
             process = await _runner_process(postgres.url, redis_url)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 from tests.deadletters.http_api import Api, served
-from tests.deadletters.world import World
+from tests.deadletters.world import World, with_limits
 
 from support.lives import emitted_log, land_log
 from support.urls import with_database
@@ -68,7 +68,7 @@ class LoggedWorld:
         names = ("from_ms", "to_ms", "key", "expression")
         chosen = {name: options.pop(name) for name in names if name in options}
         selection = LogSelection(queue="source", **chosen)
-        new = NewLogReplay(**{"selection": selection, "into": "target", **options})
+        new = NewLogReplay(**{"selection": selection, "into": "target", **with_limits(options)})
         return await self.world.bulk_actions.create_log_replay(
             self.world.environment, new, expected=0, by="ann"
         )

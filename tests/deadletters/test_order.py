@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
-from tests.deadletters.world import World, numbers
+from tests.deadletters.world import World, numbers, with_limits
 
 from weir.broker.redis import RedisBroker
 from weir.broker.runner import RedisConnection
@@ -25,7 +25,7 @@ PATCH = '{"patched": true}'
 
 
 def redrive(**options: object) -> NewBulkAction:
-    return NewBulkAction(kind=BulkActionKind.REDRIVE, filter=Filter(queue="orders"), **options)  # type: ignore[arg-type]
+    return NewBulkAction(kind=BulkActionKind.REDRIVE, filter=Filter(queue="orders"), **with_limits(options))
 
 
 async def expire_all(world: World, count: int, *, keys: int = 1) -> QueueRef:

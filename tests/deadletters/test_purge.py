@@ -8,6 +8,7 @@ from tests.deadletters.world import World
 from weir.deadletters.bulk_action_states import BulkActionState
 from weir.deadletters.bulk_actions import BulkActionKind, NewBulkAction
 from weir.deadletters.filters import Filter
+from weir.deadletters.rates import SendLimits
 from weir.errors import Conflict, InvalidInput, NotFound
 from weir.model.message import Failure
 
@@ -30,7 +31,7 @@ async def half_exhausted(world: World) -> None:
 
 def test_a_purge_takes_neither_patch_nor_canary() -> None:
     with pytest.raises(InvalidInput):
-        NewBulkAction(kind=BulkActionKind.PURGE, filter=Filter(queue="a"), canary=3)
+        NewBulkAction(kind=BulkActionKind.PURGE, filter=Filter(queue="a"), limits=SendLimits(canary=3))
     with pytest.raises(InvalidInput):
         NewBulkAction(kind=BulkActionKind.PURGE, filter=Filter(queue="a"), patch="{}")
 

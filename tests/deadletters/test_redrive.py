@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from tests.deadletters.world import World, numbers
+from tests.deadletters.world import World, numbers, with_limits
 
 from weir.control.queue_definitions import QueueDefinitions
 from weir.deadletters.bulk_action_states import BulkActionState
@@ -20,7 +20,7 @@ from weir.spec.ir import MessageField, Ordering, QueueSpec
 def redrive(**options: object) -> NewBulkAction:
     names = ("queue", "fingerprint", "reason", "died_from_ms", "died_to_ms", "expression")
     chosen = {name: options.pop(name) for name in names if name in options}
-    return NewBulkAction(kind=BulkActionKind.REDRIVE, filter=Filter(**chosen), **options)  # type: ignore[arg-type]
+    return NewBulkAction(kind=BulkActionKind.REDRIVE, filter=Filter(**chosen), **with_limits(options))  # type: ignore[arg-type]
 
 
 async def killed(world: World, count: int, *, error: str = "boom") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from weir.broker.broker import Broker
@@ -16,6 +16,7 @@ from weir.deadletters.bulk_action_store import BulkActionStore
 from weir.deadletters.bulk_actions import BulkAction, NewBulkAction
 from weir.deadletters.copier import DeadLetterCopier
 from weir.deadletters.mover import Mover
+from weir.deadletters.rates import SendLimits
 from weir.deadletters.retention import DeadLetterRetention
 from weir.deadletters.store import DeadLetterStore
 from weir.model.ids import MessageId
@@ -26,6 +27,7 @@ from weir.spec.ir import DeliveryPolicy, QueueSpec, Retention
 from weir.testing.clocks import ManualClock
 from weir.testing.memory import MemoryBroker
 
+LIMITS = tuple(one.name for one in fields(SendLimits))
 DELIVERY = ("max_attempts", "dead_letter_queue")
 RETENTION = ("max_depth", "max_age_ms")
 COUNT = """
@@ -40,6 +42,13 @@ JOIN weir.consumers AS c USING (consumer_key)
 LEFT JOIN weir.dead_letters AS l ON l.group_key = g.group_key AND l.replayed_at_ms IS NULL
 WHERE c.environment = %s GROUP BY g.group_key, g.dead_count
 """
+
+
+def with_limits(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of a bulk action, with rate and canary in the value that holds them."""
+    limits = {name: value for name, value in options.items() if name in LIMITS}
+    others = {name: value for name, value in options.items() if name not in LIMITS}
+    return {**others, "limits": SendLimits(**limits)}
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -87,7 +87,6 @@ class BulkActionStore:
         await self._broker.state(environment.queue(new.into))
         now_ms = self._clock.now_ms()
         selection = replace(new.selection, to_ms=min(new.selection.to_ms, now_ms))
-        canary = CanaryState.SENDING if new.canary and not new.dry_run else CanaryState.OFF
         action_id = new_id()
         async with self._database.transaction() as connection:
             await execute(
@@ -97,11 +96,7 @@ class BulkActionStore:
                 id=action_id,
                 dry_run=new.dry_run,
                 selection=Jsonb({"log": asdict(selection), "into": new.into}),
-                rate_per_s=new.rate_per_s,
-                canary=new.canary,
-                canary_tolerance=new.canary_tolerance,
-                canary_patience_ms=new.canary_patience_ms,
-                canary_state=canary,
+                **_limit_columns(new),
                 expected=expected,
                 created_by=by,
                 now_ms=now_ms,
@@ -221,9 +216,14 @@ class BulkActionStore:
 
 
 def _columns(new: NewBulkAction) -> dict[str, Any]:
-    canary = CanaryState.SENDING if new.canary and not new.dry_run else CanaryState.OFF
-    columns = {one.name: getattr(new, one.name) for one in fields(new)}
-    return columns | {"filter": Jsonb(asdict(new.filter)), "canary_state": canary}
+    own = {"kind": new.kind, "dry_run": new.dry_run, "patch": new.patch}
+    return {**own, "filter": Jsonb(asdict(new.filter)), **_limit_columns(new)}
+
+
+def _limit_columns(new: NewBulkAction | NewLogReplay) -> dict[str, Any]:
+    sends_canary = new.limits.canary and not new.dry_run
+    state = CanaryState.SENDING if sends_canary else CanaryState.OFF
+    return {**new.limits.columns(), "canary_state": state}
 
 
 def _expected(counts: MessageCounts, state: MessageState | None) -> int:

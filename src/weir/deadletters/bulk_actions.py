@@ -13,7 +13,7 @@ from weir.deadletters.filters import Filter, check_boolean
 from weir.deadletters.log_selection import LogSelection
 from weir.deadletters.message_selection import MessageSelection, selection_of
 from weir.deadletters.patch import compile_patch
-from weir.deadletters.rates import DEFAULT_PATIENCE_MS, check_canary, check_rate
+from weir.deadletters.rates import NO_LIMITS, SendLimits
 from weir.errors import InvalidInput
 from weir.model.names import EnvironmentRef
 
@@ -45,30 +45,24 @@ class CanaryState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewBulkAction:
-    """A request. A canary of N sends N, waits until each is acked or dead, and stops if too many die."""
+    """A request to redrive or purge dead letters."""
 
     kind: BulkActionKind
     filter: Filter
     everything: bool = False
     """Take every dead letter of the environment; must be set if the filter is empty."""
     dry_run: bool = False
-    rate_per_s: float | None = None
-    canary: int = 0
-    canary_tolerance: float = 0.0
-    """The share of replayed letters that may die again before the redrive stops."""
-    canary_patience_ms: int = DEFAULT_PATIENCE_MS
+    limits: SendLimits = NO_LIMITS
     patch: str | None = None
 
     def __post_init__(self) -> None:
         self._check_extent()
         if self.kind in (BulkActionKind.CANCEL, BulkActionKind.REPLAY):
             raise InvalidInput("messages are cancelled by a `NewCancellation`, replayed by a `NewLogReplay`")
-        if self.kind is BulkActionKind.PURGE and (self.patch is not None or self.canary):
+        if self.kind is BulkActionKind.PURGE and (self.patch is not None or self.limits.canary):
             raise InvalidInput("a purge replays nothing, so it takes neither a patch nor a canary")
         if self.filter.expression is not None:
             check_boolean(self.filter.expression)
-        check_rate(self.rate_per_s)
-        check_canary(self.canary, self.canary_tolerance, self.canary_patience_ms)
         if self.patch is not None:
             compile_patch(self.patch)
 
@@ -87,9 +81,7 @@ class NewBulkAction:
         members = {
             "dry_run": self.dry_run,
             "all": self.everything,
-            "rate_per_s": self.rate_per_s,
-            "canary": self.canary,
-            "canary_tolerance": self.canary_tolerance,
+            **self.limits.described(),
             "patch": self.patch,
         }
         given = {name: value for name, value in members.items() if value}

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from weir.deadletters.filters import check_boolean, compile_known
-from weir.deadletters.rates import DEFAULT_PATIENCE_MS, check_canary, check_rate
+from weir.deadletters.rates import NO_LIMITS, SendLimits
 from weir.errors import InvalidInput
 from weir.model.limits import MAX_TIME_MS
 from weir.model.logged import LogAccount, LoggedMessage, LogPlace
@@ -122,15 +122,10 @@ class NewLogReplay:
     everything: bool = False
     """Must be set if the selection is the whole log."""
     dry_run: bool = False
-    rate_per_s: float | None = None
-    canary: int = 0
-    canary_tolerance: float = 0.0
-    canary_patience_ms: int = DEFAULT_PATIENCE_MS
+    limits: SendLimits = NO_LIMITS
 
     def __post_init__(self) -> None:
         check_name(self.into, what="queue name")
-        check_rate(self.rate_per_s)
-        check_canary(self.canary, self.canary_tolerance, self.canary_patience_ms)
         whole = self.selection == LogSelection(queue=self.selection.queue)
         if whole and not (self.everything or self.dry_run):
             raise InvalidInput(
@@ -140,12 +135,6 @@ class NewLogReplay:
 
     def described(self) -> dict[str, Any]:
         """The request as the audit log keeps it."""
-        members = {
-            "dry_run": self.dry_run,
-            "all": self.everything,
-            "rate_per_s": self.rate_per_s,
-            "canary": self.canary,
-            "canary_tolerance": self.canary_tolerance,
-        }
+        members = {"dry_run": self.dry_run, "all": self.everything, **self.limits.described()}
         given = {name: value for name, value in members.items() if value}
         return {"filter": self.selection.described(), "into": self.into, **given}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
+from typing import Any
+
 from weir.errors import InvalidInput
 from weir.model.limits import MAX_BATCH
-
-DEFAULT_PATIENCE_MS = 300_000
-"""How long canaries may be undecided before their action stops: five minutes."""
 
 MAX_RATE_PER_S = 1_000_000
 
@@ -18,11 +18,37 @@ def check_rate(rate_per_s: float | None) -> None:
         )
 
 
-def check_canary(canary: int, tolerance: float, patience_ms: int) -> None:
-    """Refuse a canary that makes no sense."""
-    if not 0 <= canary <= MAX_BATCH:
-        raise InvalidInput(f"`canary` must be between 0 and {MAX_BATCH}")
-    if not 0 <= tolerance < 1:
-        raise InvalidInput("`canary_tolerance` is a share from 0 to below 1")
-    if patience_ms <= 0:
-        raise InvalidInput("`canary_patience_ms` must be positive")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendLimits:
+    """How fast a bulk action goes. A canary of N sends N, waits until each is acked or dead, and stops if too
+    many die. A purge sends nothing and has only a rate.
+    """
+
+    rate_per_s: float | None = None
+    """None for no limit."""
+    canary: int = 0
+    canary_tolerance: float = 0.0
+    """The share of sent messages that may die before the action stops."""
+    canary_patience_ms: int = 300_000
+    """How long canaries may be undecided before their action stops: five minutes."""
+
+    def __post_init__(self) -> None:
+        check_rate(self.rate_per_s)
+        if not 0 <= self.canary <= MAX_BATCH:
+            raise InvalidInput(f"`canary` must be between 0 and {MAX_BATCH}")
+        if not 0 <= self.canary_tolerance < 1:
+            raise InvalidInput("`canary_tolerance` is a share from 0 to below 1")
+        if self.canary_patience_ms <= 0:
+            raise InvalidInput("`canary_patience_ms` must be positive")
+
+    def columns(self) -> dict[str, Any]:
+        """The limits as the table of bulk actions names them."""
+        return asdict(self)
+
+    def described(self) -> dict[str, Any]:
+        """The limits as the audit log keeps them, which leaves out patience."""
+        return {name: value for name, value in asdict(self).items() if name != "canary_patience_ms"}
+
+
+NO_LIMITS = SendLimits()
+"""The default: as fast as possible and without a canary."""

@@ -17,7 +17,7 @@ from weir.deadletters.bulk_actions import (
 from weir.deadletters.dead_letter import DeadLetter
 from weir.deadletters.filters import Filter, payload_of
 from weir.deadletters.groups import Group
-from weir.deadletters.rates import DEFAULT_PATIENCE_MS, MAX_RATE_PER_S
+from weir.deadletters.rates import MAX_RATE_PER_S, NO_LIMITS, SendLimits
 from weir.deadletters.samples import LetterSample
 from weir.model.durations import DAY_MS
 from weir.model.limits import MAX_BATCH, MAX_TIME_MS
@@ -134,6 +134,18 @@ class FilterBody(Schema):
 Rate = Annotated[StrictFloat | StrictInt, Field(gt=0, le=MAX_RATE_PER_S)]
 
 
+class SendLimitsBody(Schema):
+    """How carefully a redrive or a replay from a log sends messages."""
+
+    rate_per_s: Rate | None = None
+    canary: Annotated[StrictInt, Field(ge=0, le=MAX_BATCH)] = NO_LIMITS.canary
+    canary_tolerance: Annotated[StrictFloat | StrictInt, Field(ge=0, lt=1)] = NO_LIMITS.canary_tolerance
+    canary_patience_ms: Annotated[StrictInt, Field(ge=1, le=DAY_MS)] = NO_LIMITS.canary_patience_ms
+
+    def limits(self) -> SendLimits:
+        return SendLimits(**{name: getattr(self, name) for name in SendLimitsBody.model_fields})
+
+
 class BulkActionBody(Schema):
     """What redrives and purges have in common."""
 
@@ -143,22 +155,23 @@ class BulkActionBody(Schema):
     rate_per_s: Rate | None = None
 
 
-class RedriveBody(BulkActionBody):
+class RedriveBody(SendLimitsBody, BulkActionBody):
     """Send dead letters back to their queues."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"filter": {"queue": "orders"}, "canary": 10, "rate_per_s": 100}]}
     )
 
-    canary: Annotated[StrictInt, Field(ge=0, le=MAX_BATCH)] = 0
-    canary_tolerance: Annotated[StrictFloat | StrictInt, Field(ge=0, lt=1)] = 0.0
-    canary_patience_ms: Annotated[StrictInt, Field(ge=1, le=DAY_MS)] = DEFAULT_PATIENCE_MS
     patch: Cel | None = Field(default=None, examples=['{"currency": "EUR"}'])
 
     def bulk_action(self) -> NewBulkAction:
-        options = self.model_dump(exclude={"filter", "all"})
         return NewBulkAction(
-            kind=BulkActionKind.REDRIVE, filter=self.filter.filter(), everything=self.all, **options
+            kind=BulkActionKind.REDRIVE,
+            filter=self.filter.filter(),
+            everything=self.all,
+            dry_run=self.dry_run,
+            limits=self.limits(),
+            patch=self.patch,
         )
 
 
@@ -172,9 +185,13 @@ class PurgeBody(BulkActionBody):
     )
 
     def bulk_action(self) -> NewBulkAction:
-        options = self.model_dump(include={"dry_run", "rate_per_s"})
-        chosen = self.filter.filter(include_unexhausted=self.include_unexhausted)
-        return NewBulkAction(kind=BulkActionKind.PURGE, filter=chosen, everything=self.all, **options)
+        return NewBulkAction(
+            kind=BulkActionKind.PURGE,
+            filter=self.filter.filter(include_unexhausted=self.include_unexhausted),
+            everything=self.all,
+            dry_run=self.dry_run,
+            limits=SendLimits(rate_per_s=self.rate_per_s),
+        )
 
 
 class TaskView(BaseModel):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-from weir.api.schemas.dead_letters import Cel, Moment, Rate
+from weir.api.schemas.dead_letters import Cel, Moment, SendLimitsBody
 from weir.api.schemas.messages import LifeView
 from weir.api.schemas.shared import Name, Schema
 from weir.deadletters.log_selection import LogSelection, NewLogReplay
-from weir.deadletters.rates import DEFAULT_PATIENCE_MS
-from weir.model.durations import DAY_MS
-from weir.model.limits import MAX_BATCH, MAX_TIME_MS
+from weir.model.limits import MAX_TIME_MS
 
 
 class LoggedMessageView(BaseModel):
@@ -77,7 +75,7 @@ class LogFilter(Schema):
         return LogSelection(queue=queue, **self.model_dump())
 
 
-class LogReplayBody(Schema):
+class LogReplayBody(SendLimitsBody):
     """Send messages of a log into a queue, as a task of the servers."""
 
     model_config = ConfigDict(
@@ -90,11 +88,12 @@ class LogReplayBody(Schema):
     filter: LogFilter = LogFilter()
     all: StrictBool = Field(default=False, description="Replay the whole log; needed without a filter.")
     dry_run: StrictBool = Field(default=False, description="Only count, and change nothing.")
-    rate_per_s: Rate | None = None
-    canary: Annotated[StrictInt, Field(ge=0, le=MAX_BATCH)] = 0
-    canary_tolerance: Annotated[StrictFloat | StrictInt, Field(ge=0, lt=1)] = 0.0
-    canary_patience_ms: Annotated[StrictInt, Field(ge=1, le=DAY_MS)] = DEFAULT_PATIENCE_MS
 
     def replay(self, queue: str) -> NewLogReplay:
-        options = self.model_dump(exclude={"filter", "all"})
-        return NewLogReplay(selection=self.filter.selection(queue), everything=self.all, **options)
+        return NewLogReplay(
+            selection=self.filter.selection(queue),
+            into=self.into,
+            everything=self.all,
+            dry_run=self.dry_run,
+            limits=self.limits(),
+        )
