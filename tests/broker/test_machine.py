@@ -587,6 +587,18 @@ CHECKS = [
 ]
 
 
+def test_messages_of_one_key_that_expire_together_name_each_other_alike(machine: type[Brokers]) -> None:
+    brokers = machine()
+    brokers.begin(steps_back=False)
+    plain = (None, None, None, None, None, b"x")
+    brokers.enqueue(name="fifo", items=[plain] * 5, lost=False, how="direct")
+    brokers.step_the_clock(ms=31_000)
+    brokers.sweep()
+    lives = sorted(brokers.model.lives, key=lambda life: life.message_id)
+    assert [life.blocked_by_id for life in lives] == [None, *(life.message_id for life in lives[:-1])]
+    brokers.teardown()
+
+
 def test_memory_and_redis_answer_alike(machine: type[Brokers]) -> None:
     run_state_machine_as_test(
         machine,

@@ -17,16 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from weir.broker import checks
-from weir.broker.broker import (
-    CallAnswer,
-    Entry,
-    ForOperations,
-    Gated,
-    GateRule,
-    Shard,
-    Source,
-    Swept,
-)
+from weir.broker.broker import CallAnswer, Entry, ForOperations, Gated, GateRule, Shard, Source, Swept
 from weir.errors import Conflict, NotFound
 from weir.model.clock import Clock, SystemClock
 from weir.model.ids import MessageId, NamedCall, new_id
@@ -414,6 +405,10 @@ class MemoryBroker(MemoryMessages):
     async def allow_direct(self, shard: int, *, until_ms: int) -> None:
         checks.check_shard(shard, shards=self._shards)
         self._gates.allow(shard, until_ms=until_ms)
+
+    async def forbid_direct(self, shard: int) -> None:
+        checks.check_shard(shard, shards=self._shards)
+        self._gates.forbid(shard)
 
     async def aclose(self) -> None:
         self._wake()

@@ -29,7 +29,7 @@ from weir.model.message import (
 from weir.model.names import QueueRef
 from weir.spec.ir import Ordering, QueueSpec
 from weir.telemetry.events import QUEUE_COUNTERS
-from weir.testing.memory_entries import Lease, WaitingEntry
+from weir.testing.memory_entries import Lease, WaitingEntry, dead_message_of, delivery_of
 from weir.testing.memory_lives import EndedMessage, attempts_now, ended_message, keeps_life
 from weir.testing.memory_waits import MessagePhase, QueueLogs
 
@@ -221,6 +221,10 @@ class QueueModel:
         """Log what holds from now on: which messages are heads, and what keeps the queue from serving."""
         self.logs.paused.note(now, self.paused)
         self.logs.limited.note(now, self.spec.concurrency is not None and self.room <= 0)
+        self._free_heads(now)
+
+    def _free_heads(self, now: int) -> None:
+        """Messages that have become heads wait for nobody from now on; each notes its former head."""
         if self.spec.ordering is not Ordering.UNORDERED:
             for entry in self.heads():
                 if entry.phases[-1][1] is MessagePhase.BLOCKED:
@@ -247,25 +251,8 @@ class QueueModel:
             entry.attempts += 1
             entry.phases.append((now, MessagePhase.LEASED))
             self.count(counts, "dequeued")
-            deliveries.append(self._delivery(entry, entry.lease, now))
+            deliveries.append(delivery_of(self.ref, entry, entry.lease, now))
         return deliveries
-
-    def _delivery(self, entry: WaitingEntry, lease: Lease, now: int) -> Delivery:
-        message = entry.message
-        return Delivery(
-            lease=LeaseRef(queue=self.ref, message_id=message.id, token=lease.token),
-            payload=message.payload,
-            headers=message.headers,
-            key=message.key,
-            priority=entry.priority,
-            attempt=entry.attempts,
-            enqueued_at_ms=entry.enqueued_at_ms,
-            available_at_ms=entry.available_at_ms,
-            lease_until_ms=lease.until_ms,
-            wait_ms=max(0, now - entry.available_at_ms),
-            idempotency_key=message.idempotency_key,
-            last_error=entry.error or None,
-        )
 
     # settled
 
@@ -354,26 +341,10 @@ class QueueModel:
         lease_end: AttemptEnd = AttemptEnd.LAPSED,
         handler_ms: int | None = None,
     ) -> None:
-        message = entry.message
         outcome = LifeOutcome.EXPIRED if reason is DeathReason.EXPIRED else LifeOutcome.DEAD
         self._end(entry, now, outcome, reason=reason, lease_end=lease_end, handler_ms=handler_ms)
-        self.outbox.append(
-            DeadMessage(
-                queue=self.ref,
-                message_id=message.id,
-                payload=message.payload,
-                headers=message.headers,
-                key=message.key,
-                priority=entry.priority,
-                idempotency_key=message.idempotency_key,
-                attempts=entry.attempts,
-                max_attempts=self.spec.delivery.max_attempts,
-                reason=reason,
-                error=entry.error,
-                enqueued_at_ms=entry.enqueued_at_ms,
-                died_at_ms=now,
-            )
-        )
+        max_attempts = self.spec.delivery.max_attempts
+        self.outbox.append(dead_message_of(self.ref, entry, reason, max_attempts=max_attempts, now=now))
 
     # touched
 
@@ -459,6 +430,7 @@ class QueueModel:
 
     def expire(self, now: int, counts: MemoryCounts) -> None:
         """Expire what is too old, idempotency keys included."""
+        self._free_heads(now)
         expired = [e for e in self.waiting() if e.expires_at_ms <= now]
         for entry in sorted(expired, key=lambda e: (e.expires_at_ms, e.message.id)):
             self._expire(entry, now, counts)
@@ -482,6 +454,8 @@ class QueueModel:
 
     def _expire(self, entry: WaitingEntry, now: int, counts: MemoryCounts) -> None:
         self._die(entry, now, DeathReason.EXPIRED)
+        # The next one may be too old as well, and then it names this one.
+        self._free_heads(now)
         self.count(counts, "expired")
 
     def next_change_ms(self, now: int) -> int | None:
