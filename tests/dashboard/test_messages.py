@@ -7,7 +7,7 @@ import re
 import time
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from support.lives import land_lives
 from weir.control.database import Database
@@ -16,6 +16,7 @@ from weir.model.ids import MessageId, new_id
 from weir.model.inspection import WaitParts
 from weir.model.lives import AttemptEnd, Life, LifeAttempt, LifeOutcome
 from weir.model.message import NewMessage
+from weir.model.wording import duration
 from weir.spec.ir import Ordering, QueueSpec
 
 from .world import Site, World
@@ -113,6 +114,24 @@ async def test_a_message_says_in_one_bar_why_it_waits(page: Page, site: Site, wo
     await page.goto(site.link("message", behind))
     await expect(page.get_by_label("Now")).to_contain_text(f"Waits behind {head}")
     await expect(why.get_by_label("Parts of its wait")).to_contain_text("behind the head of its key")
+
+
+async def test_the_whole_wait_and_its_parts_are_said_alike(page: Page, site: Site, world: World) -> None:
+    """The page words the one, the server the others."""
+    await world.define("orders")
+    waiting = await put(world, b"{}")
+    waited_ms = 193_600
+    part = {"reason": "paused", "waited_ms": waited_ms, "text": f"paused {duration(waited_ms)}"}
+
+    async def answer(route: Route) -> None:
+        found = await (await route.fetch()).json()
+        await route.fulfill(json={**found, "waited_ms": waited_ms, "parts": [part]})
+
+    await page.route("**/why", answer)
+    await page.goto(site.link("message", waiting))
+    panel = page.get_by_role("region", name="Why it waited")
+    await expect(panel).to_contain_text("Waited 3 min 14 s")
+    await expect(panel).to_contain_text("paused 3 min 14 s")
 
 
 async def test_a_message_links_to_its_trace_and_its_relatives(page: Page, site: Site, world: World) -> None:

@@ -47,7 +47,8 @@ export function duration(ms: number | null | undefined): string {
   if (ms < 1) return "0 ms";
   if (ms < 1_000) return `${Math.round(ms)} ms`;
   if (ms < 59_950) return `${tenths.format(ms / 1_000)} s`;
-  ms = Math.max(ms, 60_000);
+  // To the nearest second, as the server words it: both stand side by side.
+  ms = Math.max(Math.round(ms / 1_000) * 1_000, 60_000);
   const [size, unit] = STEPS.find(([step]) => ms >= step)!;
   const whole = Math.floor(ms / size);
   const next = STEPS[STEPS.findIndex(([step]) => step === size) + 1];

@@ -10,6 +10,9 @@ import { environment } from "../state/session";
 import { Chart } from "./chart";
 import { currentRange, PeriodPicker, zoomTo } from "./period";
 
+/** One value for "no points yet", so that a chart is not drawn anew for each look. */
+const NONE: never[] = [];
+
 function total(values: Values): number {
   return values.reduce<number>((sum, value) => sum + (value ?? 0), 0);
 }
@@ -20,28 +23,28 @@ export function Deaths({ queue }: { queue: string }) {
   const path = queue ? `/api/v1/queues/${encodeURIComponent(queue)}/metrics` : `/api/v1/environments/${encodeURIComponent(environment.value!.environment)}/queue-metrics`;
   useMarks(range, queue || undefined);
   const series = usePoll(() => get<Series>(path, { ...range, format: "columns" }), [path, key], range.from ? 0 : 10_000);
-  const lines = useMemo(() => {
-    const failures = series.data?.columns.failures;
-    return failures
-      ? [
-          { label: "died", tone: 3, values: failures.dlq },
-          { label: "expired", tone: 5, values: failures.ttl_expired },
-        ]
-      : [];
-  }, [series.data]);
+  const columns = series.data?.columns;
+  const failures = columns?.failures;
+  const lines = useMemo(
+    () => [
+      { label: "died", tone: 3, values: failures?.dlq ?? NONE },
+      { label: "expired", tone: 5, values: failures?.ttl_expired ?? NONE },
+    ],
+    [failures],
+  );
   // A queue that only Redis knows so far has no history.
-  if (!series.data) return null;
-  const { time_ms: times, kind: kinds, failures } = series.data.columns;
+  if (!columns && !series.loading) return null;
   return (
     <section class="panel" aria-label="Deaths over time">
       <div class="page-head">
         <h2>
-          {amount(total(failures.dlq), "death")}
-          {total(failures.ttl_expired) > 0 && `, ${count(total(failures.ttl_expired))} expired`} in this period
+          {failures ? amount(total(failures.dlq), "death") : "Deaths"}
+          {failures && total(failures.ttl_expired) > 0 && `, ${count(total(failures.ttl_expired))} expired`} in this period
         </h2>
         <PeriodPicker />
       </div>
-      <Chart title="Deaths" lines={lines} format={count} times={times} kinds={kinds} onZoom={zoomTo} height={140} />
+      {/* An empty chart keeps the place: what stands below must not move under a finger when the figures come. */}
+      <Chart title="Deaths" lines={lines} format={count} times={columns?.time_ms ?? NONE} kinds={columns?.kind ?? NONE} onZoom={zoomTo} height={140} />
     </section>
   );
 }
