@@ -36,7 +36,9 @@ BENCHES: dict[str, str] = {
 @app.command()
 def bench(
     name: Annotated[str, typer.Argument(help="Which; without one, they are listed.")] = "",
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller, within a minute; same keys.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Smaller, in a few minutes at most; same keys.")
+    ] = False,
     rows: Annotated[
         int | None, typer.Option("--rows", min=1, help="How many rows, where that matters.")
     ] = None,

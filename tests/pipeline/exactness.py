@@ -96,6 +96,7 @@ class Rig:
             [sys.executable, "-m", "weir.cli", "pipeline", *words, "--json"],
             env=self._environment, cwd=self._folder, capture_output=True, check=False,
         )  # fmt: skip
+        assert output.stdout, output.stderr.decode()[-2_000:]
         answer: dict[str, object] = json.loads(output.stdout.splitlines()[-1])
         return answer
 

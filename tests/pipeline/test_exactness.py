@@ -35,6 +35,8 @@ EVENTS = 1_000_000
 QUEUES = 1_000
 SHARDS = 4
 SPLIT_EVENTS = 125_000
+PATIENT = ("--wait-s", "150")
+"""A pipeline that is killed while it audits itself keeps the lease of audits for two minutes."""
 
 
 @pytest.fixture
@@ -99,7 +101,7 @@ def test_a_million_events_land_exactly_once_whatever_is_killed(
         assert landed == EVENTS
         wait_until_settled(StreamStore(streams_url), wait_s=60)
         _check(ClickHouseConnection(clickhouse.url), emission)
-        report = rig.command("audit")
+        report = rig.command("audit", *PATIENT)
         assert (report["drift"], report["events"], report["queues"]) == (0, EVENTS, QUEUES)
     finally:
         rig.stop()
@@ -145,7 +147,7 @@ def test_one_stream_read_by_four_tasks_lands_exactly_once_whatever_is_killed(
         assert cuts == 3 * len(kills)
         wait_until_settled(store, wait_s=60)
         _check(ClickHouseConnection(clickhouse.url), emission)
-        report = rig.command("audit")
+        report = rig.command("audit", *PATIENT)
         assert (report["drift"], report["events"]) == (0, emission.events)
     finally:
         rig.stop()
