@@ -99,11 +99,13 @@ def redis_url(servers: TestServers) -> str:
 
 
 @pytest.fixture(scope="session")
-def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+def redis_cluster() -> Iterator[RunningCluster]:
     """A Redis Cluster of three nodes."""
-    cluster = RunningCluster(tmp_path_factory.mktemp("cluster"))
-    yield cluster
-    cluster.stop()
+    # In memory: a node writes its view of the cluster to its file and waits for the disk.
+    with quick_folder() as folder:
+        cluster = RunningCluster(folder)
+        yield cluster
+        cluster.stop()
 
 
 @pytest.fixture(scope="session")

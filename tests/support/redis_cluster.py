@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import random
 import subprocess
 import time
 from collections.abc import Callable
@@ -14,12 +14,15 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from support.servers import redis_program
-from weir.embedded.ports import HOST, free_port
+from weir.embedded.ports import HOST, is_free
 from weir.embedded.redis_binary import redis_binary
 
 NODES, _SLOTS = 3, 16_384
 _BUS_ABOVE = 10_000
-_START_S = 30.0
+# Below the ports that the kernel gives to connections, also with the bus ports above them.
+_PORTS = range(12_000, 22_000)
+NODE_TIMEOUT_MS = 2_000
+_START_S = 60.0
 
 
 class RunningCluster:
@@ -27,7 +30,7 @@ class RunningCluster:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.ports = [_cluster_port() for _ in range(NODES)]
+        self.ports = _cluster_ports()
         self._processes = [self._spawn(port) for port in self.ports]
         try:
             self._join()
@@ -51,7 +54,6 @@ class RunningCluster:
     def stop(self) -> None:
         for node in range(NODES):
             self.kill(node)
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _spawn(self, port: int) -> subprocess.Popen[bytes]:
         folder = self._folder / str(port)
@@ -65,46 +67,54 @@ class RunningCluster:
             # With the default, a killed node loses what it answered while an fsync ran.
             "appendfsync": "no",
             "cluster-enabled": "yes",
-            "cluster-node-timeout": 2_000,
+            "cluster-node-timeout": NODE_TIMEOUT_MS,
         }
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        return subprocess.Popen([redis_binary(redis_program()).path, *words], stdout=subprocess.DEVNULL)
+        with (folder / "redis.log").open("ab") as log:
+            return subprocess.Popen([redis_binary(redis_program()).path, *words], stdout=log)
 
     def _join(self) -> None:
         for number, port in enumerate(self.ports):
             with Redis(host=HOST, port=port) as client:
-                _wait(client.ping)
+                self._wait(client.ping)
                 mine = range(number * _SLOTS // NODES, (number + 1) * _SLOTS // NODES)
                 client.execute_command("CLUSTER", "ADDSLOTS", *mine)
-                client.execute_command("CLUSTER", "MEET", HOST, self.ports[0])
         self._wait_until_whole()
 
     def _wait_until_whole(self) -> None:
         for port in self.ports:
             with Redis(host=HOST, port=port) as client:
-                _wait(partial(_is_whole, client))
+                self._wait(partial(self._is_whole, client))
+
+    def _is_whole(self, node: Any) -> bool:
+        info = node.cluster("info")
+        known = int(info["cluster_known_nodes"])
+        if known < NODES:
+            # Again if need be: a meeting that takes longer than the node timeout is given up.
+            for port in self.ports:
+                node.execute_command("CLUSTER", "MEET", HOST, port)
+        return info["cluster_state"] == "ok" and known == NODES
+
+    def _wait(self, ready: Callable[[], object]) -> None:
+        give_up = time.monotonic() + _START_S
+        while True:
+            try:
+                if ready():
+                    return
+            except RedisError:
+                pass
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"the cluster did not come up:\n{self._logs()}")
+            time.sleep(0.05)
+
+    def _logs(self) -> str:
+        """The last lines that each node wrote."""
+        logs = ((port, self._folder / str(port) / "redis.log") for port in self.ports)
+        return "\n".join(f"{port}: {log.read_text()[-2_000:]}" for port, log in logs)
 
 
-def _is_whole(node: Any) -> bool:
-    info = node.cluster("info")
-    return bool(info["cluster_state"] == "ok" and info["cluster_known_nodes"] == str(NODES))
-
-
-def _cluster_port() -> int:
-    """A port whose bus port, above it, is a port too."""
-    while (port := free_port()) > 65_535 - _BUS_ABOVE:
-        pass
-    return port
-
-
-def _wait(ready: Callable[[], object]) -> None:
-    give_up = time.monotonic() + _START_S
-    while True:
-        try:
-            if ready():
-                return
-        except RedisError:
-            pass
-        if time.monotonic() > give_up:
-            raise TimeoutError("the cluster did not come up")
-        time.sleep(0.05)
+def _cluster_ports() -> list[int]:
+    """Ports that are free, with their bus ports."""
+    candidates = random.sample(_PORTS, len(_PORTS))
+    free = (port for port in candidates if is_free(port) and is_free(port + _BUS_ABOVE))
+    return [next(free) for _ in range(NODES)]
