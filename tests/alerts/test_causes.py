@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from redis.asyncio import Redis
 
-from support.history import Moment, land_moments
+from support.history import Moment, land_gap, land_moments
 from support.urls import with_database
 from support.warehouse_template import WarehouseTemplate
 from weir.alerts.alert_records import AlertRecords
@@ -305,6 +305,28 @@ async def test_more_arrives_than_ever(house: House) -> None:
     await house.land()
     verdict = await house.explain()
     assert verdict.cause is Cause.ARRIVAL_SPIKE, verdict.summary
+
+
+async def test_time_of_which_nothing_is_known_does_not_lower_the_usual(lone_house: House) -> None:
+    house = lone_house
+    await house.define()
+    for ago_ms in (100_000, 97_000, 94_000, 91_000):
+        await house.push(5)
+        await house.finish(await house.take(5))
+        await house.land(ago_ms=ago_ms)
+    await house.push(1)
+    await house.land()
+    now_ms = SystemClock().now_ms()
+    before = (await house.situations.of(house.queue, recent_ms=RECENT_MS)).before
+    # Two gaps that overlap, and one of another shard.
+    for start_ms, end_ms, shard in ((90_000, 50_000, 3), (70_000, 25_000, 3), (100_000, 0, 2)):
+        land_gap(house.connection, start_ms=now_ms - start_ms, end_ms=now_ms - end_ms, shard=shard)
+    house.warehouse.gaps._read_ms = -1_000
+    known = (await house.situations.of(house.queue, recent_ms=RECENT_MS)).before
+    assert before is not None
+    assert known is not None
+    assert known.counts == before.counts
+    assert known.span_ms == pytest.approx(before.span_ms - 65_000, abs=8_000)
 
 
 async def test_handlers_became_slow(house: House) -> None:

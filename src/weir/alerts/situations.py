@@ -27,6 +27,7 @@ from weir.warehouse.reading.arithmetic import mean
 from weir.warehouse.reading.flows import NOW_SPAN_MS, Cuts, FlowPart, QueueFlows, cuts_for
 from weir.warehouse.reading.pace import Pace
 from weir.warehouse.reading.periods import parse_period
+from weir.warehouse.reading.series import TimeSpan, covered_ms
 from weir.warehouse.reading.warehouse import Warehouse
 
 DEFAULT_RECENT_MS = 5 * MINUTE_MS
@@ -68,6 +69,8 @@ class _Around:
     states: Mapping[QueueRef, QueueState] | None
     """None if Redis does not answer."""
     flows: Mapping[str, QueueFlows]
+    gaps: Sequence[TimeSpan]
+    """The spans of which telemetry was lost or switched off."""
     alive: Sequence[LiveWorker] | None
     stored: _Stored
 
@@ -116,10 +119,11 @@ class Situations:
         complete_ms = fresh.complete_until_ms(shard, now_ms=now_ms)
         cuts = cuts_for(end_ms=now_ms, complete_ms=complete_ms, recent_ms=recent_ms)
         names = [queue.queue for queue in queues]
-        states, alive, flows, stored = await asyncio.gather(
+        states, alive, flows, gaps, stored = await asyncio.gather(
             self._read_states(environment, queues),
             self._read_live_workers(),
             self._read_flows(environment, names, cuts=cuts, behind=complete_ms < now_ms),
+            self._warehouse.gaps.all_gaps(),
             self._read_stored(environment, names, cuts=cuts),
         )
         return _Around(
@@ -130,6 +134,7 @@ class Situations:
             telemetry_off_since_ms=fresh.off[shard].from_ms if fresh.is_off(shard) else None,
             states=states,
             flows=flows,
+            gaps=[gap.span for gap in gaps if (gap.metric, gap.shard) == ("queue", shard)],
             alive=alive,
             stored=stored,
         )
@@ -214,7 +219,7 @@ def _situation(queue: QueueRef, around: _Around) -> Situation:
         **_live(state),
         now=_now(flows, counts, cuts=around.cuts),
         recent=_recent(flows, counts, cuts=around.cuts),
-        before=_before(flows, cuts=around.cuts),
+        before=_before(flows, around=around),
         pace=None if late is None or around.stale else _pace(flows, late, around=around),
         errors=around.stored.errors.get(queue.queue, ()),
         handlers=around.stored.handlers.get(queue.queue, Handlers()),
@@ -263,12 +268,15 @@ def _recent(flows: QueueFlows, late: Mapping[str, int], *, cuts: Cuts) -> Flow:
     return _flow(flows, (FlowPart.RECENT, FlowPart.NOW), late, span_ms=cuts.end_ms - cuts.recent_ms)
 
 
-def _before(flows: QueueFlows, *, cuts: Cuts) -> Flow | None:
-    part = flows.parts.get(FlowPart.BEFORE)
+def _before(flows: QueueFlows, *, around: _Around) -> Flow | None:
+    part, cuts = flows.parts.get(FlowPart.BEFORE), around.cuts
     if part is None:
         return None
-    # The span of a young queue begins with the queue: the time before it would lower its rates.
-    return _flow(flows, (FlowPart.BEFORE,), {}, span_ms=cuts.recent_ms - max(part.first_ms, cuts.start_ms))
+    # The span of a young queue begins with the queue: the time before it would lower its rates. So would the
+    # time of which nothing is known.
+    start_ms, end_ms = max(part.first_ms, cuts.start_ms), cuts.recent_ms
+    span_ms = end_ms - start_ms - covered_ms(around.gaps, start_ms=start_ms, end_ms=end_ms)
+    return _flow(flows, (FlowPart.BEFORE,), {}, span_ms=span_ms) if span_ms > 0 else None
 
 
 def _flow(flows: QueueFlows, parts: Sequence[FlowPart], late: Mapping[str, int], *, span_ms: int) -> Flow:
